@@ -47,7 +47,7 @@ def resume(verdict: Approved | Denied) -> None:
             print(f"{effect.call.name}({effect.call.arguments_json}): {verdict.kind}")
             waiting.advance(effect.key, verdict)
     result = answering.run(waiting)
-    FILE.write_text(snapshot(waiting))  # whoever resumes it once more pays nothing: it has ended
+    FILE.write_text(snapshot(waiting))  # to resume it once more pays nothing: it has ended
     print(result.output)
     print(" -> ".join(["Seeded", *(str(step.to) for step in result.trace)]))
 

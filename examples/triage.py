@@ -30,7 +30,7 @@ def support(triage: str | Client, billing: str | Client, repairs: str | Client) 
     first = Agent(
         triage,
         name="triage",
-        system="You find out who can help, and answer only what nobody else can.",
+        system="You find out who can help, and answer only what no other agent can.",
         functions=[
             handoff(accounts, description="For money and orders."),
             handoff(workshop, description="For what is broken."),

@@ -74,8 +74,13 @@ class FsmAgentError(Exception):
     """The base class of the errors of this package.
 
     Examples:
-        >>> issubclass(ProviderError, FsmAgentError), issubclass(UsageError, FsmAgentError)
-        (True, True)
+        >>> def answer(agent, task):
+        ...     try:
+        ...         return agent.call(task).text
+        ...     except FsmAgentError as error:
+        ...         return f"Sorry, no answer: {type(error).__name__}."
+        >>> answer(Agent(Script(AuthFailed("the key is wrong", status=401))), "Hello")
+        'Sorry, no answer: CallFailed.'
     """
 
 
@@ -136,9 +141,9 @@ class OutcomeError(UsageError):
         >>> asked = Agent(Script()).seed("Hello")
         >>> try:
         ...     asked.advance("ask:9.9", Approved())
-        ... except OutcomeError as error:
-        ...     print(type(error).__name__)
-        OutcomeError
+        ... except OutcomeError:
+        ...     print([effect.key for effect in asked.effects])
+        ['begin']
     """
 
 
@@ -146,8 +151,13 @@ class IllegalTrigger(UsageError):
     """No row of the table takes this trigger in this state; the call is unchanged.
 
     Examples:
-        >>> issubclass(IllegalTrigger, FsmAgentError)
-        True
+        >>> from fsm_agent.lifecycle import Cancelled
+        >>> ended = Agent(Script("Hi.")).call("Hello").call
+        >>> try:
+        ...     ended.advance("", Cancelled())
+        ... except IllegalTrigger:
+        ...     print(ended.state)
+        Completed
     """
 
 
@@ -167,8 +177,13 @@ class JournalError(FsmAgentError, ValueError):
     """A journal that is damaged, reordered, foreign or forged.
 
     Examples:
-        >>> issubclass(JournalError, FsmAgentError)
-        True
+        >>> host = Agent(Script("Hi."), name="host", store=Runs("runs.db", signing_key="0123456789abcdef" * 2))
+        >>> _ = host.call("Hello", run_id="r1")
+        >>> try:
+        ...     Agent(Script(), name="host", store="runs.db").replay("r1")     # without the key
+        ... except JournalError as error:
+        ...     print(str(error).partition(":")[0])
+        the run 'r1' is signed
     """
 
 
@@ -176,8 +191,13 @@ class ReplayError(FsmAgentError, ValueError):
     """A journal on which the present code takes other steps than the code that wrote it.
 
     Examples:
-        >>> issubclass(ReplayError, JournalError)
-        False
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("forty-two"), name="counter", store=store).call("How many?", run_id="r1")
+        >>> try:
+        ...     Agent(Script(), output=int, name="counter", store=store).replay("r1")
+        ... except ReplayError as error:
+        ...     print(str(error).partition(",")[0])
+        entry 2 (key 'model:0'): 'answered' was taken then
     """
 
 
@@ -203,8 +223,12 @@ class TagNotFound(ParseError):
         message: The text for the model.
 
     Examples:
-        >>> issubclass(TagNotFound, FsmAgentError)
-        True
+        >>> def parse(text):
+        ...     if "<plan>" not in text:
+        ...         raise TagNotFound("plan")
+        ...     return text
+        >>> Agent(Script("I plan.", "<plan>Rest.</plan>")).call(Prompt("Plan.", parser=parse)).output
+        '<plan>Rest.</plan>'
     """
 
     def __init__(self, tag: str, message: str = "") -> None:
@@ -223,8 +247,12 @@ class ParseFailed(ParseError):
         message: The text for the model.
 
     Examples:
-        >>> ParseFailed("no intent").value
-        'no intent'
+        >>> def parse(text):
+        ...     if text not in ("buy", "sell"):
+        ...         raise ParseFailed(text)
+        ...     return text
+        >>> Agent(Script("hold", "sell")).call(Prompt("Buy or sell?", parser=parse)).output
+        'sell'
     """
 
     def __init__(self, value: str, message: str = "") -> None:
@@ -372,8 +400,8 @@ class Overloaded(ProviderError):
     """The provider is overloaded or has failed for now (500, 502, 503, 504, 529).
 
     Examples:
-        >>> Overloaded("try later", status=503).retryable
-        True
+        >>> Agent(Script(Overloaded("try later", status=503), "Hi.")).call("Hello").output
+        'Hi.'
     """
 
     retryable_by_nature = True
@@ -383,8 +411,9 @@ class TimedOut(ProviderError):
     """The answer did not arrive in time, or only in part; or there was no connection.
 
     Examples:
-        >>> TimedOut("no reply within 60 s").retryable
-        True
+        >>> slow, other = Script(TimedOut("no reply within 60 s")), Script("Hi.")
+        >>> Agent(FallbackClient([slow, other])).call("Hello").output
+        'Hi.'
     """
 
     retryable_by_nature = True
@@ -394,8 +423,11 @@ class AuthFailed(ProviderError):
     """The key is missing, wrong, or not allowed to do this (401, 403).
 
     Examples:
-        >>> AuthFailed("the key is wrong", status=401).retryable
-        False
+        >>> try:
+        ...     Agent(Script(AuthFailed("the key is wrong", status=401))).call("Hello")     # it is not tried again
+        ... except CallFailed as error:
+        ...     print(error.__cause__)
+        the key is wrong [model=script, status=401]
     """
 
     retryable_by_nature = False
@@ -405,8 +437,9 @@ class ContextTooLong(ProviderError):
     """The dialog does not fit the model's context.
 
     Examples:
-        >>> ContextTooLong("128,000 tokens at most", status=400).retryable
-        False
+        >>> short = Script(ContextTooLong("8,000 tokens at most", status=400))
+        >>> Agent(FallbackClient([short, Script("A summary.")])).call("Summarize this book: …").output
+        'A summary.'
     """
 
     retryable_by_nature = False
@@ -421,9 +454,12 @@ class BudgetExceeded(ContextTooLong):
         tried: The passes that were applied to it, in order.
 
     Examples:
-        >>> error = BudgetExceeded("too long", required=9_000, hard=8_000)
-        >>> error.required - error.hard
-        1000
+        >>> from fsm_agent.context import Budget
+        >>> try:
+        ...     Agent(Script(), context=[Budget(hard=200)]).call("word " * 1000)
+        ... except CallFailed as error:
+        ...     print(error.__cause__.required > error.__cause__.hard)
+        True
     """
 
     @with_options_shown(ProviderError.__init__, without=("self", "message"))
@@ -443,8 +479,8 @@ class BadReply(ProviderError):
     """The response is not an answer: it is not JSON, is cut off, or has an unknown shape.
 
     Examples:
-        >>> isinstance(BadReply("the reply was cut off"), ProviderError)
-        True
+        >>> Agent(Script(BadReply("the reply was cut off"), "Hi.")).call("Hello").output
+        'Hi.'
     """
 
     retryable_by_nature = True

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from support.http_clients import chosen
 from support.paths import ROOT
 
@@ -22,6 +22,7 @@ from fsm_agent.providers import catalog
 
 for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
     del os.environ[variable]
+os.environ["FSM_AGENT_LOGS"] = "off"  # nothing is kept beside what a person has asked
 
 if sys.dont_write_bytecode:
     # Keep bytecode out of the tree, as was asked; without any, each OS process here would compile what it imports.
@@ -69,7 +70,8 @@ if sys.version_info < (3, 13):
 
 pytest_plugins = ["spec_table"]
 
-settings.register_profile("here", deadline=None)  # the machine may be busy with something else
+# The machine may be busy with something else: neither an example nor its making has a time.
+settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("here")
 
 sys.addaudithook(_stay_here)

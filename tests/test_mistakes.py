@@ -97,6 +97,24 @@ def count_up(to: int) -> Iterator[int]:
     yield from range(to)
 
 
+async def count_up_async(to: int) -> Any:
+    """Count."""
+    for n in range(to):
+        yield n
+
+
+class Misspelt:
+    def on_dnoe(self, event: Any) -> None: ...
+
+
+class Awaited:
+    async def on_done(self, event: Any) -> None: ...
+
+
+class Deaf:
+    def on_done(self) -> None: ...
+
+
 class Log:
     def on_done(self, event: Any) -> None: ...
 
@@ -490,6 +508,89 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "machine": (
         lambda: render(Machine(model=None, states=["a"], initial="a"), "mermaid"),
         "UsageError: .*Machine.*a Diagram",
+    ),
+    # more of each
+    "prompt as model": (lambda: Agent(Prompt("x")), "UsageError: .*is Prompt(template='x'.*or a client"),
+    "model alone": (lambda: Agent("gpt-5-mini"), "ConfigError: .*'gpt-5-mini'.*'openai:gpt-5-mini'"),
+    "model of a router": (lambda: Agent("openai/gpt-5"), "ConfigError: .*'openai/gpt-5'.*'openai:gpt-5'"),
+    "system bytes": (lambda: agent(system=b"hi"), "UsageError: .*is b'hi'.*a text or a Prompt"),
+    "name 5": (lambda: agent(name=5), "UsageError: .*name of an agent is 5.*a text"),
+    "limits 5": (lambda: agent(limits=5), "UsageError: .*limits of an agent is 5.*Limits(rounds=3)"),
+    "limits dict": (lambda: agent(limits={"rounds": 3}), "UsageError: .*is {'rounds': 3}.*Limits(rounds=3)"),
+    "context True": (lambda: agent(context=True), "UsageError: .*context has True.*keep_last(8)"),
+    "context text": (lambda: agent(context=["keep_last"]), "UsageError: .*context has 'keep_last'.*keep_last(8)"),
+    "context budget": (lambda: agent(context=[Budget(hard=9), len]), "UsageError: .*before other passes.*at the end"),
+    "hook class": (lambda: agent(hooks=[Log]), "UsageError: .*Log'> is a class.*Log()"),
+    "hook alone (2)": (lambda: agent(hooks=Log()), "UsageError: .*hooks is <.*a list of objects"),
+    "world foo": (lambda: agent(world={"foo": 1}), "UsageError: .*has no 'foo'.*clock"),
+    "world client": (lambda: agent(world={"client": Script()}), "UsageError: .*has no 'client'.*clock"),
+    "Function alone": (lambda: agent(functions=Function.of(add)), "UsageError: .*functions is 'add'.*[add]"),
+    "functions text": (lambda: agent(functions="add"), "UsageError: .*functions is 'add'.*a list of functions"),
+    "functions dict": (lambda: Prompt("x", functions={"add": add}), "UsageError: .*{'add': …}.*a list of functions"),
+    "arun a text": (lambda: asyncio.run(agent().arun("x")), "UsageError: .*'x'.*acall('x')"),
+    "an empty task": (lambda: agent().call(""), "UsageError: .*the task is ''.*a text that asks"),
+    "a blank task": (lambda: agent(system=Prompt("x")).call(" \n"), "UsageError: .*the task is ' \\n'.*a text"),
+    "dpes of a text": (lambda: agent().call("x", dpes=5), "UsageError: .*dpes.*did you mean 'deps'?"),
+    "dpes of a prompt": (lambda: agent().call(Prompt("x"), dpes=5), "UsageError: .*'dpes'.*did you mean 'deps'?"),
+    "unused in put": (lambda: Dialog().put(Prompt("hi")(name="x")), "PromptError: .*'hi'.*no variable 'name'"),
+    "variables of a system text": (lambda: agent(system="x").init_dialog(name="J"), "UsageError: .*name.*a Prompt"),
+    "parts list": (lambda: Message.of("user", ["x"]), "UsageError: .*is ['x'].*a text, or a part"),
+    "dialog 5": (lambda: Dialog(5), "UsageError: .*messages is 5.*a list of messages"),
+    "temperature nan": (lambda: Settings(temperature=float("nan")), "UsageError: .*is nan.*a number, or None,"),
+    "top_p half": (lambda: Settings(top_p="half"), "UsageError: .*settings.top_p is 'half'.*a number"),
+    "seed 1.5": (lambda: Settings(seed=1.5), "UsageError: .*seed is 1.5.*a whole number"),
+    "tool_choice None": (lambda: Settings(tool_choice=None), "UsageError: .*tool_choice is None.*'auto'"),
+    "parallel 1": (lambda: Settings(parallel_function_calls=1), "UsageError: .*_calls is 1.*True, False"),
+    "effort 5": (lambda: Settings(reasoning_effort=5), "UsageError: .*effort is 5.*'low'"),
+    "top_logprobs 1.5": (lambda: Settings(top_logprobs=1.5), "UsageError: .*top_logprobs is 1.5.*a whole number"),
+    "connections 1.5": (lambda: Network(max_connections=1.5), "ConfigError: .*max_connections is 1.5.*1 or more"),
+    "configuration in INI": (lambda: build_agent("a.ini"), "ConfigError: .*'a.ini'.*'.toml'.*read(text)"),
+    "no file": (lambda: build_agent("no/such.toml"), "ConfigError: .*'no/such.toml'.*No such file"),
+    "a generator for asyncio": (
+        lambda: function(count_up_async),
+        "UsageError: function 'count_up_async' is a generator, .*: one that returns a list",
+    ),
+    "one function twice": (lambda: agent(functions=[add, add]), "PromptError: two functions .* have one name: add"),
+    "a number as output": (
+        lambda: agent(output=5),
+        "PromptError: .*output of a prompt is 5, .* a type such as int would",
+    ),
+    "a template that is cut": (
+        lambda: Prompt("{{ task "),
+        "PromptError: the template '{{ task ' is wrong in line 1: unexpected end of template",
+    ),
+    "variables of the system prompt": (
+        lambda: agent(system=Prompt("You are {{ name }}.")).call("hi"),
+        "PromptError: system of the agent 'clerk': .* needs the variable(s) name; .*: system_args={…} of call",
+    ),
+    "a message by hand in a dialog": (
+        lambda: Dialog().append(Message(role="ai")),
+        "UsageError: messages[0].role is 'ai': here that is 'assistant'",
+    ),
+    "a message by hand after another": (
+        lambda: agent().call("hi", after=[Message(role="usr")]),
+        "UsageError: messages[0].role is 'usr': did you mean 'user'?",
+    ),
+    "an agent without a prompt": (
+        defined,
+        "TypeError: .*Mine is abstract: it has no method answer, and none of .*prompt",
+    ),
+    "a hook misspelt": (lambda: agent(hooks=[Misspelt()]), "UsageError: .* has 'on_dnoe', .*: did you mean 'on_done'?"),
+    "a hook that is awaited": (
+        lambda: agent(hooks=[Awaited()]),
+        "UsageError: on_done of the hook .*Awaited.* is a coroutine function, and hooks are not awaited: a plain def",
+    ),
+    "a hook without its event": (
+        lambda: agent(hooks=[Deaf()]),
+        "UsageError: on_done of the hook .*Deaf.* cannot be called with an event: def on_done(self, event)",
+    ),
+    "a description that is no text": (
+        lambda: Function.of(add, description=3),
+        "UsageError: description of a function is 3: a text would be right",
+    ),
+    "an agent without a name": (
+        lambda: agent(name=""),
+        "UsageError: name of an agent is '': a text such as 'shop' would be right",
     ),
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CODE = ["fsm_agent", "tests", "examples", "docs"]
+CODE = ["fsm_agent", "tests", "examples", "docs", "deploy"]
 
 
 @pytest.mark.parametrize(

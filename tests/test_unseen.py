@@ -25,7 +25,8 @@ from support.http_clients import KEY, client_of
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.cassette import Cassette
 from fsm_agent.clients.http.network import Network
-from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, ProviderError, RateLimited
+from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, ProviderError, RateLimited, UsageError
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved
@@ -135,6 +136,14 @@ def test_no_repr_shows_a_secret() -> None:
     agent = Agent(client, system="x")
     shown = [client, client._access, client._access.locate(), agent, agent.seed("Hello?"), HOSTED]
     assert seen_in(repr(shown)) == []
+
+
+@pytest.mark.parametrize("given", [{"api_key": KEY}, {"headers": HEADERS}])
+def test_a_client_that_was_given_a_secret_is_not_pickled(given: Any) -> None:
+    client = HttpClient("openai-compatible", "m", base_url="https://h.invalid/v1", **given)
+    with pytest.raises(UsageError, match="cannot be pickled") as refused:
+        pickle.dumps(client)
+    assert seen_in(shown_by(refused.value)) == []
 
 
 HOSTED = HostedMCP("files", "https://h.invalid/path-t0ken-4716?k=another.query.4715", authorization="hunter2")

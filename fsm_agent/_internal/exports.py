@@ -17,18 +17,8 @@ from importlib import import_module
 
 PACKAGES = (  # that have public names
     *("agents", "prompts", "messages", "functions", "lifecycle", "context", "runtime", "clients", "providers", "mcp"),
-    *(
-        "telemetry",
-        "store",
-        "errors",
-        "flows",
-        "flows.orchestrator",
-        "engines",
-        "testing",
-        "diagrams",
-        "inspector",
-        "cli",
-    ),
+    *("telemetry", "store", "errors", "flows", "flows.orchestrator", "fronts", "engines", "testing", "diagrams"),
+    *("inspector", "cli"),
 )
 _ROOT = "fsm_agent"
 

@@ -14,7 +14,6 @@ that two threads must not make at once are made under the lock `making`, which a
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable
@@ -22,11 +21,12 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsm_agent._internal.forks import at_fork
+
 T = TypeVar("T")
 
 making = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
+at_fork(before=making.acquire, after_in_parent=making.release, after_in_child=making.release)
 
 __all__ = [
     "core_schema",

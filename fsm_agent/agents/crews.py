@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from tenacity import wait_exponential
@@ -82,6 +84,7 @@ class ThreadCrew:
     def __init__(self, worker: Worker, threads: int, once: bool) -> None:
         self._worker = worker
         self._is_over = threading.Event()
+        self._woken = SimpleQueue[None]()  # unlike an event, it may be put into by a signal handler at any moment
         self._members = [_Member(worker, once) for _ in range(threads)]
 
     def run(self) -> int:
@@ -89,13 +92,21 @@ class ThreadCrew:
         members, watch = self._members, threading.Thread(target=self._drain, daemon=True, name="fsm_agent drain")
         watch.start()
         try:
-            for member in members:
-                member.start()
-            while any(member.is_alive() for member in members) and not self._is_over.is_set():
-                self._worker.pulse.beat()
-                self._join(BEAT_S)
+            with self._worker.woken_at_stop(partial(self._woken.put, None)):
+                for member in members:
+                    member.start()
+                while any(member.is_alive() for member in members) and not self._is_over.is_set():
+                    self._worker.pulse.beat()
+                    self._join(BEAT_S)
+        except BaseException:  # such as Ctrl-C: all runs are given back at once
+            self._worker.stop()
+            self._worker.interrupt()
+            self._join(LEAVE_S)
+            raise
         finally:
             self._is_over.set()
+            self._woken.put(None)
+            watch.join(LEAVE_S)
             self._worker.pulse.end()
         for member in members:
             if member.error is not None:
@@ -103,11 +114,12 @@ class ThreadCrew:
         return sum(member.advanced for member in members)
 
     def _drain(self) -> None:
-        """Interrupt what is still driven when the time for it is over."""
-        self._worker.stopping.wait()
+        """Once the worker is stopped, interrupt what is still driven when the time for it is over."""
+        self._woken.get()
         self._join(self._worker.drain_s)
-        self._worker.interrupt()
-        self._join(LEAVE_S)
+        if any(member.is_alive() for member in self._members):
+            self._worker.interrupt()
+            self._join(LEAVE_S)
         if any(member.is_alive() for member in self._members) and not self._is_over.is_set():
             _log.warning("the worker leaves %d runs behind, which hang: their leases end with it", self._worker.held)
         self._is_over.set()
@@ -208,7 +220,7 @@ class TaskCrew:
             await self._room.acquire()
             claimed = None
             try:
-                claimed = await aclaim(self._take, self._threads, self._worker.return_claimed)
+                claimed = await aclaim(self._take, self._threads)
                 patience.note_success()
             except Exception as error:
                 await asyncio.sleep(patience.pause_s(error))

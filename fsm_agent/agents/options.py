@@ -115,15 +115,23 @@ class ReadOptions(_UnstoredOptions[Deps], total=False):
 RESUME_OPTIONS = ReadOptions.__optional_keys__
 
 
-class ResumeOptions(ReadOptions[Deps], total=False):
-    """The options of `resume`, beside the answers.
+class StreamedResumeOptions(ReadOptions[Deps], total=False):
+    """The options of a stream that continues a run, beside the answers.
 
     Attributes:
         by: Who answers, for people.
-        sink: Receives every event.
     """
 
     by: str
+
+
+class ResumeOptions(StreamedResumeOptions[Deps], total=False):
+    """The options of `resume`, beside the answers.
+
+    Attributes:
+        sink: Receives every event.
+    """
+
     sink: Callable[[Event], Any] | None
 
 

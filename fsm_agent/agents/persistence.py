@@ -80,24 +80,20 @@ def warned_of_change(call: AgentCall[Out]) -> AgentCall[Out]:
     return call
 
 
-async def aclaim(
-    claim: Callable[[], Taken], threads: Executor | None = None, undo: Callable[[Claimed], None] | None = None
-) -> Taken:
+async def aclaim(claim: Callable[[], Taken], threads: Executor | None = None) -> Taken:
     """Claim a run in another thread, which gives it back if this task is cancelled meanwhile.
 
     Args:
         claim: Claims the run, if there is one.
         threads: Whose thread does it; None: one of the event loop's.
-        undo: Gives a run back; None: `give_back`.
     """
-    undo = undo or give_back
-    pending = _PendingClaim(claim, undo)
+    pending = _PendingClaim(claim)
     run = partial(copy_context().run, pending.make)
     try:
         return await asyncio.get_running_loop().run_in_executor(threads, run)
     except asyncio.CancelledError:
         if (claimed := pending.abandon()) is not None:
-            await asyncio.to_thread(undo, claimed)
+            await asyncio.to_thread(give_back, claimed)
         raise
 
 
@@ -106,12 +102,10 @@ class _PendingClaim(Generic[Taken]):
 
     Args:
         claim: Claims the run, if there is one.
-        undo: Gives it back.
     """
 
-    def __init__(self, claim: Callable[[], Taken], undo: Callable[[Claimed], None]) -> None:
+    def __init__(self, claim: Callable[[], Taken]) -> None:
         self._claim = claim
-        self._undo = undo
         self._lock = threading.Lock()
         self._is_abandoned = False
         self._claimed: Taken | None = None
@@ -123,7 +117,7 @@ class _PendingClaim(Generic[Taken]):
             self._claimed = claimed
             is_abandoned = self._is_abandoned
         if is_abandoned and claimed is not None:
-            self._undo(claimed)
+            give_back(claimed)
         return claimed
 
     def abandon(self) -> Claimed | None:

@@ -13,9 +13,9 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ReplayError
-from fsm_agent.machine.process import wakes_at_s
-from fsm_agent.messages.event import Done, Event, Suspended
+from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check, wrong
+from fsm_agent.runtime.drivers import last_event
 from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.store import Loaded, Run, Start
@@ -37,7 +37,8 @@ class RunHandle(Generic[Result]):
     """A run in a store, which a `Worker` drives; `submit` and `handle` return it.
 
     It holds no lease and drives nothing, so there may be any number, in any OS processes and threads.  One thread of an
-    OS process looks at all runs that are waited for, every quarter of a second if the store is fast enough.
+    OS process looks at all runs that are waited for, as soon as the store says that a run was given back, and every
+    quarter of a second for new entries.
 
     Attributes:
         run_id: The name of the run.
@@ -99,7 +100,8 @@ class RunHandle(Generic[Result]):
         while (result := self._settled()) is None:
             future = self._watch(is_settled)
             try:
-                future.result(None if ends_s is None else max(0.0, ends_s - time.monotonic()))
+                if self._settled() is None:  # it may have ended before it was watched
+                    future.result(None if ends_s is None else max(0.0, ends_s - time.monotonic()))
             except TimeoutError:
                 raise self._timed_out(timeout_s) from None
             finally:
@@ -110,11 +112,15 @@ class RunHandle(Generic[Result]):
         """`result` for asyncio."""
         ends_s = _end_of(timeout_s)
         while (result := await asyncio.to_thread(self._settled)) is None:
-            left_s = None if ends_s is None else max(0.0, ends_s - time.monotonic())
+            future = self._watch(is_settled)
             try:
-                await asyncio.wait_for(asyncio.wrap_future(self._watch(is_settled)), left_s)
+                if await asyncio.to_thread(self._settled) is None:
+                    left_s = None if ends_s is None else max(0.0, ends_s - time.monotonic())
+                    await asyncio.wait_for(asyncio.wrap_future(future), left_s)
             except TimeoutError:
                 raise await asyncio.to_thread(self._timed_out, timeout_s) from None
+            finally:
+                future.cancel()
         return result()
 
     def stream(self) -> Generator[Event]:
@@ -124,10 +130,12 @@ class RunHandle(Generic[Result]):
         and `Inside` of these.  It has no deltas, no starts and no progress, which only a driver's own stream has.
         `Suspended` is last if the run waits for a person.
 
+        If the code has changed, the events before the last rest that it cannot make are left out, which the log says.
+
         Raises:
             CallFailed: After `Done`, when it ended without an output; of a flow, `FlowFailed`.
             RunUnknown: It was deleted.
-            ReplayError: The code has changed, and takes other steps than the run.
+            ReplayError: The code has changed, and takes other steps than the run since its last rest, as in `result`.
             JournalError: The journal is damaged, foreign or forged.
         """
         follower = self._follower()
@@ -194,7 +202,7 @@ class RunHandle(Generic[Result]):
         return Follower(self._runs, self.run_id, self._definition)
 
     def _settled(self) -> Callable[[], Result] | None:
-        """Return what returns the result of the run, or raises; None: the run goes on."""
+        """Return what returns the result of the run, or raises; None: the run has not settled."""
         if not is_settled(self._runs.store.get(self.run_id)):
             return None
         loaded = self._load()
@@ -207,11 +215,9 @@ class RunHandle(Generic[Result]):
         """Yield the last event of a run that has ended, or that waits for a person."""
         self._check_stuck(follower.run)
         process = follower.process
-        if process.effects:
-            yield Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process))
-            return
-        yield Done(process.outcome)
-        self._runnable.result_of(process)
+        yield last_event(process)
+        if not process.effects:
+            self._runnable.result_of(process)
 
     def _check_stuck(self, run: Run) -> None:
         if (problem := stuck_problem(run)) is not None:
@@ -220,7 +226,7 @@ class RunHandle(Generic[Result]):
     def _timed_out(self, timeout_s: float | None) -> TimeoutError:
         try:
             run = self._runs.store.get(self.run_id)
-            who = f"{run.holder!r} drives it" if run.holder is not None else "nobody drives it: is a worker running?"
+            who = f"{run.holder!r} drives it" if run.holder is not None else "no driver has it: is a worker running?"
             if run.holder is None and run.due_s != 0.0:
                 who = "it is not due yet"
         except StoreError as error:

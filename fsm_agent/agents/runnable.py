@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.outcomes import Outcome
     from fsm_agent.runtime.inner_calls import InnerCalls
     from fsm_agent.store.claiming import Claimed, Definition
+    from fsm_agent.store.recorder import StoreRecorder
     from fsm_agent.store.runs import Runs
 else:
     asyncio, many = deferred("asyncio"), deferred("fsm_agent.agents.many")
@@ -48,6 +49,7 @@ USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside"
 Answers: TypeAlias = Mapping[Any, Any]
 START_OPTIONS = ("delay_s", "priority")  # which `submit` has besides those of `seed`
 SUBMIT_OPTIONS = ("after", *START_OPTIONS)
+RESUMED: Any = ...  # in place of a task: a run of the store is continued
 MAP_OPTIONS = ("concurrency", "progress", "fail_fast")  # which `map` has besides those of each call
 
 
@@ -252,11 +254,14 @@ class Runnable(ABC):
         recorder = None
         if process.journal is not None:
             process, recorder = await self._aclaim(process)
-        await arun(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
+        await self.adrive_claimed(process, recorder, sink)
         return self.result_of(process)
 
     def _stream(self, task: Any, options: Mapping[str, Any]) -> Generator[Any]:
-        process, recorder = self._claim(self._process_in(task, options) or self.seed(task, **options))
+        if task is RESUMED:
+            process, recorder = self.resumption(options)()
+        else:
+            process, recorder = self._claim(self._process_in(task, options) or self.seed(task, **options))
         tell = self.listener_to(process)
         with closing(drive(process, self.world_of(process), recorder=recorder)) as events:
             for event in events:
@@ -267,8 +272,10 @@ class Runnable(ABC):
             self.result_of(process)
 
     async def _astream(self, task: Any, options: Mapping[str, Any]) -> AsyncGenerator[Any]:
-        process = self._process_in(task, options) or await self._aseed(task, options)
-        process, recorder = await self._aclaim(process)
+        if task is RESUMED:
+            process, recorder = await aclaim(self.resumption(options))
+        else:
+            process, recorder = await self.abegin(task, options)
         tell = self.listener_to(process)
         async with aclosing(adrive(process, self.world_of(process), recorder=recorder)) as events:
             async for event in events:
@@ -277,6 +284,32 @@ class Runnable(ABC):
                 yield event
         if not process.effects:
             self.result_of(process)
+
+    # For those that drive processes in tasks of their own
+
+    async def abegin(self, task: Any, options: Mapping[str, Any]) -> Claimed:
+        """Make the process of a task, and claim its run; return both, to be driven with `adrive_claimed`."""
+        return await self._aclaim(self._process_in(task, options) or await self._aseed(task, options))
+
+    def resumption(self, options: Mapping[str, Any]) -> Callable[[], Claimed]:
+        """Return a function that claims a run of the store, to be continued.
+
+        Args:
+            options: Those of `resume`, with ``run_id`` and ``answers``, without ``sink``.
+
+        Raises:
+            UsageError: There is no ``run_id``, or an option is unknown.
+        """
+        rest = {name: value for name, value in options.items() if name not in ("run_id", "answers")}
+        run_id = options.get("run_id")
+        if not isinstance(run_id, str) or "sink" in rest:
+            raise UsageError("a stream needs a task, or run_id='…' of a run in the store to continue, and has no sink")
+        by, _, definition = self._resumption(rest)
+        return partial(self._reclaim, run_id, options.get("answers"), by, definition)
+
+    async def adrive_claimed(self, process: Any, recorder: StoreRecorder | None, sink: Sink | None) -> None:
+        """Drive a process that was claimed, as far as it goes, whatever comes of it."""
+        await arun(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
 
     def _process_in(self, task: Any, options: Mapping[str, Any]) -> Any:
         """Return the task if it is a process, which has its options already; else None."""
@@ -345,7 +378,7 @@ class Runnable(ABC):
     async def _aresume(self, run_id: str, answers: Any, options: Mapping[str, Any]) -> Any:
         by, sink, definition = self._resumption(options)
         process, recorder = await aclaim(partial(self._reclaim, run_id, answers, by, definition))
-        await arun(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
+        await self.adrive_claimed(process, recorder, sink)
         return self.result_of(process)
 
     def _resumption(self, options: Mapping[str, Any]) -> tuple[str, Sink | None, Definition]:

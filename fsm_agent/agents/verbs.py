@@ -20,9 +20,10 @@ from fsm_agent.agents.options import (
     Progress,
     ReadOptions,
     ResumeOptions,
+    StreamedResumeOptions,
     SubmitOptions,
 )
-from fsm_agent.agents.runnable import Runnable, Sink
+from fsm_agent.agents.runnable import RESUMED, Runnable, Sink
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
@@ -49,6 +50,7 @@ Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or diction
 Asked: TypeAlias = "str | Message | Payload | Prompt[str] | Task[str]"
 Typed: TypeAlias = "Prompt[New] | Task[New]"  # what is asked for its own
 AnyTask: TypeAlias = "Asked | Typed[Any] | Messages"
+RunAnswers: TypeAlias = Mapping[str, Outcome] | Outcome | None
 After: TypeAlias = CallResult[Any] | Messages | None
 Stream: TypeAlias = Generator[InterimEvent | Done[New]]
 AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
@@ -96,16 +98,21 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     @overload
     def stream(self, task: AgentCall[New], /) -> Stream[New]: ...
     @overload
+    def stream(
+        self, /, *, run_id: str, answers: RunAnswers = None, **options: Unpack[StreamedResumeOptions[Deps]]
+    ) -> Stream[Out]: ...
+    @overload
     def stream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
     @overload
     def stream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> Stream[New]: ...
     @overload
     def stream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
     @with_options_shown(CallOptions)
-    def stream(self, task: Any, /, **options: Any) -> Stream[Any]:
+    def stream(self, task: Any = RESUMED, /, **options: Any) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
 
-        Takes a call that was seeded, or a task with the options of `CallOptions`.
+        Takes a call that was seeded, or a task with the options of `CallOptions`.  With ``run_id`` and no task, a run
+        of the store is continued, with the ``answers`` and options of `resume`, and raises what `resume` does.
 
         Raises:
             CallFailed: After `Done`, when the call failed.
@@ -115,13 +122,17 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     @overload
     def astream(self, task: AgentCall[New], /) -> AsyncStream[New]: ...
     @overload
+    def astream(
+        self, /, *, run_id: str, answers: RunAnswers = None, **options: Unpack[StreamedResumeOptions[Deps]]
+    ) -> AsyncStream[Out]: ...
+    @overload
     def astream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Out]: ...
     @overload
     def astream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[New]: ...
     @overload
     def astream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
     @with_options_shown(CallOptions)
-    def astream(self, task: Any, /, **options: Any) -> AsyncStream[Any]:
+    def astream(self, task: Any = RESUMED, /, **options: Any) -> AsyncStream[Any]:
         """`stream` for asyncio."""
         return self._astream(task, options)
 
@@ -230,7 +241,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def resume(
         self,
         run_id: str,
-        answers: Mapping[str, Outcome] | Outcome | None = None,
+        answers: RunAnswers = None,
         **options: Unpack[ResumeOptions[Deps]],
     ) -> CallResult[Out]:
         """Continue a run of the store from its last rest; return the result of one that has ended.
@@ -259,7 +270,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     async def aresume(
         self,
         run_id: str,
-        answers: Mapping[str, Outcome] | Outcome | None = None,
+        answers: RunAnswers = None,
         **options: Unpack[ResumeOptions[Deps]],
     ) -> CallResult[Out]:
         """`resume` for asyncio."""

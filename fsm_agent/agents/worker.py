@@ -11,7 +11,6 @@ import logging
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.crews import IDLE_S, TaskCrew, ThreadCrew
-from fsm_agent.agents.persistence import aclaim, give_back, runs_of
+from fsm_agent.agents.crews import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
+from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
-from fsm_agent.agents.worker_health import Pulse, WorkerHealth
+from fsm_agent.agents.worker_health import Pulse, RunsReading, WorkerHealth
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event, Stepped
@@ -35,6 +34,7 @@ from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.store.checks import tags_of
 from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
+from fsm_agent.store.concurrency import counts_held
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
@@ -49,7 +49,6 @@ PATIENCE_S = 5.0  # short backoffs are waited for, longer ones rest
 RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
 TASKS = 100  # runs that are driven at a time under asyncio
 STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
-FULL_S = 0.2  # until a worker without room for some agents looks for runs of the others
 PRUNE_S = 3600.0  # how often old runs are deleted
 PRUNING = "fsm_agent prune"  # the name of the limit by which one worker does it
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
@@ -73,13 +72,14 @@ class Worker:
         store_patience_s: How many seconds the store may fail before the worker gives up.
         drain_s: How many seconds runs in progress may take to come to their next step once the worker is stopped;
             after that they are interrupted, and given back.  None: as long as they need.
-        on_change: What happens to a run if its code has changed since it last rested.  "report" goes on with the code
+        on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the code
             as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
             with the error, and leaves the run to others: for the first worker of a new version.
-        concurrency: How many runs of an agent this worker drives at a time, by the agent's name; others as `run` and
-            `arun` say.  It holds for this worker: two workers drive twice as many.
+        concurrency: How many runs of an agent are driven at a time, by the agent's name; others as `run` and `arun`
+            say.  It holds for all workers of the store together, each of which should be told the same.  A run that is
+            claimed by its name, as `resume` and `drive` do, counts, and is not held up.
         key_concurrency: How many runs that were begun with the same ``extra={"concurrency_key": …}``, such as the name
-            of a tenant, this worker drives at a time.  None: any number.
+            of a tenant, are driven at a time, likewise.  None: any number.
         keep: How many of the runs that have ended stay in the store; the oldest others are deleted each hour, by one of
             its workers.  None: all.  See `Runs.prune`.
         max_age_s: How many seconds they stay; None: without limit.
@@ -137,26 +137,25 @@ class Worker:
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")
-        self._room = dict(_checked_concurrency(concurrency, self._agents))  # for runs, of agents with a limit
+        limits = tuple(_checked_concurrency(concurrency, self._agents).items())
         right = "a whole number from 1 on, or None"
         check("key_concurrency", key_concurrency, key_concurrency is None or is_whole(key_concurrency, 1), right)
         check("keep", keep, keep is None or is_whole(keep, 0), "a whole number from 0 on, or None")
         check("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
         self._keep, self._max_age_s = keep, max_age_s
-        self._key_limit = key_concurrency
-        self._keys = Counter[str]()  # how many runs are driven, by concurrency key
-        self._taken: dict[tuple[str, int], str] = {}  # the keys of runs that take up room, by name and fence
-        self._freed = threading.Condition()  # guards `_room`
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._known: tuple[str, ...] | None = None
         if only_known:
             own = [*self._prompts.values()]
             self._known = tuple(sorted(set().union(*(agent.fingerprints(own) for agent in self._agents.values()))))
+        choice = Choice(self._known, limits=limits, key_limit=key_concurrency)
+        self._choice = None if choice == Choice() else choice
         self._deps: Deps = {} if deps is None else deps
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
         self._driving: dict[Reconciler, StoreRecorder] = {}
         self.pulse = Pulse()
+        self.reading = RunsReading(self.runs)
         self._looking = threading.Lock()
         self._looks_at_s = 0.0  # monotonic; for runs that are stuck
         self._tried: set[tuple[str, int]] = set()  # those that were stuck, and at how many entries
@@ -210,8 +209,11 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
-        with self._pruning():
+        end_pruning = self._begin_pruning()
+        try:
             return self._unless_failed(ThreadCrew(self, threads, once).run())
+        finally:
+            end_pruning()
 
     async def arun(self, *, tasks: int = TASKS, once: bool = False) -> int:
         """`run` under asyncio: a run takes a task, not a thread, so that one OS process holds a thousand of them.
@@ -227,25 +229,28 @@ class Worker:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
         check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
-        with self._pruning():
+        end_pruning = self._begin_pruning()
+        try:
             return self._unless_failed(await TaskCrew(self, tasks, once).run())
+        finally:
+            await asyncio.to_thread(end_pruning)
 
-    @contextmanager
-    def _pruning(self) -> Iterator[None]:
-        """Delete old runs now and each hour, in a thread, if that is wanted."""
+    def _begin_pruning(self) -> Callable[[], None]:
+        """Delete old runs now and each hour, in a thread, if that is wanted; return what ends it."""
         if self._keep is None and self._max_age_s is None:
-            yield
-            return
+            return lambda: None
         is_over = threading.Event()
         thread = threading.Thread(target=self._prune_now_and_then, args=(is_over,), daemon=True, name="fsm_agent prune")
         thread.start()
-        try:
-            yield
-        finally:
+
+        def end() -> None:
             is_over.set()
+            thread.join(LEAVE_S)
+
+        return end
 
     def _prune_now_and_then(self, is_over: threading.Event) -> None:
-        while not is_over.is_set():
+        while True:
             try:
                 pause_s = self.runs.store.spend(PRUNING, 1, limit=1, within_s=PRUNE_S)
                 if pause_s == 0.0:
@@ -255,7 +260,8 @@ class Worker:
             except Exception as error:  # the store's; there is time enough
                 _log.warning("old runs could not be deleted: %s", error)
                 pause_s = PRUNE_S
-            is_over.wait(pause_s)
+            if is_over.wait(pause_s):
+                return
 
     def stop(self) -> None:
         """Make `run` and `arun` return, from any thread or signal handler; runs in progress are given back.
@@ -325,7 +331,7 @@ class Worker:
 
     def release_stuck(self) -> bool:
         """Make a run due that is stuck under other code; return False if there is none: for an engine, as `drive`."""
-        lease = self._claim_stuck(self._agents)
+        lease = self._claim_stuck()
         if lease is not None:
             self.runs.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
         return lease is not None
@@ -337,69 +343,36 @@ class Worker:
 
     def take_next(self) -> Claimed | None:
         """Claim the run that is due next, to be driven; return None if none is due."""
-        if not self._room and self._key_limit is None:
-            choice = None if self._known is None else Choice(self._known)
-            return self._take(self.runs.claim_due([*self._agents], choice) or self._claim_stuck(self._agents))
-        with self._freed:  # so that no two claim for the last room
-            free = [agent for agent in self._agents if self._room.get(agent, 1)]
-            choice = Choice(self._known, self._busy_keys())
-            lease = (self.runs.claim_due(free, choice) or self._claim_stuck(free)) if free else None
-            if lease is not None:
-                self._take_up_room(lease)
-        return self._take(lease)
+        names = [*self._agents]
+        lease = self.runs.claim_due(names, self._choice)
+        if lease is not None or not self.is_limited:
+            return self._take(lease or self._claim_stuck())
+        return self._take(self.runs.claim_due(names, self._choice) if self.release_stuck() else None)
 
-    def _busy_keys(self) -> tuple[str, ...]:
-        limit = self._key_limit
-        return () if limit is None else tuple([key for key, count in self._keys.items() if count >= limit])
-
-    def _take_up_room(self, lease: Lease) -> None:
-        key = ""
-        if self._key_limit is not None:
-            key = tags_of(self.runs.store.load(lease.run, after=lease.n).header)[1]
-        self._taken[lease.run, lease.fence] = key
-        if lease.agent in self._room:
-            self._room[lease.agent] -= 1
-        if key:
-            self._keys[key] += 1
+    @property
+    def is_limited(self) -> bool:
+        """True if it was told how many runs may be driven at a time."""
+        return counts_held(self._choice)
 
     def wait_for_work(self) -> None:
         """Wait until a run may be due that may be claimed, for a while."""
-        with self._freed:
-            is_full = not all(self._room.values()) or bool(self._busy_keys())
-            if is_full:  # the store would tell at once of the runs that may not be claimed
-                self._freed.wait(FULL_S)
-        if not is_full:
-            self.runs.store.wait(IDLE_S)
-
-    def _free(self, lease: Lease) -> None:
-        """Make room for another run of its agent."""
-        with self._freed:
-            if (key := self._taken.pop((lease.run, lease.fence), None)) is None:
-                return
-            if lease.agent in self._room:
-                self._room[lease.agent] += 1
-            if key:
-                self._keys[key] -= 1
-                if not self._keys[key]:
-                    del self._keys[key]
-            self._freed.notify()
+        self.runs.store.wait(IDLE_S)
 
     def _claim_named(self, run_id: str) -> Lease | None:
         """Claim a run that has something to do; return None if it has not."""
-        run = self.runs.store.load(run_id, after=None).run
+        run = self.runs.store.get(run_id)
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
             raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this worker has {known}")
-        # Whoever drives it by its due time may have another clock than this machine, so only `None` is nothing to do.
+        # An engine that calls this when the run is due may have another clock, so only `None` means nothing to do.
         return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
 
-    def _claim_stuck(self, agents: Iterable[str]) -> Lease | None:
+    def _claim_stuck(self) -> Lease | None:
         """Claim a run that got stuck under other code, such as a deployment that was rolled back."""
         with self._looking:
             if time.monotonic() < self._looks_at_s:
                 return None
-            for name in agents:
-                agent = self._agents[name]
+            for name, agent in self._agents.items():
                 for run in self.runs.store.list(agent=name, asked=True, limit=MOST_ASKED):
                     under = stuck_under(run)
                     if under is None or (run.id, run.n) in self._tried:
@@ -418,7 +391,7 @@ class Worker:
             return False
         try:
             definition = self._definition(agent, header_of(header))
-        except Exception as error:  # of whoever makes `deps`; or the header is damaged
+        except Exception as error:  # `deps` could not be made, or the header is damaged
             _log.info("run %s is stuck, and cannot be tried: %s", run.id, error)
             return False
         return self.runs.fingerprint(header, definition) not in ("", fingerprint)
@@ -438,14 +411,8 @@ class Worker:
         if lease is None:
             return None
         try:
-            process, recorder = self._prepare(lease)
-            if recorder is None:
-                self._free(lease)
-            return process, recorder
-        except BaseException as error:
-            self._free(lease)
-            if not isinstance(error, Exception):
-                raise
+            return self._prepare(lease)
+        except Exception as error:
             if self.on_change == "stop" and is_of_code(error):
                 self._failure = error
                 self.stop()
@@ -480,12 +447,6 @@ class Worker:
         except Exception as error:
             self._give_up(recorder.lease, error)
 
-    def return_claimed(self, claimed: Claimed) -> None:
-        """Give back a run that was claimed and not driven since."""
-        give_back(claimed)
-        if (recorder := claimed[1]) is not None:
-            self._free(recorder.lease)
-
     async def adrive_claimed(self, claimed: Claimed) -> None:
         """Drive a run that was claimed, as far as it goes, under asyncio."""
         process, recorder = claimed
@@ -511,7 +472,6 @@ class Worker:
             yield
         finally:
             del self._driving[driver]
-            self._free(recorder.lease)
             self.pulse.count(self.pulse.advanced, recorder.lease.agent)
 
     def _is_last(self, event: Event, tell: Sink | None, driver: Reconciler) -> bool:

@@ -6,6 +6,7 @@ and nothing of what is in the runs.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
     from fsm_agent.agents.worker import Worker
+    from fsm_agent.store.runs import Runs
+    from fsm_agent.store.store import RunsHealth
 
 BEAT_S = 1.0  # how often a crew says that it is alive
 ALIVE_S = 30.0  # a crew that has not said so for longer hangs
 READ_S = 5.0  # how long a client may take for its request
+READING_S = 1.0  # for which a count of the runs in the store is good enough
 CONNECTIONS = 8  # at a time; others are hung up on
 NEEDS_PROMETHEUS = "metrics need prometheus-client: pip install 'fsm-agent[metrics]'"
+_log = logging.getLogger("fsm_agent")
 
 
 class WorkerHealth(Value, frozen=True, kw_only=True):
@@ -95,13 +100,48 @@ class Pulse:
                 self.store_failures += 1
 
 
+class RunsReading:
+    """The health of the runs of a store, for whoever asks often; thread-safe.
+
+    A store is asked once in `READING_S` seconds and by one thread at a time; the others have its last answer.
+
+    Args:
+        runs: The runs.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._reading = threading.Lock()
+        self._read_at_s = -READING_S  # monotonic
+        self._last: RunsHealth | None = None
+
+    def last(self) -> RunsHealth | None:
+        """Return how the runs are; None: the store does not answer, or has not answered yet."""
+        if self._reading.acquire(blocking=False):
+            try:
+                if time.monotonic() - self._read_at_s >= READING_S:
+                    self._last = self._read()
+                    self._read_at_s = time.monotonic()
+            finally:
+                self._reading.release()
+        return self._last
+
+    def _read(self) -> RunsHealth | None:
+        try:
+            return self._runs.health()
+        except Exception as error:  # the store's
+            _log.warning("the runs could not be counted: %s", error)
+            return None
+
+
 class HealthServer:
     """Answers probes of a worker over HTTP, in threads of its own.
 
     Args:
         worker: The worker.
         port: Its TCP port; 0: any that is free.
-        host: The address to listen on.  Whoever can reach it can read counts of runs, so the default is this machine.
+        host: The address to listen on.  All clients that reach it can read counts of runs, so the default is this
+            machine.
 
     Attributes:
         port: The port that it listens on.
@@ -228,6 +268,51 @@ def register(worker: Worker, registry: CollectorRegistry) -> None:
     registry.register(_Collector(worker))
 
 
+def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
+    """Add the metrics of the runs of a store to the registry of a program that has no worker, such as a service.
+
+    A worker tells them as well, but nothing is told by workers that do not run.
+
+    Raises:
+        ConfigError: prometheus-client is not installed.
+    """
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise ConfigError(NEEDS_PROMETHEUS) from None
+    registry.register(_RunsCollector(RunsReading(runs)))
+
+
+class _RunsCollector:
+    """The metrics of the runs of a store, read when they are asked for."""
+
+    def __init__(self, reading: RunsReading) -> None:
+        self._reading = reading
+
+    def describe(self) -> tuple[()]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        runs = self._reading.last()
+        yield GaugeMetricFamily("fsm_agent_store_up", "Whether the store of the runs answers.", runs is not None)
+        if runs is None:
+            return
+        for name, text, value in (
+            ("due", "Runs that wait for a driver.", runs.due),
+            (
+                "oldest_due_seconds",
+                "For how long the first of them waits: long if no worker drives it.",
+                runs.oldest_due_s,
+            ),
+            ("held", "Runs that have a driver, whoever that is.", runs.held),
+            ("asked", "Runs with open questions.", runs.asked),
+            ("stuck", "Runs that the code of their workers cannot drive.", runs.stuck),
+        ):
+            yield GaugeMetricFamily(f"fsm_agent_runs_{name}", text, value)
+
+
 class _Collector:
     """The metrics of a worker, read when they are asked for."""
 
@@ -263,3 +348,4 @@ class _Collector:
         yield CounterMetricFamily(
             "fsm_agent_worker_store_failures", "Failures of the store, each tried again.", pulse.store_failures
         )
+        yield from _RunsCollector(worker.reading).collect()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.json_lines import LineWriter
+from fsm_agent.cli.log_store import AGENT, last_conversation, logged
 from fsm_agent.cli.models import (
     EMBEDDED,
     GUESSES,
@@ -32,28 +34,56 @@ from fsm_agent.cli.models import (
     kept_in,
     settings_of,
 )
-from fsm_agent.cli.options import dialog_of, pairs, store_option, written_task
+from fsm_agent.cli.options import attachments_of, dialog_of, pairs, store_option, written_task
 from fsm_agent.cli.render import Approver, answer
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.terminal import Screen
+from fsm_agent.cli.terminal_hook import overview
 from fsm_agent.errors import CallSuspended
+from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.settings import Settings
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from fsm_agent.agents.conversation import Conversation
+    from fsm_agent.store.runs import Runs
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)")
 
 
 def ask(
+    ctx: typer.Context,
     task: Annotated[
-        str | None, typer.Argument(help="What to ask; of a prompt, its variable 'task'. '-': what is piped in.")
+        str | None,
+        typer.Argument(
+            help="What to ask, after what is piped in; of a prompt, its variable 'task'. '-': the pipe alone."
+        ),
     ] = None,
     model: Model = EMBEDDED,
     base_url: BaseUrl = None,
     function: Functions = None,
     prompt: NamedPrompt = None,
     var: Annotated[Many, typer.Option(help="A variable of the prompt, as name=value. Repeatable.")] = None,
+    attach: Annotated[
+        Many, typer.Option("--attach", "-a", metavar="FILE|URL", help="A picture, a PDF or a text. Repeatable.")
+    ] = None,
     system: Annotated[str, typer.Option(help="The system prompt.")] = "",
+    output: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="The type of the answer, printed as JSON: int, or module:name.")
+    ] = None,
+    schema: Annotated[
+        str | None, typer.Option(help="Its JSON Schema, or a file with it, or fields: 'name, age int, bio: in a line'.")
+    ] = None,
+    go_on: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the last conversation.")] = False,
+    extract: Annotated[bool, typer.Option("--extract", "-x", help="Print the first code block of the answer.")] = False,
+    usage: Annotated[bool, typer.Option("--usage", "-u", help="Show rounds, tokens and cost on stderr.")] = False,
     setting: SettingsAndLimits = None,
     store: Annotated[
         str | None, typer.Option(help="The file, or its address, to keep the call in, as a run to resume.")
     ] = None,
+    no_log: Annotated[bool, typer.Option("--no-log", "-n", help="Do not keep the call for -c and logs.")] = False,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     approve: Approve = False,
     as_json: JsonLines = False,
@@ -63,7 +93,15 @@ def ask(
     """Ask a model, and let it call functions."""
     # The output of functions is not the answer.
     lines = LineWriter(as_json)
-    with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
+    with (
+        reporting(debug, lines, has_set=True),
+        Screen(quiet=quiet) as screen,
+        redirect_stdout(sys.stderr),
+        _kept(store, screen, is_off=no_log, is_needed=go_on) as (kept, place),
+    ):
+        conversation, before = last_conversation(kept) if go_on and kept is not None else ("", {})
+        if _is_default(ctx, "model") and isinstance(before.get("model"), str):
+            model = before["model"]
         is_guess = guesses(model, base_url)
         functions, chosen = code_of(function, prompt, trusted=approve or not is_guess)
         if is_guess and (functions or (chosen is not None and chosen.offers)):
@@ -71,43 +109,127 @@ def ask(
         settings, limits = settings_of(
             model, base_url, setting, on_cut="accept"
         )  # a cut answer is visible to the person
-        task = written_task(task, is_needed=chosen is None and not var)
-        dialog = option("task", dialog_of, task, chosen, option("--var", pairs, var or ()), system)
+        kind = _type(output, schema, chosen)
+        task = option("task", lambda: written_task(task, is_needed=chosen is None and not var))
+        files = option("--attach", attachments_of, attach or ())
+        dialog = option("task", dialog_of, task, chosen, option("--var", pairs, var or ()), system, files)
         if run_id is not None and store is None:
             raise typer.BadParameter("it names a run in a store: --store runs.db", param_hint="--run-id")
-        with connected(model, base_url, screen) as (client, name), kept_in(store) as kept:
-            agent = Agent(
+        if extract and (as_json or kind is not str):
+            raise typer.BadParameter("code blocks are in text: without --json and a type", param_hint="--extract")
+        with connected(model, base_url, screen) as (client, name):
+            agent: Agent[Any, Any] = Agent(
                 client,
                 functions=functions,
-                name="ask",
+                name=AGENT,
+                output=kind,
                 limits=limits,
                 settings=settings,
                 approve=(lambda _: True) if approve else Approver(screen),
                 store=kept,
             )
             run = None if kept is None else run_id or secrets.token_hex(4)
-            in_store = "" if store is None else store_option(store)
-            call = agent.seed(dialog, run_id=run)
+            driver, call = _seeded(agent, dialog, run, run_id, conversation, model)
+            in_store = store_option(place) if place else ""
             command = "" if run is None else f"fsm-agent runs answer {run} {in_store}"
-            if run is not None and run_id is None:
+            if store is not None and run_id is None:
                 screen.tell(f"run {run} in {in_store.removeprefix('--store ')}")
             asked = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
             try:
-                answer(
-                    lambda sink: agent.run(call, sink),
+                result = answer(
+                    lambda sink: driver.run(call, sink),
                     screen,
                     lines=lines,
                     model=name,
                     command=command,
                     otherwise=_NOT_KEPT,
+                    shown=_shown(kind, screen, extract=extract),
                 )
             except (CallSuspended, KeyboardInterrupt):
                 if run is not None:
                     screen.tell(f"to continue: fsm-agent runs resume {run} {in_store}{asked}")
                 raise
+            for line in overview(result) if usage else ():
+                typer.echo(line, err=True)
 
 
 _NOT_KEPT = "the call was not kept: ask again with --approve, or with --store runs.db to answer later"
+
+
+def _is_default(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT"
+
+
+@contextmanager
+def _kept(store: str | None, screen: Screen, *, is_off: bool, is_needed: bool) -> Iterator[tuple[Runs | None, str]]:
+    """Yield the store of the call, and its address; None: it is kept nowhere."""
+    if store is None and not (is_off and not is_needed):
+        with logged(screen, is_needed=is_needed) as found:
+            yield found
+        return
+    with kept_in(store) as kept:
+        yield kept, store or ""
+
+
+def _type(output: str | None, schema: str | None, prompt: Prompt | None) -> Any:
+    """Return the type of the answer."""
+    if output is None and schema is None:
+        return str
+    if output is not None and schema is not None:
+        raise typer.BadParameter("the type is given twice, with --output as well", param_hint="--schema")
+    if prompt is not None and (prompt.output is not str or prompt.parser is not None):
+        raise typer.BadParameter("the prompt has a type of its own", param_hint="--output, --schema")
+    from fsm_agent.cli.schemas import output_type, schema_type
+
+    return option("--output", output_type, output) if output is not None else option("--schema", schema_type, schema)
+
+
+def _seeded(
+    agent: Agent[Any, Any],
+    dialog: Dialog,
+    run: str | None,
+    run_id: str | None,
+    conversation: str,
+    model: str,
+) -> tuple[Agent[Any, Any] | Conversation[Any, Any], AgentCall[Any]]:
+    """Return the call, and what drives it: by itself, or as the first or next turn of a conversation."""
+    if run is None or (run_id is not None and not conversation):
+        return agent, agent.seed(dialog, run_id=run)
+    system = dialog[0].text if dialog[0].role == "system" else ""
+    if dialog.top_prompt is not None:
+        agent = agent.changed(prompt=dialog.top_prompt)
+    agent = agent.changed(system=system)
+    turns = agent.conversation(conversation or secrets.token_hex(4))
+    return turns, turns.seed(
+        dialog[-1], run_id=run, keep_system=bool(conversation and not system), extra={"model": model}
+    )
+
+
+def _shown(kind: Any, screen: Screen, *, extract: bool) -> Callable[[CallResult[Any]], str] | None:
+    """Return what words a result; None: its text does."""
+    if kind is not str:
+        from pydantic import TypeAdapter
+
+        return lambda result: TypeAdapter(kind).dump_json(result.output, indent=2).decode()
+    return (lambda result: first_block(result.text, screen)) if extract else None
+
+
+def first_block(text: str, screen: Screen) -> str:
+    """Return the contents of the first code block in a text; without one, all of it, and say so."""
+    fence, block = "", list[str]()
+    for line in text.splitlines():
+        found = _FENCE.fullmatch(line)
+        if not fence:
+            fence = found[1] if found else ""
+        elif found and found[1].startswith(fence) and not found[2].strip():
+            break
+        else:
+            block.append(line)
+    if not fence:
+        screen.tell("the answer has no code block: this is all of it")
+        return text
+    return "\n".join(block)
 
 
 def _words(options: Mapping[str, str | None], functions: Many, settings: Many) -> str:

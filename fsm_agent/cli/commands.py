@@ -34,11 +34,20 @@ COMMANDS = {
     ),
     "ask": CommandLocation("ask", "ask", "Ask a model, and let it call functions."),
     "chat": CommandLocation("chat", "chat", "Talk with a model: a line is a turn. /help shows the commands."),
+    "logs": CommandLocation("logs", "app", "What was asked, and what came of it: list, show and search it."),
     "diagram": CommandLocation("drawings", "diagram", "Draw the states of an agent call."),
     "worker": CommandLocation(
         "runs.worker",
         "worker",
         "Advance the runs in a store that are due, until it is stopped; start one for each processor.",
+    ),
+    "submit": CommandLocation(
+        "submit", "submit", "Put a task into a store, for a worker to do; print the name of the run."
+    ),
+    "serve": CommandLocation(
+        "serve",
+        "serve",
+        "Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures.",
     ),
     "runs": CommandLocation("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
     "inspect": CommandLocation(
@@ -50,6 +59,7 @@ COMMANDS = {
     ),
     "models": CommandLocation("local_models", "app", "Models that run on this machine: list, fetch, remove them."),
     "providers": CommandLocation("providers", "app", "Providers of models: their keys, wires and addresses."),
+    "mcp": CommandLocation("mcp", "app", "Functions, agents and flows as tools of an MCP server."),
     "flows": CommandLocation("flows", "app", "Flows: list, check, draw and run them, answer their questions."),
 }
 

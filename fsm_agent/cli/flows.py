@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shlex
 import sys
@@ -12,7 +11,6 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
-from msgspec import to_builtins
 from pydantic import ValidationError
 
 from fsm_agent._internal.plain_text import plain
@@ -212,7 +210,7 @@ def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> M
     """Return the answer, in JSON, to a question of a run, or to a state whose answers may come early."""
     if (early := flow.early.get(state)) is not None:
         return flow.outcomes(run, {early: early.answer_types.load(value)}, flow.definition())
-    waits = flow.runs.store.load(run).run.waits
+    waits = flow.runs.store.get(run).waits
     if gone := [q.key for q in waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(flow, q.key)[0]]:
         right = f"an older version asked it, perhaps, and {again} asks anew"
         raise UsageError(f"{gone[0]!r} is asked by no state of the flow {flow.name!r}: {right}")
@@ -252,7 +250,7 @@ def _drive(
             try:
                 value = flow.adapter.validate_json(data)
             except ValidationError as error:
-                raise typer.BadParameter(_wrong_data(flow, error), param_hint="data") from None
+                raise typer.BadParameter(wrong_data(flow, error), param_hint="data") from None
             result = flow.run(flow.seed(value, run_id=run_id), sink)
     except FlowSuspended as waiting:
         answers = _tell_waits(screen, waiting, where)
@@ -262,14 +260,14 @@ def _drive(
         error_line(error_text(waiting))
         raise typer.Exit(SUSPENDED) from None
     screen.pause()
-    ended = json.loads(flow.data_json(result.output))
+    told = result.to_dict()
     if lines:
-        lines.end("result", state=result.state, data=ended, usage=to_builtins(result.usage))
+        lines.end("result", **told)
     else:
-        screen.line(f"{result.state}\n{json_text(ended)}")
+        screen.line(f"{result.state}\n{json_text(told['data'])}")
 
 
-def _wrong_data(flow: Flow[Any], error: ValidationError) -> str:
+def wrong_data(flow: Flow[Any], error: ValidationError) -> str:
     """Return the wrong fields with their values and what would be right, and the names of all fields."""
     message = f"no {_row(flow)['data']}: {'; '.join([one_line(line) for line in described_errors(error).splitlines()])}"
     with suppress(PromptError):  # of a type without a schema

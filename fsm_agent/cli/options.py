@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,11 +19,16 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import Attachment, Document, Image, Message
+from fsm_agent.messages.sources import bytes_of, is_url, url_suffix
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import render
+
+MAX_PIPED_BYTES = 10_000_000
+MAX_ATTACHED_BYTES = 50_000_000
+_PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
 def load_function(named: str) -> Function:
@@ -121,13 +126,67 @@ def modules_here(*folders: Path) -> Iterator[None]:
 
 
 def written_task(task: str | None, *, is_needed: bool) -> str | None:
-    """Return the task: of '-', and of none that is needed, what is piped into the command."""
-    if task != "-" and (task is not None or not is_needed or sys.stdin.isatty()):
+    """Return the task, after what is piped into the command: ``cat report.txt | fsm-agent ask "Sum it up."``.
+
+    Args:
+        task: The task; '-', or None if one is needed, is what is piped in.
+        is_needed: There is no prompt that could stand without one.
+
+    Raises:
+        UsageError: What is piped in is too long.
+    """
+    if task is None and not is_needed:
+        return None
+    if task != "-" and sys.stdin.isatty():
         return task
-    return sys.stdin.buffer.read().decode("utf-8", "replace").strip() or None
+    piped = _piped()
+    if task is None or task == "-":
+        return piped or None
+    return f"{piped}\n\n{task}" if piped else task
 
 
-def dialog_of(task: str | None, prompt: Prompt | None, variables: Mapping[str, str], system: str) -> Dialog:
+def _piped() -> str:
+    data = sys.stdin.buffer.read(MAX_PIPED_BYTES + 1)
+    if len(data) > MAX_PIPED_BYTES:
+        raise UsageError(f"more than {MAX_PIPED_BYTES} bytes are piped in: a part of it would be right, or -a FILE")
+    return data.decode("utf-8", "replace").strip()
+
+
+def attachments_of(sources: Iterable[str]) -> list[Attachment]:
+    """Return the pictures, PDFs and texts at these paths and http(s) URLs.
+
+    Raises:
+        UsageError: One is none of these, or all of them are too large.
+    """
+    found = [_attachment(source) for source in sources]
+    size = sum(len(item.data or b"") for item in found)
+    if size > MAX_ATTACHED_BYTES:
+        raise UsageError(f"the files have {size} bytes, and at most {MAX_ATTACHED_BYTES} are sent")
+    return found
+
+
+def _attachment(source: str) -> Attachment:
+    if is_url(source):
+        return Image.of(source) if url_suffix(source) in _PICTURES else Document.of(source)
+    data = bytes_of(Path(source), "attachment")
+    try:
+        return Image.of(data)
+    except UsageError:
+        pass
+    try:
+        return Document.of(data, name=Path(source).name)
+    except UsageError:
+        kinds = "a PNG, JPEG, GIF or WebP picture, a PDF, or text in UTF-8"
+        raise UsageError(f"{source!r} is no file that models read: {kinds} would be right") from None
+
+
+def dialog_of(
+    task: str | None,
+    prompt: Prompt | None,
+    variables: Mapping[str, str],
+    system: str,
+    attachments: Sequence[Attachment] = (),
+) -> Dialog:
     """Return the dialog of a task.
 
     Args:
@@ -135,6 +194,7 @@ def dialog_of(task: str | None, prompt: Prompt | None, variables: Mapping[str, s
         prompt: The prompt that holds the task, if any.
         variables: More variables of the prompt.
         system: The system prompt's text; empty for none.
+        attachments: What goes with the text.
 
     Raises:
         UsageError: The task is empty, or the variables are not those of the prompt.
@@ -154,7 +214,7 @@ def dialog_of(task: str | None, prompt: Prompt | None, variables: Mapping[str, s
         raise UsageError(f"the prompt needs the variable {missing[0]!r}: '{missing[0]}=…' would give it")
     text = render(prompt.template, values) if prompt else values["task"]
     messages = [Message.of("system", system)] if system else []
-    return Dialog([*messages, Message.of("user", text)], top_prompt=prompt)
+    return Dialog([*messages, Message.of("user", text, *attachments)], top_prompt=prompt)
 
 
 def pairs(options: Iterable[str]) -> dict[str, str]:

@@ -60,7 +60,8 @@ def answer(
     model: str = "",
     command: str = "",
     otherwise: str = "",
-) -> None:
+    shown: Callable[[CallResult[Any]], str] | None = None,
+) -> CallResult[Any]:
     """Drive a call and show its output: on a terminal as it comes, elsewhere when it is final.
 
     Args:
@@ -70,13 +71,14 @@ def answer(
         model: The model's name, which the last of these lines tells.
         command: Answers a question of the run when its key and the answer follow; empty: the call is in no store.
         otherwise: What to do about a question without such a command.
+        shown: Returns what is shown of the result, when it is final; None: its text.
 
     Raises:
         CallFailed: There is no answer.
         CallSuspended: The call waits for an answer.
     """
     lines = lines or LineWriter(is_on=False)
-    showing = Showing(screen, is_live=False if lines else None)
+    showing = Showing(screen, is_live=False if lines or shown is not None else None)
     call: AgentCall | None = None
 
     def sink(event: Event) -> None:
@@ -103,9 +105,10 @@ def answer(
     finally:
         screen.pause()
     if not lines:
-        showing.finish(result.text)
+        showing.finish(result.text if shown is None else shown(result))
     if call.record.reply and call.record.reply.finish == "length":
         screen.tell("the answer was cut off at the token limit; --set max_tokens=… sets another")
+    return result
 
 
 def tell_waits(error: CallSuspended, screen: Screen, command: str, otherwise: str = "") -> dict[str, str]:

@@ -25,7 +25,8 @@ def engine_of(name: str, worker: Worker) -> Engine:
     """Return the engine of a name, "dbos" or "temporal", for a worker.
 
     Raises:
-        UsageError: The worker's store is not in Postgres, or its address names another engine.
+        UsageError: The worker's store is not in Postgres, its address names another engine, or the worker has limits
+            of concurrency, which a run that the engine names would pass.
         ConfigError: The package of the engine is not installed.
 
     Examples:
@@ -44,6 +45,9 @@ def engine_of(name: str, worker: Worker) -> Engine:
         raise UsageError(f"the engine {name!r} needs a store that tells it which runs are due, not {store!r}: {right}")
     if name == "temporal" and store.address.is_pooled:
         raise UsageError("the engine 'temporal' listens on a session of its own, and a store with pooled=yes has none")
+    if worker.is_limited:
+        right = "a limit of the engine's queue would be right, or a worker without an engine"
+        raise UsageError(f"concurrency limits what is claimed from the store, and here an engine names runs: {right}")
     try:
         module = import_module(f"fsm_agent.engines.{name}_engine")
     except ImportError as error:
@@ -69,7 +73,7 @@ class Engine(ABC):
         self.store = store
         self._counting = threading.Lock()
         self._driven = 0
-        self.hears_since_s = 0.0  # monotonic; jobs from before may have been told to nobody
+        self.hears_since_s = 0.0  # monotonic; jobs from before may have been lost
 
     def run(self, *, threads: int = 1) -> int:
         """Drive runs until `Worker.stop` is called; return how many times a run was driven.

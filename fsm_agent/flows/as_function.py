@@ -257,6 +257,12 @@ class InnerRun:
         """Take the outcome by which the call around the run ends."""
         self.run.end_with(_without_stop(outcome))
 
+    def return_to(self, record: ProcessRecord) -> None:
+        """Return to the state of an earlier record."""
+        earlier = self._delegate.call_of(record, None, False).run.record if record.is_outline else record.record
+        self.run.return_to(earlier)
+        self._of, self._record = earlier, record
+
     def closed_again(self) -> ProcessRecord:
         """Return the record with the policies of functions applied again to the pending calls inside of it."""
         self.run.record = self.run.closed_again()

@@ -43,13 +43,13 @@ class FlowFailed(_OfRun):
 
     Examples:
         >>> @execute
-        ... def look(n: int) -> int:
-        ...     return n
+        ... def divide(n: int) -> int:
+        ...     return 1 // n
         >>> try:
-        ...     Flow("looking", int, start=look, rows=[look.done(failure("lost", "nothing there"))]).call(1)
+        ...     Flow("dividing", int, start=divide, rows=[divide.done(end("over"))]).call(0)
         ... except FlowFailed as error:
-        ...     print(error.run.state)
-        lost
+        ...     print(error.run.record.ending.detail)
+        raised: ZeroDivisionError: integer division or modulo by zero
     """
 
 

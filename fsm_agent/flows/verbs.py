@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection, Generator, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypedDict, cast, overload
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, Progress, StartOptions
 from fsm_agent.agents.persistence import run_name, runs_of
-from fsm_agent.agents.runnable import MAP_OPTIONS, Answers, Runnable, Sink
+from fsm_agent.agents.runnable import MAP_OPTIONS, RESUMED, Answers, Runnable, Sink
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
 from fsm_agent.flows.definition.roles import check_agents
@@ -199,20 +199,33 @@ class FlowVerbs(Runnable, Generic[D]):
         """`call` for asyncio."""
         return await self.arun(self.seed(data, **options))
 
+    @overload
+    def stream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> Generator[Event]: ...
+    @overload
+    def stream(
+        self, /, *, run_id: str, answers: Answers | Any = None, by: str = "", **options: Unpack[UnstoredFlowOptions]
+    ) -> Generator[Event]: ...
     @with_options_shown(FlowOptions)
-    def stream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> Generator[Event]:
+    def stream(self, one: Any = RESUMED, /, **options: Any) -> Generator[Event]:
         """Run the flow, and yield its events as they happen; those of agent calls are wrapped in `Inside`.
 
         The last is exactly one `Done` or one `Suspended`.  Takes a run that was seeded, or data with the options of
-        `FlowOptions`.
+        `FlowOptions`.  With ``run_id`` and no data, a run of the store is continued, with the ``answers`` and options
+        of `resume`, and raises what `resume` does.
 
         Raises:
             FlowFailed: It ended in a failure.
         """
         return self._stream(one, options)
 
+    @overload
+    def astream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]: ...
+    @overload
+    def astream(
+        self, /, *, run_id: str, answers: Answers | Any = None, by: str = "", **options: Unpack[UnstoredFlowOptions]
+    ) -> AsyncGenerator[Event]: ...
     @with_options_shown(FlowOptions)
-    def astream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]:
+    def astream(self, one: Any = RESUMED, /, **options: Any) -> AsyncGenerator[Event]:
         """`stream` for asyncio."""
         return self._astream(one, options)
 
@@ -430,7 +443,7 @@ class FlowVerbs(Runnable, Generic[D]):
         return {self._flow.fingerprint}
 
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
-        asked = [question.key for question in self.runs.store.load(run_id).run.waits]
+        asked = [question.key for question in self.runs.store.get(run_id).waits]
         return outcomes_of(self._flow, answers, asked, partial(self.runs.look_at, run_id, definition))
 
     def check_process(self, process: Any, verb: str) -> None:

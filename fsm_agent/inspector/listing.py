@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from fsm_agent.store.claiming import STUCK
+from fsm_agent.store.listing import STUCK
 from fsm_agent.store.store import Run, RunFilter, Store
 
 PAGE = 50  # runs

@@ -391,6 +391,10 @@ class AgentCall(Driven, Generic[Out]):
         self._effects = None
         self.record = record
 
+    def renew(self, at_s: float) -> None:
+        """Let the deadline count from ``at_s`` on."""
+        self.return_to(self.record.renewed(at_s))
+
     @property
     def definition(self) -> str:
         """A fingerprint of the prompt, its handlers, its functions and their policies."""

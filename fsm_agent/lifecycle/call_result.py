@@ -14,6 +14,8 @@ from fsm_agent.lifecycle.effects import describe_effects
 from fsm_agent.lifecycle.record import CallRecord, ContextUse, Ending, Reason, RequestFailure, State
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of, uses_of
 from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.event_json import EXACT, masked_data
+from fsm_agent.messages.json_result import JsonResult
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import OutputMode, Usage
 from fsm_agent.messages.transcript import transcript
@@ -36,7 +38,7 @@ PROGRAM = "program:"  # begins the name of a client that is code of the user, an
 
 
 @hinting
-class CallResult(Generic[Out], Unpacked):
+class CallResult(JsonResult, Generic[Out], Unpacked):
     """The result of an agent call that has ended; unpacks as ``message, dialog, function_calls``.
 
     Examples:
@@ -206,6 +208,38 @@ class CallResult(Generic[Out], Unpacked):
             return text
         why = ": ".join([ending.reason, *ending.detail.splitlines()])
         return f"{text}\n({self.state}: {why})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON data: its state, output, text, usage, function calls.
+
+        Keys, and arguments with secret names, are masked; long texts are cut.  Only ``output`` and ``text`` are whole
+        and as they are.  FastAPI returns a result in this form if it is the type of what an endpoint returns.
+
+        Examples:
+            >>> told = Agent(Script("42"), output=int).call("6 * 7?").to_dict()
+            >>> told["state"], told["output"]
+            ('Completed', 42)
+        """
+        r = self.record
+        calls = [
+            {"name": f.name, "arguments": f.arguments, "result": f.result, "error": f.error} for f in r.function_calls
+        ]
+        fields = {
+            "state": str(r.state),
+            "failed": r.state is State.FAILED,
+            "reason": str(r.ending.reason) if r.ending else None,
+            "detail": r.ending.detail or None if r.ending else None,
+            "output": self.call.output,
+            "text": r.reply.message.text if r.reply else None,
+            "finish": r.reply.finish if r.reply else None,
+            "usage": r.usage,
+            "rounds": r.rounds,
+            "states": [str(step.to) for step in r.trace],
+            "waits_for": [effect.key for effect in self.call.effects],
+            "function_calls": calls,
+        }
+        told: dict[str, Any] = masked_data(fields, EXACT)
+        return told
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.message, self.dialog, self.function_calls))

@@ -126,8 +126,12 @@ class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):
     """The time of a `Sleep` has come.
 
     Examples:
-        >>> Slept(at_s=1_800_000_000.0).at_s
-        1800000000.0
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("model:0", ModelFailed(error=RateLimited("busy").report(), delay_s=7.0))
+        >>> _ = asked.advance("sleep:1", Slept(at_s=7.0))
+        >>> asked.state
+        <State.CALLING: 'Calling'>
     """
 
 
@@ -208,8 +212,15 @@ class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed")
     """The function raised, and its `Function.on_error` makes the call fail.
 
     Examples:
-        >>> FunctionFailed(text="ConnectionError: no line").text
-        'ConnectionError: no line'
+        >>> @function(on_error="fail")
+        ... def dial() -> str:
+        ...     "Dial."
+        ...     raise ConnectionError("no line")
+        >>> try:
+        ...     Agent(Script(call("dial")), functions=[dial]).call("Call Ada.")
+        ... except CallFailed as error:
+        ...     print(error.trace[-1].trigger, "in", error.function)
+        function_failed in dial
     """
 
     text: str
@@ -221,8 +232,12 @@ class Started(_Checked, frozen=True, kw_only=True, tag="started"):
     """A function that must not run twice is about to start.
 
     Examples:
-        >>> Started(at_s=1_800_000_000.0).at_s
-        1800000000.0
+        >>> @function(once=True)
+        ... def pay() -> str:
+        ...     "Pay."
+        ...     return "paid"
+        >>> [step.trigger for step in Agent(Script(call("pay"), "Done."), functions=[pay]).call("Pay.").trace]
+        ['begun', 'functions_asked', 'started', 'returned', 'answered']
     """
 
 
@@ -230,8 +245,14 @@ class Interrupted(_Checked, frozen=True, kw_only=True, tag="interrupted"):
     """A function that must not run twice was started, but its driver is gone, so its fate is unknown.
 
     Examples:
-        >>> Interrupted().at_s                                       # then `reconcile` is asked, or a person
-        0.0
+        >>> pay = Function(name="pay", call=lambda: "paid", once=True)
+        >>> asked = Agent(Script(), functions=[pay]).seed("Pay.")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("model:0", Replied(reply=Reply.of(call("pay"))))
+        >>> _ = asked.advance("start:1.0", Started())
+        >>> _ = asked.advance("run:1.0", Interrupted())
+        >>> asked.effects[0].key                                     # for `reconcile`, or for a person
+        'doubt:1.0'
     """
 
 
@@ -239,8 +260,16 @@ class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
     """The function is known to have done nothing, so it may be run again.
 
     Examples:
-        >>> RunAgain().at_s
-        0.0
+        >>> pay = Function(name="pay", call=lambda: "paid", once=True)
+        >>> agent = Agent(Script("Paid."), functions=[pay])
+        >>> asked = agent.seed("Pay.")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("model:0", Replied(reply=Reply.of(call("pay"))))
+        >>> _ = asked.advance("start:1.0", Started())
+        >>> _ = asked.advance("run:1.0", Interrupted())
+        >>> _ = asked.advance("doubt:1.0", RunAgain())
+        >>> agent.run(asked).function_calls[0].result
+        'paid'
     """
 
 
@@ -274,8 +303,13 @@ class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
     """The check raised something else, or took too long, which makes the call fail.
 
     Examples:
-        >>> CheckFailed(text="ConnectionError: no line").text
-        'ConnectionError: no line'
+        >>> def check(output, context):
+        ...     raise ConnectionError("no line")
+        >>> try:
+        ...     Agent(Script("42"), check=check).call("How many?")
+        ... except CallFailed as error:
+        ...     print(error.reason)
+        check failed
     """
 
     text: str

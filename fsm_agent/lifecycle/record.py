@@ -247,6 +247,10 @@ class CallRecord(Value, frozen=True, kw_only=True):
         limit = self.limits.deadline_s
         return None if limit is None or self.state is State.SEEDED else self.started_at_s + limit
 
+    def renewed(self, at_s: float) -> CallRecord:
+        """Return the record with a deadline that counts from ``at_s`` on, if it has begun and has one."""
+        return self if self.deadline_s is None else self.changed(started_at_s=at_s)
+
     @property
     def failure(self) -> str | None:
         """Why the call failed, as text for the model that called it; None: it has not failed."""

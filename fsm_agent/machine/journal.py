@@ -8,7 +8,7 @@ Without a signing key, the digests reveal damage, but not a forger who computes 
 A journal whose end was cut off is a valid earlier journal.
 
 An entry holds the steps, but not their results: a fold takes the same steps, or raises a `ReplayError` because the code
-has changed.  Of a process with others inside, it also holds what nobody could tell later without the code: the states
+has changed.  Of a process with others inside, it also holds what cannot be told later without the code: the states
 that the steps led to, and what the processes that have begun are and have begun with.
 """
 
@@ -22,7 +22,6 @@ import msgspec
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Tagged, Value, decoder_of, from_json, to_json
-from fsm_agent._internal.wide_map import with_items
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside, Stepped
@@ -82,7 +81,7 @@ class Beginning(Value, frozen=True):
 
 
 class Retried(Tagged, frozen=True, kw_only=True, tag="retried"):
-    """The outcome by which a failed run goes on from an earlier entry, as if those after it were not there."""
+    """The outcome by which a failed run continues from an earlier entry, as if those after it were not there."""
 
     step: int  # the number of the entry
     at_s: float
@@ -469,7 +468,7 @@ def _decode_line(data: bytes) -> _Signed:
 
 
 def retried_in(line: Line) -> Retried | None:
-    """Return the outcome of an entry by which a failed run goes on; None: it is another entry."""
+    """Return the outcome of an entry by which a failed run continues; None: it is another entry."""
     if line.key or line.steps or not (outcome := bytes(line.outcome)).startswith(_RETRIED):
         return None
     retried: Retried = from_json(outcome, Retried)
@@ -511,7 +510,7 @@ def fold(
     fence = 0
     lines = [*lines]
     keeps_records = any('"retried"' in line for line in lines)
-    records = {chain.n: process.record} if earlier is None else {chain.n: process.record, earlier[0]: earlier[1]}
+    records = _known_records(process, chain.n, earlier) if keeps_records else {}
     for line in lines:
         entry = chain.verified(line)
         if entry.fence < fence:
@@ -520,8 +519,11 @@ def fold(
         if (retried := retried_in(entry)) is not None:
             if retried.step not in records:
                 raise JournalError(f"entry {entry.n} goes back to entry {retried.step}, which is not known here")
-            process.return_to(renewed(records[retried.step], retried.at_s))
+            process.return_to(records[retried.step])
+            process.renew(retried.at_s)
             records[entry.n] = process.record
+            if process.journal is not None:
+                process.journal.entries.append(entry_of(entry).changed(record=process.record))
             continue
         then = _steps_text(entry.steps)
         try:
@@ -541,16 +543,11 @@ def fold(
     return fence
 
 
-def renewed(record: Any, at_s: float) -> Any:
-    """Return a record whose deadlines, and those inside of it, count from ``at_s`` on: a retry has its whole time."""
-    changes: dict[str, Any] = {}
-    if getattr(getattr(record, "limits", None), "deadline_s", None) is not None and record.started_at_s:
-        changes["started_at_s"] = at_s
-    if getattr(record, "due_at_s", None) is not None:  # the time of a state of a flow; 0.0: computed when it is read
-        changes |= {"entered_at_s": at_s, "due_at_s": 0.0}
-    if children := {name: renewed(child, at_s) for name, child in record.children.items()}:
-        changes["children"] = children if type(record.children) is dict else with_items(record.children, children)
-    return record.changed(**changes) if changes else record
+def _known_records(process: Process, n: int, earlier: tuple[int, Any] | None) -> dict[int, Any]:
+    """Return the records to which a `Retried` may go back, by the numbers of their entries; the process is at ``n``."""
+    journal = process.journal
+    known = {} if journal is None else dict(enumerate(journal.records, journal.n_before))
+    return {**known, n: process.record, **({} if earlier is None else {earlier[0]: earlier[1]})}
 
 
 def _step_of(event: Event) -> tuple[str, str]:

@@ -194,6 +194,19 @@ class Parent(Driven, ABC):
         self.record = record
         self.steps, self.change, self._effects = (), None, None
 
+    def renew(self, at_s: float) -> None:
+        children = {}
+        for name in self.record.children:
+            child = self._child_process(self.record, name)
+            child.renew(at_s)
+            children[name] = child.record
+        renewed = self.renewed(at_s)
+        self.return_to(renewed.changed(children=with_items(renewed.children, children)) if children else renewed)
+
+    def renewed(self, at_s: float) -> Any:
+        """Return the record of the process itself, with deadlines that count from ``at_s`` on."""
+        return self.record
+
     def __str__(self) -> str:
         return f"the process {type(self).__name__} in {self.record.state}"
 

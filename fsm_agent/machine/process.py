@@ -178,6 +178,12 @@ class Process(Protocol):
     def return_to(self, record: Any) -> None:
         """Return to the state of an earlier record of this process, and forget what followed."""
 
+    def renew(self, at_s: float) -> None:
+        """Let the deadlines of the process, and of those inside of it, count from ``at_s`` on, as of one that begins.
+
+        It is no step: a retry does it, so that a run does not end at once by a deadline of its past.
+        """
+
     def owner(self, key: str) -> Owner:
         """Return the process that waits for the effect with this key: this one, or a descendant."""
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import closing
 from typing import Any, TypeVar
+
+from fsm_agent._internal.forks import at_fork
 
 T = TypeVar("T")
 
@@ -105,5 +106,4 @@ def _forget_parents_sessions() -> None:
     _here = _Here(_here, inherited)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parents_sessions)
+at_fork(after_in_child=_forget_parents_sessions)

@@ -38,8 +38,12 @@ class MCPServerError(FsmAgentError):
     """An MCP server cannot be reached, has ended, or violated the protocol.
 
     Examples:
-        >>> issubclass(MCPServerError, FsmAgentError)
-        True
+        >>> try:
+        ...     with MCPServer.http("http://127.0.0.1:9/mcp") as server:     # where none listens
+        ...         print(server.functions)
+        ... except MCPServerError:
+        ...     print("continue without it")
+        continue without it
     """
 
 
@@ -47,8 +51,12 @@ class MCPToolError(Retry):
     """A tool of an MCP server failed or took too long; the text is for the model.
 
     Examples:
-        >>> issubclass(MCPToolError, Retry)                          # so the model reads it, and may try again
-        True
+        >>> @function
+        ... def look() -> str:
+        ...     "Look."
+        ...     raise MCPToolError("the file is locked")             # as functions of an `MCPServer` do
+        >>> Agent(Script(call("look"), "Locked."), functions=[look]).call("Look.").function_calls[0].error
+        'the file is locked'
     """
 
 

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from fsm_agent.messages.event import TextDelta as TextDelta
     from fsm_agent.messages.event import UsageReported as UsageReported
     from fsm_agent.messages.event import Where as Where
+    from fsm_agent.messages.event_json import event_data as event_data
+    from fsm_agent.messages.event_json import event_envelope as event_envelope
+    from fsm_agent.messages.event_schemas import event_schema as event_schema
     from fsm_agent.messages.hosted_tool import CodeExecution as CodeExecution
     from fsm_agent.messages.hosted_tool import ComputerUse as ComputerUse
     from fsm_agent.messages.hosted_tool import HostedMCP as HostedMCP
@@ -66,6 +69,8 @@ else:
                 "PartialOutput ReasoningDelta ReplyCompleted RequestStarted ResultCached ResultChanged "
                 "ResultExtracted ResultProcessed Stepped Summarized Suspended TextDelta UsageReported Where"
             ),
+            "event_json": "event_data event_envelope",
+            "event_schemas": "event_schema",
             "hosted_tool": "CodeExecution ComputerUse HostedMCP UserLocation WebSearch",
             "message": (
                 "Attachment Citation Document FunctionCall FunctionResult Image Message Opaque Part Reasoning Text"

@@ -65,7 +65,7 @@ def run(
             elif sink is not None:
                 sink(event)
     if sink is not None:
-        sink(_last_event(process))
+        sink(last_event(process))
     return process
 
 
@@ -86,7 +86,7 @@ async def arun(
             if reported is not None and sink is not None:
                 sink(reported)
     if sink is not None:
-        sink(_last_event(process))
+        sink(last_event(process))
     return process
 
 
@@ -104,7 +104,7 @@ def drive(process: Process, world: World, *, streaming: bool = True, recorder: R
                 driver.wait()
             else:
                 yield event
-    yield _last_event(process)
+    yield last_event(process)
 
 
 async def adrive(
@@ -125,10 +125,11 @@ async def adrive(
             reported = event or await driver.wait()
             if reported is not None:
                 yield reported
-    yield _last_event(process)
+    yield last_event(process)
 
 
-def _last_event(process: Process) -> Event:
+def last_event(process: Process) -> Event:
+    """Return the event after which no other comes: `Done`, or `Suspended` with the open questions."""
     if process.effects:
         questions = [question for effect in process.effects if (question := effect.question) is not None]
         return Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process), tuple(questions))

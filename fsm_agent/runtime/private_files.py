@@ -15,10 +15,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # on Windows, where an open file cannot be removed
-    fcntl = None  # type: ignore[assignment]
+from fsm_agent._internal.file_locks import HAVE_FLOCK, try_lock
 
 _OWNERS = stat.S_IRUSR | stat.S_IWUSR
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -37,18 +34,18 @@ def write_private(path: Path, data: bytes) -> None:
     descriptor, fresh = _create(path)
     with os.fdopen(descriptor, "wb") as file:
         try:
-            if fcntl is not None:
+            if HAVE_FLOCK:
                 os.fchmod(descriptor, _mode_for(path))
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-            if fcntl is not None:
+            if HAVE_FLOCK:
                 os.replace(fresh, path)
         except BaseException:  # while the lock is held: later the name may be another writer's
             with suppress(OSError):
                 fresh.unlink()
             raise
-    if fcntl is None:  # Windows does not rename an open file
+    if not HAVE_FLOCK:  # Windows does not rename an open file
         os.replace(fresh, path)
         return
     _sync_folder(path.parent)
@@ -84,7 +81,7 @@ def _create(path: Path) -> tuple[int, Path]:
 
 def _remove_if_dead(fresh: Path) -> None:
     """Remove a new file whose writer is dead."""
-    if fcntl is None:
+    if not HAVE_FLOCK:
         with suppress(OSError):
             fresh.unlink()
         return
@@ -102,14 +99,10 @@ def _remove_if_dead(fresh: Path) -> None:
 
 def _lock(descriptor: int, *, is_ours: bool) -> bool:
     """Lock a file; return False if another writer has it, and ``is_ours`` on a file system without locks."""
-    if fcntl is not None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:  # some network file systems
-            return is_ours
-    return True
+    try:
+        return try_lock(descriptor)
+    except OSError:  # some network file systems
+        return is_ours
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

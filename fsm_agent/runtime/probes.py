@@ -120,7 +120,7 @@ class MeasuredDrive:
 
     def __init__(self, probe: DriveProbe) -> None:
         self._probe = probe
-        self._open: dict[Activity, Measurement] = {}  # taken by whoever ends one first, from any thread
+        self._open: dict[Activity, Measurement] = {}  # the first to end one takes it, from any thread
 
     def begin(self, activity: Activity) -> None:
         """Begin to measure an activity."""
@@ -213,4 +213,4 @@ def _report(call: Any, error: Exception) -> None:
     failure = (str(call.__qualname__), type(error).__name__)
     if failure not in _failures:
         _failures.add(failure)
-        LOG.warning("spans may be missing: %s raised %s; the run goes on", *failure)
+        LOG.warning("spans may be missing: %s raised %s; the run continues", *failure)

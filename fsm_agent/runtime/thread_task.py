@@ -7,7 +7,6 @@ and the clock.
 from __future__ import annotations
 
 import contextvars
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -15,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.runtime.abort import Abort
 
@@ -67,8 +67,7 @@ class _Worker:
 
 
 _idle: deque[_Worker] = deque()
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
+at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 
 
 class ThreadTask(Generic[T]):

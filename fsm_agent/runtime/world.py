@@ -107,7 +107,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             name, with ``"*"`` for all others.  Replies then have their cost in their `Usage`.  None: only replies of
             calls with a budget in dollars have, by the known prices.
         results: The pipeline that results of functions pass before the model sees them.
-        name: The name of the agent or flow, for whoever measures what it does.
+        name: The name of the agent or flow, for observers that measure what it does.
 
     Examples:
         >>> world = World(client=Script("Hi."))

@@ -1,4 +1,4 @@
-"""Wait for changes that any OS process makes to a file."""
+"""Wait for changes that any OS process makes to a file, and until the clock makes a run due."""
 
 from __future__ import annotations
 
@@ -51,3 +51,24 @@ class ChangeNotifier:
             self._last = version
             self._count += 1
             self._changed.notify_all()
+
+
+def wait_limit_s(
+    timeout_s: float, next_s: tuple[float | None, float | None], due_s: float, looked_s: float, now_s: float
+) -> float:
+    """Return for how many seconds to wait after a claim that found nothing.
+
+    Args:
+        timeout_s: The most.
+        next_s: When a run is due next, by the clock of who claimed, and when a lease ends, by that of the store.
+        due_s: The time of the claim, by the clock of who claimed.
+        looked_s: The same, by that of the store.
+        now_s: The present, by that of the store.
+    """
+    first_s, end_s = next_s
+    limits = [timeout_s]
+    if first_s is not None:
+        limits.append(first_s - due_s - (now_s - looked_s))
+    if end_s is not None:
+        limits.append(end_s - now_s)
+    return min(limits)

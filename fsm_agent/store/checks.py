@@ -14,7 +14,7 @@ from fsm_agent.errors import UsageError, hint
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import PendingLines
 from fsm_agent.mistakes import check
-from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import MAX_PRIORITY, Start
 
 if TYPE_CHECKING:
@@ -282,3 +282,24 @@ def ended_run(run: str) -> NotAsked:
 def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:
     """Return the error for a question that is not open."""
     return NotAsked(f"the run {run!r} asks no question {key!r}{hint(key, asked)}")
+
+
+def no_store(place: str) -> StoreError:
+    """Return the error for a place at which there is no store."""
+    return StoreError(f"there is no store at {place}")
+
+
+def newer_store(place: str, version: int, newest: int) -> StoreError:
+    """Return the error for a store of a version that this release does not know."""
+    return StoreError(
+        f"the store {place} has version {version}, and this release of fsm_agent supports versions up to {newest}:"
+        " upgrade fsm_agent"
+    )
+
+
+def older_store(place: str, version: int, newest: int) -> StoreError:
+    """Return the error for a store that would have to be migrated before it can be read."""
+    return StoreError(
+        f"the store {place} has version {version}, and can be read from version {newest} on: to open it once for"
+        " writing brings it there"
+    )

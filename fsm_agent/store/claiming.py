@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from fsm_agent._internal.field_checks import is_amount, is_finite
+from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import JournalError, ReplayError, UsageError
@@ -47,6 +48,7 @@ from fsm_agent.runtime import probes
 from fsm_agent.store import checks, conversation_turns
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
+from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Post, Rest, Run, Start, Store
@@ -55,7 +57,7 @@ from fsm_agent.store.watching import RunWatcher
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
 MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
 TITLE_CHARS = 160
-STUCK = "stuck"  # the key of the question about a run that the present code cannot drive
+BEHIND_S = 1.0  # by which a clock may be behind that of the store without being told from one that is right
 STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
 
@@ -114,6 +116,7 @@ class Claiming:
         self.patience_s = patience_s
         self.queue_limit = queue_limit
         self.watcher = RunWatcher(self.store)
+        self._is_behind = False  # the clock of this machine, as the last claim has shown
         self._key = None if signing_key is None else key_bytes(signing_key)
 
     def begin(self, process: Process, definition: Definition) -> Claimed:
@@ -260,7 +263,7 @@ class Claiming:
         Args:
             lease: The lease.
             definition: How the process is made.
-            on_change: What a worker does if the code has changed since the run last rested: "report" goes on, "rest"
+            on_change: What a worker does if the code has changed since the run last rested: "report" continues, "rest"
                 is a `ReplayError`, and with "stop" a run that fails is given back as it was.  None: a person resumes
                 the run.
 
@@ -322,7 +325,7 @@ class Claiming:
             return None
         return (
             f"the code has changed: its fingerprint was {before!r} when the run last rested, and is"
-            f" {process.definition!r}; RunAgain() goes on with the code as it is now"
+            f" {process.definition!r}; RunAgain() continues with the code as it is now"
         )
 
     def give_back(self, lease: Lease, loaded: Loaded) -> None:
@@ -375,8 +378,16 @@ class Claiming:
         return lease
 
     def claim_due(self, agents: list[str], choice: Choice | None = None) -> Lease | None:
-        """Claim the run of these agents that is to be driven next; return None if none is due."""
-        return self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, choice=choice)
+        """Claim the run of these agents that is to be driven next; return None if none is due.
+
+        If the clock of this machine is behind that of the store, a run that rests until a time is left to others before
+        the time has come here.
+        """
+        now_s = time.time() if self._is_behind else None
+        lease = self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, now_s=now_s, choice=choice)
+        if lease is not None:
+            self._is_behind = lease.since_s > time.time() + BEHIND_S
+        return lease
 
     def _make_recorder(
         self, lease: Lease, process: Process, definition: Definition, posts: Any = (), changed_to: str = ""
@@ -392,6 +403,7 @@ class Claiming:
             redact=self.redact,
             signing_key=self._key,
             definition=changed_to,
+            ahead_s=lease.since_s - definition.now(),
         )
 
     # Folding
@@ -522,7 +534,8 @@ def title_of(header: str) -> str:
         texts += [f"{name}: {_words(value)}" for name, value in data.items() if value]
     elif data:
         texts.append(_words(data))
-    text = " ".join(plain(", ".join(texts)[: 2 * TITLE_CHARS]).split())
+    text = ", ".join(texts)[: 2 * TITLE_CHARS]
+    text = " ".join((text if text.isprintable() else plain(text)).split())
     return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
 
 
@@ -602,8 +615,7 @@ def _process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_process_name.cache_clear)
+at_fork(after_in_child=_process_name.cache_clear)
 
 
 def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:

@@ -89,8 +89,15 @@ class LeaseLost(StoreError):
     """The lease of a run was superseded by another claim, or the entries do not follow the last stored entry.
 
     Examples:
-        >>> issubclass(LeaseLost, StoreError)
-        True
+        >>> store = MemoryStore()
+        >>> _ = store.create("r1", "header", agent="host")
+        >>> lease = store.claim("one", for_s=0.0, run="r1")
+        >>> _ = store.claim("another", for_s=60.0, run="r1")
+        >>> try:
+        ...     store.append(lease, 0, ["entry"])
+        ... except LeaseLost:
+        ...     print(store.get("r1").holder)
+        another
     """
 
 
@@ -188,8 +195,13 @@ class ReadOnly(StoreError):
         store: Its path or address, without a password.
 
     Examples:
-        >>> issubclass(ReadOnly, StoreError)
-        True
+        >>> Agent(Script("Hi."), name="host", store=(runs := Runs("runs.db"))).call("Hello", run_id="r1").output
+        'Hi.'
+        >>> try:
+        ...     Runs("runs.db", read_only=True).prune(keep=0)
+        ... except ReadOnly:
+        ...     print(len(runs.store.list()))
+        1
     """
 
     def __init__(self, store: str) -> None:

@@ -16,10 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
+from fsm_agent._internal.file_locks import HAVE_FLOCK, try_lock
 
 UNKNOWN = ""  # the instance of leases whose holder's liveness cannot be checked
 _OURS = stat.S_IRUSR | stat.S_IWUSR | stat.S_IXUSR
@@ -70,7 +67,7 @@ class HolderLiveness:
 
     @contextmanager
     def _locked_if_dead(self, instance: str) -> Iterator[bool]:
-        if fcntl is None or instance in (UNKNOWN, self._instance):
+        if not HAVE_FLOCK or instance in (UNKNOWN, self._instance):
             yield False
             return
         try:
@@ -79,8 +76,7 @@ class HolderLiveness:
             yield False
             return
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that many can check at the same time
-            is_dead = True
+            is_dead = try_lock(descriptor, shared=True)  # so that many can check at the same time
         except OSError:
             is_dead = False
         try:
@@ -89,7 +85,7 @@ class HolderLiveness:
             os.close(descriptor)
 
     def _begin(self, is_used: Callable[[str], bool]) -> str:
-        if fcntl is None:
+        if not HAVE_FLOCK:
             return UNKNOWN
         try:
             self._folder.mkdir(mode=_OURS, exist_ok=True)
@@ -113,16 +109,16 @@ class HolderLiveness:
             instance = uuid.uuid4().hex
             descriptor = os.open(self._file(instance), os.O_RDWR | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(descriptor).st_nlink:
-                    self._descriptor = descriptor
-                    return instance
-            except BlockingIOError:  # another store is checking it
-                self._remove(instance)
+                is_locked = try_lock(descriptor)
             except OSError:  # a file system without locks
                 os.close(descriptor)
                 self._remove(instance)
                 raise
+            if is_locked and os.fstat(descriptor).st_nlink:
+                self._descriptor = descriptor
+                return instance
+            if not is_locked:  # another store is checking it
+                self._remove(instance)
             os.close(descriptor)
 
     def _remove(self, instance: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
+
+from fsm_agent._internal.forks import at_fork
 
 if TYPE_CHECKING:
     from fsm_agent.store.recorder import StoreRecorder
@@ -150,5 +151,4 @@ def _next_s(recorder: StoreRecorder) -> float:
 
 
 RENEWER = LeaseRenewer()
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=RENEWER.forget)
+at_fork(after_in_child=RENEWER.forget)

@@ -14,9 +14,10 @@ from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.mistakes import check
 from fsm_agent.store.checks import check_text
-from fsm_agent.store.store import Page, Run, RunCount, RunFilter
+from fsm_agent.store.store import Page, Run, RunCount, RunFilter, RunsHealth
 
 LOOKED = 5_000  # runs among which a page looks for a text
+STUCK = "stuck"  # the kind of the question about a run that the present code cannot drive, and its key
 KINDS = "\n"  # separates the kinds of questions in `Group.asks`
 
 Place: TypeAlias = tuple[float, int]  # the time of the last change of a run, and its number
@@ -124,6 +125,28 @@ def kinds_in(asks: str) -> tuple[str, ...]:
 def asks_of(kinds: Iterable[str]) -> str:
     """Return kinds of questions as `Group.asks` has them."""
     return KINDS.join(sorted({*kinds}))
+
+
+def health_of(
+    due: int, due_since_s: float | None, held: int, asked: Iterable[tuple[str, int]], now_s: float
+) -> RunsHealth:
+    """Return how runs are.
+
+    Args:
+        due: How many are due, and have no holder.
+        due_since_s: Unix time since when the first of them is due; None: there is none.
+        held: How many have a holder.
+        asked: The kinds of open questions as in `Group.asks`, and how many runs ask these; each may occur often.
+        now_s: Unix time.
+    """
+    asks = [(asks, count) for asks, count in asked if asks]
+    return RunsHealth(
+        due=due,
+        oldest_due_s=0.0 if due_since_s is None else max(0.0, now_s - due_since_s),
+        held=held,
+        asked=sum([count for _, count in asks]),
+        stuck=sum([count for kinds, count in asks if STUCK in kinds_in(kinds)]),
+    )
 
 
 def paged(found: Iterator[tuple[Place, Any]], asked: Wanted) -> tuple[Sequence[tuple[Place, Any]], str | None]:

@@ -33,7 +33,7 @@ from fsm_agent.store.claiming import Claiming, title_of
 from fsm_agent.store.store import Loaded, Post, Run
 
 UNKNOWN = "?"  # a state that only the code knows
-RETRIED = "retried"  # the kind of the entry by which a failed run goes on
+RETRIED = "retried"  # the kind of the entry by which a failed run continues
 _SEEDED = str(State.SEEDED)
 _STAYS = frozenset({"started", "interrupted", "run_again", "kept"})  # triggers by which a flow stays in its step
 _FINAL = frozenset(map(str, FINAL))  # also those of members
@@ -103,7 +103,7 @@ class EntryReading(NamedTuple):
 
     @property
     def undoes_to(self) -> int | None:
-        """Of a `RETRIED` entry: the number of the entry from which the run goes on; None: it is no such entry."""
+        """Of a `RETRIED` entry: the number of the entry from which the run continues; None: it is no such entry."""
         step = self.data.get("step") if self.kind == RETRIED else None
         return step if isinstance(step, int) else None
 

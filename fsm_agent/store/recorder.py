@@ -67,7 +67,7 @@ class Saved(Value, frozen=True):
     start: str  # the digest of the header of its journal
     digest: str  # of the entry
     document: str
-    before: Before | None = None  # of a process that has failed: from where a retry goes on; None: it cannot
+    before: Before | None = None  # of a process that has failed: from where a retry continues; None: it cannot
     definition: str = ""  # the fingerprint of the code that saved it; empty: that of the header
 
 
@@ -97,6 +97,7 @@ class StoreRecorder:
         posts: The unread posts of the run.
         lease_s: How many seconds the lease lasts unless it is renewed.
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
+        ahead_s: By how many seconds the clock of the store is ahead of that of the driver.
         redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
         definition: The fingerprint of the code, if it is not that with which the run began.
@@ -115,6 +116,7 @@ class StoreRecorder:
         redact: Callable[[Any], Any] | None = None,
         signing_key: bytes | None = None,
         definition: str = "",
+        ahead_s: float = 0.0,
     ) -> None:
         assert process.journal is not None
         assert process.journal.chain is not None
@@ -133,6 +135,7 @@ class StoreRecorder:
         self.redact = redact
         self.signing_key = signing_key
         self._definition = definition
+        self._ahead_s = ahead_s
         self._n = self._chain.n  # of the last entry that is on disk
         self._end = self._chain.end  # its digest
         self._took: list[int] = []  # ids of posts to be removed by the next write
@@ -261,7 +264,7 @@ class StoreRecorder:
     def _may_be_superseded(self, batch: _Batch) -> bool:
         """Return whether the lease may have passed since a batch was sent, of which the store has told so late.
 
-        What comes next may be a function that must not run twice, and somebody may have let another holder run it.
+        What comes next may be a function that must not run twice, and another holder may have been told to run it.
         """
         return batch.rest is None and time.monotonic() - self._sent_at_s > self.lease_s
 
@@ -278,12 +281,23 @@ class StoreRecorder:
         lines = write(self._journal.since(self._n), fence)
         rest = snapshot = None
         if self._is_stopped is not None:
-            rest = rest_of(self._process, is_stopped=self._is_stopped)
+            rest = self._by_the_clock_of_the_store(rest_of(self._process, is_stopped=self._is_stopped))
             is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
             # The next turn of a conversation reads the snapshot of an ended run, and a retry that of a failed one.
             if self._chain.n and not (is_over and not rest.is_failed):
                 snapshot = self._pack_snapshot(self._before() if rest.is_failed else None)
         return _Batch(self._n, lines, chain.end, rest, tuple(self._took), snapshot)
+
+    def _by_the_clock_of_the_store(self, rest: Rest) -> Rest:
+        """Return a rest that lets the store wait as long as this driver would.
+
+        The store, whose clock is ahead, took the run to be due.  Given back as it was, it would be claimed at once, and
+        given back again, as often as the processor can.
+        """
+        is_as_it_was = self._chain.n == self.lease.n and not self._took
+        if rest.due_s and rest.due_s <= self.lease.since_s and is_as_it_was:
+            return rest.changed(due_s=rest.due_s + self._ahead_s)
+        return rest
 
     def _pack_snapshot(self, before: Before | None) -> bytes:
         saved = self._save(self._process)
@@ -291,7 +305,7 @@ class StoreRecorder:
         return packed_snapshot(self._journal.header, chain.digest, saved, self.signing_key, definition, before)
 
     def _before(self) -> Before | None:
-        """Return the state from which a retry of the process, which has failed, goes on; None: it cannot be retried."""
+        """Return the state from which a retry of the failed process continues; None: it cannot be retried."""
         journal = self._journal
         count = count_to_keep([(entry.key, entry.outcome) for entry in journal.entries])
         if count is None:
@@ -341,13 +355,11 @@ class StoreRecorder:
                     continue
                 self._seen.add(post.id)
                 try:
-                    posted = decoder_of(Posted).decode(post.body)
-                    kind = decoder_of(_Kind).decode(posted.outcome).kind
-                except (msgspec.DecodeError, ValueError, RecursionError) as error:
+                    posted, ends = _read(post)
+                except _UNREADABLE as error:
                     self.mark_taken(PostedOutcome(post.id, post.key, "", post.by), error)
                     continue
-                is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
-                is_new, is_ending = True, is_ending or (is_own and kind in _ENDING)
+                is_new, is_ending = True, is_ending or ends
                 self.posts.append(PostedOutcome(post.id, posted.key, bytes(posted.outcome).decode(), post.by))
         driver = None if self._driver is None else self._driver()
         if is_new and driver is not None:
@@ -405,6 +417,24 @@ class StoreRecorder:
             raise self.lost
 
 
+_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError)
+
+
+def is_end_request(post: Post) -> bool:
+    """Return whether a post ends a process: a cancellation, or a stop."""
+    try:
+        return _read(post)[1]
+    except _UNREADABLE:
+        return False
+
+
+def _read(post: Post) -> tuple[Posted, bool]:
+    """Return the body of a post, and whether it ends a process; one that cannot be read raises `_UNREADABLE`."""
+    posted: Posted = decoder_of(Posted).decode(post.body)
+    is_own = not posted.key.rpartition(SEPARATOR)[2]  # for a process itself, not for one of its effects
+    return posted, decoder_of(_Kind).decode(posted.outcome).kind in _ENDING and is_own
+
+
 def packed_snapshot(
     header: str,
     digest: str,
@@ -435,7 +465,7 @@ class _Outcome(msgspec.Struct):
 
 
 def count_to_keep(entries: Sequence[tuple[str, str]]) -> int | None:
-    """Return after how many entries a failed run goes on; None: its last entry was no failure.
+    """Return after how many entries a failed run continues; None: its last entry was no failure.
 
     A request to a model that failed begins anew, with all its attempts.
 

@@ -1,4 +1,4 @@
-"""Retry failed runs: which entries a retry undoes, and the entry by which a run goes on from those before.
+"""Retry failed runs: which entries a retry undoes, and the entry by which a run continues from those before.
 
 A retry undoes the failure and nothing else.  What was done stays done: a run whose last entry is a success, by which a
 row of its flow ended it in a failure, cannot be retried.  The journal keeps what was undone, and says who has retried.
@@ -11,7 +11,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.machine.journal import Entry, Retried, header_of, line_of
 from fsm_agent.store.claiming import STUCK_STATE, Claiming
 from fsm_agent.store.lease_renewal import RENEWER
-from fsm_agent.store.recorder import Saved, count_to_keep
+from fsm_agent.store.recorder import Saved, count_to_keep, is_end_request
 from fsm_agent.store.store import Loaded, Rest, Run
 
 RETRIED_STATE = "Retried"  # of a run that was retried and has had no driver since, if its state is not known
@@ -31,7 +31,8 @@ def retry(runs: Claiming, run: str, *, by: str, at_s: float) -> int:
         runs.store.append(lease, lease.n, (), _as_it_was(loaded.run))
         raise
     entry = Entry("", to_json(Retried(step=step, at_s=at_s)), "[]", None, by)
-    runs.store.append(lease, lease.n, chain.written([entry], lease.fence), Rest(state=state, due_s=0.0))
+    late = [post.id for post in loaded.posts if is_end_request(post)]  # they meant the run that has failed
+    runs.store.append(lease, lease.n, chain.written([entry], lease.fence), Rest(state=state, due_s=0.0), took=late)
     RENEWER.ring(run)
     return step
 
@@ -78,6 +79,6 @@ def _goes_on_from(runs: Claiming, loaded: Loaded, saved: Saved | None) -> tuple[
     if count_to_keep([(line.key, bytes(line.outcome).decode()) for line in last]) is not None:
         problem = "it ended under an earlier release, which kept nothing to go on from"
     raise UsageError(
-        f"the run {run.id!r} cannot be retried: {problem}; fork({run.id!r}, step=…) makes a run that goes on from a"
+        f"the run {run.id!r} cannot be retried: {problem}; fork({run.id!r}, step=…) makes a run that continues from a"
         " step of your choice"
     )

@@ -19,12 +19,13 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Outcome, RunAgain, Stopped
 from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.mistakes import check
 from fsm_agent.store import checks, pruning, retrying
-from fsm_agent.store.claiming import STUCK, Definition
+from fsm_agent.store.claiming import Definition
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import Forking
 from fsm_agent.store.lease_renewal import RENEWER
+from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted
-from fsm_agent.store.store import Run
+from fsm_agent.store.store import Run, RunsHealth
 
 
 class Runs(Forking):
@@ -94,7 +95,7 @@ class Runs(Forking):
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
         if any(answers):
-            checks.check_answers(answers, self.store.load(run, after=None).run)
+            checks.check_answers(answers, self.store.get(run))
         for key, outcome in answers.items():
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
             kept = kept if self.redact is None else self.redact(kept)
@@ -110,7 +111,7 @@ class Runs(Forking):
         Raises:
             RunUnknown: The run does not exist.
             NotAsked: The run has ended.
-            AlreadyAnswered: The run is stuck, and somebody has said already what is to become of it.
+            AlreadyAnswered: The run is stuck, and the question about it was answered before.
         """
         asked = [question.key for question in self.store.get(run).waits]
         self.answer(run, {STUCK if STUCK in asked else "": Cancelled(reason=reason)}, by=by)
@@ -122,8 +123,9 @@ class Runs(Forking):
 
         The failure is undone, and nothing else: what was done before is not done again, and a request to a model is
         made anew with all its attempts.  A function that must not run twice, and had begun, is not run either: the run
-        asks what became of it, as after a crash.  Deadlines count anew.  The journal keeps what was undone, and says
-        who has retried the run.  It is due at once; the code of its agent is not needed here.
+        asks what became of it, as after a crash.  Deadlines and the times of states count anew; a moment, ``until``,
+        that has passed fails no state.  Cancellations that the failed run has not read are dropped.  The journal keeps
+        what was undone, and says who has retried the run.  It is due at once; the code of its agent is not needed here.
 
         Args:
             run: The name of the run.
@@ -168,7 +170,7 @@ class Runs(Forking):
         """Make a run due that was to start later, since no post does that; its driver then ends it."""
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
-            with suppress(LeaseLost, RunBusy, RunUnknown):  # then somebody drives it, or it is gone
+            with suppress(LeaseLost, RunBusy, RunUnknown):  # then it has a driver, or it is gone
                 lease = self.claim(run)
                 self.give_back(lease, self.store.load(run, after=lease.n))
 
@@ -192,6 +194,16 @@ class Runs(Forking):
         return keys[0]
 
     # Maintenance
+
+    def health(self) -> RunsHealth:
+        """Return how many runs are due, held, asked and stuck, and how long the first of them waits for a driver.
+
+        A run that is due for long has no worker: none has its agent, or none is running.
+
+        Raises:
+            StoreError: The store failed.
+        """
+        return self.store.health()
 
     def prune(
         self,
@@ -222,7 +234,7 @@ class Runs(Forking):
         Raises:
             RunUnknown: The run does not exist.
         """
-        return pruning.conversation_of(self, self.store.load(run, after=None).run)
+        return pruning.conversation_of(self, self.store.get(run))
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
         """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.

@@ -86,6 +86,10 @@ class Choice(Value, frozen=True):
 
     definitions: tuple[str, ...] | None = None  # begun by code with one of these fingerprints; None: by any
     busy: tuple[str, ...] = ()  # without one of these concurrency keys
+    # Of agents, how many runs may have a holder at a time, whoever that is; the run of one that has so many is not
+    # taken.  An agent is named once.
+    limits: tuple[tuple[str, int], ...] = ()
+    key_limit: int | None = None  # likewise of each concurrency key but the empty one; None: any number
 
 
 class Head(Value, frozen=True):
@@ -174,6 +178,24 @@ class RunCount(Value, frozen=True, kw_only=True):
     oldest_s: float  # Unix time of the last rest of the one that has changed least recently
 
 
+class RunsHealth(Value, frozen=True, kw_only=True):
+    """How the runs of a store are.
+
+    Attributes:
+        due: How many wait for a driver: due, and without a holder.
+        oldest_due_s: For how many seconds the one that is due longest has been so; 0.0: none is due.
+        held: How many have a holder.
+        asked: How many have open questions, as `Store.list` finds with ``asked=True``.
+        stuck: How many of these cannot be driven by the code that there was.
+    """
+
+    due: int
+    oldest_due_s: float
+    held: int
+    asked: int
+    stuck: int
+
+
 class Loaded(Value, frozen=True, kw_only=True):
     """One consistent view of a run."""
 
@@ -254,7 +276,8 @@ class Store(Protocol):
             agents: With ``run=None``: only runs of these agents; empty: of all agents.
             now_s: Unix time at which runs have to be due; None: now.
             choice: With ``run=None``: which runs; None: all.  The fingerprint and the concurrency key of a run are
-                those in its header; see `fsm_agent.store.checks.tags_of`.
+                those in its header; see `fsm_agent.store.checks.tags_of`.  Its limits count the runs whose leases
+                last, in the commit of the claim; a claim by name takes up room, and needs none.
 
         Returns:
             The lease; None if ``run`` is None and no run is due.
@@ -377,6 +400,9 @@ class Store(Protocol):
     def stats(self) -> builtins.list[RunCount]:
         """Return how many runs there are, by agent, state and what they wait for; it looks at all runs."""
 
+    def health(self) -> RunsHealth:
+        """Return how the runs are; it counts those that are due, held or asked, whatever number has ended."""
+
     def head(self, conversation: str) -> Head:
         """Return the head of a conversation; its version is 0 if it has no runs."""
 
@@ -407,6 +433,19 @@ class Store(Protocol):
 
     def wait(self, timeout_s: float) -> None:
         """Wait until a run may be due, for at most ``timeout_s`` seconds; may return earlier for no reason."""
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        """Wait until a run may have been given back, for at most ``timeout_s`` seconds.
+
+        It may return earlier for no reason, and not hear of what others do: who waits for a run looks now and then.
+
+        Args:
+            seen: What the call before returned, so that nothing in between is missed; -1: return at once.
+            timeout_s: How long to wait.
+
+        Returns:
+            A number that is another after each rest.
+        """
 
     def close(self) -> None:
         """Close files and connections; safe to repeat.

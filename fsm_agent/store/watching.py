@@ -1,11 +1,13 @@
 """Wait for runs that others drive, and follow their journals.
 
-One thread looks at the runs for all who wait for them in this OS process.  It looks often at first and whenever there
-is news, and `LOOK_S` apart if there is none.  After each look it rests for as long as that took.
+One thread looks at the runs for all who wait for them in this OS process.  It looks whenever the store says that a run
+was given back, often at first, and `LOOK_S` apart if there is no news, as no store says that a run has another entry.
+After each look it rests for as long as that took.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -14,11 +16,13 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsm_agent.errors import JournalError
+from fsm_agent.errors import JournalError, ReplayError
+from fsm_agent.lifecycle.effects import CallModel, RunFunction
 from fsm_agent.lifecycle.outcomes import Replied
 from fsm_agent.machine.journal import fold, line_of, retried_in
-from fsm_agent.machine.process import SEPARATOR
-from fsm_agent.messages.event import Event, Inside, ReplyCompleted
+from fsm_agent.machine.process import SEPARATOR, along, prefix_of
+from fsm_agent.messages.event import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
+from fsm_agent.runtime.drivers import last_event
 from fsm_agent.store.store import Loaded, Run, Store
 
 if TYPE_CHECKING:
@@ -26,11 +30,12 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S = 0.02  # after which a run is looked at again
 LOOK_S = 0.25  # between two looks if there is no news
+_log = logging.getLogger("fsm_agent")
 MAX_REST_S = 1.0  # after a look, however long it took
 
 
 class Watch(NamedTuple):
-    """What somebody waits for."""
+    """A run, and the news of it that is waited for."""
 
     run: str
     is_news: Callable[[Run], bool]
@@ -50,7 +55,7 @@ class RunWatcher:
 
     def _reset(self) -> None:
         self._process = os.getpid()
-        self._changed = threading.Condition()
+        self._changed = threading.Lock()
         self._watches: list[Watch] = []
         self._has_new = False
         self._thread: threading.Thread | None = None
@@ -71,26 +76,32 @@ class RunWatcher:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, daemon=True, name="fsm_agent run watcher")
                 self._thread.start()
-            self._changed.notify()
         return watch.future
 
     def _work(self) -> None:
-        pause_s = FIRST_LOOK_S
+        pause_s, seen = FIRST_LOOK_S, -1
         while True:
             with self._changed:
                 self._watches = [watch for watch in self._watches if not watch.future.done()]
                 if not self._watches:
                     self._thread = None
                     return
-                watches, self._has_new = [*self._watches], False
+                watches, has_new, self._has_new = [*self._watches], self._has_new, False
+            seen = self._rests_after(seen, 0.0)  # before the look: what happens during it is seen by the next one
             started_s = time.monotonic()
             has_news = self._look(watches)
             took_s = time.monotonic() - started_s
-            pause_s = FIRST_LOOK_S if has_news else min(1.5 * pause_s, LOOK_S)
+            pause_s = FIRST_LOOK_S if has_news or has_new else min(1.5 * pause_s, LOOK_S)
             time.sleep(min(took_s, MAX_REST_S))
-            with self._changed:
-                if self._changed.wait_for(lambda: self._has_new, max(0.0, pause_s - took_s)):
-                    pause_s = FIRST_LOOK_S
+            seen = self._rests_after(seen, max(0.0, pause_s - took_s))
+
+    def _rests_after(self, seen: int, timeout_s: float) -> int:
+        """Wait for the store's hint that a run was given back; without one, wait for the time."""
+        try:
+            return self._store.wait_for_rest(seen, timeout_s)
+        except Exception:  # the store's, which those who wait are told by the next look
+            time.sleep(timeout_s)
+            return seen
 
     def _look(self, watches: Sequence[Watch]) -> bool:
         """Look at each run once, and tell those whose news there is; return whether there was any."""
@@ -124,20 +135,24 @@ class Follower:
         runs: The runs.
         run: The name of the run.
         definition: How its process is made.
+        has_functions: Whether `FunctionEnded` is told as well, with the result that the model got.
 
     Raises:
         RunUnknown: The run does not exist.
         JournalError: As `Runs.resume` does.
     """
 
-    def __init__(self, runs: Claiming, run: str, definition: Definition) -> None:
+    def __init__(self, runs: Claiming, run: str, definition: Definition, has_functions: bool = False) -> None:
+        self._runs, self._definition = runs, definition
+        self._has_functions = has_functions
         first = runs.store.load(run, after=0)
-        empty = first.changed(snapshot=None, lines=(), run=first.run.changed(n=0))
-        self.process = runs.fold_run(empty, definition)
-        self._chain = self.process.journal.chain
-        self._store = runs.store
-        self._records = {0: self.process.record}  # by the number of the entry that led there, for a retry
+        self._begin(first.changed(snapshot=None, lines=(), run=first.run.changed(n=0)))
         self.run = first.run  # as it was read last
+
+    def _begin(self, loaded: Loaded) -> None:
+        """Begin with a process that has no entries yet but those before its snapshot."""
+        self.process = self._runs.fold_run(loaded, self._definition)
+        self._chain = self.process.journal.chain
 
     @property
     def n(self) -> int:
@@ -150,38 +165,65 @@ class Follower:
 
     def load(self) -> Loaded:
         """Return the run with the entries after those that were read."""
-        return self._store.load(self.run.id, after=self.n)
+        return self._runs.store.load(self.run.id, after=self.n)
 
     def events(self, loaded: Loaded) -> Iterator[Event]:
         """Yield the events of entries that `load` has returned.
 
+        Entries before the last rest that the present code cannot take are passed over, as by `Runs.resume`.
+
         Raises:
             JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and takes other steps.
+            ReplayError: The code has changed, and takes other steps since the last rest.
         """
         self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
             there = f"the run {loaded.run.id!r} had {self.n} entries, and has {loaded.run.n}"
             raise JournalError(f"{there}: it was deleted and begun anew")
-        process = self.process
+        try:
+            for line in loaded.lines:
+                yield from self._events_of(line)
+        except ReplayError as error:
+            yield from self._events_since_the_rest(error)
+
+    def _events_since_the_rest(self, error: ReplayError) -> Iterator[Event]:
+        """Yield the events after the last rest, if an entry before it was refused; raise that error if it is later."""
+        loaded = self._runs.store.load(self.run.id, after=None)
+        rest_n = 0 if loaded.snapshot is None else loaded.snapshot[0]
+        if rest_n <= self.n:
+            raise error
+        _log.warning("run %s: its events before entry %d are left out: %s", self.run.id, rest_n, error)
+        self.run = loaded.run
+        self._begin(loaded.changed(lines=(), run=loaded.run.changed(n=rest_n)))
         for line in loaded.lines:
-            entry, before = line_of(line), process.record
-            if (retried := retried_in(entry)) is not None:
-                step = retried.step
-                fold(process, [line], self._chain, "", (step, self._records[step]) if step in self._records else None)
-                self._records[self.n] = process.record
-                continue
-            reply = self._reply(entry.key, bytes(entry.outcome))
+            yield from self._events_of(line)
+
+    def _events_of(self, line: str) -> Iterator[Event]:
+        entry, process, before = line_of(line), self.process, self.process.record
+        if retried_in(entry) is not None:
             fold(process, [line], self._chain)
-            self._records[self.n] = process.record
-            as_events = getattr(process, "as_events", None)
-            if reply is not None:
-                yield reply
-            yield from process.steps if as_events is None else as_events(before, process.steps)
+            return
+        reply = self._reply(entry.key, bytes(entry.outcome))
+        fold(process, [line], self._chain)
+        as_events = getattr(process, "as_events", None)
+        if reply is not None:
+            yield reply
+        for event in process.steps if as_events is None else as_events(before, process.steps):
+            if not self._has_functions:
+                yield event
+                continue
+            if (ended := _function_ended(process, event)) is not None:
+                yield ended
+            if not isinstance(event.event if isinstance(event, Inside) else event, FunctionEnded):
+                yield event  # without those of agents, which would come once more
+
+    def last(self) -> Event:
+        """Return the last event of a run that has ended, or that rests."""
+        return last_event(self.process)
 
     def _reply(self, key: str, document: bytes) -> Event | None:
         """Return the event of a model's reply; None: the outcome is another."""
-        if b'"replied"' not in document:
+        if b'"replied"' not in document or prefix_of(key) != CallModel.prefix:  # listeners hear of no summary
             return None
         outcome: Any = self.process.decode(key, document)
         if type(outcome) is not Replied:
@@ -189,3 +231,19 @@ class Follower:
         path = key.rpartition(SEPARATOR)[0]
         event = ReplyCompleted(outcome.reply)
         return Inside(path, event) if path else event
+
+
+def _function_ended(process: Any, event: Event) -> Event | None:
+    """Return the event of the function whose end a step took; None: the step took none."""
+    path, step = (event.path, event.event) if isinstance(event, Inside) else ("", event)
+    if not isinstance(step, Stepped) or prefix_of(step.key) != RunFunction.prefix:
+        return None
+    for inner, _ in along(process, path):
+        process = inner.process
+    id = step.key.partition(":")[2]
+    for call in reversed(getattr(process.record, "function_calls", ())):
+        if call.id == id:
+            text = call.result if call.error is None else call.error
+            ended = FunctionEnded(id, call.name, text or "", call.error is not None, 0.0)
+            return Inside(path, ended) if path else ended
+    return None

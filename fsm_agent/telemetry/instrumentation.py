@@ -91,7 +91,7 @@ class Instrumentation:
         self.tracer = trace.get_tracer(name, version, tracer_provider)
         meter = metrics.get_meter(name, version, meter_provider)
         self._meter_provider = meter_provider
-        self.is_metered = True  # somebody records metrics, as of the last drive that has begun
+        self.is_metered = True  # metrics are recorded, as of the last drive that has begun
         self.durations = meter.create_histogram(
             names.DURATION, "s", "GenAI operation duration.", explicit_bucket_boundaries_advisory=_SECONDS
         )
@@ -131,7 +131,7 @@ class Instrumentation:
         process: Any = driver.process
         if process.record.ending is not None:
             return None
-        # A program may set its providers later; and where only the interface is installed, nothing is done for nobody
+        # A program may set its providers later; and where only the interface is installed, nothing is recorded
         providing = type(self._meter_provider or metrics.get_meter_provider())
         self.is_metered = not providing.__module__.startswith(metrics.__name__)
         drive = DriveSpans(self, driver)

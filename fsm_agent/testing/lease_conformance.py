@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from functools import partial
 import pytest
 
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
-from fsm_agent.store.store import Choice, Lease, Rest, Store
+from fsm_agent.store.store import Choice, Lease, Rest, Start, Store
 from fsm_agent.testing import storages
 from fsm_agent.testing.storages import (
     ENDED,
@@ -30,6 +32,12 @@ def claimed_of(store: Store, choice: Choice) -> str:
     lease = store.claim("v", for_s=LONG_S, choice=choice)
     assert lease is not None
     return lease.run
+
+
+def taken_of(store: Store, choice: Choice) -> str | None:
+    """Return the name of the run that a claim takes, if it takes one."""
+    lease = store.claim("v", for_s=LONG_S, choice=choice)
+    return None if lease is None else lease.run
 
 
 class LeaseConformance(StoreTests):
@@ -211,6 +219,73 @@ class LeaseConformance(StoreTests):
         assert claimed_of(other, Choice(("x2",), busy=("j",))) == "r1"
         assert claimed_of(other, Choice(("",))) == "plain"
         assert claimed_of(other, Choice(busy=("k",))) == "r0"
+
+    def test_claims_leave_room(self, storage: Storage) -> None:
+        """So many of an agent have a holder at a time, of all stores; a rest and the end of a lease make room.
+
+        Runs of other agents pass those without room, also such of a lower priority.
+        """
+        store, other, few = storage.store, storage.another(), Choice(limits=(("a", 2), ("none\0", 1)))
+        for number in range(6):
+            store.create(f"a{number}", "header", agent="a", start=Start(priority=1))
+        store.create("b", "header", agent="b")
+        named = claimed(store, "a5")
+        first = other.claim("v", for_s=storage.short_s, choice=few)
+        assert first is not None
+        assert (first.run, taken_of(other, few), taken_of(store, few)) == ("a0", "b", None)
+        assert other.claim("v", for_s=LONG_S, agents=["a"], choice=few) is None
+        assert claimed(other, "a4").run == "a4", "a run that is named needs no room"
+        storage.elapse(storage.short_s * 1.5)
+        assert taken_of(store, few) is None, "the two that were named have the room"
+        store.append(named, 0, ["one"], ENDED)
+        assert taken_of(other, few) == "a1"
+        assert taken_of(store, few) is None
+        assert store.renew(claimed(store, "a2", for_s=storage.short_s), for_s=LONG_S) == 0
+        assert taken_of(store, Choice(limits=(("a", 4),))) == "a3"
+        assert taken_of(store, Choice(limits=(("a", 4),))) is None
+        assert taken_of(store, Choice(limits=(("a", 5),))) == "a0", "its lease is over, and no place of it is taken"
+
+    def test_claims_leave_room_for_keys(self, storage: Storage) -> None:
+        """Of whatever agents they are; those without a key have room at any time."""
+        store, other, few = storage.store, storage.another(), Choice(key_limit=1)
+        for name, agent, key in (
+            ("r0", "a", "k"),
+            ("r1", "b", "k"),
+            ("r2", "a", "j\0"),
+            ("r3", "a", ""),
+            ("r4", "b", ""),
+        ):
+            store.create(name, f'{{"extra":{{"concurrency_key":{json.dumps(key)}}}}}', agent=agent)
+            storage.elapse(0.01)
+        lease = store.claim("v", for_s=LONG_S, choice=few)
+        assert lease is not None
+        found = [taken_of(each, few) for each in (other, store, other, store)]
+        assert (lease.run, found) == ("r0", ["r2", "r3", "r4", None])
+        store.append(lease, 0, ["one"], waiting(due_s=0.0))
+        assert taken_of(other, few.changed(limits=(("b", 1),))) == "r0", "of the agent b, one run has a holder"
+        assert taken_of(other, few.changed(key_limit=2)) == "r1"
+
+    @pytest.mark.parametrize("choice", [Choice(limits=(("a", 3),)), Choice(key_limit=3)])
+    def test_many_who_claim_leave_room(self, storage: Storage, choice: Choice) -> None:
+        """Of those who claim at once, none takes a place that another has taken."""
+        for number in range(12):
+            storage.store.create(f"r{number}", '{"extra":{"concurrency_key":"k"}}', agent="a")
+        stores = [storage.another() for _ in range(6)]
+        for _ in range(3):
+            found = together(*[partial(one.claim, "v", for_s=LONG_S, choice=choice) for one in stores])
+            leases = [lease for lease in found if isinstance(lease, Lease)]
+            assert len(leases) == 3
+            for lease in leases:
+                storage.store.append(lease, lease.n, ["line"], ENDED)
+
+    def test_a_claim_leaves_room_in_one(self, storage: Storage) -> None:
+        """Between the count and the claim, none comes in."""
+        one = Choice(limits=(("a", 1),))
+        for number in range(3):
+            storage.store.create(f"r{number}", "header", agent="a")
+        stores = storage.store, storage.another()
+        found = storage.interleaved(*[partial(store.claim, "v", for_s=LONG_S, choice=one) for store in stores])
+        assert [type(lease) for lease in found].count(Lease) == 1
 
     def test_a_limit_is_shared(self, storage: Storage) -> None:
         """By all stores; of each name, apart from the others."""
@@ -439,6 +514,21 @@ class LeaseConformance(StoreTests):
         for store in (storage.store, storage.another()):
             check_heard(store, lambda: storage.store.post("r", "", "body"))
 
+    def test_a_rest_is_heard(self, storage: Storage) -> None:
+        """Of a run that ends, and of one that waits for a person; nothing since the call before is missed."""
+        names, rests = map(str, range(10**6)), itertools.cycle([ENDED, waiting("k")])
+        for store in (storage.store, storage.another()):
+            seen = store.wait_for_rest(-1, LONG_S)
+            check_heard(
+                store,
+                lambda: storage.store.append(begun(storage.store, next(names)), 0, ["one"], next(rests)),
+                lambda store, timeout_s: store.wait_for_rest(store.wait_for_rest(-1, 0.0), timeout_s),
+            )
+            assert store.wait_for_rest(seen, LONG_S) != seen
+        started_s = time.monotonic()
+        storage.store.wait_for_rest(storage.store.wait_for_rest(-1, 0.0), 0.01)
+        assert time.monotonic() - started_s < storages.PATIENCE_S
+
     def test_wait_ends(self, storage: Storage) -> None:
         """At its timeout, if nothing happens."""
         started_s = time.monotonic()
@@ -453,10 +543,12 @@ def claimed_due(store: Store, *, agents: list[str] | None = None, for_s: float =
     return lease
 
 
-def check_heard(store: Store, happen: Callable[[], object]) -> None:
+def check_heard(
+    store: Store, happen: Callable[[], object], hear: Callable[[Store, float], object] = lambda store, s: store.wait(s)
+) -> None:
     """Check that a wait ends when something happens; it happens again and again, as the wait may not have begun."""
     patience_s = storages.PATIENCE_S
-    thread = threading.Thread(target=store.wait, args=(2 * patience_s,), daemon=True)
+    thread = threading.Thread(target=hear, args=(store, 2 * patience_s), daemon=True)
     thread.start()
     end_s = time.monotonic() + patience_s
     while thread.is_alive() and time.monotonic() < end_s:

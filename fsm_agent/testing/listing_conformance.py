@@ -12,8 +12,8 @@ import pytest
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import ReadOnly, RunUnknown, StoreError
-from fsm_agent.store.store import Page, Rest, Run, RunCount, Store
-from fsm_agent.testing.storages import ENDED, LONG_S, Storage, StoreTests, begun, claimed, waiting
+from fsm_agent.store.store import Page, Rest, Run, RunCount, RunsHealth, Store
+from fsm_agent.testing.storages import ENDED, LONG_S, PATIENCE_S, Storage, StoreTests, begun, claimed, waiting
 
 FAILED = Rest(state="Failed", is_ended=True, is_failed=True)
 MANY = 60  # runs of which pages are read
@@ -200,6 +200,35 @@ class ListingConformance(StoreTests):
         assert asks.oldest_s >= first_s or not self.takes_clock
         store.delete("b")
         assert {count.agent for count in store.stats()} == {"a"}
+
+    def test_health_counts(self, storage: Storage) -> None:
+        """What is due and since when, what has a holder, what asks, what is stuck; what has ended is none of it."""
+        store, other = storage.store, storage.another()
+        assert other.health() == RunsHealth(due=0, oldest_due_s=0.0, held=0, asked=0, stuck=0)
+        leases = {name: begun(store, name) for name in ("ended", "asks", "stuck\0", "later", "held")}
+        store.append(leases["ended"], 0, ["1"], ENDED)
+        store.append(leases["asks"], 0, ["1"], waiting("k", "l"))
+        stuck = Question("stuck", "stuck", "{}")
+        store.append(leases["stuck\0"], 0, ["1"], Rest(state="Stuck", questions=(stuck, stuck.changed(key="k"))))
+        store.append(leases["later"], 0, ["1"], waiting("k", due_s=storage.now_s + 500))
+        assert other.health() == RunsHealth(due=0, oldest_due_s=0.0, held=1, asked=3, stuck=1)
+        for name in ("first", "second"):
+            store.create(name, "header", agent="b")
+            storage.elapse(storage.short_s)
+        health = other.health()
+        assert (health.due, health.held, health.asked) == (2, 1, 3)
+        assert 2 * storage.short_s - 0.001 <= health.oldest_due_s < 2 * storage.short_s + PATIENCE_S
+        store.append(claimed(store, "first"), 0, ["1"], Rest(state="x", due_s=storage.now_s - 100.0))
+        assert 100.0 <= other.health().oldest_due_s < 100.0 + PATIENCE_S
+        claimed(store, "first", for_s=storage.short_s)
+        claimed(store, "second")
+        store.post("asks", "k", "answer")
+        assert other.health().changed(oldest_due_s=0.0) == RunsHealth(due=1, oldest_due_s=0.0, held=3, asked=3, stuck=1)
+        storage.elapse(storage.short_s * 1.5)
+        health = store.health()
+        assert (health.due, health.held) == (2, 2), "a run whose lease is over waits for a driver"
+        assert claimed(store, "asks").fence == 2
+        assert store.health().due == 1
 
     def test_a_store_that_only_reads_writes_nothing(self, storage: Storage, tmp_path: Path) -> None:
         """It reads what the others write, and refuses by name what would write."""

@@ -37,7 +37,7 @@ from fsm_agent import (
 from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle import State
 from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Done, FunctionCallStarted, FunctionStarted, LoopDetected, TextDelta
+from fsm_agent.messages.event import Done, FunctionCallStarted, FunctionStarted, LoopDetected, Suspended, TextDelta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.testing import Script, ScriptError, call
 
@@ -60,6 +60,25 @@ def test_a_users_text_is_data_and_never_a_template(script, text):
     one = script("ok")
     Agent(one).call(text)
     assert one.requests[0].messages[-1].text == text
+
+
+def test_no_argument_of_a_model_is_taken_for_the_deps(script):
+    @function
+    def whose(ctx: Context[str]) -> str:
+        """Say whose."""
+        return ctx.deps
+
+    one = script(call("whose", ctx={"deps": "admin"}, deps="admin"), call("whose"), "ok")
+    tried, asked = Agent(one, functions=[whose]).call("?", deps="guest").function_calls
+    assert not one.requests[0].functions[0].parameters.get("properties")
+    assert "admin" not in (tried.result or "")
+    assert asked.result == "guest"
+
+
+def test_an_answer_of_another_type_is_no_answer(script):
+    with pytest.raises(CallFailed) as failed:
+        Agent(script(*['{"total": "many"}'] * 3), output=int, limits=Limits(parse_retries=2)).call("How many?")
+    assert failed.value.reason is Reason.UNPARSEABLE
 
 
 def test_a_prompt_with_variables(script):
@@ -489,14 +508,16 @@ def test_the_stream_names_a_function_by_one_id_from_its_first_piece_to_its_resul
 def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script):
     agent = Agent(script(call("erase", path="x")), functions=[erase])
     last = list(agent.stream("go"))[-1]
-    assert last.keys == ("ask:1.0",)
+    with pytest.raises(CallSuspended) as suspended:
+        Agent(script(call("erase", path="x")), functions=[erase]).call("go")
+    assert last == Suspended(("ask:1.0",), questions=(suspended.value.call.effects[0].question,))
     assert [(question.key, question.kind) for question in last.questions] == [("ask:1.0", "approval")]
 
     async def main() -> list[object]:
         other = Agent(script(call("erase", path="x")), functions=[erase])
         return [event async for event in other.astream("go")]
 
-    assert asyncio.run(main())[-1].keys == ("ask:1.0",)
+    assert asyncio.run(main())[-1] == last
 
 
 def test_a_restored_call_has_the_settings_that_it_was_made_with(script):

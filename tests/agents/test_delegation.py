@@ -25,7 +25,7 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Denied
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.lifecycle.snapshots import snapshot
-from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
+from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped, Suspended
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.store.memory import MemoryStore
@@ -550,4 +550,6 @@ def test_nothing_is_suspended_that_an_agent_inside_can_do():
     heard: list[Event] = []
     agent = boss(call("cleaner", task="Go."), inner=cleaner())
     heard += agent.stream("Go.")
-    assert heard[-1].keys == ("run:1.0/ask:1.0",)
+    with pytest.raises(CallSuspended) as suspended:
+        boss(call("cleaner", task="Go."), inner=cleaner()).call("Go.")
+    assert heard[-1] == Suspended(("run:1.0/ask:1.0",), questions=(suspended.value.call.effects[0].question,))

@@ -252,10 +252,8 @@ def test_functions_of_a_round_call_agents_at_the_same_time(way: Any, asking: Ask
 
 @ways
 @both
-@pytest.mark.parametrize(
-    ("how", "is_stored"),
-    [("cancel", False), ("cancel", True), ("stop", False), ("stop", True), ("expire", True), ("time out", False)],
-)
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("how", ["cancel", "stop", "expire", "time out"])
 def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, is_stored: bool, how: str):
     model, heard = Slow(), list[Any]()
     store = MemoryStore() if is_stored else None

@@ -17,7 +17,10 @@ from fsm_agent import Agent, ConfigError
 from fsm_agent.agents import worker_health
 from fsm_agent.agents.worker import Worker
 from fsm_agent.agents.worker_health import CONNECTIONS, HealthServer, metrics_text
+from fsm_agent.machine.process import Question
 from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.store import Rest
 from fsm_agent.testing import Script
 
 
@@ -29,6 +32,12 @@ def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
         return response.status, response.read().decode()
     finally:
         connection.close()
+
+
+def found_in(text: str, prefix: str) -> dict[str, float]:
+    """Return the values without labels whose names begin so, by the rest of their names."""
+    lines = [line.split(" ") for line in text.splitlines() if line.startswith(prefix)]
+    return {name.removeprefix(prefix): float(value) for name, value in lines}
 
 
 MODES = pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
@@ -174,6 +183,57 @@ class TestMetrics:
         assert found["fsm_agent_worker_held_runs", "shop"] == 0
         assert found["fsm_agent_worker_alive", ""] == 0
         assert abs(found["fsm_agent_worker_last_step_timestamp_seconds", ""] - time.time()) < 60
+
+    def test_runs_of_the_store_are_counted(self, tmp_path, monkeypatch):
+        """Those of agents without a worker, too; and a program without a worker can tell them."""
+        prometheus = pytest.importorskip("prometheus_client")
+        monkeypatch.setattr(worker_health, "READING_S", 0.0)
+        agent, other, now_s = shop.shop(), Agent(Script("hi"), name="other"), 1e9
+        store = SqliteStore(tmp_path / "runs.db", lambda: now_s)
+        create(store, agent, "one", "two", "three")
+        create(store, other, "theirs")
+        worker, registry = Worker([agent], store), prometheus.CollectorRegistry()
+        worker_health.register_runs(worker.runs, registry)
+        assert store.claim("w", for_s=1e6, run="three") is not None
+        worker.advance()
+        now_s += 300.0
+        text = metrics_text(worker)
+        right = {"due": 2, "oldest_due_seconds": 300, "held": 1, "asked": 1, "stuck": 0}
+        assert found_in(text, "fsm_agent_runs_") == right
+        assert found_in(text, "fsm_agent_store_") == {"up": 1}
+        assert found_in(prometheus.generate_latest(registry).decode(), "fsm_agent_runs_")["held"] == 1
+        stuck = Question("stuck", "stuck", "{}")
+        store.append(store.claim("w", for_s=9.0, run="two"), 0, (), Rest(state="Stuck", questions=(stuck,)))
+        found = found_in(metrics_text(worker), "fsm_agent_runs_")
+        assert (found["asked"], found["stuck"], found["due"]) == (2, 1, 1)
+        store.close()
+        assert found_in(metrics_text(worker), "fsm_agent_runs_") == {}
+        assert found_in(metrics_text(worker), "fsm_agent_store_") == {"up": 0}
+
+    def test_the_store_is_asked_now_and_then_whoever_asks(self, monkeypatch):
+        pytest.importorskip("prometheus_client")
+        monkeypatch.setattr(worker_health, "READING_S", 600.0)
+        begun, may_end, asked = threading.Event(), threading.Event(), []
+
+        class Slow(MemoryStore):
+            def health(self):
+                asked.append(1)
+                begun.set()
+                assert may_end.wait(30)
+                return super().health()
+
+        worker = Worker([shop.shop()], Slow())
+        thread = threading.Thread(target=metrics_text, args=(worker,))
+        thread.start()
+        assert begun.wait(30)
+        assert found_in(metrics_text(worker), "fsm_agent_store_") == {"up": 0}, "it waits for another one's answer"
+        may_end.set()
+        thread.join(30)
+        assert [found_in(metrics_text(worker), "fsm_agent_store_") for _ in range(3)] == [{"up": 1}] * 3
+        assert len(asked) == 1
+        monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
+        with pytest.raises(ConfigError, match="metrics need prometheus-client"):
+            worker_health.register_runs(worker.runs, None)
 
     def test_failures_are_counted(self):
         agent = shop.shop()

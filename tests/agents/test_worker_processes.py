@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -33,7 +34,8 @@ def create(runs: Runs, count: int) -> None:
 @contextmanager
 def started(store: str, *options: str, model_s: float, rounds: int = 1) -> Iterator[subprocess.Popen[str]]:
     path = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
-    environment = {**os.environ, "PYTHONPATH": path, "SLOW_MODEL_S": str(model_s), "SLOW_MODEL_ROUNDS": str(rounds)}
+    model = {"SLOW_MODEL_S": str(model_s), "SLOW_MODEL_ROUNDS": str(rounds), "SLOW_MODEL_LOG": f"{store}.asked"}
+    environment = {**os.environ, "PYTHONPATH": path, **model}
     command = [sys.executable, "-m", "fsm_agent", "worker", "--store", store, "--agents", "support.slow_agent"]
     process = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE, text=True)
     try:
@@ -108,7 +110,8 @@ def test_sigterm_gives_back_what_does_not_end_in_time(runs: Runs, tmp_path: Path
 def test_a_second_signal_ends_it_at_once(runs: Runs, tmp_path: Path) -> None:
     create(runs, 3)
     with started(str(tmp_path / "runs.db"), "--tasks", "9", "--drain-s", "60", model_s=60.0) as process:
-        until(lambda: held(runs) == 3)
+        asked = tmp_path / "runs.db.asked"
+        until(lambda: asked.exists() and len(asked.read_text().splitlines()) == 3)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.5)
         assert process.poll() is None
@@ -123,9 +126,14 @@ def test_it_answers_probes(runs: Runs, tmp_path: Path) -> None:
         lines = iter(process.stderr.readline, "")
         (url,) = [line.split("health: ")[1].strip() for line in (next(lines), next(lines)) if "health: " in line]
         assert url.startswith("http://127.0.0.1:")
-        until(lambda: held(runs) == 1)
-        with urllib.request.urlopen(url, timeout=20) as answer:
-            assert b'"held":1' in answer.read()
+
+        def health() -> dict[str, Any]:
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                said: dict[str, Any] = json.load(answer)
+                return said
+
+        until(lambda: health()["held"] == 1)
+        assert held(runs) == 1
 
 
 @pytest.mark.long

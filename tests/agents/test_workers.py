@@ -24,10 +24,12 @@ from fsm_agent.agents.worker import PRUNING, Worker
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
+from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.store import Choice, Rest
 from fsm_agent.testing import Script, call
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "COLUMNS": "100"}
@@ -38,6 +40,14 @@ def store(request, tmp_path):
     store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")
     yield store
     store.close()
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    """No thread of a worker outlasts what it was begun for."""
+    yield
+    left = [thread.name for thread in threading.enumerate()]
+    assert [name for name in left if name.startswith(("fsm_agent worker", "fsm_agent drain", "fsm_agent prune"))] == []
 
 
 class Away(MemoryStore):
@@ -378,6 +388,17 @@ class TestUnderAsyncio:
             asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
 
 
+def takes_one_more(store, agent: str) -> bool:
+    """Return whether there is room for a run of an agent of which one may have a holder."""
+    store.create("one more", "{}", agent=agent)
+    lease = store.claim("v", for_s=600.0, agents=[agent], now_s=2e9, choice=Choice(limits=((agent, 1),)))
+    if lease is not None:
+        store.append(lease, lease.n, (), Rest(state="", due_s=3e9))
+        if lease.run == "one more":
+            store.delete("one more")
+    return lease is not None
+
+
 class TestConcurrency:
     @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
     def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
@@ -405,7 +426,7 @@ class TestConcurrency:
         create(store, agent, "one", "two", "three")
         worker = Worker([agent], store, deps=lambda name, extra: 1 / 0, concurrency={"shop": 1})
         assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 3
-        assert worker._room == {"shop": 1}
+        assert takes_one_more(store, "shop")
 
     def test_a_cancelled_worker_frees_its_room(self, store):
         model = Patient(expected=1)
@@ -423,7 +444,7 @@ class TestConcurrency:
 
         for turns in (0, 1, 2, 5, 10):
             asyncio.run(main(turns))
-            wait_until(lambda: worker._room == {"x": 1})
+            wait_until(lambda: takes_one_more(store, "x"))
         assert {row.holder for row in rows(store).values()} == {None}
 
     @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
@@ -446,7 +467,21 @@ class TestConcurrency:
             for model in models.values():
                 model.may_answer.set()
             wait_until(lambda: all(row.is_ended for row in rows(store).values()))
-        assert not worker._keys
+
+    def test_a_stuck_run_needs_room(self, store):
+        """One that can be driven again is due, and is claimed when others of its agent have made room."""
+        agent, busy = shop.shop(), shop.shop()
+        create(store, agent, "stuck", "other")
+        lease = store.claim("w", for_s=600.0, run="stuck")
+        stuck = Question("stuck", "stuck", '{"problem":"a bad deploy","definition":"another"}', ("run_again",))
+        store.append(lease, 0, (), Rest(state="Stuck", questions=(stuck,), heeds="stuck"))
+        other = store.claim("w", for_s=600.0, run="other")
+        worker = Worker([busy], store, concurrency={"shop": 1})
+        assert worker.run(once=True) == 0
+        assert (rows(store)["stuck"].due_s, rows(store)["stuck"].holder) == (0.0, None)
+        store.append(other, 0, (), Rest(state="Completed", is_ended=True))
+        assert worker.run(once=True) == 1
+        assert rows(store)["stuck"].state == "ToolInterrupt"
 
     def test_mistakes(self, store):
         with pytest.raises(UsageError, match="key_concurrency is 0"):
@@ -493,6 +528,44 @@ class TestDraining:
             model.may_answer.set()
         assert ended == [2]
         assert sorted((row.n, row.holder) for row in rows(store).values()) == [(0, None), (2, None), (2, None)]
+
+    def test_a_worker_that_has_run_before_drains_as_long_as_another(self, store, mode):
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        worker = Worker([agent], store, drain_s=30)
+        again = {"threads": 1} if "threads" in mode else {"tasks": 2}
+        assert (asyncio.run(worker.arun(**again, once=True)) if "tasks" in mode else worker.run(once=True)) == 0
+        create(store, agent, "one", "two")
+        with working(worker, **mode) as ended:
+            assert model.all_asked.wait(30)
+            worker.stop()
+            time.sleep(0.1)
+            model.may_answer.set()
+        assert ended == [2]
+        assert [row.n for row in rows(store).values()] == [2, 2]
+
+
+class TestInterrupting:
+    def test_ctrl_c_gives_all_runs_back_at_once(self, store, monkeypatch):
+        """It comes in the thread that has called `run`, while it waits for the others."""
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store)
+        beat = worker.pulse.beat
+
+        def press():
+            beat()
+            if model.all_asked.wait(30):
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(worker.pulse, "beat", press)
+        began_s = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            worker.run(threads=2)
+        assert time.monotonic() - began_s < 20
+        assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
+        model.may_answer.set()
 
 
 class TestFailing:
@@ -720,7 +793,7 @@ class TestChangedCode:
         assert worker.run(once=True) == 1
         row = rows(store)["one"]
         assert (row.state, [question.key for question in row.waits]) == ("Stuck", ["stuck"])
-        assert "RunAgain() goes on with the code as it is now" in row.waits[0].about
+        assert "RunAgain() continues with the code as it is now" in row.waits[0].about
         assert worker.run(once=True) == 0
         Runs(store).answer("one", {"stuck": RunAgain()}, by="ann")
         assert worker.run(once=True) == 1
@@ -848,6 +921,15 @@ class TestPruning:
             wait_until(lambda: rows(store)["five"].is_ended and rows(store)["four"].is_ended)
             time.sleep(0.1)
         assert len(rows(store)) == 3
+
+    @pytest.mark.parametrize("tasks", [0, 2])
+    def test_so_does_a_worker_that_leaves_as_soon_as_nothing_is_due(self, store, tasks):
+        agent = Agent(Script(*["hi"] * 9), name="x")
+        create(store, agent, "one", "two", "three")
+        assert Worker([agent], store).run(once=True) == 3
+        worker = Worker([agent], store, keep=1)
+        assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 0
+        assert len(rows(store)) == 1
 
     def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, caplog):
         store, agent = MemoryStore(), shop.shop()

@@ -144,10 +144,10 @@ def _made(store: Path) -> Any:
 class TestRetry:
     def test_a_failed_run_is_due_again(self, store: Path) -> None:
         fail(store, "broken")
-        assert runs("retry", "broken", "--by", "ann") == "broken goes on from step 2, and is due\n"
+        assert runs("retry", "broken", "--by", "ann") == "broken continues from step 2, and is due\n"
         assert names("--failed") == []
         shown = runs("show", "broken")
-        assert re.search(r"retried +by ann: goes on from step 2", shown)
+        assert re.search(r"retried +by ann: continues from step 2", shown)
         PRINTER["is_broken"] = False
         agent = Agent(Script("It is printed."), functions=[printing], name="press", store=str(store))
         assert agent.resume("broken").output == "It is printed."
@@ -261,6 +261,7 @@ class TestBackup:
     def test_a_copy_goes_on(self, store: Path, tmp_path: Path) -> None:
         begin(store, "one")
         runs("backup", "copy.db")
+        assert (tmp_path / "copy.db").stat().st_mode == store.stat().st_mode
         store.unlink()
         agent = shop.shop(store=tmp_path / "copy.db")
         assert agent.runs.claim("one").n == 4

@@ -330,6 +330,13 @@ def test_an_engine_needs_a_store_that_tells_it(url: str, engine: str, query: str
         engine_of(engine, Worker([shop()], store))
 
 
+@pytest.mark.parametrize("limits", [{"concurrency": {"shop": 4}}, {"key_concurrency": 2}], ids=str)
+def test_an_engine_refuses_limits_that_it_would_pass(url: str, limits: dict[str, Any]) -> None:
+    refused = pytest.raises(UsageError, match="here an engine names runs: a limit of the engine's queue would be right")
+    with closing(PostgresStore(url + "&engine=dbos")) as store, refused:
+        engine_of("dbos", Worker([shop()], store, **limits))
+
+
 def test_an_engine_needs_postgres_and_its_package(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"not <fsm_agent.store.memory.*postgresql://…\?engine=dbos would be right"):
         engine_of("dbos", Worker([shop()], MemoryStore()))

@@ -103,7 +103,8 @@ def to_its_end(driven: Driver, flow: Any, run: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize(("stop", "driven"), [(stopped, by_arun), (astopped, by_run), (raised, by_arun)])
+@pytest.mark.parametrize("stop", [stopped, astopped, raised])
+@pytest.mark.parametrize("driven", [by_run, by_arun])
 def test_stopped_at_every_event_it_comes_to_the_same_end(stop: Any, driven: Driver) -> None:
     """Through JSON at each, with another driver from then on."""
     whole = to_its_end(by_run, (flow := support()), flow.seed(s.Ticket("x"), clients=models()))

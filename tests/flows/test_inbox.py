@@ -756,7 +756,7 @@ def through_pieces(made: RandomInboxes, run: Any) -> Any:
 @pytest.mark.parametrize("is_stored", [False, True])
 @pytest.mark.parametrize("way", [through_sync, through_asyncio, through_stream, through_astream, through_pieces])
 def test_random_flows_come_to_what_their_model_says(way: Callable[..., Any], is_stored: bool) -> None:
-    for seed in range(25):
+    for seed in range(60):
         made = RandomInboxes(seed)
         if is_stored:
             made.flow = replace(made.flow, store=MemoryStore())

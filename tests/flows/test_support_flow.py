@@ -150,7 +150,7 @@ def test_stopped_at_every_step_it_comes_to_the_same_end(driven: Driver) -> None:
     by_run(whole, expected)
     count = len(list(flow().stream(s.Ticket("x"), clients=scripts())))
     places = 0
-    for stop in range(DRIVERS.index(driven) % 3, count, 6):
+    for stop in range(0, count, 3):
         one, clients = flow(), scripts()
         run = one.seed(s.Ticket("x"), clients=clients)
         stream = one.stream(run)
@@ -171,7 +171,7 @@ def test_stopped_at_every_step_it_comes_to_the_same_end(driven: Driver) -> None:
             again.advance("doubt:sending#11", RunAgain())
             driven(one, again)
         assert again.record == expected.record, f"stopped at event {stop}"
-    assert places >= 2
+    assert places >= 5
 
 
 def test_too_many_changes_are_a_failure_of_the_flow() -> None:

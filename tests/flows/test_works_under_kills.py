@@ -1,4 +1,7 @@
-"""Do a support flow, a coding agent of 60 rounds and an orchestrator end alike on each store, while workers die?"""
+"""Do a support flow, a coding agent of 60 rounds and an orchestrator end alike on each store, while workers die?
+
+And whatever says which run is due: the store's own claim, DBOS or Temporal.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import works_worker
 from flow_kill_worker import models
 from flow_runs import given_to_agents
+from support import temporal
 from support.kept_runs import assert_fences
 from support.postgres import NOT_HERE, PostgresServer, programs
+from support.temporal import TemporalServer
 from works_worker import answers, effects_in, seeded, works
 
 from fsm_agent.agents.worker import Worker
@@ -29,6 +35,7 @@ from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 
 COUNTS = {"support": 120, "coder": 60, "orchestrator": 120}
+FEWER = {"support": 16, "coder": 8, "orchestrator": 16}  # over engines, which take longer
 WORKERS = 3
 pytestmark = [
     pytest.mark.long,
@@ -37,15 +44,44 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+class Place(NamedTuple):
+    """Where the runs are, and who says which is due."""
+
+    address: str
+    engine: str = ""
+    temporal: str = ""  # the address of its server
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return FEWER if self.engine else COUNTS
+
+
+ENGINES = [
+    pytest.param("dbos", marks=pytest.mark.skipif(find_spec("dbos") is None, reason="dbos comes with [dbos]")),
+    pytest.param(
+        "temporal",
+        marks=[
+            pytest.mark.skipif(find_spec("temporalio") is None, reason="temporalio comes with [temporal]"),
+            pytest.mark.skipif(temporal.program() is None, reason=temporal.NOT_HERE),
+        ],
+    ),
+]
+
+
+@pytest.fixture(params=["sqlite", "postgres", *ENGINES])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     if request.param == "sqlite":
-        yield str(tmp_path / "runs.db")
+        yield Place(str(tmp_path / "runs.db"))
         return
     if programs() is None:
         pytest.skip(NOT_HERE)
-    with closing(PostgresServer()) as server:
-        yield server.url()
+    with ExitStack() as stack:
+        server = stack.enter_context(closing(PostgresServer()))
+        if request.param == "postgres":
+            yield Place(server.url())
+            return
+        of_temporal = stack.enter_context(closing(TemporalServer())).address if request.param == "temporal" else ""
+        yield Place(f"{server.url()}&engine={request.param}", request.param, of_temporal)
 
 
 def end_of(work: Any, run: str) -> Any:
@@ -89,7 +125,7 @@ def undisturbed(folder: Path) -> tuple[dict[str, Any], dict[str, list[str]]]:
 
 
 def test_each_ends_as_if_nobody_had_died(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Callable[[str], None]
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Callable[[str], None]
 ) -> None:
     given_to_agents(models(), monkeypatch)
     alone, crowd = tmp_path / "alone", tmp_path / "crowd"
@@ -100,9 +136,9 @@ def test_each_ends_as_if_nobody_had_died(
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [Path(__file__).parent, *Path(__file__).parents[1:3]]))
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(["works_worker", "psycopg", "psycopg_pool"])
-    runs, deaths, doubts, rng = Runs(address), 0, 0, random.Random(5)
+    runs, deaths, doubts, rng = Runs(place.address), 0, 0, random.Random(5)
     made = works(runs)
-    names = [(f"{name} {number}", name) for name, count in COUNTS.items() for number in range(count)]
+    names = [(f"{name} {number}", name) for name, count in place.counts.items() for number in range(count)]
     for run, name in rng.sample(names, len(names)):
         assert runs.store.create(run, seeded(made[name], run).journal.header, agent=name)
     began_s = time.monotonic()
@@ -112,7 +148,8 @@ def test_each_ends_as_if_nobody_had_died(
         while runs.store.list(ended=False, limit=1):
             assert time.monotonic() < began_s + 800
             while len(workers) < WORKERS:
-                workers.append(forks.Process(target=works_worker.work, args=(address, str(crowd)), daemon=True))
+                arguments = (place.address, str(crowd), place.engine, place.temporal)
+                workers.append(forks.Process(target=works_worker.work, args=arguments, daemon=True))
                 workers[-1].start()
             doubts += answered(runs, made, crowd)
             effects_now = len(effects_in(crowd))
@@ -136,8 +173,8 @@ def test_each_ends_as_if_nobody_had_died(
         run: effects[name] for run, name in names
     }
     runs.close()
-    assert deaths > 5
+    assert deaths > (2 if place.engine else 5)
     say(
-        f"{len(names)} runs ({COUNTS}) in {took_s:.0f} s, {deaths} deaths of {WORKERS} workers: equal ends,"
-        f" {len(done)} effects, each once; {doubts} times a person was asked"
+        f"{place.engine or 'own claim'}: {len(names)} runs ({place.counts}) in {took_s:.0f} s, {deaths} deaths of"
+        f" {WORKERS} workers: equal ends, {len(done)} effects, each once; {doubts} times a person was asked"
     )

@@ -16,6 +16,7 @@ from support.coding_session import DONE, session
 
 from fsm_agent import Agent, Context, Limits, function
 from fsm_agent.agents.worker import Worker
+from fsm_agent.engines import engine_of
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
 from fsm_agent.lifecycle.outcomes import Outcome, Returned, RunAgain
 from fsm_agent.store.runs import Runs
@@ -110,8 +111,14 @@ def effects_in(folder: Path) -> list[tuple[str, str]]:
     return [(key.partition("/")[0], text) for key, _, text in (line.partition("\t") for line in lines)]
 
 
-def work(address: str, folder: str) -> None:
+def work(address: str, folder: str, engine: str = "", temporal: str = "") -> None:
+    """Drive runs until killed; an engine says which, and Temporal's server has this address."""
     os.chdir(folder)
+    os.environ["TEMPORAL_ADDRESS"] = temporal
     given_to_agents(models(), pytest.MonkeyPatch())
     runs = Runs(address)
-    Worker([*works(runs).values()], runs).run(threads=4)
+    worker = Worker([*works(runs).values()], runs)
+    if engine:
+        engine_of(engine, worker).run(threads=4)
+    else:
+        worker.run(threads=4)

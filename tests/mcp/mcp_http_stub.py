@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from support.http_stub import HttpStubServer
 
-class HttpStub:
+
+class HttpStub(HttpStubServer):
     """One tool, ``ask``; ``answer`` says what comes of a call of it.
 
     Attributes:
@@ -74,13 +75,8 @@ class HttpStub:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/mcp"
+        super().__init__(Handler, port)
+        self.url = f"{self.root}/mcp"
 
     def known(self, method: str) -> list[str]:
         """The sessions that may use a method."""
@@ -90,12 +86,3 @@ class HttpStub:
     def body(id: Any, result: Any) -> bytes:
         """The answer to a request."""
         return json.dumps({"jsonrpc": "2.0", "id": id, "result": result}).encode()
-
-    def __enter__(self) -> HttpStub:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)

@@ -55,6 +55,7 @@ from fsm_agent.messages.event import (
     LoopDetected,
     RequestStarted,
     Stepped,
+    Suspended,
     TextDelta,
 )
 from fsm_agent.messages.message import Message
@@ -321,7 +322,9 @@ def test_functions_know_how_deep_they_are(driven: Driver):
 def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Driver):
     script = Script(call("erase", path="x"), "42")
     one = seed()
-    assert driven(one, script)[-1].keys == ("ask:2.0",)
+    *_, last = driven(one, script)
+    assert last == Suspended(("ask:2.0",), questions=(one.effects[0].question,))
+    assert (last.questions[0].key, last.questions[0].kind) == ("ask:2.0", "approval")
     one.advance("ask:2.0", Approved())
     assert isinstance(driven(one, script)[-1], Done)
 
@@ -371,7 +374,9 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
 
     one = seed(Prompt("x", functions=(order, now)))
     script = Script([call("order", item="tea"), call("now")], "done")
-    assert driven(one, script)[-1].keys == ("run:2.0",)
+    *_, last = driven(one, script)
+    assert last == Suspended(("run:2.0",), questions=(one.effects[0].question,))
+    assert (last.questions[0].key, last.questions[0].kind) == ("run:2.0", "result")
     one.advance("run:2.0", Returned(text="it comes"))
     driven(one, script)
     assert [m.text for m in one.record.dialog[3:5]] == ["it comes", "noon"]

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, Runs, function
+from fsm_agent._internal.values import to_json
 from fsm_agent.agents.worker import Worker
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
-from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.lifecycle.outcomes import Cancelled, Returned
 from fsm_agent.store import MemoryStore, RunBusy, RunUnknown, SqliteStore, Store
 from fsm_agent.store.reading import RETRIED, read
 from fsm_agent.testing import Script
@@ -337,6 +338,162 @@ def test_the_time_of_a_state_counts_anew(tmp_path: Path):
     assert flow.resume("f", {key: Returned(text='"yes"')}).state == "sent"
     assert flow.replay("f").state == "sent"
     runs.close()
+
+
+@pytest.fixture
+def timed(tmp_path: Path) -> Iterator[Timed]:
+    with closing(Runs(tmp_path / "t.db", patience_s=0.0)) as runs:
+        yield Timed(runs)
+
+
+class Timed:
+    """Runs of a flow by a clock that the test moves on: a person looks at drafts, and may want another."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs, self.clock, self.world = runs, Script("x").clock, World()
+
+    def flow(self, row: Any = None, **time: Any) -> Flow[Order]:
+        @wait(str, **time)
+        def review(order: Order) -> str:
+            return "Is it right?"
+
+        @execute
+        def draft(order: Order) -> str:
+            return self.world.act("draft")
+
+        rows = [review.done(draft, when=is_no), review.done(end("sent")), draft.done(review)]
+        if row is not None:
+            rows.append(review.elapsed(row))
+        return Flow("timed", Order, start=review, rows=rows, store=self.runs, world={"clock": self.clock})
+
+    def fail_at(self, flow: Flow[Order], *, expired_s: float = 0.0) -> None:
+        """Begin a run, and fail: after so many seconds, or else as the draft that a person wanted has failed."""
+        with pytest.raises(FlowSuspended):
+            flow.call(Order(), run_id="f")
+        self.clock.advance(expired_s)
+        self.world.broken = {"draft"}
+        with pytest.raises(FlowFailed):
+            flow.resume("f", None if expired_s else self.answer("no"))
+        self.world.broken = set()
+
+    def retry(self, flow: Flow[Order], *, later_s: float = 3600.0) -> float:
+        """Retry the run; return the time of it."""
+        self.clock.advance(later_s)
+        flow.runs.retry("f", at_s=self.clock.now())
+        return float(self.clock.now())
+
+    def answer(self, text: str) -> dict[str, Any]:
+        return {self.runs.store.get("f").waits[0].key: Returned(text=json.dumps(text))}
+
+
+def test_the_time_of_a_state_that_is_entered_again_counts_anew_too(timed: Timed):
+    flow = timed.flow(within_s=100.0, restart=False)
+    timed.fail_at(flow)
+    retried_s = timed.retry(flow)
+    with pytest.raises(FlowSuspended) as waits:
+        flow.resume("f")
+    assert waits.value.wake_at_s == retried_s + 100.0
+    timed.clock.advance(40.0)
+    with pytest.raises(FlowSuspended) as waits:
+        flow.resume("f", timed.answer("no"))
+    assert waits.value.wake_at_s == retried_s + 100.0, "from when it was entered first"
+    assert flow.resume("f", timed.answer("yes")).state == "sent"
+    assert flow.replay("f").state == "sent"
+
+
+def test_a_state_that_a_run_is_retried_in_keeps_the_time_that_it_gets_there(timed: Timed):
+    flow = timed.flow(within_s=100.0, restart=False)
+    timed.fail_at(flow, expired_s=101.0)
+    retried_s = timed.retry(flow)
+    with pytest.raises(FlowSuspended) as waits:
+        flow.resume("f")
+    timed.clock.advance(40.0)
+    with pytest.raises(FlowSuspended) as waits:
+        flow.resume("f", timed.answer("no"))
+    assert waits.value.wake_at_s == retried_s + 100.0
+    timed.clock.advance(61.0)
+    with pytest.raises(FlowFailed, match="the time of review is over"):
+        flow.resume("f")
+
+
+def test_a_moment_that_has_passed_fails_no_run_that_is_retried(timed: Timed):
+    flow = timed.flow(until=timed.clock.now() + 100.0)
+    timed.fail_at(flow, expired_s=101.0)
+    timed.retry(flow)
+    with pytest.raises(FlowSuspended) as waits:
+        flow.resume("f")
+    assert waits.value.wake_at_s is None
+    assert flow.resume("f", timed.answer("yes")).state == "sent"
+    assert flow.replay("f").state == "sent"
+
+
+def test_a_moment_that_has_not_passed_stays(timed: Timed):
+    until_s = timed.clock.now() + 100.0
+    flow = timed.flow(until=until_s)
+    timed.fail_at(flow)
+    timed.retry(flow, later_s=50.0)
+    with pytest.raises(FlowSuspended) as waits:
+        flow.resume("f")
+    assert waits.value.wake_at_s == until_s
+
+
+def test_a_moment_whose_end_a_row_takes_is_over_for_a_retried_run_too(timed: Timed):
+    flow = timed.flow(end("late"), until=timed.clock.now() + 100.0)
+    with pytest.raises(FlowSuspended):
+        flow.call(Order(), run_id="f")
+    flow.runs.cancel("f", "by mistake")
+    with pytest.raises(FlowFailed):
+        flow.resume("f")
+    timed.retry(flow)
+    assert flow.resume("f").state == "late"
+
+
+def test_a_time_by_the_data_counts_anew_and_its_end_is_told_in_seconds(timed: Timed):
+    flow = timed.flow(within_s=lambda order: 20.0 * len(order.items))
+    timed.fail_at(flow, expired_s=61.0)
+    timed.retry(flow)
+    with pytest.raises(FlowSuspended):
+        flow.resume("f")
+    timed.clock.advance(61.0)
+    with pytest.raises(FlowFailed, match="the 60 s of review are over"):
+        flow.resume("f")
+
+
+def test_a_flow_inside_a_call_goes_on_with_its_whole_time(timed: Timed):
+    """Of its record, the call knows no more than an outline, until it makes the flow again."""
+
+    def boss(*replies: Any) -> Agent[Any, Any]:
+        asked = replace(timed.flow(within_s=100.0), store=None).as_function("ask", "Asks.")
+        agent = agent_of(timed.runs, timed.world, *replies, limits=Limits(deadline_s=500.0))
+        return agent.changed(functions=[*agent.functions, asked], world={"clock": timed.clock})
+
+    timed.world.broken = {"pay"}
+    failed(boss([asks("ask"), asks("pay", amount=3)]), "f")
+    timed.world.broken = set()
+    timed.clock.advance(3600.0)
+    agent = boss("All is well.")
+    agent.runs.retry("f", at_s=timed.clock.now())
+    with pytest.raises(CallSuspended):
+        agent.resume("f")
+    assert timed.world.done == ["pay"]
+    assert agent.at("f").deadline.at_s == timed.clock.now() + 100.0
+    assert agent.replay("f").deadline.at_s == timed.clock.now() + 100.0
+    assert agent.resume("f", timed.answer("yes")).output == "All is well."
+
+
+def test_a_cancellation_that_came_too_late_for_the_failed_run_does_not_end_the_retried_one(store: Store):
+    """It was posted, and not read, when the run failed."""
+
+    class Late:
+        def on_function_started(self, event: Any) -> None:
+            store.post("r", "", to_json({"key": "", "outcome": Cancelled(reason="too late")}), by="bob")
+
+    world = World(broken={"pay"})
+    failed(agent_of(store, world, asks("pay", amount=3), hooks=[Late()]))
+    world.broken.clear()
+    agent = agent_of(store, world, "Paid.")
+    agent.runs.retry("r")
+    assert agent.resume("r").output == "Paid."
 
 
 # What is refused

@@ -38,7 +38,7 @@ from fsm_agent.errors import OutcomeError, ReplayError
 from fsm_agent.lifecycle.outcomes import Cancelled
 from fsm_agent.messages.event import HistoryChanged, ReplyCompleted
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store import PostgresStore, Store
+from fsm_agent.store import PostgresStore, Store, watching
 from fsm_agent.store.errors import NotAsked, QueueFull, RunExists, RunUnknown
 from fsm_agent.store.watching import LOOK_S
 from fsm_agent.testing import Script, call
@@ -115,7 +115,7 @@ def test_a_run_is_submitted_driven_by_a_worker_and_its_result_awaited(store: Sto
     agent = agent_of(store, "One.", "Two.", "Three.")
     run = agent.submit("first", run_id="r", extra={"ticket": 7})
     assert (run.run_id, run.state) == ("r", "Seeded")
-    with pytest.raises(TimeoutError, match=r"'r' has not ended within 0.05 s; nobody drives it: is a worker running\?"):
+    with pytest.raises(TimeoutError, match=r"'r' has not ended within 0.05 s; no driver has it: is a worker running\?"):
         run.result(timeout_s=0.05)
     with pytest.raises(TimeoutError):
         asyncio.run(agent.handle("r").aresult(timeout_s=0.0))
@@ -150,7 +150,9 @@ def test_a_run_that_asks_is_told_as_a_call_tells_it_and_answered_by_its_handle(s
         with pytest.raises(CallSuspended, match=r"'ask:1\.0'"):
             asyncio.run(run.aresult(PATIENCE_S))
         assert list(run.questions) == ["ask:1.0"]
-        assert [*run.stream()][-1] == Suspended(("ask:1.0",))
+        *_, last = agent_of(MemoryStore(), call("erase", path="x")).stream("Erase x.")
+        assert isinstance(last, Suspended)
+        assert ([*run.stream()][-1], last.keys, len(last.questions)) == (last, ("ask:1.0",), 1)
         with pytest.raises(UsageError, match="Cancelled answers no"):
             run.answer({"ask:1.0": Cancelled()})
         run.answer(Approved(), by="ann")
@@ -344,6 +346,41 @@ def test_to_wait_costs_a_few_looks_a_second_however_many_wait(store: Store, monk
     assert watcher._thread is None, "the thread goes on although nobody waits"
 
 
+def test_a_result_is_there_when_the_run_has_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store says so; those who wait do not look again for an hour."""
+    agent = agent_of(store, *["Done."] * 40)
+    for name in ("FIRST_LOOK_S", "LOOK_S"):
+        monkeypatch.setattr(watching, name, LATER_S)
+    with Working(agent):
+        for number in range(20):
+            run = agent.submit("x")
+            waits = [agent.handle(run.run_id) for _ in range(3)]
+            with ThreadPoolExecutor(3) as threads:
+                found = [threads.submit(wait.result, PATIENCE_S) for wait in waits]
+                assert [one.result(PATIENCE_S).output for one in found] == ["Done."] * 3, number
+
+
+def test_a_stream_under_changed_code_ends_as_the_result_does(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """The events before the last rest that the code cannot make are left out."""
+    agent = agent_of(store, call("look", path="a"), call("erase", path="a"))
+    with pytest.raises(CallSuspended):
+        agent.call("tidy up", run_id="r")
+    changed = Agent(Script("Done."), name="clerk", functions=[erase], store=store)
+    run = changed.handle("r")
+    assert isinstance([*run.stream()][-1], Suspended)
+    assert "its events before entry" in caplog.text
+    run.answer(Approved())
+    assert Worker([changed], store).run(once=True) == 1
+    events = [*run.stream()]
+    assert isinstance(events[-1], Done)
+    assert run.result().output == "Done."
+    assert asyncio.run(_all_of(run.astream())) == events
+
+
+async def _all_of(events: Any) -> list[Any]:
+    return [event async for event in events]
+
+
 def test_who_gives_up_waiting_leaves_nothing_behind(store: Store) -> None:
     agent = agent_of(store)
     run = agent.submit("x")
@@ -401,8 +438,12 @@ def test_a_run_that_was_retried_is_followed_through_both_attempts(store: Store) 
     agent.runs.retry("r", by="ann")
     Worker([agent], agent.runs).run(once=True)
     assert run.result().output == "Done."
-    steps = [event.to for event in run.stream() if isinstance(event, Stepped)]
-    assert [str(state) for state in steps] == ["Calling", "Failed", "Completed"]
+    events = [*run.stream()]
+    assert [str(event.to) for event in events if isinstance(event, Stepped)] == ["Calling", "Failed", "Completed"]
+    assert isinstance(events[-1], Done)
+    followed = events[-1].result.call
+    assert [str(record.state) for record in followed.states] == ["Seeded", "Calling", "Failed", "Calling", "Completed"]
+    assert followed.journal.n == store.get("r").n
 
 
 def test_what_no_store_keeps_is_refused(store: Store) -> None:
@@ -471,7 +512,9 @@ def test_another_os_process_drives_and_this_one_waits_and_follows(address: str) 
             events = run.stream()
             assert isinstance(next(events), Stepped)
             rest = [*events]
-            assert rest[-1] == Suspended(("ask:3.0",))
+            last = rest[-1]
+            assert isinstance(last, Suspended)
+            assert (last.keys, [question.key for question in last.questions]) == (("ask:3.0",), ["ask:3.0"])
             with pytest.raises(CallSuspended):
                 run.result(PATIENCE_S)
             run.answer(Approved(), by="ann")

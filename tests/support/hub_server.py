@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote, urlsplit
+
+from support.http_stub import HttpStubServer
 
 REVISION = "a" * 40
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 
 
-class HubServer:
+class HubServer(HttpStubServer):
     """The Hub on loopback, for as long as it is entered.
 
     Args:
@@ -47,21 +47,8 @@ class HubServer:
         class Handler(_Handler):
             served = hub
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> HubServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(Handler)
+        self.url = self.root
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -141,6 +128,3 @@ class _Handler(BaseHTTPRequestHandler):
             body, hub.breaks_after_bytes = body[: hub.breaks_after_bytes], None
             self.close_connection = True
         self.wfile.write(body)
-
-    def log_message(self, *args: Any) -> None:
-        pass

@@ -28,6 +28,7 @@ class SlowModel:
     def __init__(self) -> None:
         self.model_s = float(os.environ.get("SLOW_MODEL_S", "0.05"))
         self.rounds = int(os.environ.get("SLOW_MODEL_ROUNDS", "1"))
+        self.log = os.environ.get("SLOW_MODEL_LOG", os.devnull)  # gets a line for each request that has begun
 
     def reply_to(self, request: Request) -> Reply:
         done = sum(message.role == "assistant" for message in request.messages)
@@ -35,7 +36,12 @@ class SlowModel:
             request
         )
 
+    def note(self) -> None:
+        with open(self.log, "a") as file:
+            file.write("asked\n")
+
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        self.note()
         time.sleep(self.model_s)
         return self.reply_to(request)
 
@@ -43,6 +49,7 @@ class SlowModel:
         yield self.complete(request)
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        self.note()
         await asyncio.sleep(self.model_s)
         return self.reply_to(request)
 

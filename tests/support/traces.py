@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from opentelemetry.sdk.metrics import MeterProvider
@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from fsm_agent.telemetry import instrument
+from support.http_stub import HttpStubServer
 
 
 class _Counting(SpanProcessor):
@@ -95,7 +96,7 @@ class Traces:
         }
 
 
-class Receiver:
+class Receiver(HttpStubServer):
     """A receiver of OTLP over HTTP on loopback, which decodes what arrives.
 
     Attributes:
@@ -114,21 +115,8 @@ class Receiver:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1/traces"
-
-    def __enter__(self) -> Receiver:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
+        super().__init__(Handler)
+        self.url = f"{self.root}/v1/traces"
 
     @property
     def spans(self) -> list[Any]:

@@ -206,6 +206,17 @@ def lines_of(store: MemoryStore) -> list[Any]:
     return sorted(kept, key=str)
 
 
+def assert_equal_when_recorded(done: Callable[[], Any], **options: Any) -> None:
+    """Do something twice: all that comes of it is equal where it is recorded, and each span has ended."""
+    without = done()
+    traces = Traces()
+    with traces.recording(**options):
+        recorded = done()
+    assert recorded == without
+    assert traces.open == 0
+    assert traces.spans
+
+
 @settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), way=st.sampled_from(WAYS))
 def test_calls(seed: int, way: Any) -> None:
@@ -214,13 +225,7 @@ def test_calls(seed: int, way: Any) -> None:
         one = answered(agent, agent.seed("?"), lambda one: way(agent, one, heard))
         return one.record, comparable(heard)
 
-    without = done()
-    traces = Traces()
-    with traces.recording(content=True):
-        recorded = done()
-    assert recorded == without
-    assert traces.open == 0
-    assert traces.spans
+    assert_equal_when_recorded(done, content=True)
 
 
 @settings(max_examples=12)
@@ -247,12 +252,7 @@ def test_runs_in_a_store(seed: int, is_async: bool) -> None:
                 break
         return lines_of(store)
 
-    without = done()
-    traces = Traces()
-    with traces.recording():
-        recorded = done()
-    assert recorded == without
-    assert traces.open == 0
+    assert_equal_when_recorded(done)
 
 
 @dataclass(frozen=True)
@@ -329,13 +329,7 @@ def test_runs_of_flows(seed: int, is_async: bool) -> None:
             pass
         return lines_of(store)
 
-    without = done()
-    traces = Traces()
-    with traces.recording():
-        recorded = done()
-    assert recorded == without
-    assert traces.open == 0
-    assert traces.spans
+    assert_equal_when_recorded(done)
 
 
 # What fails does not get past the probe

@@ -38,6 +38,7 @@ from fsm_agent.store.store import (
     Run,
     RunCount,
     RunFilter,
+    RunsHealth,
     Start,
 )
 
@@ -186,7 +187,20 @@ class ReferenceStore:
             return True
         definition, key = tags_of(kept.header)
         wanted = self.choice.definitions
-        return (wanted is None or definition in wanted) and key not in self.choice.busy
+        is_wanted = (wanted is None or definition in wanted) and key not in self.choice.busy
+        return is_wanted and self.has_room(kept.agent, key)
+
+    def has_room(self, agent: str, key: str) -> bool:
+        assert self.choice is not None
+        held = [other for other in self.shared.runs.values() if self.is_held(other)]
+        limit, of_key = dict(self.choice.limits).get(agent), self.choice.key_limit
+        with_key = [other for other in held if tags_of(other.header)[1] == key]
+        return (limit is None or sum(other.agent == agent for other in held) < limit) and (
+            of_key is None or not key or len(with_key) < of_key
+        )
+
+    def is_held(self, kept: Kept) -> bool:
+        return kept.until_s is not None and kept.until_s > self.clock() and not kept.is_ended
 
     def check_free(self, kept: Kept, at_s: float, holder: str) -> None:
         if kept.until_s is not None and kept.until_s > at_s:
@@ -405,6 +419,20 @@ class ReferenceStore:
             for (agent, state, ended, failed, kinds), times in sorted(groups.items())
         ]
 
+    def health(self) -> RunsHealth:
+        rows, now_s = self.list(limit=10**6), self.clock()
+        due = [row for row in rows if row.due_s is not None and row.due_s <= now_s and row.holder is None]
+        found = [self.kept(row.id) for row in due]
+        since = [kept.due_s or kept.due_since_s if kept.until_s is None else kept.until_s for kept in found]
+        asked = [row for row in rows if row.waits]
+        return RunsHealth(
+            due=len(due),
+            oldest_due_s=max([now_s - at_s for at_s in since], default=0.0),
+            held=len([row for row in rows if row.holder is not None and not row.is_ended]),
+            asked=len(asked),
+            stuck=len([row for row in asked if any(question.kind == "stuck" for question in row.waits)]),
+        )
+
     def row(self, kept: Kept) -> Run:
         return Run(
             id=kept.name,
@@ -455,6 +483,14 @@ class ReferenceStore:
             now_s = self.clock()
             times = [kept.due_s - now_s for kept in self.shared.runs.values() if (kept.due_s or 0.0) > now_s]
             self.shared.changed.wait(min([timeout_s, *times]))
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        with self.shared.changed:
+            self.shared.changed.wait_for(lambda: self.rests() != seen, timeout_s)
+            return self.rests()
+
+    def rests(self) -> int:
+        return sum(kept.fence - (kept.until_s is not None) for kept in self.shared.runs.values())
 
     def close(self) -> None:
         self.writer.shutdown()

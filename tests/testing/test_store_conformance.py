@@ -17,7 +17,20 @@ from reference_store import Kept, ReferenceStore, check_texts
 
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunExists, RunUnknown
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start, Store
+from fsm_agent.store.store import (
+    Choice,
+    Head,
+    Lease,
+    Loaded,
+    Page,
+    Rest,
+    Run,
+    RunCount,
+    RunFilter,
+    RunsHealth,
+    Start,
+    Store,
+)
 from fsm_agent.testing import StoreConformance
 from fsm_agent.testing.storages import Storage, waiting
 
@@ -549,6 +562,56 @@ class ChoosesByDefinitionAlone(ReferenceStore):
         return super().is_chosen(kept)
 
 
+class LeavesNoRoom(ReferenceStore):
+    def has_room(self, agent: str, key: str) -> bool:
+        return True
+
+
+class LeavesRoomForAgentsAlone(ReferenceStore):
+    def has_room(self, agent: str, key: str) -> bool:
+        return super().has_room(agent, "")
+
+
+class LeavesRoomForKeysAlone(ReferenceStore):
+    def has_room(self, agent: str, key: str) -> bool:
+        return super().has_room("", key)
+
+
+class CountsTheDead(ReferenceStore):
+    def is_held(self, kept: Kept) -> bool:
+        return kept.until_s is not None
+
+
+class CountsOneTooFew(ReferenceStore):
+    def has_room(self, agent: str, key: str) -> bool:
+        assert self.choice is not None
+        choice = self.choice
+        self.choice = choice.changed(limits=tuple([(name, limit + 1) for name, limit in choice.limits]))
+        try:
+            return super().has_room(agent, key)
+        finally:
+            self.choice = choice
+
+
+class SaysThatTheDeadDrive(ReferenceStore):
+    def health(self) -> RunsHealth:
+        health = super().health()
+        left = [kept for kept in self.shared.runs.values() if kept.until_s is not None and not kept.is_ended]
+        return health.changed(due=health.due + health.held - len(left), held=len(left))
+
+
+class CountsStuckApart(ReferenceStore):
+    def health(self) -> RunsHealth:
+        health = super().health()
+        return health.changed(asked=health.asked - health.stuck)
+
+
+class IsDueSinceTheLastRest(ReferenceStore):
+    def health(self) -> RunsHealth:
+        since = [kept.updated_s for kept in self.shared.runs.values() if kept.due_s == 0.0]
+        return super().health().changed(oldest_due_s=self.clock() - min(since, default=self.clock()))
+
+
 class SpendsForItselfAlone(ReferenceStore):
     def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
         return super().spend(f"{name} of {id(self)}", amount, limit=limit, within_s=within_s)
@@ -726,6 +789,18 @@ class LosesAnEntry(ReferenceStore):
 class WaitsForItself(ReferenceStore):
     def wait(self, timeout_s: float) -> None:
         threading.Event().wait(timeout_s)
+
+
+class HearsNoRests(ReferenceStore):
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        threading.Event().wait(0.0 if seen < 0 else timeout_s)
+        return 0
+
+
+class SaysTheSameAfterARest(ReferenceStore):
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        super().wait_for_rest(seen, min(0.001, timeout_s))
+        return 0
 
 
 class HearsNoPosts(ReferenceStore):
@@ -1033,6 +1108,14 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_renewal_counts_from_now", RenewsInSilence, {}),
     ("a_claim_may_choose_by_definition_and_key", ForgetsItsChoice, {}),
     ("a_claim_may_choose_by_definition_and_key", ChoosesByDefinitionAlone, {}),
+    ("claims_leave_room", LeavesNoRoom, {}),
+    ("claims_leave_room", LeavesRoomForKeysAlone, {}),
+    ("claims_leave_room", CountsTheDead, {}),
+    ("claims_leave_room", CountsOneTooFew, {}),
+    ("claims_leave_room_for_keys", LeavesRoomForAgentsAlone, {}),
+    ("many_who_claim_leave_room", CountsOneTooFew, {"choice": Choice(limits=(("a", 3),))}),
+    ("many_who_claim_leave_room", LeavesRoomForAgentsAlone, {"choice": Choice(key_limit=3)}),
+    ("a_claim_leaves_room_in_one", LeavesNoRoom, {}),
     ("a_limit_is_shared", SpendsForItselfAlone, {}),
     ("a_limit_is_shared", RefusesWhatNeverFits, {}),
     ("many_who_spend_never_exceed_the_limit", SpendsInTwoSteps, {}),
@@ -1060,6 +1143,8 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("two_holders_never_mix", LosesAnEntry, {}),
     ("wait_hears_of_a_new_run", WaitsForItself, {}),
     ("wait_hears_of_a_post", HearsNoPosts, {}),
+    ("a_rest_is_heard", HearsNoRests, {}),
+    ("a_rest_is_heard", SaysTheSameAfterARest, {}),
     ("wait_ends", WaitsUntilSomethingHappens, {}),
     ("a_run_is_got_without_its_journal", ForgetsTheTitle, {}),
     ("a_run_is_got_without_its_journal", GetsWhatIsNotThere, {}),
@@ -1075,6 +1160,9 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("pages_have_each_run_once", GoesOnByTimeAlone, {}),
     ("pages_have_each_run_once", EndsAfterOnePage, {}),
     ("a_page_goes_on_where_the_one_before_ended", GoesOnByCount, {}),
+    ("health_counts", SaysThatTheDeadDrive, {}),
+    ("health_counts", CountsStuckApart, {}),
+    ("health_counts", IsDueSinceTheLastRest, {}),
     ("runs_are_counted", CountsByState, {}),
     ("runs_are_counted", CountsTheNewest, {}),
     ("a_store_that_only_reads_writes_nothing", WritesWhatItReads, {}),

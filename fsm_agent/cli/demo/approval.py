@@ -100,7 +100,7 @@ def _play(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterat
         return
     requests = ", ".join([shown_call(ask.call) for ask in asks])
     yield Remark(f"to be approved: {requests}")
-    n = agent.runs.store.load(RUN, after=None).run.n
+    n = agent.runs.store.get(RUN).n
     yield Remark(f"{_state_of(directory)}, and the call is a run of {n} entries in {STORE}")
     yield Remark(_try_denial(agent.restore(snapshot(seed), prompt)))
     for ask in asks:

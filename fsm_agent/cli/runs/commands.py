@@ -188,7 +188,7 @@ def replay(
         if step is not None:
             _tell_past(screen, runs.at(run, _step(step), definition), as_json=as_json)
             return
-        row = runs.store.load(run).run
+        row = runs.store.get(run)
         call = runs.replay(run, definition)
         n, is_same = call.journal.chain.n, call.definition == header.definition
         if row.holder is None and n == row.n and row.state != STUCK_STATE and str(call.state) != row.state:
@@ -206,7 +206,7 @@ def replay(
 def _code_of(runs: Runs, run: str, agents: str) -> tuple[Definition, Header]:
     """Return how a module's agent or flow makes the process of its run, and the header of the run."""
     found, prompts = option("--agents", load_runnables, agents)
-    header = header_of(runs.store.load(run).header)
+    header = header_of(runs.store.load(run, after=None).header)
     by_name = {agent.name: agent for agent in found}
     if header.agent not in by_name:
         raise UsageError(f"the run is one of agent {header.agent!r}; {agents!r} has {', '.join(sorted(by_name))}")
@@ -272,7 +272,7 @@ def fork(
                 raise typer.BadParameter(f"{past} has none: a run of a flow has", param_hint="--data")
             edit = "" if data is None else forking.edit_json(past, past.flow.data_of(data), who)
             runs.fork(run, past.journal.n, name, definition, by=who, edit=edit)
-        forked = header_of(runs.store.load(name).header).forked
+        forked = header_of(runs.store.load(name, after=None).header).forked
         assert forked is not None
         screen.line(f"{one_line(name)} continues {one_line(run)} from step {forked[1]}")
 
@@ -422,7 +422,7 @@ def _check_right(runs: Runs, run: str, key: str, outcome: Any) -> None:
     Raises:
         UsageError: It is of another kind.
     """
-    questions = {question.key: question for question in runs.store.load(run, after=None).run.waits}
+    questions = {question.key: question for question in runs.store.get(run).waits}
     right = questions[key].answers if key in questions else ()  # if not, the store tells who has answered it
     if right and outcome.kind not in right:
         named = ", ".join([OPTIONS.get(kind, kind) for kind in right])

@@ -57,7 +57,7 @@ def retry(store: StorePath, names: RunNames, by: By = None, debug: Debug = False
 
         def act(name: str) -> str:
             step = runs.retry(name, by=user() if by is None else by)
-            return f"goes on from step {step}, and is due"
+            return f"continues from step {step}, and is due"
 
         _each(screen, names, act)
 
@@ -152,7 +152,7 @@ def _ask_about(screen: Screen, going: Sequence[Run]) -> None:
     """Ask whether runs that have not ended are to be deleted.
 
     Raises:
-        UsageError: Nobody is here to be asked.
+        UsageError: There is no terminal to ask at.
         typer.Abort: They are not.
     """
     if not going:

@@ -101,7 +101,7 @@ def context_of(use: ContextUse | None) -> str:
 def about_of(entry: EntryReading) -> str:
     """Return what an entry says, for people: its outcome, and what has begun by it."""
     if (step := entry.undoes_to) is not None:
-        return f"goes on from step {step}"
+        return f"continues from step {step}"
     return "; ".join(filter(None, [_said(entry), begun_in(entry)]))
 
 

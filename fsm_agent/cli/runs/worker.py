@@ -67,7 +67,7 @@ def worker(
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
     concurrency: Annotated[
         list[str] | None,
-        typer.Option(metavar="AGENT=N", help="How many runs of an agent it drives at a time; may be repeated."),
+        typer.Option(metavar="AGENT=N", help="How many runs of an agent all workers drive at a time; may be repeated."),
     ] = None,
     key_concurrency: Annotated[
         int | None, typer.Option(min=1, help='How many runs with the same "concurrency_key" in extra, likewise.')

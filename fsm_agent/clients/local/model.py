@@ -22,14 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from fsm_agent._internal.file_locks import lock
+from fsm_agent._internal.forks import at_fork
 from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.gguf import is_gguf, sha256
 from fsm_agent.errors import ConfigError
-
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -222,17 +219,7 @@ def fetch_model(
 def _turn(path: Path, say: Say) -> Iterator[None]:
     """Serialize fetches of all threads and processes; the system frees the file's lock when its holder dies."""
     with _fetching, path.open("ab") as file:
-        if sys.platform == "win32":
-            while True:
-                with contextlib.suppress(OSError):  # it gives up after ten seconds
-                    msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
-                    break
-        else:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as systems like it
-                say("Waiting for another process that fetches the model")
-                fcntl.lockf(file, fcntl.LOCK_EX)
+        lock(file.fileno(), lambda: say("Waiting for another process that fetches the model"))
         yield
 
 
@@ -311,5 +298,4 @@ def _forget_parents_turn() -> None:
     _fetching = threading.Lock()
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_forget_parents_turn)
+at_fork(after_in_child=_forget_parents_turn)

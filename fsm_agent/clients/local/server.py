@@ -28,6 +28,7 @@ import weakref
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from fsm_agent._internal.forks import at_fork
 from fsm_agent.clients.local.hub import is_hub_name
 from fsm_agent.clients.local.model import (
     ERROR_TAIL_CHARS,
@@ -263,9 +264,8 @@ def _forget_parents_servers() -> None:
         server._disown()
 
 
-if sys.platform != "win32":
-    os.register_at_fork(
-        before=lambda: _locks.spawning.acquire(),
-        after_in_parent=lambda: _locks.spawning.release(),
-        after_in_child=_forget_parents_servers,
-    )
+at_fork(
+    before=lambda: _locks.spawning.acquire(),
+    after_in_parent=lambda: _locks.spawning.release(),
+    after_in_child=_forget_parents_servers,
+)

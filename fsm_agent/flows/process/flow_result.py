@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.event_json import EXACT, masked_data
+from fsm_agent.messages.json_result import JsonResult
 from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 D = TypeVar("D")
 
 
-class FlowResult(Generic[D]):
+class FlowResult(JsonResult, Generic[D]):
     """The result of a run of a flow.
 
     Attributes:
@@ -71,6 +74,25 @@ class FlowResult(Generic[D]):
     def trace(self) -> Vector[Stepped]:
         """The flow's own steps."""
         return self.record.trace
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON data: its state, data, usage; see `CallResult.to_dict`.
+
+        ``data`` are those that the flow ended with, whole and as they are.
+        """
+        ending = self.ending
+        fields = {
+            "state": str(self.state),
+            "failed": ending is not None and ending.is_failure,
+            "reason": None if ending is None else str(ending.state),
+            "detail": ending.detail or None if ending is not None else None,
+            "data": json.loads(self.run.flow.data_json(self.run.data)),
+            "usage": self.usage,
+            "states": [str(step.to) for step in self.trace],
+            "waits_for": [effect.key for effect in self.run.effects],
+        }
+        told: dict[str, Any] = masked_data(fields, EXACT)
+        return told
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FlowResult) and self.record == other.record

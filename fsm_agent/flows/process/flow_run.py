@@ -307,6 +307,35 @@ class FlowRun(FlowProcess, Generic[D]):
             found.insert(0, f"{INBOX}:{state.name}")
         return found
 
+    # Its times
+
+    def renewed(self, at_s: float) -> FlowRecord:
+        r = self.record
+        if not r.steps:
+            return r
+        changes: dict[str, Any] = {"entered_at_s": at_s, "first_due_at_s": {}}
+        if r.limits.deadline_s is not None:
+            changes["started_at_s"] = at_s
+        if (state := self.flow.timed.get(r.state)) is not None:
+            self._keep_time(state, r.changed(first_due_at_s={}), at_s, changes)
+            due = changes["due_at_s"]
+            if state.until is not None and due is not None and due <= at_s and not self._takes_end_of_time():
+                changes |= {"due_at_s": None, "first_due_at_s": {}}  # it would fail at once, whenever it is retried
+        return r.changed(**changes)
+
+    def _time_over(self) -> str:
+        """Return, for people, which time of the present state is over."""
+        state, timer = self.flow.timed[self.state], self._timer()
+        if state.until is not None or not state.restart or timer is None:
+            return f"the time of {state.name} is over"
+        within_s = timer.at_s - self.record.entered_at_s if callable(state.within_s) else state.within_s
+        return f"the {within_s:g} s of {state.name} are over"
+
+    def _takes_end_of_time(self) -> bool:
+        """Return whether a row of the user takes the end of the time of the present state."""
+        rows = [entry for entry in self.flow.entries if entry.event == "elapsed" and entry.source == self.state]
+        return any(not entry.is_default for entry in rows)
+
     # A cancellation and the deadline, which rows may take; see `fsm_agent.flows.definition.reactions`
 
     def end_with(self, outcome: Any) -> None:
@@ -366,7 +395,7 @@ class FlowRun(FlowProcess, Generic[D]):
             detail = "; ".join(filter(None, [reason, doubt]))
             return end, Failure(end, detail, str(self.record.state), self._data_inside()), detail, None
         if key.startswith(f"{Timer.prefix}:"):
-            detail = "; ".join(filter(None, [_time_over(self.record, self.flow), in_doubt(self.record)]))
+            detail = "; ".join(filter(None, [self._time_over(), in_doubt(self.record)]))
             return "elapsed", self._data_inside(), detail, None
         if kind in NOTES:
             return kind, None, "", None
@@ -446,15 +475,6 @@ class SubflowChild(StateChild):
     def process(self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:
         flow = state.flow
         return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True, name=flow.name)
-
-
-def _time_over(r: FlowRecord, flow: Flow[Any]) -> str:
-    """Return, for people, which time of the present state is over."""
-    state = flow.timed[str(r.state)]
-    if state.until is not None or not state.restart:
-        return f"the time of {state.name} is over"
-    within_s = (r.due_at_s or 0.0) - r.entered_at_s if callable(state.within_s) else state.within_s
-    return f"the {within_s:g} s of {state.name} are over"
 
 
 def _describe_wait(run: FlowRun[Any]) -> str:

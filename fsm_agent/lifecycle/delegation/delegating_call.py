@@ -267,6 +267,12 @@ class DelegatingCall(Parent, AgentCall[Any]):
         AgentCall.return_to(self, record)
         self._ahead = record
 
+    renew = Parent.renew
+
+    def renewed(self, at_s: float) -> CallRecord:
+        r: CallRecord = self.record
+        return r.renewed(at_s)
+
     def _function(self, name: str) -> tuple[Function, FunctionCall]:
         """Return the function that a child performs, and the function call."""
         for r in (self._ahead, self.record):

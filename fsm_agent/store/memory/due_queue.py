@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from fsm_agent.store.store import Choice
@@ -63,6 +63,10 @@ class _Heap(Generic[R]):
             heapq.heappop(tickets)
         return None
 
+    def valid(self) -> Iterator[tuple[float, R]]:
+        """Yield the times and runs of the valid tickets, in no order."""
+        return ((at_s, run) for at_s, ticket, run in self._tickets if ticket == run.ticket)
+
     def first_after(self, at_s: float) -> float | None:
         """Return the earliest time after ``at_s``."""
         if (first := self.first()) is None or first[0] > at_s:
@@ -110,7 +114,14 @@ class DueQueue(Generic[R]):
         """Make a run due when its lease ends, unless it is given back or renewed before."""
         self._held.push(until_s, run)
 
-    def longest_due(self, agents: Iterable[str], now_s: float, due_s: float, choice: Choice | None = None) -> R | None:
+    def longest_due(
+        self,
+        agents: Iterable[str],
+        now_s: float,
+        due_s: float,
+        choice: Choice | None = None,
+        full: Collection[str] = (),
+    ) -> R | None:
         """Return the run without a holder of the highest priority that has been due longest.
 
         Args:
@@ -118,11 +129,13 @@ class DueQueue(Generic[R]):
             now_s: Unix time by which leases have ended.
             due_s: Unix time at which runs have to be due.
             choice: Which runs; None: all.
+            full: Of none of these agents.
         """
         self._end_leases(now_s)
         best: tuple[int, float, int, R] | None = None
         for agent in agents or list(self._waiting):
-            for kind, waiting in [*self._waiting[agent].items()] if agent in self._waiting else ():
+            is_there = agent in self._waiting and agent not in full
+            for kind, waiting in [*self._waiting[agent].items()] if is_there else ():
                 priority, definition, key = kind
                 if waiting.is_empty:
                     del self._waiting[agent][kind]
@@ -136,12 +149,27 @@ class DueQueue(Generic[R]):
                     best = -priority, *first
         return best[3] if best is not None else None
 
-    def next_due_s(self, agents: Iterable[str], after_s: float) -> float | None:
-        """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
+    def due_since(self, now_s: float) -> list[float]:
+        """Return since when each run without a holder is due that is due now."""
+        self._end_leases(now_s)
+        found: list[float] = []
+        for waiting in [runs for kinds in self._waiting.values() for runs in kinds.values()]:
+            found += [at_s for at_s, run in waiting.now.valid() if run.until_s is None or run.until_s <= now_s]
+            found += [at_s for at_s, _ in waiting.later.valid() if at_s <= now_s]
+        return found
+
+    def next_due_s(self, agents: Iterable[str], due_s: float, now_s: float) -> tuple[float | None, float | None]:
+        """Return when a run of these agents becomes due by itself next, and when the next lease ends.
+
+        Args:
+            agents: Of these agents; empty: of all.
+            due_s: Unix time after which the first is.
+            now_s: Unix time after which the second is.
+        """
         found = [self._waiting[agent] for agent in agents or self._waiting if agent in self._waiting]
         waiting = [runs for priorities in found for runs in priorities.values()]
-        firsts = [heap.first_after(after_s) for heap in (self._held, *[runs.later for runs in waiting])]
-        return min([first for first in firsts if first is not None], default=None)
+        firsts = [runs.later.first_after(due_s) for runs in waiting]
+        return min([first for first in firsts if first is not None], default=None), self._held.first_after(now_s)
 
     def _end_leases(self, now_s: float) -> None:
         while (first := self._held.first()) is not None and first[0] <= now_s:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import heapq
 import threading
 import time
 from collections import defaultdict
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.store import checks
+from fsm_agent.store.changes import wait_limit_s
 from fsm_agent.store.checks import (
     check_append,
     check_claim,
@@ -22,13 +22,14 @@ from fsm_agent.store.checks import (
     check_post,
     check_run,
 )
+from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
-from fsm_agent.store.listing import Group, page_of, paged, wanted
+from fsm_agent.store.listing import health_of, page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
+from fsm_agent.store.memory.listed_runs import ListedRuns
 from fsm_agent.store.memory.stored_run import (
     StoredRun,
     effective_due_s,
-    group_of,
     is_repeated,
     is_woken,
     merge_questions,
@@ -36,7 +37,20 @@ from fsm_agent.store.memory.stored_run import (
     row_of,
 )
 from fsm_agent.store.spending import check_spend, moment, wait_s
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.store import (
+    Choice,
+    Head,
+    Lease,
+    Loaded,
+    Page,
+    Post,
+    Rest,
+    Run,
+    RunCount,
+    RunFilter,
+    RunsHealth,
+    Start,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -62,6 +76,7 @@ class MemoryStore:
         self._heads: dict[str, Head] = {}
         self._new: defaultdict[str, set[str]] = defaultdict(set)  # by agent, the runs that were never claimed
         self._queue = DueQueue[StoredRun]()
+        self._listed = ListedRuns()
         self._last_run = self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
@@ -98,6 +113,7 @@ class MemoryStore:
             self._last_run += 1
             self._runs[run] = kept = StoredRun(run, self._last_run, header, agent, title, starts, now_s)
             self._new[agent].add(run)
+            self._listed.put(kept)
             if holder is not None:
                 return self._take(kept, holder, for_s, now_s)
             kept.awaits = len(awaited)
@@ -147,15 +163,21 @@ class MemoryStore:
             clock_s = self._clock()
             if run is None:
                 due_s = clock_s if now_s is None else now_s
-                due = self._queue.longest_due(agents, clock_s, due_s, choice)
+                left = room(choice, self._count_held(clock_s) if counts_held(choice) else ())
+                due = self._queue.longest_due(agents, clock_s, due_s, left.choice, left.full)
                 if due is None:
-                    self._looked.vain = self._changes, tuple(agents), due_s
+                    self._looked.vain = self._changes, tuple(agents), due_s, clock_s
                     return None
                 kept = due
             else:
                 kept = self._get(run)
                 self._check_free(kept, clock_s)
             return self._take(kept, holder, for_s, clock_s)
+
+    def _count_held(self, now_s: float) -> builtins.list[Held]:
+        """Return the agents and keys of the runs whose leases last."""
+        lasting = [kept for kept in self._listed.held.values() if kept.until_s is not None and kept.until_s > now_s]
+        return [(kept.agent, kept.tags[1], 1) for kept in lasting if not kept.is_ended]
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
         check_for_s(for_s)
@@ -252,6 +274,7 @@ class MemoryStore:
                 if asked.at_s is not None:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
+                self._listed.put(kept)
             self._last_post += 1
             was_woken = is_woken(kept)
             kept.posts[self._last_post] = Post(self._last_post, key, body, by, now_s)
@@ -269,22 +292,25 @@ class MemoryStore:
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         asked = wanted(after, limit, which)
         with self._lock:
-            found = [
-                (place, kept)
-                for kept in self._runs.values()
-                if asked.takes(place := (kept.updated_s, kept.number), effective_due_s(kept), kept.name, kept.title)
-                and asked.takes_group(group_of(kept))
-            ]
-            rows, following = paged(iter(heapq.nlargest(asked.limit + 1, found)), asked)
+            found = (
+                (place, kept if asked.takes(place, effective_due_s(kept), kept.name, kept.title) else None)
+                for place, kept in self._listed.found(asked)
+            )
+            rows, following = paged(found, asked)
             now_s = self._clock()
             return page_of([row_of(kept, now_s) for _, kept in rows], following)
 
     def stats(self) -> builtins.list[RunCount]:
         with self._lock:
-            times: dict[Group, builtins.list[float]] = {}
-            for kept in self._runs.values():
-                times.setdefault(group_of(kept), []).append(kept.updated_s)
-        return [group.counted(len(times[group]), min(times[group])) for group in sorted(times)]
+            counts = self._listed.counted()
+        return [group.counted(*counts[group]) for group in sorted(counts)]
+
+    def health(self) -> RunsHealth:
+        with self._lock:
+            now_s = self._clock()
+            since = self._queue.due_since(now_s)
+            asked = [(group.asks, count) for group, (count, _) in self._listed.counted().items()]
+            return health_of(len(since), min(since, default=None), len(self._count_held(now_s)), asked, now_s)
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
@@ -298,6 +324,7 @@ class MemoryStore:
             self._check_free(kept, self._clock())
             del self._runs[run]
             self._new[kept.agent].discard(run)
+            self._listed.remove(kept)
             kept.ticket = 0
             self._end(kept, self._clock())
 
@@ -316,18 +343,26 @@ class MemoryStore:
     def wait(self, timeout_s: float) -> None:
         with self._lock:
             now_s = self._clock()
-            changes, agents, looked_s = getattr(self._looked, "vain", None) or (self._changes, (), now_s)
+            vain = getattr(self._looked, "vain", None) or (self._changes, (), now_s, now_s)
+            changes, agents, due_s, looked_s = vain
             self._looked.vain = None
             if changes != self._changes:  # a run has become due since this thread claimed in vain
                 return
-            next_s = self._queue.next_due_s(agents, looked_s)
-            if next_s is not None:
-                timeout_s = min(timeout_s, next_s - now_s)
+            timeout_s = wait_limit_s(timeout_s, self._queue.next_due_s(agents, due_s, looked_s), due_s, looked_s, now_s)
             self._waiting += 1
             try:
                 self._due.wait(max(0.0, timeout_s))
             finally:
                 self._waiting -= 1
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        with self._lock:
+            self._waiting += 1
+            try:
+                self._due.wait_for(lambda: self._changes != seen, max(0.0, timeout_s))
+            finally:
+                self._waiting -= 1
+            return self._changes
 
     def close(self) -> None:
         """Do nothing; runs in memory need no closing."""
@@ -340,6 +375,7 @@ class MemoryStore:
         kept.tries += 1
         kept.holder, kept.since_s, kept.until_s = holder, now_s, now_s + for_s
         self._queue.hold(kept, kept.until_s)
+        self._listed.put(kept)
         return Lease(kept.name, kept.agent, holder, kept.fence, now_s, kept.until_s, kept.n, kept.tries)
 
     def _get(self, run: str) -> StoredRun:
@@ -377,9 +413,12 @@ class MemoryStore:
         if rest.questions or kept.asked:
             unread = {post.key for post in kept.posts.values()}
             kept.asked = merge_questions(kept.asked, rest.questions, unread)
+        self._listed.put(kept)
         kept.ticket = 0
         if rest.is_ended:
             self._end(kept, kept.updated_s)
+        if rest.is_ended or (due_s is None and not is_woken(kept)):
+            self._notify()  # there is room for another run
             return
         if due_s == 0.0 or is_woken(kept):
             self._make_due(kept, kept.updated_s)

@@ -28,7 +28,7 @@ class StoredRun:
     __slots__ = (
         *("agent", "asked", "created_s", "due_s", "fence", "heeds", "returned_at", "header", "holder", "is_ended"),
         *("is_failed", "n", "name", "number", "ticket", "posts", "since_s", "snapshot", "state", "title", "tries"),
-        *("until_s", "updated_s", "_lines", "_unread", "awaits", "followers", "priority", "tags"),
+        *("until_s", "updated_s", "_lines", "_unread", "awaits", "followers", "priority", "tags", "listed"),
     )
 
     def __init__(self, name: str, number: int, header: str, agent: str, title: str, start: Start, now_s: float) -> None:
@@ -49,6 +49,7 @@ class StoredRun:
         self.fence = self.tries = self.ticket = 0
         self.holder, self.since_s = "", 0.0
         self.until_s: float | None = None
+        self.listed: tuple[Group, float] | None = None  # where `ListedRuns` has it
         self.returned_at = -1  # the ``n`` of the append that gave the lease back
 
     @property

@@ -35,7 +35,7 @@ class Address(NamedTuple):
         conninfo: What libpq is told; it may hold a password.
         schema: The schema of the tables.
         is_pooled: A pooler of transactions stands between, so that no session can be had.
-        engine: Who is told which runs are due: "dbos" or "temporal"; empty: nobody, as workers claim them.
+        engine: The engine that is told which runs are due, "dbos" or "temporal"; empty: none, since workers claim them.
         name: For messages and logs: host, port, database and schema.
     """
 

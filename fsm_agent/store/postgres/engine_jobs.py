@@ -1,8 +1,8 @@
 """What an engine is told in the transaction that makes a run due: a job, which becomes part of the same commit.
 
 A job holds the name of a run and nothing else.  It is a hint: one too many finds nothing to do, and
-`PostgresStore.remind` makes one for a run whose job was lost.  The hooks are SQL, so whoever begins or answers a run
-needs no package of the engine.
+`PostgresStore.remind` makes one for a run whose job was lost.  The hooks are SQL, so a client that begins or
+answers a run needs no package of the engine.
 """
 
 from __future__ import annotations

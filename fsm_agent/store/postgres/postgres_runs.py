@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
 from fsm_agent.store import checks, spending
+from fsm_agent.store.concurrency import Room, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
-from fsm_agent.store.listing import Group, Wanted, page_of, paged
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
+from fsm_agent.store.listing import Group, Wanted, health_of, page_of, paged
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -28,6 +29,7 @@ _ROW = (
 _GROUP = "agent, is_failed, is_ended, asks, state"
 _QUEUES = 0x66736D61  # "fsma": sets the locks of queues apart from other programs'
 _LIMITS = 0x66736D62  # and those of limits
+_ROOM = 0x66736D63  # and that of claims that count the runs with holders
 _LEASED = "id = %s AND fence = %s AND since = %s AND holder = %s"
 _IS_DUE = "wake <= %(latest)s AND wake <= CASE WHEN until IS NULL THEN %(due)s ELSE %(now)s END"
 _CHOSEN = """
@@ -72,6 +74,13 @@ class Append(NamedTuple):
     rest: Rest | None
     took: tuple[int, ...]
     snapshot: bytes | None
+
+
+class Found(NamedTuple):
+    """What a claim has found."""
+
+    key: int | None  # of the run, whose row is locked; None: none is due that others have not locked
+    is_limited: bool  # some runs cannot be claimed before others are given back
 
 
 class RunTables:
@@ -179,8 +188,8 @@ class RunTables:
 
     def find(
         self, c: Connection[Any], agents: Sequence[str], due_s: float, now_s: float, choice: Choice | None = None
-    ) -> int | None:
-        """Lock the run to claim, and return its key; None: none is due that others have not locked.
+    ) -> Found:
+        """Lock the run to claim.
 
         Args:
             c: The connection.
@@ -189,23 +198,47 @@ class RunTables:
             now_s: Unix time at which leases have to be over.
             choice: Which runs; None: all.
         """
-        times: dict[str, Any] = {"latest": max(due_s, now_s), "due": due_s, "now": now_s}
-        words = {"s": self.schema, "also": "" if choice is None else _CHOSEN}
-        if choice is not None:
-            definitions = None if choice.definitions is None else [*map(encode, choice.definitions)]
-            times |= {"definitions": definitions, "busy": [*map(encode, choice.busy)]}
         names = [encode(agent) for agent in agents]
         if not names:
             names = [name for (name,) in c.execute(_AGENTS.format(s=self.schema))]
-        queues: list[Any] = []
-        for first in range(0, len(names), _AGENTS_AT_ONCE):
-            some = {**times, "agents": names[first : first + _AGENTS_AT_ONCE]}
-            queues += c.execute(_DUE_QUEUES.format(**words), some).fetchall()
+        times = {"latest": max(due_s, now_s), "due": due_s, "now": now_s}
+        left = self._room(c, names, now_s, choice)
+        queues = self._due_queues(c, names, times, left)
+        if queues and counts_held(choice):
+            # Claims that count wait here for each other, so that each sees what the one before has taken.  One that
+            # finds nothing to take has not waited.
+            c.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (self.schema, _ROOM))
+            before, left = left, self._room(c, names, now_s, choice)
+            if left != before:
+                queues = self._due_queues(c, names, times, left)
         for agent, priority, _, _ in sorted(queues, key=lambda queue: (-queue[1], *queue[2:])):
-            queue = {**times, "agent": agent, "priority": priority}
-            if (row := c.execute(_FIRST_DUE.format(**words), queue).fetchone()) is not None:
-                return int(row[0])
-        return None
+            also, chosen = _chosen(left.choice)
+            queue = {**times, **chosen, "agent": agent, "priority": priority}
+            if (row := c.execute(_FIRST_DUE.format(s=self.schema, also=also), queue).fetchone()) is not None:
+                return Found(int(row[0]), left.is_limited)
+        return Found(None, left.is_limited)
+
+    def _due_queues(self, c: Connection[Any], names: Sequence[str], times: dict[str, float], left: Room) -> list[Any]:
+        """Return the agents and priorities of which a run is due that may be claimed."""
+        also, chosen = _chosen(left.choice)
+        free = [name for name in names if _decode(name) not in left.full] if left.full else names
+        queues: list[Any] = []
+        for first in range(0, len(free), _AGENTS_AT_ONCE):
+            some = {**times, **chosen, "agents": free[first : first + _AGENTS_AT_ONCE]}
+            queues += c.execute(_DUE_QUEUES.format(s=self.schema, also=also), some).fetchall()
+        return queues
+
+    def _room(self, c: Connection[Any], names: Sequence[str], now_s: float, choice: Choice | None) -> Room:
+        """Count the runs that have a holder, as far as the choice limits them; it reads an index of those alone."""
+        if choice is None or not counts_held(choice):
+            return room(choice, ())
+        of_all = choice.key_limit is not None
+        held = c.execute(
+            f"SELECT agent, concurrency_key, count(*) FROM {self.schema}.run WHERE until > %s AND NOT is_ended"
+            f"{'' if of_all else ' AND agent = ANY(%s)'} GROUP BY agent, concurrency_key",
+            (now_s,) if of_all else (now_s, [encode(agent) for agent, _ in choice.limits]),
+        )
+        return room(choice, [(_decode(agent), _decode(key), count) for agent, key, count in held])
 
     def take(self, c: Connection[Any], key: int, holder: str, instance: int, now_s: float, for_s: float) -> Lease:
         """Take the lease of a run that is locked."""
@@ -469,6 +502,22 @@ class RunTables:
         )
         return [_group(*row[:5]).counted(*row[5:]) for row in rows]
 
+    def health(self, c: Connection[Any], now_s: float) -> RunsHealth:
+        """Return how the runs are; one whose holder's session is over is held until somebody looks for such."""
+        s = self.schema
+        due, since_s = c.execute(f"SELECT count(*), min(wake) FROM {s}.run WHERE wake <= %s", (now_s,)).fetchone() or (
+            0,
+            0,
+        )
+        is_held = "until IS NOT NULL AND until > %s AND NOT is_ended"
+        [held] = c.execute(f"SELECT count(*) FROM {s}.run WHERE {is_held}", (now_s,)).fetchone() or (0,)
+        asked: list[tuple[str, int]] = []
+        for group in [group for group in self.groups(c) if group.asks]:
+            row = [encode(value) if isinstance(value, str) else value for value in group]
+            counted = f"SELECT count(*) FROM {s}.run WHERE ({_GROUP}) = (%s, %s, %s, %s, %s)"
+            asked += [(group.asks, count) for (count,) in c.execute(counted, row)]
+        return health_of(due, since_s, held, asked, now_s)
+
     def head(self, c: Connection[Any], conversation: str) -> Head:
         """Return the head of a conversation."""
         found = f"SELECT version, run FROM {self.schema}.conversation WHERE name = %s"
@@ -571,6 +620,14 @@ class RunTables:
             is_failed=is_failed,
             priority=row[14],
         )
+
+
+def _chosen(choice: Choice | None) -> tuple[str, dict[str, Any]]:
+    """Return the condition of a choice, and its values."""
+    if choice is None:
+        return "", {}
+    definitions = None if choice.definitions is None else [*map(encode, choice.definitions)]
+    return _CHOSEN, {"definitions": definitions, "busy": [*map(encode, choice.busy)]}
 
 
 def encode(text: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import logging
 import math
-import os
 import re
 import threading
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ConfigError
@@ -36,11 +36,11 @@ from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.postgres.address import Address, address_of
 from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
-from fsm_agent.store.postgres.postgres_runs import Append, RunTables
+from fsm_agent.store.postgres.postgres_runs import Append, Found, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
-from fsm_agent.store.postgres.session import POLL_S, Session
+from fsm_agent.store.postgres.session import POLL_S, Session, rests_channel
 from fsm_agent.store.spending import check_spend
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -222,20 +222,23 @@ class PostgresStore:
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         self._check_writable()
-        changes = self._session.count()
+        changes, rests = self._session.count(), self._session.rests
         instance = self._session.instance()
 
-        def work(c: psycopg.Connection[Any]) -> Lease | None:
+        def work(c: psycopg.Connection[Any]) -> tuple[Lease | None, bool]:
             clock_s = self._now(c)
             if run is not None:
-                key: int | None = self._lock_free(c, run, clock_s)
+                found = Found(self._lock_free(c, run, clock_s), False)
             else:
-                key = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s, choice)
-            return None if key is None else self._tables.take(c, key, holder, instance, clock_s, for_s)
+                found = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s, choice)
+            if found.key is None:
+                return None, found.is_limited
+            return self._tables.take(c, found.key, holder, instance, clock_s, for_s), False
 
-        lease: Lease | None = self._do(work)
+        lease: Lease | None
+        lease, is_limited = self._do(work)
         if lease is None:
-            self._looked.vain = changes
+            self._looked.vain = changes, rests if is_limited else None
         return lease
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
@@ -296,6 +299,8 @@ class PostgresStore:
             unread = self._tables.append(c, new, now_s)
             if rest is not None and rest.is_ended:
                 self._end(c, lease.run, now_s)
+            if rest is not None:
+                c.execute(f"NOTIFY {rests_channel(self._channel)}")
             if rest is not None and not rest.is_ended and (unread or rest.due_s is not None):
                 self._tell(c, lease.run, rest.due_s or now_s, now_s)
             return unread
@@ -332,6 +337,10 @@ class PostgresStore:
         counts: builtins.list[RunCount] = self._read(self._tables.stats)
         return counts
 
+    def health(self) -> RunsHealth:
+        health: RunsHealth = self._read(lambda c: self._tables.health(c, self._now(c)))
+        return health
+
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
         head: Head = self._read(lambda c: self._tables.head(c, conversation))
@@ -354,18 +363,21 @@ class PostgresStore:
         return left_s
 
     def wait(self, timeout_s: float) -> None:
-        changes = getattr(self._looked, "vain", None)
+        changes, rests = getattr(self._looked, "vain", None) or (self._session.count(), None)
         self._looked.vain = None
-        if changes is None:
-            changes = self._session.count()
         ends_s = time.monotonic() + timeout_s
         due_in_s = self._read if self._is_read_only else self._do
         next_s = due_in_s(self._next_due_s)
         while (left_s := ends_s - time.monotonic()) > 0.0:
             is_near = next_s is not None and next_s < POLL_S
-            if self._session.wait(changes, min(left_s, max(next_s, 0.0) if is_near else POLL_S)) or is_near:
+            pause_s = min(left_s, max(next_s, 0.0) if is_near else POLL_S)
+            # A holder that has died makes room without a word, which is seen by a claim alone.
+            if self._session.wait(changes, pause_s, rests) or is_near or rests is not None:
                 return
             next_s = due_in_s(self._next_due_s)
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        return self._session.wait_for_rest(seen, timeout_s)
 
     def _next_due_s(self, c: psycopg.Connection[Any]) -> float | None:
         """Return in how many seconds the next run is due by itself, 0 if a session has died; None: none is."""
@@ -566,5 +578,4 @@ def _reopen_all() -> None:
         store._reopen_after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reopen_all)
+at_fork(after_in_child=_reopen_all)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -129,6 +130,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (name, at)
         )""",
     ),
+    (  # the runs that have a holder were not counted
+        "DROP INDEX {s}.run_held",
+        "CREATE INDEX run_held ON {s}.run (agent, concurrency_key) WHERE until IS NOT NULL",
+    ),
 )
 
 
@@ -151,7 +156,7 @@ def prepare(
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         version = _version(connection, schema)  # another OS process may have migrated it meanwhile
     if version > len(migrations):
-        raise _too_new(place, version, len(migrations))
+        raise checks.newer_store(place, version, len(migrations))
     if not version:
         taken = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'run'"
         if connection.execute(taken, (schema,)).fetchone():
@@ -175,21 +180,11 @@ def check_schema(connection: Connection[Any], schema: str, place: str) -> None:
     """
     version, newest = _version(connection, schema), len(MIGRATIONS)
     if version > newest:
-        raise _too_new(place, version, newest)
+        raise checks.newer_store(place, version, newest)
     if not version:
-        raise StoreError(f"there is no store at {place}")
+        raise checks.no_store(place)
     if version < newest:
-        raise StoreError(
-            f"the store {place} has version {version}, and can be read from version {newest} on: to open it once for"
-            " writing brings it there"
-        )
-
-
-def _too_new(place: str, version: int, newest: int) -> StoreError:
-    return StoreError(
-        f"the store {place} has version {version}, and this release of fsm_agent supports versions up to {newest}:"
-        " upgrade fsm_agent"
-    )
+        raise checks.older_store(place, version, newest)
 
 
 def _version(connection: Connection[Any], schema: str) -> int:

@@ -27,12 +27,17 @@ POLL_S = 0.5  # how often a waiting thread looks for due runs and dead sessions 
 _READY_S = 5.0  # how long the first lease waits for the session
 
 
+def rests_channel(channel: str) -> str:
+    """Return the channel on which it is told that runs were given back."""
+    return f"{channel}_rest"
+
+
 class Session:
     """A connection of its own with a thread that listens on it; thread-safe.
 
     Args:
         conninfo: What libpq is told.
-        channel: Where changes are told.
+        channel: Where it is told that runs are due; those that were given back are told on `rests_channel` of it.
         is_possible: False: there is a pooler of transactions; no session is begun.
     """
 
@@ -43,6 +48,7 @@ class Session:
         self._number = secrets.randbelow(2**31 - 1) + 1
         self._changed = threading.Condition()
         self._count = 0
+        self._rests = 0
         self._is_locked = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -62,10 +68,27 @@ class Session:
             self._start()
             return self._count
 
-    def wait(self, count: int, timeout_s: float) -> bool:
-        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change."""
+    @property
+    def rests(self) -> int:
+        """How often it was heard so far that a run was given back."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._count != count or self._is_closed, max(0.0, timeout_s))
+            self._start()
+            return self._rests
+
+    def wait(self, count: int, timeout_s: float, rests: int | None = None) -> bool:
+        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change.
+
+        Args:
+            count: The count of changes.
+            timeout_s: How long to wait.
+            rests: Wait only until `rests` is another number; None: whatever it is.
+        """
+
+        def is_over() -> bool:
+            return self._count != count or (rests is not None and self._rests != rests) or self._is_closed
+
+        with self._changed:
+            return self._changed.wait_for(is_over, max(0.0, timeout_s))
 
     def close(self) -> None:
         """End the session, and the leases that share its life; safe to repeat."""
@@ -95,7 +118,7 @@ class Session:
                 time.sleep(0.0 if self._is_closed else POLL_S)  # the server is away
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
-        connection.execute(f"LISTEN {self._channel}")
+        connection.execute(f"LISTEN {self._channel}; LISTEN {rests_channel(self._channel)}")
         self._hear()  # something may have changed before
         with selectors.DefaultSelector() as selector:
             for readable in (connection, self._awake):
@@ -107,10 +130,18 @@ class Session:
                         self._is_locked = bool(found and found[0])
                         self._changed.notify_all()
                 selector.select(None if self._is_locked else POLL_S)
-                for _ in connection.notifies(timeout=0):
-                    self._hear()
+                for told in connection.notifies(timeout=0):
+                    self._hear(is_rest=told.channel != self._channel)
 
-    def _hear(self) -> None:
+    def _hear(self, *, is_rest: bool = False) -> None:
         with self._changed:
-            self._count += 1
+            self._count += not is_rest
+            self._rests += is_rest
             self._changed.notify_all()
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        """Wait until `rests` is no longer ``seen``, for at most ``timeout_s`` seconds; return it."""
+        with self._changed:
+            self._start()
+            self._changed.wait_for(lambda: self._rests != seen or self._is_closed, max(0.0, timeout_s))
+            return self._rests

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -142,6 +143,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             name TEXT NOT NULL, at REAL NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (name, at)
         ) STRICT, WITHOUT ROWID""",
     ),
+    (  # who counts the runs that have a holder reads this index alone
+        "DROP INDEX run_held",
+        """CREATE INDEX run_held ON run (instance, priority, until, due, agent, concurrency_key)
+            WHERE until IS NOT NULL""",
+    ),
 )
 
 
@@ -176,7 +182,7 @@ def check_file(path: Path) -> None:
         StoreError: The file does not exist, is not a store, is of another version, or cannot be opened.
     """
     if not path.is_file():
-        raise StoreError(f"there is no store at {str(path)!r}")
+        raise checks.no_store(repr(str(path)))
     connection = connect(path, read_only=True)
     try:
         with name_file_in_errors(path):
@@ -184,10 +190,7 @@ def check_file(path: Path) -> None:
     finally:
         connection.close()
     if version < newest:
-        raise StoreError(
-            f"the store {str(path)!r} has version {version}, and can be read from version {newest} on: to open it once"
-            " for writing brings it there"
-        )
+        raise checks.older_store(repr(str(path)), version, newest)
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
@@ -223,7 +226,7 @@ def copy_file(source: sqlite3.Connection, path: Path) -> int:
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS))
         with name_file_in_errors(part), closing(sqlite3.connect(part, isolation_level=None)) as copy:
-            source.backup(copy)  # in one step, in which the source is read as of one moment; nobody waits for it
+            source.backup(copy)  # in one step, in which the source is read as of one moment; writers do not wait for it
             copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is this one file
             [problem] = copy.execute("PRAGMA quick_check(1)").fetchone()
         if problem != "ok":
@@ -306,10 +309,7 @@ def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     if application != APPLICATION_ID and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
         raise StoreError(f"{str(path)!r} is a database of another program; a store needs a file of its own")
     if version > newest:
-        raise StoreError(
-            f"the store {str(path)!r} has version {version}, and this release of fsm_agent supports versions up to "
-            f"{newest}: upgrade fsm_agent"
-        )
+        raise checks.newer_store(repr(str(path)), version, newest)
     return int(version)
 
 

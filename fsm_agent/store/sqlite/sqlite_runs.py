@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from fsm_agent._internal.values import from_json
 from fsm_agent.machine.process import Question
 from fsm_agent.store import checks, spending
+from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError
-from fsm_agent.store.listing import Group, Place, Wanted, page_of, paged
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, Start
+from fsm_agent.store.listing import Group, Place, Wanted, health_of, page_of, paged
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
 
 # Two runs of an agent and a priority without a holder: the one that has been due at once for longest, and the one whose
 # due time came first.
@@ -31,6 +32,11 @@ SELECT until, key, agent FROM run
 CHOSEN = """
     AND (:definitions IS NULL OR definition IN (SELECT value FROM json_each(:definitions)))
     AND concurrency_key NOT IN (SELECT value FROM json_each(:busy))"""
+_LASTS = "(until > :now_s AND instance NOT IN (SELECT value FROM json_each(:dead)))"  # the lease
+# By its order alone, SQLite would prefer the index of groups, which has all runs.
+HELD_NOW = f"""
+SELECT agent, concurrency_key, count(*) FROM run INDEXED BY run_held
+    WHERE until IS NOT NULL AND due IS NOT NULL AND {_LASTS} GROUP BY agent, concurrency_key"""
 HOLDING = "SELECT DISTINCT instance, priority FROM run WHERE until IS NOT NULL AND due IS NOT NULL"
 PRIORITIES = """
 WITH RECURSIVE priorities (of) AS (
@@ -64,6 +70,15 @@ SELECT updated, key FROM run
 COUNTS = """
 SELECT agent, is_failed, is_ended, asks, state, count(*), min(updated) FROM run
     GROUP BY agent, is_failed, is_ended, asks, state"""
+DUE_FREE = """
+SELECT count(*), min(iif(due = 0.0, queued, due)) FROM run
+    WHERE until IS NULL AND due IS NOT NULL AND due <= :now_s"""
+DUE_HELD = f"""
+SELECT count(*), min(min(until, :now_s)) FROM run
+    WHERE until IS NOT NULL AND due IS NOT NULL AND NOT {_LASTS}"""
+HOLDERS = f"SELECT count(*) FROM run WHERE until IS NOT NULL AND due IS NOT NULL AND {_LASTS}"
+OF_ASKS = """
+SELECT count(*) FROM run WHERE agent = ? AND is_failed = ? AND is_ended = ? AND asks = ? AND state = ?"""
 NEXT_FREE = """
 SELECT min(due) FROM run
     WHERE agent = ? AND priority = ? AND until IS NULL AND due IS NOT NULL AND due > ?"""
@@ -188,12 +203,14 @@ def find(connection: Connection, claim: Claim) -> int | None:
     if claim.run is not None:
         return _free(connection, claim.run, claim.now_s, claim.dead)
     found: list[tuple[int, float, int]] = []
-    also, chosen, choice = "", dict[str, Any](), claim.choice
+    choice, full = room(claim.choice, _count_held(connection, claim) if counts_held(claim.choice) else ())
+    also, chosen = "", dict[str, Any]()
     if choice is not None:
         also = CHOSEN
         definitions = None if choice.definitions is None else json.dumps(choice.definitions)
         chosen = {"definitions": definitions, "busy": json.dumps(choice.busy)}
-    for agent in claim.agents or [name for (name,) in connection.execute(AGENTS)]:
+    agents = claim.agents or [name for (name,) in connection.execute(AGENTS)]
+    for agent in agents if not full else [agent for agent in agents if agent not in full]:
         for (priority,) in connection.execute(PRIORITIES, {"agent": agent}).fetchall():
             queue = {"agent": agent, "priority": priority, "due_s": claim.due_s, **chosen}
             free = connection.execute(FREE.format(also=also), queue)
@@ -205,10 +222,15 @@ def find(connection: Connection, claim: Claim) -> int | None:
         until_s = math.inf if instance in claim.dead else claim.now_s
         queue = {"instance": instance, "priority": priority, "until_s": until_s, **chosen}
         for ended_s, key, agent in connection.execute(HELD.format(also=also), queue):
-            if not claim.agents or agent in claim.agents:
+            if (not claim.agents or agent in claim.agents) and agent not in full:
                 found.append((-priority, min(ended_s, claim.now_s), key))
                 break
     return min(found)[2] if found else None
+
+
+def _count_held(connection: Connection, claim: Claim) -> list[Held]:
+    """Return how many runs have a holder, by agent and concurrency key; it reads an index of those alone."""
+    return connection.execute(HELD_NOW, {"now_s": claim.now_s, "dead": json.dumps([*claim.dead])}).fetchall()
 
 
 def take(connection: Connection, claim: Claim, instance: str) -> Lease | None:
@@ -440,6 +462,18 @@ def stats(connection: Connection) -> list[RunCount]:
     return [Group(*row[:5]).counted(*row[5:]) for row in connection.execute(COUNTS)]
 
 
+def health(connection: Connection, now_s: float, dead: Collection[str]) -> RunsHealth:
+    """Return how the runs are."""
+    leases = {"now_s": now_s, "dead": json.dumps([*dead])}
+    [due, since_s] = connection.execute(DUE_FREE, leases).fetchone()
+    [left, left_since_s] = connection.execute(DUE_HELD, leases).fetchone()
+    [held] = connection.execute(HOLDERS, leases).fetchone()
+    asking = [group for group in groups(connection) if group.asks]
+    asked = [(group.asks, connection.execute(OF_ASKS, group).fetchone()[0]) for group in asking]
+    first_s = min([at_s for at_s in (since_s, left_since_s) if at_s is not None], default=None)
+    return health_of(due + left, first_s, held, asked, now_s)
+
+
 def head(connection: Connection, conversation: str) -> Head:
     """Return the head of a conversation."""
     found = connection.execute("SELECT version, run FROM conversation WHERE name = ?", (conversation,)).fetchone()
@@ -470,18 +504,21 @@ def spend(connection: Connection, name: str, amount: int, limit: int, within_s: 
     return left_s
 
 
-def next_due_s(connection: Connection, agents: Sequence[str], after_s: float) -> float | None:
-    """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
-    moments = [
-        connection.execute(NEXT_FREE, (agent, priority, after_s)).fetchone()[0]
+def next_due_s(
+    connection: Connection, agents: Sequence[str], due_s: float, now_s: float
+) -> tuple[float | None, float | None]:
+    """Return when a run of these agents is due by itself after ``due_s``, and when a lease ends after ``now_s``."""
+    free = [
+        connection.execute(NEXT_FREE, (agent, priority, due_s)).fetchone()[0]
         for agent in agents or [name for (name,) in connection.execute(AGENTS).fetchall()]
         for (priority,) in connection.execute(PRIORITIES, {"agent": agent}).fetchall()
     ]
-    moments += [
-        connection.execute(NEXT_HELD, (*holding, after_s)).fetchone()[0]
+    held = [
+        connection.execute(NEXT_HELD, (*holding, now_s)).fetchone()[0]
         for holding in connection.execute(HOLDING).fetchall()
     ]
-    return min([moment for moment in moments if moment is not None], default=None)
+    first_s, end_s = [min([at_s for at_s in times if at_s is not None], default=None) for times in (free, held)]
+    return first_s, end_s
 
 
 def _free(connection: Connection, run: str, now_s: float, dead: Collection[str]) -> int:

@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
-from fsm_agent.store.changes import ChangeNotifier
+from fsm_agent.store.changes import ChangeNotifier, wait_limit_s
 from fsm_agent.store.checks import (
     check_append,
     check_claim,
@@ -41,7 +42,7 @@ from fsm_agent.store.listing import wanted
 from fsm_agent.store.spending import check_spend
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.sqlite_file import Connections, check_file, connect, copy_file, name_file_in_errors, prepare
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, Start
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -153,7 +154,7 @@ class SqliteStore:
             instance = self._holders.instance(self._has_leases)
             lease = self._writer.run(lambda connection: runs.take(connection, wish(), instance))
         if lease is None:
-            self._looked.vain = changes, looked.agents, looked.due_s
+            self._looked.vain = changes, looked.agents, looked.due_s, looked.now_s
         return lease
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
@@ -243,6 +244,10 @@ class SqliteStore:
         with self._read_transaction() as connection:
             return runs.stats(connection)
 
+    def health(self) -> RunsHealth:
+        with self._read_transaction() as connection:
+            return runs.health(connection, self._clock(), self._dead_instances(connection, None))
+
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
         with self._read_transaction() as connection:
@@ -264,14 +269,19 @@ class SqliteStore:
         return left_s
 
     def wait(self, timeout_s: float) -> None:
-        vain = getattr(self._looked, "vain", None) or (self._changes.count(), (), self._clock())
+        now_s = self._clock()
+        changes, agents, due_s, looked_s = getattr(self._looked, "vain", None) or (None, (), now_s, now_s)
         self._looked.vain = None
-        changes, agents, looked_s = vain
+        if changes is None:
+            changes = self._changes.count()
         with self._read_transaction() as connection:
-            next_s = runs.next_due_s(connection, agents, looked_s)
-        if next_s is not None:
-            timeout_s = min(timeout_s, next_s - self._clock())
+            next_s = runs.next_due_s(connection, agents, due_s, looked_s)
+        timeout_s = wait_limit_s(timeout_s, next_s, due_s, looked_s, self._clock())
         self._changes.wait(changes, timeout_s)
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        self._changes.wait(seen, timeout_s)
+        return self._changes.count()
 
     def backup(self, path: str | os.PathLike[str]) -> int:
         """Copy the store as it is at one moment to another file, while others write; return how many bytes it has.
@@ -396,5 +406,4 @@ def _after_fork() -> None:
     _opening.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

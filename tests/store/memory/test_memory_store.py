@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import gc
+import random
 import sys
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from support.uncollected import uncollected
 
+from fsm_agent.machine.process import Question
+from fsm_agent.store.errors import StoreError
+from fsm_agent.store.listing import wanted
 from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.memory.stored_run import row_of
 from fsm_agent.store.store import Lease, Rest, Store
 from fsm_agent.testing import StoreConformance
 
@@ -88,6 +94,61 @@ def test_methods_cost_the_same_among_2000_runs_that_wait():
             ]
         )
     assert costs[0] == costs[1]
+
+
+def test_a_page_costs_what_it_has_whatever_the_store_has():
+    """And what is held, which is the same here: pages from the front, from the middle, of one group, and counts."""
+    costs = []
+    for many in (100, 4_000):
+        clock = Clock()
+        store = MemoryStore(clock)
+        for i in range(many):
+            clock.now_s += 1.0
+            lease = held(store, f"run{i}")
+            if i >= 5:
+                ended = Rest(state="Completed", is_ended=True) if i % 10 else Rest(state="Asks", due_s=1e9)
+                store.append(lease, 0, ["one"], ended)
+        middle = f"{1_000.0 + many / 2}~0"
+        wishes = [{}, {"after": middle}, {"ended": False}, {"state": "Asks"}, {"changed_before": 1_000.0 + many / 2}]
+        costs.append([calls(lambda store=store, wish=wish: store.list(limit=3, **wish)) for wish in wishes])
+        costs[-1].append(calls(store.stats))
+        costs[-1].append(calls(lambda store=store, at_s=clock.now_s: store.list(limit=3, changed_after=at_s)))
+    assert costs[0] == costs[1]
+
+
+def test_pages_have_what_a_look_at_all_runs_finds():
+    """Whatever came before: runs that are held, posted to, deleted, and a clock that goes back."""
+    random_, clock = random.Random(11), Clock()
+    store, leases = MemoryStore(clock), dict[str, Lease]()
+    for step in range(1_500):
+        clock.now_s += random_.choice([0.0, 1.0, 1.0, -3.0])
+        name = f"run{random_.randrange(40)}"
+        lease = leases.pop(name, None)
+        if lease is None:
+            store.create(name, "header", agent=random_.choice("ab"))
+            if random_.random() < 0.2:
+                with suppress(StoreError):
+                    store.post(name, "k", "body")
+            elif (found := store.claim("w", for_s=1e9, run=name)) is not None:
+                leases[name] = found
+        elif random_.random() < 0.1:
+            store.append(lease, lease.n, (), Rest(state="x", is_ended=True))
+            store.delete(name)
+        else:
+            asks = (Question("k", random_.choice(["approval", "answer"]), "{}"),) if step % 2 else ()
+            store.append(lease, lease.n, (), Rest(state=random_.choice("xy"), questions=asks))
+        wish: Any = random_.choice([{}, {"agent": "a"}, {"state": "x"}, {"asked": True}, {"changed_after": 1_100.0}])
+        found_runs, page = [], store.list(limit=7, **wish)
+        while True:
+            found_runs += page
+            if page.next is None:
+                break
+            page = store.list(limit=7, after=page.next, **wish)
+        rows = [row_of(kept, clock.now_s) for kept in store._runs.values()]
+        right = [row for row in rows if wanted(None, 7, wish).takes_run(row)]
+        assert sorted(run.id for run in found_runs) == sorted(run.id for run in right)
+        times = [run.updated_s for run in found_runs]
+        assert times == sorted(times, reverse=True)
 
 
 def test_an_append_is_a_few_calls():

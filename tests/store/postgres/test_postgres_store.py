@@ -34,9 +34,9 @@ from fsm_agent.store.postgres import postgres_store
 from fsm_agent.store.postgres import schema as schema_module
 from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.postgres.session import POLL_S
-from fsm_agent.store.store import Rest, Start
+from fsm_agent.store.store import Lease, Rest, Start
 from fsm_agent.testing import Script, StoreConformance, call
-from fsm_agent.testing.storages import outcome
+from fsm_agent.testing.storages import ENDED, outcome
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 LONG_S = 600.0
@@ -224,6 +224,27 @@ def test_a_change_elsewhere_wakes_a_waiting_thread_at_once(store: PostgresStore,
         store.wait(30.0)
     assert time.monotonic() - began < 5.0
     assert store.claim("w", for_s=9) is not None
+
+
+def test_a_rest_wakes_those_who_wait_for_room_and_no_others(store: PostgresStore):
+    """Else each run that ends would have all idle threads claim in vain."""
+    session = store._session
+
+    def heard(what: Callable[[], int], more_than: int) -> int:
+        ends_s = time.monotonic() + 20.0
+        while (count := what()) <= more_than:
+            assert time.monotonic() < ends_s
+            time.sleep(0.005)
+        return count
+
+    due, rests = heard(session.count, 0), session.rests  # it listens by now
+    for number in range(3):
+        lease = store.create(f"r{number}", "header", agent="a", holder="w", for_s=LONG_S)
+        assert isinstance(lease, Lease)
+        due = heard(session.count, due)
+        store.append(lease, 0, ["one"], ENDED)
+        rests = heard(lambda: session.rests, rests)
+        assert session.count() == due
 
 
 # The server

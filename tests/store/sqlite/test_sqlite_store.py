@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import re
 import sqlite3
@@ -25,7 +26,7 @@ from fsm_agent.store.errors import LeaseLost, RunBusy, StoreError
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
 from fsm_agent.store.sqlite.sqlite_file import IDLE, Connections
-from fsm_agent.store.store import Lease, Rest, Store
+from fsm_agent.store.store import Choice, Lease, Rest, Store
 from fsm_agent.testing import StoreConformance
 
 PATIENCE_S = 30.0
@@ -550,13 +551,14 @@ def crowded(store: SqliteStore) -> SqliteStore:
             for query in (sqlite_runs.FREE, sqlite_runs.HELD)
             for also in ("", sqlite_runs.CHOSEN)
         ],
-        *(sqlite_runs.HOLDING, sqlite_runs.AGENTS, sqlite_runs.NEXT_GROUP),
+        *(sqlite_runs.HOLDING, sqlite_runs.HELD_NOW, sqlite_runs.AGENTS, sqlite_runs.NEXT_GROUP),
         *(sqlite_runs.NEXT_FREE, sqlite_runs.NEXT_HELD, sqlite_runs.PRIORITIES),
         *(sqlite_runs.OF_GROUP, sqlite_runs.COUNTS),
     ],
 )
 def test_the_queue_is_read_by_its_indexes(crowded: SqliteStore, query: str):
     names = {"agent": "a", "priority": 0, "due_s": 0.0, "instance": "", "until_s": 0.0}
+    names |= {"now_s": 0.0, "dead": "[]"}
     names |= {"definitions": None, "busy": "[]", "is_failed": 0, "is_ended": 0, "asks": "", "state": ""}
     with crowded._connections.one() as connection:
         plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", names if ":" in query else [0] * query.count("?"))
@@ -590,8 +592,8 @@ def test_runs_that_go_on_are_not_looked_for_among_20000_that_have_ended(crowded:
 
 
 def test_a_claim_and_a_list_cost_the_same_among_20000_that_wait(path: Path, crowded: SqliteStore):
-    def steps(store: SqliteStore, agents: tuple[str, ...]) -> tuple[int, int]:
-        claim = sqlite_runs.Claim("w", 9.0, None, agents, time.time(), time.time(), frozenset())
+    def steps(store: SqliteStore, agents: tuple[str, ...], choice: Choice | None) -> tuple[int, int]:
+        claim = sqlite_runs.Claim("w", 9.0, None, agents, time.time(), time.time(), frozenset(), choice)
         count = 0
 
         def step() -> None:
@@ -614,8 +616,9 @@ def test_a_claim_and_a_list_cost_the_same_among_20000_that_wait(path: Path, crow
             assert lease
             alone.append(lease, 0, [], Rest(state="", due_s=1e10))
         held(alone, "held")
-        for agents in ((), ("a1",)):
-            for many, one in zip(steps(crowded, agents), steps(alone, agents), strict=True):
+        limited = Choice(limits=(("a1", 1), ("a2", 3)), key_limit=2)
+        for agents, choice in itertools.product(((), ("a1",)), (None, limited)):
+            for many, one in zip(steps(crowded, agents, choice), steps(alone, agents, choice), strict=True):
                 assert many <= 1.5 * one
 
 

@@ -14,11 +14,12 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from datetime import date
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
+from support.http_stub import HttpStubServer
 from typing_extensions import TypedDict
 
 from fsm_agent import Agent, CallFailed, Limits
@@ -45,7 +46,7 @@ GUIDED = provider("llamacpp").changed(profile=provider("local").profile_of("smol
 LIKELY, UNLIKELY = -1.0, -(THRESHOLD + 20)
 
 
-class LlamaServer:
+class LlamaServer(HttpStubServer):
     """Answers `/tokenize`, `/completions` and chats; ``at`` maps the number of a request to what happens before it.
 
     Attributes:
@@ -104,14 +105,8 @@ class LlamaServer:
                 with contextlib.suppress(OSError):  # nobody listens any more
                     self.wfile.write(content)
 
-            def log_message(self, format: str, *args: object) -> None:
-                """Write no log."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        super().__init__(Handler)
+        self.base_url = f"{self.root}/v1"
 
     def completed(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return a completion: a likelihood if that is asked, otherwise a copied text or number."""
@@ -124,17 +119,11 @@ class LlamaServer:
             choice["logprobs"] = {"content": [{"token": "x", "logprob": logprob, "top_logprobs": []}] * 3}
         return {"id": "t", "object": "text_completion", "choices": [choice], "usage": usage}
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
 
 @pytest.fixture
 def server() -> Iterator[LlamaServer]:
-    server = LlamaServer()
-    yield server
-    server.close()
+    with LlamaServer() as server:
+        yield server
 
 
 def client_of(server: LlamaServer) -> HttpClient:

@@ -1,0 +1,76 @@
+"""A nightly batch: each new ticket is a run in a store, workers do them, and the morning has a report.
+
+python examples/nightly.py submit tickets.jsonl     # by cron, in the evening; twice does nothing twice
+python examples/nightly.py work                     # as many as you like, on any machine that reaches the store
+python examples/nightly.py report                   # in the morning
+"""
+
+import json
+import sys
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from fsm_agent import Agent, CallFailed, Client, Limits, Runs, Worker
+
+STORE = "nightly.db"
+MODEL: str | Client = "openai:gpt-5-mini"
+
+
+class Kind(Enum):
+    BUG = "bug"
+    WISH = "wish"
+    QUESTION = "question"
+
+
+class Sorted(BaseModel):
+    kind: Kind
+    urgent: bool
+    summary: str
+
+
+def sorter() -> Agent[object, Sorted]:
+    limits = Limits(tokens=20_000, deadline_s=300)
+    return Agent(MODEL, system="You sort tickets.", output=Sorted, limits=limits, name="sorter", store=Runs(STORE))
+
+
+def submit(path: str) -> None:
+    """Put each line into the store; a ticket that is there already stays as it is."""
+    agent = sorter()
+    day = datetime.now(UTC).date().isoformat()
+    for line in Path(path).read_text("utf-8").splitlines():
+        ticket = json.loads(line)
+        agent.submit(ticket["text"], run_id=f"ticket-{ticket['id']}", extra={"ticket": ticket["id"], "day": day})
+
+
+def work() -> None:
+    """Do what is due, and end: cron starts it again."""
+    agent = sorter()
+    Worker([agent], agent.runs).run(once=True)
+
+
+def report() -> None:
+    """Print what has ended, the urgent tickets first, and what failed or waits."""
+    agent, done, open_ = sorter(), list[tuple[bool, str]](), list[str]()
+    for run in agent.runs.store.list(agent="sorter", limit=10_000):
+        if not run.is_ended:
+            open_.append(f"{run.id}: {run.state or 'not begun'}")
+            continue
+        try:
+            found = agent.handle(run.id).result().output
+            done.append((not found.urgent, f"{run.id}: {found.kind.value}: {found.summary}"))
+        except CallFailed as error:
+            open_.append(f"{run.id}: failed: {error.reason}")
+    print(*[line for _, line in sorted(done)], *sorted(open_), sep="\n")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["submit", path]:
+            submit(path)
+        case ["work"]:
+            work()
+        case _:
+            report()

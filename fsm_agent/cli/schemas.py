@@ -1,0 +1,144 @@
+"""The type of an answer, from a command line: ``--output`` and ``--schema``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pydantic
+from pydantic_core import core_schema, from_json, to_json
+
+from fsm_agent.cli.options import load_object
+from fsm_agent.errors import ParseError, UsageError
+from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
+from fsm_agent.prompts.output import Output
+
+MAX_CHARS = 100_000  # of a schema
+MAX_NODES = 5_000
+_DEFS = ("$defs", "definitions")
+_PLAIN: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool}
+_FIELD = re.compile(r"\s*([A-Za-z_]\w*)(?:\s+([A-Za-z]+))?\s*(?::(.*))?")
+
+
+def output_type(named: str) -> Any:
+    """Return the type that ``module:name`` names, or one of ``str``, ``int``, ``float`` and ``bool``.
+
+    Raises:
+        UsageError: It is no type that an answer can have.
+        ConfigError: There is no such module or name.
+    """
+    found = _PLAIN.get(named) or load_object(named, "output")
+    Output(found)  # refuses what JSON cannot be
+    return found
+
+
+def schema_type(given: str) -> Any:
+    """Return a type from a JSON Schema, from the path of a file with one, or from fields such as ``name, age int``.
+
+    A field has a name, a type (``str`` if there is none, ``int``, ``float`` or ``bool``), and after a colon what it is:
+    ``name: the full name, age int``.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    text = given.strip()
+    if not text.startswith("{") and _is_file(text):
+        with Path(text).open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARS + 1).strip()
+    if len(text) > MAX_CHARS:
+        raise UsageError(f"the schema is longer than {MAX_CHARS} characters")
+    if not text.startswith("{"):
+        return _of_fields(text)
+    try:
+        schema = from_json(text)
+    except ValueError as error:
+        raise UsageError(f"the schema is no JSON: {error}") from None
+    return _of_schema(schema)
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # no path
+        return False
+
+
+def _of_fields(text: str) -> Any:
+    fields: dict[str, Any] = {}
+    for part in re.split(r"[,\n]", text):
+        if not part.strip():
+            continue
+        found = _FIELD.fullmatch(part)
+        if found is None or (found[2] or "str") not in _PLAIN:
+            right = "'name', 'age int' or 'name: what it is' would be right"
+            raise UsageError(f"the field {part.strip()!r:.60} is none: {right}")
+        if found[1] in fields:
+            raise UsageError(f"the field {found[1]!r} is there twice")
+        about = pydantic.Field(description=(found[3] or "").strip() or None)
+        fields[found[1]] = (_PLAIN[found[2] or "str"], about)
+    if not fields:
+        raise UsageError("the schema is empty: 'name, age int' would be right, or a JSON Schema, or a file with one")
+    return pydantic.create_model("Answer", **fields)
+
+
+def _of_schema(schema: dict[str, Any]) -> Any:
+    """Return a type whose values fit a schema."""
+    schema = _Inlining(schema).inlined({name: value for name, value in schema.items() if name not in _DEFS})
+    validator = ArgumentsValidator({"type": "object", "properties": {"value": schema}, "required": ["value"]})
+
+    def check(value: Any) -> Any:
+        try:
+            return validator.validate_json(to_json({"value": value}).decode())["value"]
+        except REFUSALS as error:
+            problem: ParseError = refused(error)
+            raise ValueError(str(problem)) from None
+
+    class Answer:
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+            return core_schema.no_info_after_validator_function(check, core_schema.any_schema())
+
+        @classmethod
+        def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> dict[str, Any]:
+            return dict(schema)
+
+    return Answer
+
+
+class _Inlining:
+    """Puts what references in a schema lead to in their place.
+
+    Raises:
+        UsageError: One leads nowhere or to itself, or the whole would be too large.
+    """
+
+    def __init__(self, whole: dict[str, Any]) -> None:
+        self._whole = whole
+        self._open: list[str] = []
+        self._left = MAX_NODES
+
+    def inlined(self, schema: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise UsageError(f"the schema has more than {MAX_NODES} parts, with what its references lead to")
+        if isinstance(schema, list):
+            return [self.inlined(item) for item in schema]
+        if not isinstance(schema, dict):
+            return schema
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            return self._referred(reference)
+        return {name: self.inlined(value) for name, value in schema.items()}
+
+    def _referred(self, reference: str) -> Any:
+        where, _, name = reference.removeprefix("#/").partition("/")
+        target = self._whole.get(where, {}).get(name) if where in _DEFS else None
+        if target is None or reference in self._open:
+            problem = "leads to itself" if target is not None else "leads nowhere"
+            raise UsageError(f"the reference {reference!r:.80} in the schema {problem}: '#/$defs/name' would be right")
+        self._open.append(reference)
+        try:
+            return self.inlined(target)
+        finally:
+            self._open.pop()

@@ -1,0 +1,65 @@
+"""The command ``fsm-agent serve``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated, Any
+
+import typer
+
+from fsm_agent.cli.models import Debug
+from fsm_agent.cli.options import load_callable, load_runnables
+from fsm_agent.cli.reporting import option, reporting
+from fsm_agent.cli.terminal import Screen
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.fronts.live import with_store
+
+HOST = "127.0.0.1"
+CLOSE_S = 3  # until open streams are cut, once the server is stopped
+
+
+def serve(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent or flow, as module:name.")],
+    store: Annotated[
+        str | None, typer.Option(help="The file to keep conversations in, or its address; by default the agent's own.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = 8000,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address; another machine needs --user.")] = HOST,
+    user: Annotated[
+        str | None,
+        typer.Option(help="A function of a request that returns who sends it, or None to refuse it, as module:name."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures."""
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
+        if host not in (HOST, "localhost", "::1") and user is None:
+            raise typer.BadParameter("other machines may connect only with --user, your login", param_hint="--host")
+        found, _ = option("agent", load_runnables, agent)
+        if len(found) != 1:
+            names = ", ".join([one.name for one in found])
+            raise typer.BadParameter(f"{agent} has {names or 'none'}: module:name is right", param_hint="AGENT")
+        runnable = found[0] if store is None else with_store(found[0], store)
+        known = None if user is None else option("--user", load_callable, user)
+        try:
+            import uvicorn
+
+            from fsm_agent.fronts.serving import serve as served
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"serve needs {error.name}: pip install 'fsm-agent[serve]'") from None
+        app: Any = served(runnable, user=known)
+        where = f"[{host}]" if ":" in host else host
+        screen.tell(f"{runnable.name} at http://{where}:{port}; Ctrl-C ends it")
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=CLOSE_S,
+        )
+        server = uvicorn.Server(config)
+        server.run()
+        if not server.started:
+            raise UsageError(f"the port {port} of {host} cannot be used")

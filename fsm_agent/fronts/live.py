@@ -1,0 +1,404 @@
+"""Runs that go on whoever listens: many may follow one, from any step on, across broken connections and restarts.
+
+A place in a run is a number of steps, which the journal and a driver count alike.  What lies before is read from the
+journal; what goes on is heard from the driver if it is in this OS process, else the journal is read again.  So a
+reload, a second tab, another server and a run that a worker drives are one case.  All of it happens in one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.agents.persistence import aclaim
+from fsm_agent.agents.runnable import Runnable
+from fsm_agent.errors import ReplayError, UsageError
+from fsm_agent.fronts.reading import Asked, with_secrets
+from fsm_agent.fronts.told import Told, is_last, is_step
+from fsm_agent.messages.event import Event
+from fsm_agent.mistakes import shown
+from fsm_agent.runtime.log import LOG
+from fsm_agent.store.claiming import stuck_problem
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.store import Run
+from fsm_agent.store.watching import Follower, is_settled
+
+if TYPE_CHECKING:
+    from fsm_agent.messages.message import Message
+    from fsm_agent.store.runs import Runs
+
+Item: TypeAlias = "tuple[int, Event]"  # how many steps the run has taken with the event
+KEPT_IN_MEMORY = 1000  # runs of an agent without a store
+RETRY_S = 1.0  # before a run is driven again that has come no further
+SWEEP_S = 5.0  # between two looks for runs that were left behind
+
+
+class Live:
+    """The runs of an agent or a flow, for any number of listeners that come and go.
+
+    A run is driven here, in a task of its own, or by workers.  With a store it goes on when nobody listens, and the
+    next OS process takes it up.  Without one it is kept in memory, and cancelled when its last listener goes away.
+    Use it in one event loop, as ``async with Live(agent) as live``, or call `close` in the end.
+
+    Args:
+        runnable: The agent or flow.
+        drives: Whether runs are driven here; False: a `Worker` drives them.
+        options: Of `Agent.resume`, for each run, such as ``deps``.
+
+    Examples:
+        >>> async def main():
+        ...     async with Live(Agent(Script("Hi."), name="host", store=MemoryStore())) as live:
+        ...         run = await live.begin("Hello", run_id="r1")
+        ...         events = [event async for _, event in live.follow(run)]
+        ...         return events[-1].result.output
+        >>> import asyncio
+        >>> asyncio.run(main())
+        'Hi.'
+    """
+
+    def __init__(self, runnable: Runnable, *, drives: bool = True, **options: Any) -> None:
+        self.has_store = getattr(runnable, "store", None) is not None
+        self.runnable: Any = runnable if self.has_store else with_store(runnable, MemoryStore())
+        self.has_conversations = hasattr(self.runnable, "conversation")
+        self.runs: Runs = self.runnable.runs
+        self._definition = self.runnable.definition(**options)
+        self._options, self._drives = options, drives
+        self._driven: dict[str, Told] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._begun = 0
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        if self._drives and self.has_store:
+            self._keep(self._sweep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def begin(
+        self, task: Any, *, run_id: str | None = None, conversation: str | None = None, **options: Any
+    ) -> str:
+        """Begin a run, and return its name; with the name and task of a run that there is, it is that run.
+
+        Args:
+            task: As of ``submit``: the task of an agent, or the data of a flow.
+            run_id: The name of the run; None: a new one.
+            conversation: The conversation of which it is the next turn; None: it is of none.
+            options: Of ``submit``, such as ``extra`` and ``args``.
+
+        Raises:
+            RunExists: Another run has this name.
+            Conflict: The newest turn of the conversation has not ended.
+            QueueFull: As many runs wait as ``Runs(queue_limit=…)`` allows.
+            UsageError: The task or an option is wrong, or flows have no conversations.
+        """
+        self._check_open()
+        if conversation is None:
+            of = self.runnable
+        elif self.has_conversations:
+            of = self.runnable.conversation(conversation)
+        else:
+            raise UsageError(f"{shown(self.runnable)} is no agent, and has no conversations")
+        run: str = (await of.asubmit(task, run_id=run_id, **options)).run_id
+        self._start(run)
+        self._begun += 1
+        if not self.has_store and self._begun % KEPT_IN_MEMORY == 0:
+            self.runs.prune(keep=KEPT_IN_MEMORY)
+        return run
+
+    async def answer(self, run: str, answers: Any, *, by: str = "") -> int:
+        """Answer what a run asks, and go on with it; return how many steps it had taken before.
+
+        Args:
+            run: The name of the run.
+            answers: As of ``resume``.
+            by: Who answers; take it from the login of your service, never from what a client says.
+
+        Raises:
+            RunUnknown: There is no such run.
+            NotAsked: It asks no such question, or has ended.
+            AlreadyAnswered: Another answer came first.
+            OutcomeError: An answer does not fit its question.
+        """
+        self._check_open()
+        past = await self._past(run)
+        steps = sum([is_step(event) for event in await asyncio.to_thread(read_on, past)])
+        await asyncio.to_thread(self.runnable.post_answers, run, answers, by, self._definition)
+        self._start(run)
+        return steps
+
+    async def take(
+        self, asked: Asked, *, by: str = "", task: Callable[[Message], Any] | None = None
+    ) -> tuple[str, int]:
+        """Begin or answer what a client has asked; return the run, and after how many steps it is to be followed.
+
+        A run is named by its conversation and the client's name for it, so that no two conversations share one.  A
+        flow has one run for each conversation.
+
+        Args:
+            asked: What the client says, as a fold reads it.
+            by: Who says it; see `answer`.
+            task: Makes the task, or the data of a flow, of a message; None: the message is the task.
+
+        Raises:
+            NotAsked: There is no such conversation, or it asks no such question.
+            AlreadyAnswered: Another answer came first.
+            UsageError: As `begin` and `answer` do.
+        """
+        if asked.message is not None:
+            said: Any = asked.message if task is None else task(asked.message)
+            if not self.has_conversations:
+                return await self.begin(said, run_id=asked.conversation), 0
+            run_id = f"{asked.conversation}:{asked.run}" if asked.run else None
+            return await self.begin(said, run_id=run_id, conversation=asked.conversation), 0
+        run = await self.newest(asked.conversation)
+        if run is None:
+            raise NotAsked(f"there is no conversation {asked.conversation!r}")
+        waits = (await asyncio.to_thread(self.runs.store.get, run)).waits
+        return run, await self.answer(run, with_secrets(asked.answers, waits), by=by)
+
+    async def newest(self, conversation: str) -> str | None:
+        """Return the newest run of a conversation; None: there is none."""
+        if self.has_conversations:
+            return (await asyncio.to_thread(self.runs.store.head, conversation)).run or None
+        try:
+            return (await asyncio.to_thread(self.runs.store.get, conversation)).id
+        except RunUnknown:
+            return None
+
+    async def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
+        """Cancel a run, whoever drives it.
+
+        Raises:
+            RunUnknown: There is no such run.
+            NotAsked: It has ended.
+        """
+        await asyncio.to_thread(partial(self.runs.cancel, run, reason, by=by))
+        self._start(run)
+
+    async def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
+        """Yield the events of a run behind its first steps, each with the number of steps so far.
+
+        It ends with `Done`, or with `Suspended` when the run waits for a person; earlier without either only if this
+        `Live` is closed.  Of what lies in the past there are steps, complete replies and results of functions; from
+        here on also the pieces of replies.  A client that goes on later drops what it got since the last step.
+
+        Args:
+            run: The name of the run.
+            after: How many steps are known already.
+            to_end: Go on after `Suspended`, until `Done`.
+
+        Raises:
+            RunUnknown: There is no such run.
+            ReplayError: The code has changed, and takes other steps than the run.
+            JournalError: The journal is damaged, foreign or forged.
+        """
+        place = _Place(await self._past(run), after, to_end)
+        while not self._is_closed and not place.is_over:
+            told = self._driven.get(run)
+            ways = self._read_on(run, place) if told is None else self._hear(run, place, told)
+            async with aclosing(ways) as items:
+                async for item in items:
+                    yield item
+
+    async def close(self) -> None:
+        """Stop driving: each run is given back, due at once, for whoever starts next; what is asked stays asked."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Followers
+
+    async def _past(self, run: str) -> Follower:
+        return await asyncio.to_thread(Follower, self.runs, run, self._definition, True)
+
+    async def _hear(self, run: str, place: _Place, told: Told) -> AsyncGenerator[Item]:
+        """Yield what lies before the drive of a run, then what its driver tells."""
+        told.join()
+        try:
+            base = await told.base()
+            for item in await asyncio.to_thread(place.read, base):
+                yield item
+            if base is not None:
+                async for steps, event in told.items():
+                    if place.is_new(place.counted + steps, event):
+                        yield place.counted + steps, event
+                    if place.ends_with(event):
+                        return
+                place.pass_by(place.counted + told.steps, told.waits)
+            told.raise_error()
+        finally:
+            if told.leave() and not self.has_store:
+                await self._give_up(run)
+
+    async def _read_on(self, run: str, place: _Place) -> AsyncGenerator[Item]:
+        """Yield what the journal of a run has besides, and the last event if it rests; or wait for more."""
+        for item in await asyncio.to_thread(place.read, None):
+            yield item
+        row = place.past.run
+        if is_settled(row) and run not in self._driven:
+            if (problem := stuck_problem(row)) is not None:
+                raise ReplayError(f"the run {run!r} is stuck until 'stuck' is answered: {problem}")
+            last = place.past.last()
+            if row.waits != place.waits:
+                yield place.counted, last
+                place.waits = row.waits
+            if place.ends_with(last):
+                return
+        await self._wait(run, place.past)
+
+    async def _wait(self, run: str, past: Follower) -> None:
+        """Wait until there is more in the journal, or until the run can be driven here."""
+        if self._drives and _is_free(past.run):
+            self._start(run)
+        if run in self._driven:
+            return
+
+        def is_news(row: Run) -> bool:
+            return row.n != past.n or row.is_ended or row.waits != past.run.waits or (self._drives and _is_free(row))
+
+        watched = asyncio.wrap_future(self.runs.watcher.watch(run, is_news))
+        await asyncio.wait([watched], timeout=SWEEP_S)
+        watched.cancel()
+
+    async def _give_up(self, run: str) -> None:
+        """Cancel a run that nobody listens to any more, and that is in no store."""
+        try:
+            self.runs.cancel(run, "the last listener has gone away")
+        except (NotAsked, RunUnknown):
+            return
+        self._start(run)
+
+    # Drivers
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError("this Live is closed: the service ends")
+
+    def _start(self, run: str) -> None:
+        """Drive a run here, unless it is or others do."""
+        if self._drives and not self._is_closed and run not in self._driven:
+            self._driven[run] = told = Told()
+            self._keep(self._drive(run, told))
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _drive(self, run: str, told: Told) -> None:
+        try:
+            process, recorder = await aclaim(self.runnable.resumption({"run_id": run, **self._options}))
+            if recorder is not None:
+                told.begin(recorder.lease.n)
+                await self.runnable.adrive_claimed(process, recorder, told.take)
+        except (RunBusy, LeaseLost, RunUnknown):
+            pass  # others drive it, or have deleted it: the journal tells
+        except Exception as error:
+            LOG.warning("run %s cannot be driven", run, exc_info=error)
+            told.error = error
+        finally:
+            del self._driven[run]
+            told.end()
+        if told.error is None:
+            await self._look_after(run, told)
+
+    async def _look_after(self, run: str, told: Told) -> None:
+        """Go on with a run that was answered as it came to rest, or that waits for a time."""
+        try:
+            row = await asyncio.to_thread(self.runs.store.get, run)
+        except RunUnknown:
+            return
+        if row.is_ended or row.due_s is None or row.holder is not None:
+            return
+        await asyncio.sleep(max(0.0 if told.steps else RETRY_S, row.due_s - time.time()))
+        self._start(run)
+
+    async def _sweep(self) -> None:
+        """Take up the runs that an OS process has left behind."""
+        while True:
+            try:
+                which = {"agent": self._definition.agent, "ended": False, "due_before": time.time()}
+                for row in await asyncio.to_thread(partial(self.runs.store.list, **which)):  # type: ignore[arg-type]
+                    if _is_free(row):
+                        self._start(row.id)
+            except Exception as error:  # the store's; it may be back at the next look
+                LOG.warning("the runs of %r cannot be listed: %s", self._definition.agent, error)
+            await asyncio.sleep(SWEEP_S)
+
+
+def with_store(runnable: Any, store: Any) -> Any:
+    """Return an agent or flow with another store.
+
+    Raises:
+        UsageError: It is none, or of a class whose configuration says where its store is.
+    """
+    if isinstance(runnable, AgentBase) or not isinstance(runnable, Runnable):
+        raise UsageError(f"{shown(runnable)} has no store: an agent or a flow with store='runs.db' would be right")
+    if hasattr(runnable, "changed"):
+        return runnable.changed(store=store)
+    return replace(runnable, store=store)  # type: ignore[type-var]
+
+
+def _is_free(run: Run) -> bool:
+    return not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= time.time()
+
+
+class _Place:
+    """Where a listener is in a run.
+
+    Args:
+        past: Reads the journal.
+        after: How many steps it knows.
+        to_end: Whether it goes on when the run waits for a person.
+    """
+
+    def __init__(self, past: Follower, after: int, to_end: bool) -> None:
+        self.past = past
+        self.counted = 0  # steps that were read in the journal
+        self.waits: Any = None  # the questions of which it was told last
+        self.is_over = False
+        self._after, self._to_end = after, to_end
+
+    def read(self, base: int | None) -> list[Item]:
+        """Return what is new in the journal, up to the entry with this number; None: in all of it."""
+        found = [(self._count(event), event) for event in read_on(self.past, base)]
+        new = [item for item in found if self.is_new(*item)]
+        self._after = max(self._after, self.counted)
+        return new
+
+    def _count(self, event: Event) -> int:
+        self.counted += is_step(event)
+        return self.counted
+
+    def is_new(self, steps: int, event: Event) -> bool:
+        """Return whether an event lies behind the steps that are known."""
+        return steps > self._after or (steps == self._after and not is_step(event))
+
+    def ends_with(self, event: Event) -> bool:
+        """Return whether an event is the last one."""
+        self.is_over = is_last(event, self._to_end)
+        return self.is_over
+
+    def pass_by(self, steps: int, waits: Any) -> None:
+        """Note what a driver has told, which the journal has as well."""
+        self._after, self.waits = max(self._after, steps), waits
+
+
+def read_on(past: Follower, base: int | None = None) -> list[Event]:
+    """Return the events of the entries that were not read yet, up to the entry with this number; None: of all."""
+    if base is not None and past.n >= base:
+        return []
+    loaded = past.load()
+    if base is not None and past.n + len(loaded.lines) > base:
+        loaded = loaded.changed(lines=loaded.lines[: base - past.n], run=loaded.run.changed(n=base))
+    return [*past.events(loaded)]

@@ -1,0 +1,157 @@
+"""What clients send, read with care: bounded, checked, and refused with an error that names what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fsm_agent._internal.redaction import MASK, masked_arguments
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome
+from fsm_agent.machine.process import Question
+from fsm_agent.messages.event_json import parsed
+from fsm_agent.messages.message import Image, Message
+
+MAX_BODY = 5_000_000  # bytes of a request
+MAX_NAME = 200  # characters of the name of a run or a conversation
+_CLAIMS = ("by", "user", "user_id", "userId")  # who somebody is, says the login
+
+
+class BadRequest(UsageError):
+    """What a client sent is wrong; ``code`` is a word for programs.
+
+    Examples:
+        >>> try:
+        ...     AgUi.read({"threadId": "t1", "runId": "r1", "messages": []})
+        ... except BadRequest as error:
+        ...     print(error.code)
+        no_message
+    """
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Asked(NamedTuple):
+    """What a client says: something new, or answers.
+
+    Examples:
+        >>> said = {"role": "user", "id": "m1", "content": "Hello"}
+        >>> asked = AgUi.read({"threadId": "t1", "runId": "r1", "messages": [said]})
+        >>> asked.conversation, asked.message.text
+        ('t1', 'Hello')
+    """
+
+    conversation: str
+    run: str  # the client's name for it; empty: it has none
+    message: Message | None  # what is said; None: questions are answered
+    answers: Mapping[str, Any]  # by key: outcomes of approvals, and values of other questions
+    is_continued: bool = False  # the client goes on with the message in which it was asked
+
+
+def read_json(body: bytes) -> Any:
+    """Return the JSON data of a body.
+
+    Raises:
+        BadRequest: It is too large, or no JSON.
+
+    Examples:
+        >>> read_json(b'{"id": "c1"}')
+        {'id': 'c1'}
+    """
+    if len(body) > MAX_BODY:
+        raise BadRequest(f"the body has {len(body):,} bytes, and {MAX_BODY:,} are the most", "too_large")
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadRequest(f"the body is no JSON: {error}", "bad_json") from None
+
+
+def converted(body: Any, kind: Any) -> Any:
+    """Return a body as an object of a class.
+
+    Raises:
+        BadRequest: It is none; or it says who its sender is, which only the login knows.
+    """
+    if isinstance(body, dict) and (claimed := [name for name in _CLAIMS if name in body]):
+        raise BadRequest(f"the body says {claimed[0]}: who somebody is, the login of the service knows", "claimed_user")
+    try:
+        return msgspec.convert(body, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise BadRequest(f"the body is wrong: {error}", "bad_body") from None
+
+
+def named(what: str, name: str) -> str:
+    """Return a name that a client gives.
+
+    Raises:
+        BadRequest: It is empty, long or not printable.
+    """
+    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        raise BadRequest(f"{what} is {name!r:.60}: 1 to {MAX_NAME} printable characters would be right", "bad_name")
+    return name
+
+
+def image_of(url: str) -> Image:
+    """Return a picture that is in the body, as a data URL; nothing is read or fetched.
+
+    Raises:
+        BadRequest: It is none.
+    """
+    if not url.startswith("data:"):
+        raise BadRequest("a picture has to be in the body, as data:image/png;base64,…", "bad_part")
+    try:
+        return Image.of(url)
+    except UsageError:
+        raise BadRequest("the data of a picture are no PNG, JPEG, GIF or WebP image", "bad_part") from None
+
+
+def edited(arguments: Any) -> str | None:
+    """Return edited arguments as JSON; None: there are none.
+
+    Raises:
+        BadRequest: They are no object.
+    """
+    if arguments is None:
+        return None
+    if not isinstance(arguments, dict):
+        raise BadRequest("the edited arguments are no object", "bad_answer")
+    return json.dumps(arguments)
+
+
+def verdict(is_approved: bool, reason: Any = None, arguments: str | None = None) -> Outcome:
+    """Return the outcome of an approval."""
+    if not is_approved:
+        return Denied(reason if isinstance(reason, str) else "")
+    return Approved() if arguments is None else Modified(arguments)
+
+
+def with_secrets(answers: Mapping[str, Any], questions: tuple[Question, ...]) -> dict[str, Any]:
+    """Return answers whose masked arguments are again what they were before they were shown.
+
+    Args:
+        answers: The answers by key.
+        questions: The open questions.
+    """
+    asked = {question.key: parsed(question.about) for question in questions}
+    return {key: _unmasked(answer, asked.get(key)) for key, answer in answers.items()}
+
+
+def _unmasked(answer: Any, about: Any) -> Any:
+    if not isinstance(answer, Modified) or MASK not in answer.arguments_json or not isinstance(about, dict):
+        return answer
+    original = parsed(str(about.get("arguments", "")))
+    shown = parsed(masked_arguments(json.dumps(original)))
+    return Modified(json.dumps(_restored(json.loads(answer.arguments_json), shown, original)))
+
+
+def _restored(given: Any, shown: Any, original: Any) -> Any:
+    if isinstance(given, dict) and isinstance(shown, dict):
+        return {k: _restored(v, shown.get(k), original.get(k)) if k in shown else v for k, v in given.items()}
+    if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):
+        return [_restored(*three) for three in zip(given, shown, original, strict=True)]
+    return original if given == shown else given

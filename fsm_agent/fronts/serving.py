@@ -1,0 +1,225 @@
+"""A chat page for an agent or a flow: an application of ASGI, and any AG-UI client can talk to it as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from functools import partial
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+import msgspec
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from fsm_agent.agents.runnable import Runnable
+from fsm_agent.errors import FsmAgentError
+from fsm_agent.fronts.ag_ui import HEADERS, AgUi
+from fsm_agent.fronts.guard import LOOPBACK, Guard
+from fsm_agent.fronts.live import Live
+from fsm_agent.fronts.reading import MAX_BODY, BadRequest, named, read_json
+from fsm_agent.fronts.server_events import failing, sse, told_error
+from fsm_agent.machine.journal import header_of
+from fsm_agent.messages.message import Image, Message
+from fsm_agent.store import conversation_turns
+from fsm_agent.store.errors import NotAsked
+from fsm_agent.store.store import Run
+
+UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
+MAX_TURNS = 200  # of a conversation that are shown
+_HERE = Path(__file__).parent / "page"
+
+
+def serve(
+    runnable: Runnable,
+    *,
+    user: UserOf | None = None,
+    hosts: Collection[str] | None = None,
+    task: Callable[[Message], Any] | None = None,
+    **options: Any,
+) -> Starlette:
+    """Return an application with a chat page for an agent or a flow: conversations, approvals, forms, pictures.
+
+    Each user has conversations of their own; who answers a question is the user.  Without ``user`` there is one user,
+    and only names of this machine are answered to; let no other machine connect then.  ``POST agui`` speaks AG-UI.
+
+    Args:
+        runnable: The agent or flow; with a store, conversations survive restarts.
+        user: Returns who sends a request, by your login, or None to refuse it; may be a coroutine function.
+        hosts: The names under which the service is reached; None: with ``user`` any, else those of this machine.
+        task: Makes the data of a flow of a message; None: the message is the task.
+        options: Of `Live`, such as ``deps``.
+
+    Examples:
+        >>> app = serve(Agent(Script("Hi."), name="host"))      # uvicorn module:app
+        >>> [route.path for route in app.routes][:2]
+        ['/', '/static']
+    """
+    live = Live(runnable, **options)
+    pages = _Pages(live, user, task)
+    known = LOOPBACK if hosts is None and user is None else hosts
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with live:
+            yield
+
+    routes = [
+        Route("/", pages.page),
+        Mount("/static", StaticFiles(directory=_HERE)),
+        Route("/agui", pages.ask, methods=["POST"]),
+        Route("/conversations", pages.conversations),
+        Route("/conversations/{name}", pages.conversation),
+        Route("/conversations/{name}/cancel", pages.cancel, methods=["POST"]),
+    ]
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Guard, hosts=known)])
+    app.state.live = live
+    return app
+
+
+class _Pages:
+    """What the routes answer."""
+
+    def __init__(self, live: Live, user: UserOf | None, task: Callable[[Message], Any] | None) -> None:
+        self._live, self._user, self._task = live, user, task
+        self._html = (_HERE / "chat.html").read_text("utf-8").replace("TITLE", _escaped(live.runnable.name))
+
+    async def _who(self, request: Request) -> str:
+        """Return the user; refuse whom the login does not know."""
+        found = "" if self._user is None else self._user(request)
+        who = await found if isawaitable(found) else found
+        if who is None or (self._user is not None and not who):
+            raise HTTPException(401, "who you are is not known here")
+        return str(who)
+
+    async def page(self, request: Request) -> Response:
+        """Return the page."""
+        await self._who(request)
+        return Response(self._html, media_type="text/html")
+
+    async def ask(self, request: Request) -> Response:
+        """Begin or answer a run, and return its stream; errors are told in the stream."""
+        who = await self._who(request)
+        try:
+            body = read_json(await _body(request))
+            asked = AgUi.read(body)
+        except BadRequest as error:
+            return JSONResponse({"error": str(error), "code": error.code}, 413 if error.code == "too_large" else 400)
+        fold = AgUi(asked.conversation, asked.run)
+        try:
+            kept = asked._replace(conversation=_kept(who, asked.conversation))
+            run, after = await self._live.take(kept, by=who, task=self._task)
+        except FsmAgentError as error:
+            return _stream(sse(failing(error), fold))
+        return _stream(sse(self._live.follow(run, after=after), fold))
+
+    async def conversations(self, request: Request) -> Response:
+        """Return the user's conversations, the newest first."""
+        who = await self._who(request)
+        which: dict[str, Any] = {"agent": self._live.runnable.name, "text": _kept(who, ""), "limit": 500}
+        rows = await to_thread.run_sync(partial(self._live.runs.store.list, **which))
+        found: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            name = _shown(who, row.id, self._live.has_conversations)
+            if name:
+                about = {"name": name, "title": row.title or name, "asks": bool(row.waits), "ended": row.is_ended}
+                found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
+        return JSONResponse([*found.values()])
+
+    async def conversation(self, request: Request) -> Response:
+        """Return all turns of a conversation as one stream, the newest as it goes on."""
+        who = await self._who(request)
+        name = request.path_params["name"]
+        try:
+            kept = _kept(who, named("conversation", name))
+            turns = await to_thread.run_sync(self._turns, kept)
+        except FsmAgentError as error:
+            return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 400)
+        if not turns:
+            return JSONResponse({"error": f"there is no conversation {name!r}", "code": "unknown_conversation"}, 404)
+        return _stream(self._told(name, turns))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel what a conversation does now."""
+        who = await self._who(request)
+        run = await self._live.newest(_kept(who, request.path_params["name"]))
+        try:
+            if run is None:
+                raise NotAsked("there is no such conversation")
+            await self._live.cancel(run, "cancelled by the user", by=who)
+        except FsmAgentError as error:
+            return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 409)
+        return JSONResponse({})
+
+    def _turns(self, kept: str) -> list[tuple[Run, str]]:
+        """Return the runs of a conversation with their headers, the oldest first."""
+        store = self._live.runs.store
+        if self._live.has_conversations:
+            head = store.head(kept)
+            back = conversation_turns.turns_back(self._live.runs, head) if head.run else iter(())
+            runs = [run for run, _ in zip(back, range(MAX_TURNS), strict=False)]
+        else:
+            runs = [store.get(kept)] if self._live.runs.store.list(text=kept, limit=1) else []
+        return [(run, store.load(run.id, after=None).header) for run in reversed(runs)]
+
+    async def _told(self, name: str, turns: list[tuple[Run, str]]) -> AsyncGenerator[str]:
+        for run, header in turns:
+            said = {"type": "CUSTOM", "name": "said", "value": _said(header)}
+            yield f"data: {json.dumps(said)}\n\n"
+            async for line in sse(self._live.follow(run.id), AgUi(name, run.id)):
+                yield line
+
+
+def _kept(who: str, conversation: str) -> str:
+    """Return the name of a user's conversation in the store; no name of one user is that of another."""
+    return f"{quote(who, safe='@.')}/{conversation}"
+
+
+def _shown(who: str, run: str, has_conversations: bool) -> str:
+    """Return the user's name for the conversation of a run; empty: it is of another."""
+    start = _kept(who, "")
+    rest = run[len(start) :] if run.startswith(start) else ""
+    return rest.rpartition(":")[0] if has_conversations else rest
+
+
+def _said(header: str) -> dict[str, Any]:
+    """Return what the person has said at the beginning of a run: its text and pictures."""
+    seed = json.loads(bytes(header_of(header).seed))
+    if "dialog" not in seed:
+        return {"text": json.dumps(seed.get("data")), "pictures": []}
+    message: Message = msgspec.convert(seed["dialog"][-1], Message)
+    images = [part for part in message.parts if isinstance(part, Image) and part.data is not None]
+    return {"text": message.text, "pictures": [_data_url(image) for image in images]}
+
+
+def _data_url(image: Image) -> str:
+    from base64 import b64encode
+
+    return f"data:{image.media_type};base64,{b64encode(image.data or b'').decode()}"
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of a request, as far as its limit and one byte more."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY:
+            break
+    return bytes(body)
+
+
+def _stream(lines: AsyncGenerator[str]) -> Response:
+    return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

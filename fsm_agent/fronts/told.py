@@ -1,0 +1,174 @@
+"""What the driver of a run tells its listeners: one list for all, so that a listener is a position in it.
+
+Steps, replies and results of functions stay, as the journal has them; the record holds the same objects.  Pieces of
+what has come to a step are dropped after a while, all pieces of a step at once: a listener that is slow gets the reply
+in one piece instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from fsm_agent.messages.event import (
+    Done,
+    Event,
+    FunctionEnded,
+    FunctionProgress,
+    HistoryChanged,
+    Inside,
+    PartialOutput,
+    ReplyCompleted,
+    Stepped,
+    Suspended,
+    UsageReported,
+)
+
+BACKLOG = 1000  # pieces that listeners may be behind
+LATEST = 100  # of those pieces of a step whose last one says it all
+_LASTING = Stepped | ReplyCompleted | FunctionEnded | HistoryChanged | Suspended | Done
+_REPLACED = FunctionProgress | PartialOutput | UsageReported
+
+
+def unwrapped(event: Event) -> tuple[str, Any]:
+    """Return the path of an event, and the event itself."""
+    path = ""
+    while isinstance(event, Inside):
+        path, event = f"{path}/{event.path}" if path else event.path, event.event
+    return path, event
+
+
+def is_step(event: Event) -> bool:
+    """Return whether an event counts as a step of its run."""
+    return isinstance(unwrapped(event)[1], Stepped)
+
+
+def is_last(event: Event, to_end: bool = False) -> bool:
+    """Return whether nothing follows an event before a person answers, or at all; a wait for a time is no end."""
+    return isinstance(event, Done) or (isinstance(event, Suspended) and bool(event.questions) and not to_end)
+
+
+class Told:
+    """The events of a run since it was claimed, with the number of steps since then."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.waits: Any = None  # what it waits for in the end
+        self.error: Exception | None = None
+        self._base: int | None = None  # entries of its journal when it was claimed
+        self._has_begun = asyncio.Event()
+        self._log: list[tuple[int, Event] | None] = []
+        self._open: dict[str, list[int]] = defaultdict(list)  # positions of pieces since the last step, by path
+        self._latest: dict[str, deque[int]] = defaultdict(deque)
+        self._closed: deque[list[int]] = deque()  # those of earlier steps
+        self._pieces = 0  # in these
+        self._ended: dict[str, Event] = {}  # functions whose step is still to come, by its key
+        self._is_over = False
+        self._listeners = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    # For its driver
+
+    def begin(self, base: int) -> None:
+        """Note how many entries the journal has."""
+        self._base = base
+        self._has_begun.set()
+
+    def take(self, event: Event) -> None:
+        """Take what the driver tells."""
+        path, inner = unwrapped(event)
+        if isinstance(inner, FunctionEnded):  # the journal has it with its step, and so has a listener
+            self._ended[f"{path}/run:{inner.id}"] = event
+            return
+        if isinstance(inner, Stepped):
+            if (ended := self._ended.pop(f"{path}/{inner.key}", None)) is not None:
+                self._add(ended)
+            self.steps += 1
+            self._close(path)
+        elif isinstance(inner, Done | Suspended):
+            self.waits = getattr(inner, "questions", None)
+            for ended in self._ended.values():
+                self._add(ended)
+            self._ended.clear()
+        elif not isinstance(inner, _LASTING):
+            self._note_piece(path, inner)
+        self._add(event)
+
+    def end(self) -> None:
+        """Note that nothing follows."""
+        self._is_over = True
+        self._has_begun.set()
+        self._wake()
+
+    # For listeners
+
+    def join(self) -> None:
+        """Begin to listen."""
+        self._listeners += 1
+
+    async def base(self) -> int | None:
+        """Return how many entries the journal had when the run was claimed; None: it was not claimed."""
+        await self._has_begun.wait()
+        return self._base
+
+    def leave(self) -> bool:
+        """Cease to listen; return whether that was the last listener of a run that goes on."""
+        self._listeners -= 1
+        return self._listeners == 0 and not self._is_over
+
+    async def items(self) -> AsyncGenerator[tuple[int, Event]]:
+        """Yield what was told and is told, each with its number of steps."""
+        position = 0
+        while True:
+            while position < len(self._log):
+                item = self._log[position]
+                position += 1
+                if item is not None:
+                    yield item
+            if self._is_over:
+                return
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.add(waiting)
+            try:
+                await waiting
+            finally:
+                self._waiting.discard(waiting)
+
+    def raise_error(self) -> None:
+        """Raise what ended the driver, if it was an error."""
+        if self.error is not None:
+            raise self.error
+
+    # The list
+
+    def _add(self, event: Event) -> None:
+        self._log.append((self.steps, event))
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _note_piece(self, path: str, inner: Event) -> None:
+        position = len(self._log)
+        self._open[path].append(position)
+        if isinstance(inner, _REPLACED):
+            latest = self._latest[path]
+            latest.append(position)
+            if len(latest) > LATEST:
+                self._log[latest.popleft()] = None
+
+    def _close(self, path: str) -> None:
+        """Drop the oldest pieces, now that those on a path have come to a step."""
+        self._latest.pop(path, None)
+        if pieces := self._open.pop(path, None):
+            self._closed.append(pieces)
+            self._pieces += len(pieces)
+        while self._pieces > BACKLOG:
+            dropped = self._closed.popleft()
+            self._pieces -= len(dropped)
+            for position in dropped:
+                self._log[position] = None

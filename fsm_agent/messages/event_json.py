@@ -1,0 +1,147 @@
+"""Events as JSON data, for programs in any language: the lines of the command line, streams of a service, logs.
+
+Each event is an object with a ``type``: that of its class, as ``text_delta`` or ``function_ended``; a `Done` is a
+``result`` or a ``failure``.  Keys, and arguments with secret names, are masked; long texts are cut.  Only the output
+of a result, or the data of a flow, and its text are whole and as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.redaction import masked_arguments
+from fsm_agent._internal.values import field_names
+from fsm_agent.messages.event import ArgumentsDelta, Done, Event, Inside, ReplyCompleted, Suspended
+
+if TYPE_CHECKING:
+    import json
+
+    import pydantic_core
+else:
+    json, pydantic_core = deferred("json"), deferred("pydantic_core")
+
+MAX_TEXT = 10_000  # characters of a text in an event
+MAX_EVENT = 200_000  # characters of an event as JSON; of a longer one only the type is given
+EXACT = ("output", "text", "data")  # fields of a result
+
+
+def event_data(event: Event) -> dict[str, Any]:
+    """Return an event as JSON data, with its ``type``; an event inside has its ``path``.
+
+    New types and new fields will be added: ignore those that you do not know.  `event_schema` describes them.
+
+    Args:
+        event: The event.
+
+    Examples:
+        >>> event_data(TextDelta("Hel"))
+        {'type': 'text_delta', 'text': 'Hel'}
+        >>> log_in = FunctionStarted("1.0", "log_in", '{"password": "swordfish"}')
+        >>> event_data(Inside("run:1.0", log_in))["arguments_json"]
+        '{"password": "***"}'
+    """
+    path, event = _unwrapped(event)
+    where = {"path": path} if path else {}
+    if isinstance(event, Done):
+        fields = event.result.to_dict()
+        return {"type": "failure" if fields["failed"] else "result", **fields, **where}
+    data: dict[str, Any] = masked_data({"type": type_of(type(event)), **_fields(event), **where})
+    size = len(json.dumps(data))
+    return data if size <= MAX_EVENT else {"type": data["type"], "cut": f"{size} characters", **where}
+
+
+def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
+    """Return an event with its place: what a service sends of a run that clients follow.
+
+    Args:
+        event: The event.
+        run: The name of the run.
+        steps: How many steps the run has taken with it; a client that has seen it goes on after this number.
+
+    Examples:
+        >>> event_envelope(Inside("run:1.0", TextDelta("Hel")), run="r1", steps=3)
+        {'run': 'r1', 'path': 'run:1.0', 'steps': 3, 'event': {'type': 'text_delta', 'text': 'Hel'}}
+    """
+    path, event = _unwrapped(event)
+    return {"run": run, "path": path, "steps": steps, "event": event_data(event)}
+
+
+def type_of(kind: type[Any]) -> str:
+    """Return ``text_delta`` of `TextDelta`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def masked_data(fields: Mapping[str, Any], exact: tuple[str, ...] = ()) -> Any:
+    """Return fields as JSON data, cut and without what is secret.
+
+    Args:
+        fields: The fields.
+        exact: Those that stay whole, and as they are.
+    """
+    shown = {name: _cut(json_data(value)) for name, value in fields.items() if name not in exact}
+    masked = json.loads(masked_arguments(json.dumps(shown)))
+    return {name: json_data(value) if name in exact else masked[name] for name, value in fields.items()}
+
+
+def json_data(value: Any) -> Any:
+    """Return a value as JSON data; what JSON cannot hold is shown as text."""
+    return _any(to_builtins(value, enc_hook=_any))
+
+
+def _any(value: Any) -> Any:
+    return pydantic_core.to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="null")
+
+
+def _unwrapped(event: Event) -> tuple[str, Any]:
+    path: list[str] = []
+    while isinstance(event, Inside):
+        path.append(event.path)
+        event = event.event
+    return "/".join(path), event
+
+
+def _fields(event: Any) -> dict[str, Any]:
+    if isinstance(event, ReplyCompleted):
+        calls = [{"name": call.name, "arguments_json": call.arguments_json} for call in event.function_calls]
+        usage = to_builtins(event.usage)
+        return {"text": event.text, "function_calls": calls, "finish": event.reply.finish, "usage": usage}
+    if isinstance(event, Suspended):
+        asked = [_question(question) for question in event.questions]
+        return {"waits_for": event.keys, "wake_at_s": event.wake_at_s, "questions": asked}
+    hidden = getattr(type(event), "hidden", ())
+    fields = {name: getattr(event, name) for name in field_names(type(event)) if name not in hidden}
+    if isinstance(event, ArgumentsDelta):
+        fields["arguments_json"] = fields.pop("text")
+    return fields
+
+
+def _question(question: Any) -> dict[str, Any]:
+    """Return a question; what it is about, its arguments and its schema as data, so that they are masked as such."""
+    about = parsed(question.about)
+    if isinstance(about, dict) and isinstance(about.get("arguments"), str):
+        about["arguments"] = parsed(about["arguments"])
+    return {"key": question.key, "kind": question.kind, "about": about, "schema": parsed(question.schema)}
+
+
+def parsed(text: str) -> Any:
+    """Return a text as the JSON data that it is; else as it is."""
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        return text
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut(item) for item in value]
+    if isinstance(value, str):
+        shown = masked_arguments(value)  # mask before cutting: a part of a key would not be recognized
+        return shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 1]}…"
+    return value

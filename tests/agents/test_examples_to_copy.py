@@ -1,0 +1,136 @@
+"""Do the examples that people copy do what they show: a coding agent, questions about documents, a nightly batch?"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+from support.paths import ROOT
+
+from fsm_agent import CallFailed, RateLimited, Reason
+from fsm_agent.testing import Script, call
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+class TestCodingAgent:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        (tmp_path / "work").mkdir()
+        (tmp_path / "work" / "sums.py").write_text("def add(a, b):\n    return a - b\n")
+        (tmp_path / "secret.txt").write_text("nothing for you")
+        return tmp_path / "work"
+
+    def test_it_reads_changes_and_runs_what_is_allowed(self, example, folder, monkeypatch):
+        coding = example("coding_agent")
+        test = "python3 -c 'import sums; print(sums.add(2, 2))'"
+        model = Script(
+            call("list_files"),
+            call("read_file", path="sums.py"),
+            call("shell", command=test),
+            call("replace_in_file", path="sums.py", old="a - b", new="a + b"),
+            call("shell", command=test),
+            call("shell", command="touch forbidden"),
+            "It adds now.",
+        )
+        monkeypatch.setattr("sys.stdin", io.StringIO("a\nnot that\n"))  # the test is allowed for good
+        result = coding.coder(folder, model).call("Make it add.")
+        results = [done.result or done.error for done in result.function_calls]
+        assert result.output == "It adds now."
+        assert json.loads(results[0]) == ["sums.py"]
+        assert (results[2], results[4]) == ("0\n\nexit status 0", "4\n\nexit status 0")
+        assert results[5].endswith("not that")
+        assert not (folder / "forbidden").exists()
+        assert (folder / "sums.py").read_text() == "def add(a, b):\n    return a + b\n"
+
+    @pytest.mark.parametrize("path", ["../secret.txt", "/etc/passwd", "link"])
+    def test_nothing_outside_of_the_folder_is_touched(self, example, folder, path):
+        (folder / "link").symlink_to(folder.parent / "secret.txt")
+        model = Script(
+            [call("read_file", path=path), call("replace_in_file", path=path, old="nothing", new="all")], "I cannot."
+        )
+        result = example("coding_agent").coder(folder, model).call("Read it.")
+        assert ["is not in the folder" in (done.error or "") for done in result.function_calls] == [True, True]
+        assert (folder.parent / "secret.txt").read_text() == "nothing for you"
+
+    def test_a_model_that_repeats_itself_is_told_and_the_budget_ends_it(self, example, folder):
+        coding = example("coding_agent")
+        model = Script(*[call("read_file", path="sums.py")] * (coding.LIMITS.rounds + 1))
+        with pytest.raises(CallFailed) as caught:
+            coding.coder(folder, model).call("Read it.")
+        assert caught.value.reason is Reason.ROUND_LIMIT
+        assert sum(done.was_run for done in caught.value.result.function_calls) == 1
+        assert "read_file" in model.requests[4].messages[-1].text  # it is told that it repeats itself
+
+
+class TestDocuments:
+    @pytest.fixture
+    def library(self, example, tmp_path):
+        (tmp_path / "lease.md").write_text("# Lease\n\nThe rent is 900 EUR.\n\nThe lease ends on 31 May 2030.\n")
+        (tmp_path / "cat.txt").write_text("The cat is called Tom.\n")
+        (tmp_path / "picture.png").write_bytes(b"\x89PNG the lease ends")
+        return example("documents").Library(tmp_path)
+
+    def test_passages_are_found_by_their_words(self, library):
+        assert next(found.source for found in library.search("When does the lease end? ends")) == "lease.md#3"
+        assert [found.source for found in library.search("Tom")] == ["cat.txt#1"]
+        assert library.search("volcano") == []
+
+    def test_an_answer_names_its_sources_and_no_others(self, example, library):
+        model = Script(
+            call("search", query="lease ends"),
+            '{"answer": "On 31 May 2030.", "sources": ["lease.md#9"]}',
+            '{"answer": "On 31 May 2030.", "sources": ["lease.md#3"]}',
+        )
+        result = example("documents").librarian(model).call("When does the lease end?", deps=library)
+        assert (result.output.answer, result.output.sources) == ("On 31 May 2030.", ["lease.md#3"])
+        assert "31 May 2030" in (result.function_calls[0].result or "")
+        assert "there is no passage 'lease.md#9'" in model.requests[2].messages[-1].text
+
+
+class TestNightly:
+    def test_tickets_are_done_once_and_reported(self, example, tmp_path, monkeypatch, capsys):
+        nightly = example("nightly")
+        monkeypatch.chdir(tmp_path)
+        lines = [{"id": n, "text": text} for n, text in enumerate(["It is slow.", "It is broken!", "What is it?"], 1)]
+        (tmp_path / "tickets.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        model = Script(
+            by={
+                "slow": '{"kind": "wish", "urgent": false, "summary": "Make it fast."}',
+                "broken": Script(
+                    RateLimited("busy", retry_after_s=0), '{"kind": "bug", "urgent": true, "summary": "Mend it."}'
+                ),
+                "What": Script(*["no JSON"] * 9),
+            }
+        )
+        monkeypatch.setattr(nightly, "MODEL", model)
+        for _ in range(2):
+            nightly.submit("tickets.jsonl")
+        nightly.report()
+        assert capsys.readouterr().out.splitlines() == [f"ticket-{n}: not begun" for n in (1, 2, 3)]
+        nightly.work()
+        nightly.work()
+        nightly.report()
+        assert capsys.readouterr().out.splitlines() == [
+            "ticket-2: bug: Mend it.",
+            "ticket-1: wish: Make it fast.",
+            "ticket-3: failed: unparseable",
+        ]
+
+
+@pytest.mark.parametrize("name", ["coding_agent", "documents", "nightly"])
+def test_the_page_has_the_code_of_the_example(name):
+    code = (ROOT / "examples" / f"{name}.py").read_text("utf-8").split('"""\n', 1)[1].lstrip("\n")
+    assert f"```python\n{code}```\n" in (ROOT / "docs" / f"{name.replace('_', '-')}.md").read_text("utf-8")

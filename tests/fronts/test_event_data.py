@@ -1,0 +1,295 @@
+"""Is each event JSON data as the published schema says, without secrets, and each result as well?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from pydantic import TypeAdapter
+from support.doc_examples import EXAMPLE, PAGES
+from support.paths import ROOT
+from support.stub_server import StubServer
+
+from fsm_agent import Agent, Approved, CallFailed, CallResult, CallSuspended, Limits, MemoryStore, UsageError, function
+from fsm_agent._internal.values import field_names
+from fsm_agent.agents.registry import AGENTS
+from fsm_agent.agents.verbs import CallVerbs
+from fsm_agent.clients.registered import CLIENTS
+from fsm_agent.flows import Flow, FlowResult, FlowSuspended, end, wait
+from fsm_agent.flows import call as asking
+from fsm_agent.flows.verbs import FlowVerbs
+from fsm_agent.functions.registered import FUNCTIONS
+from fsm_agent.machine.process import Question
+from fsm_agent.messages import event as events
+from fsm_agent.messages import event_data, event_envelope, event_schema
+from fsm_agent.messages.event import Event
+from fsm_agent.messages.event_json import MAX_EVENT, MAX_TEXT
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.prompts.library import PROMPTS
+from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.testing import Pieces, Script, call
+
+PUBLISHED = ROOT / "docs" / "events-1.schema.json"
+SCHEMA = event_schema()
+IS_EVENT = Draft202012Validator(SCHEMA)
+IS_ENVELOPE = Draft202012Validator({**SCHEMA, "$ref": "#/$defs/envelope"})
+KEY = "sk-abcdefghijklmnopqrstuvwx"
+SECRET = {"password": "swordfish"}
+
+
+def check(event: Event) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(json.dumps(event_data(event)))
+    IS_EVENT.validate(told)
+    name = "cut" if "cut" in told else told["type"]
+    Draft202012Validator({**SCHEMA, "$ref": f"#/$defs/{name}"}).validate(told)
+    assert {*told} <= {*SCHEMA["$defs"][name]["properties"]}, "the schema knows each field"
+    IS_ENVELOPE.validate(event_envelope(event, run="r", steps=3))
+    return told
+
+
+@function
+def add(a: int, b: int) -> int:
+    "Add."
+    return a + b
+
+
+@function(needs_approval=True)
+def log_in(user: str, password: str) -> str:
+    "Log in."
+    return f"the key is {KEY}"
+
+
+def test_the_published_schema_is_what_the_function_returns() -> None:
+    """``python -c`` of this line writes it: json.dumps(event_schema(), indent=2)."""
+    assert json.loads(PUBLISHED.read_text("utf-8")) == SCHEMA
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+def kinds() -> list[Any]:
+    found = [kind for each in get_args(Event) for kind in (get_args(each) or [each])]
+    return [getattr(kind, "__origin__", kind) for kind in found]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind is not events.Done], ids=lambda kind: kind.__name__)
+def test_each_kind_is_valid(kind: Any) -> None:
+    by_type: dict[str, Any] = {"int": 1, "float": 0.5, "bool": True, "str": "x", "tuple[int, int]": (1, 2), "Any": [1]}
+    by_name = {"usage": Usage(input_tokens=1), "reply": Reply(message=Message.of("assistant", "Hi.")), "passes": ("a",)}
+    by_name |= {"event": events.TextDelta("x"), "keys": ("ask:1.0",), "questions": (Question("ask:1.0", "approval"),)}
+    annotations = kind.__annotations__
+    fields = {name: by_name.get(name, by_type.get(annotations[name])) for name in field_names(kind)}
+    fields = {name: value for name, value in fields.items() if value is not None}
+    assert check(kind(**fields))["type"] in SCHEMA["$defs"]
+
+
+class TestCalls:
+    def heard(self, agent: Agent[Any, Any], task: str, **options: Any) -> list[dict[str, Any]]:
+        found: list[Event] = []
+        with suppress(CallFailed, CallSuspended):
+            agent.run(agent.seed(task, **options), found.append)
+        return [check(event) for event in found]
+
+    def test_with_functions_and_typed_output(self) -> None:
+        model = Script(call("add", a=1, b=2), Pieces('{"n": ', "3}"))
+        told = self.heard(Agent(model, functions=[add], output=dict[str, int]), "1 + 2?")
+        assert (told[-1]["type"], told[-1]["output"], told[-1]["state"]) == ("result", {"n": 3}, "Completed")
+        assert {"function_started", "function_ended", "partial_output", "history_changed"} <= {
+            line["type"] for line in told
+        }
+
+    def test_that_fail(self) -> None:
+        told = self.heard(Agent(Script("x", "y"), output=int, limits=Limits(parse_retries=0)), "?")
+        assert (told[-1]["type"], told[-1]["failed"], told[-1]["reason"]) == ("failure", True, "unparseable")
+
+    def test_that_wait_tell_what_is_asked_without_secrets(self) -> None:
+        told = self.heard(Agent(Script(call("log_in", user="ann", **SECRET)), functions=[log_in]), "?")
+        (asked,) = told[-1]["questions"]
+        assert (told[-1]["type"], told[-1]["waits_for"], asked["kind"]) == ("suspended", ["ask:1.0"], "approval")
+        assert asked["about"]["arguments"] == {"user": "ann", "password": "***"}
+        assert asked["schema"]["required"] == ["user", "password"]
+        assert "swordfish" not in json.dumps(told)
+
+    def test_inside_have_their_path(self) -> None:
+        inner = Agent(Script("Guten Tag"), name="translator")
+        told = self.heard(Agent(Script(call("translator", task="Hi"), "Done."), functions=[inner]), "?")
+        inside = [line["text"] for line in told if line["type"] == "text_delta" and line.get("path") == "run:1.0"]
+        assert "".join(inside) == "Guten Tag"
+
+    def test_of_a_result_only_the_output_is_as_it_is(self) -> None:
+        said = f"{KEY} {'x' * MAX_TEXT}"
+        agent = Agent(Script(call("log_in", user="ann", **SECRET), said), functions=[log_in], approve=lambda call: True)
+        told = agent.call("?").to_dict()
+        assert (told["output"], told["text"]) == (said, said)
+        (made,) = told["function_calls"]
+        assert (made["arguments"]["password"], KEY in str(made["result"])) == ("***", False)
+
+
+def test_an_event_is_bounded() -> None:
+    told = check(events.FunctionProgress("1.0", "f", [["x" * MAX_TEXT] * 100]))
+    assert (told["type"], "characters" in told["cut"], len(json.dumps(told)) < MAX_EVENT) == (
+        "function_progress",
+        True,
+        True,
+    )
+
+
+def test_what_json_cannot_hold_is_shown() -> None:
+    told = check(events.FunctionProgress("1.0", "f", {"n": float("nan"), "o": object(), 3: {1, 2}}))
+    assert told["data"]["n"] is None
+
+
+@dataclass(frozen=True)
+class Letter:
+    about: str
+    text: str = ""
+
+
+def letters() -> Flow[Letter]:
+    writer = Agent(Script("Dear Ada"), name="writer")
+
+    @asking(writer, str)
+    def draft(data: Letter) -> str:
+        return data.about
+
+    @wait(str)
+    def review(data: Letter) -> str:
+        return data.text
+
+    def with_text(data: Letter, text: str) -> Letter:
+        return replace(data, text=text)
+
+    rows = [draft.done(review, do=with_text), review.done(end("sent"))]
+    return Flow("letters", Letter, start=draft, rows=rows, store=MemoryStore())
+
+
+class TestFlows:
+    def test_their_events_and_results(self) -> None:
+        flow, found = letters(), list[Event]()
+        with pytest.raises(FlowSuspended):
+            flow.run(flow.seed(Letter("the delay"), run_id="l"), found.append)
+        told = [check(event) for event in found]
+        assert (told[-1]["questions"][0]["kind"], told[-1]["questions"][0]["about"]) == (
+            "answer",
+            {"question": "Dear Ada", "types": ["str"]},
+        )
+        *_, last = [check(event) for event in flow.stream(run_id="l", answers="fine")]
+        assert (last["type"], last["state"], last["data"]) == (
+            "result",
+            "sent",
+            {"about": "the delay", "text": "Dear Ada"},
+        )
+        assert last == {"type": "result", **flow.resume("l").to_dict()}
+
+
+class TestResumedStreams:
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_a_call_goes_on_under_both_drivers(self, is_async: bool) -> None:
+        model = Script(call("log_in", user="ann", **SECRET), "In.")
+        agent = Agent(model, functions=[log_in], name="desk", store=MemoryStore())
+        with pytest.raises(CallSuspended):
+            agent.call("?", run_id="r")
+
+        async def every() -> list[Event]:
+            return [event async for event in agent.astream(run_id="r", answers=Approved(), by="ann")]
+
+        found = asyncio.run(every()) if is_async else [*agent.stream(run_id="r", answers={"ask:1.0": Approved()})]
+        ends = [type(event).__name__ for event in found if isinstance(event, events.FunctionEnded | events.Done)]
+        assert ends == ["FunctionEnded", "Done"]
+        assert agent.resume("r").output == "In."
+
+    def test_without_a_task_and_a_run_there_is_nothing_to_stream(self) -> None:
+        agent = Agent(Script(), name="desk", store=MemoryStore())
+        with pytest.raises(UsageError, match="needs a task, or run_id="):
+            next(agent.stream())  # type: ignore[call-overload]
+        with pytest.raises(UsageError, match="has no sink"):
+            next(agent.stream(run_id="r", sink=print))  # type: ignore[call-overload]
+
+
+def test_pydantic_writes_results_and_describes_them() -> None:
+    result = Agent(Script("42"), output=int).call("?")
+    adapter = TypeAdapter(CallResult[int])
+    assert adapter.dump_python(result, mode="json") == result.to_dict()
+    described = adapter.json_schema(mode="serialization")
+    Draft202012Validator(described).validate(result.to_dict())
+    assert "function_calls" in described["properties"]
+    assert "data" in TypeAdapter(FlowResult[Letter]).json_schema(mode="serialization")["properties"]
+
+
+def test_fastapi_returns_results_as_they_are() -> None:
+    fastapi: Any = pytest.importorskip("fastapi", reason="FastAPI is not installed")
+    client_of: Any = pytest.importorskip("starlette.testclient").TestClient
+
+    app: Any = fastapi.FastAPI()
+    agent, flow = Agent(Script("Hi.", "Hi.")), letters()
+
+    async def ask(task: str) -> Any:
+        return await agent.acall(task)
+
+    def plain(task: str) -> Any:
+        return agent.call(task).to_dict()
+
+    def letter(about: str) -> Any:
+        with pytest.raises(FlowSuspended):
+            flow.call(Letter(about), run_id=about)
+        return flow.resume(about, "fine")
+
+    app.post("/ask", response_model=CallResult[str])(ask)
+    app.post("/plain")(plain)
+    app.post("/letter", response_model=FlowResult[Letter])(letter)
+    client = client_of(app)
+    asked = client.post("/ask?task=Hello").json()
+    assert (asked["output"], asked["state"]) == ("Hi.", "Completed")
+    assert client.post("/plain?task=Hello").json() == asked
+    assert client.post("/letter?about=x").json()["data"] == {"about": "x", "text": "Dear Ada"}
+    described = client.get("/openapi.json").json()["paths"]["/ask"]["post"]["responses"]["200"]
+    assert "function_calls" in json.dumps(described)
+
+
+RUNNING = [(page, text) for page in PAGES for text, _ in EXAMPLE.findall(page.read_text("utf-8"))]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_every_event_of_every_example_of_the_docs_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """A listener more changes nothing, so that all examples can be heard."""
+    heard: set[str] = set()
+
+    def hear(event: Event) -> None:
+        heard.add(check(event)["type"])
+
+    def hearing(kind: Any) -> None:
+        told: Callable[..., Any] = kind.listener_to
+
+        def listener_to(self: Any, process: Any) -> Callable[[Event], None]:
+            tell = told(self, process)
+
+            def both(event: Event) -> None:
+                hear(event)
+                if tell is not None:
+                    tell(event)
+
+            return both
+
+        monkeypatch.setattr(kind, "listener_to", listener_to)
+
+    hearing(CallVerbs)
+    hearing(FlowVerbs)
+    with StubServer(["42"] * 16 * len(RUNNING)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-readme")
+        for number, (page, text) in enumerate(RUNNING):
+            folder = tmp_path / str(number // 100)
+            folder.mkdir(exist_ok=True)
+            (own := folder / page.stem).mkdir(exist_ok=True)
+            monkeypatch.chdir(own)
+            with ExitStack() as stack:
+                for registry in (AGENTS, CLIENTS, FUNCTIONS, PROMPTS, PROVIDERS):
+                    stack.enter_context(registry.scoped())
+                exec(compile(text, page.name, "exec", dont_inherit=True), {"__name__": "readme"})
+    assert {"text_delta", "function_ended", "suspended", "result", "failure", "partial_output"} <= heard

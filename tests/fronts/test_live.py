@@ -1,0 +1,413 @@
+"""Does each listener of a run hear the whole, whenever it comes, goes and comes again?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from served import Letter, desk, letters
+
+from fsm_agent import Agent, Approved, MemoryStore, SqliteStore, UsageError, Worker, function
+from fsm_agent.fronts import Live
+from fsm_agent.fronts.live import Item
+from fsm_agent.fronts.told import BACKLOG, Told, is_step, unwrapped
+from fsm_agent.messages import (
+    Done,
+    FunctionEnded,
+    FunctionProgress,
+    HistoryChanged,
+    Inside,
+    ReplyCompleted,
+    RequestStarted,
+    Stepped,
+    Suspended,
+    TextDelta,
+)
+from fsm_agent.store import AlreadyAnswered, Conflict, NotAsked, RunExists, RunUnknown
+from fsm_agent.testing import Pieces, Script, call
+
+LASTING = Stepped | ReplyCompleted | FunctionEnded | HistoryChanged | Suspended | Done
+
+
+def lasting(items: list[Item]) -> list[Any]:
+    """Return what the journal has, too; of a function that ended, what the journal knows."""
+    found = []
+    for steps, event in items:
+        path, inner = unwrapped(event)
+        if isinstance(inner, FunctionEnded):
+            inner = (inner.id, inner.name, inner.text, inner.is_error)
+        elif isinstance(inner, Done):
+            inner = inner.result.record
+        elif not isinstance(inner, LASTING):
+            continue
+        found.append((steps, path, inner))
+    return found
+
+
+async def heard(live: Live, run: str, after: int = 0, most: int | None = None) -> list[Item]:
+    items = live.follow(run, after=after)
+    try:
+        found: list[Item] = []
+        async for item in items:
+            found.append(item)
+            if len(found) == most:
+                break
+        return found
+    finally:
+        await items.aclose()
+
+
+def last(items: list[Item]) -> Any:
+    return items[-1][1]
+
+
+TASKS = ["hello", "the weather?", "broken", "copy", "nothing", "translate", "fail"]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: Any, tmp_path: Path) -> Any:
+    kept = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")
+    yield kept
+    kept.close()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_listener_hears_what_a_stream_has_and_one_that_comes_later_the_journal(task: str, store: Any) -> None:
+    async def main() -> None:
+        async with Live(desk(store)) as live:
+            run = await live.begin(task)
+            first = await heard(live, run)
+            again = await heard(live, run)
+        assert isinstance(last(first), Done)
+        assert lasting(first) == lasting(again)
+        assert [steps for steps, event in again if is_step(event)] == [*range(1, again[-1][0] + 1)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_any_cut_of_any_stream_and_what_follows_is_the_whole(kind: str, tmp_path: Path) -> None:
+    stores = iter(range(10**9))
+
+    async def cut_and_follow(task: str, cut: int, is_at_once: bool) -> None:
+        name = next(stores)
+        kept = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / f"{name}.db")
+        async with Live(desk(kept) if task != "letter" else letters(kept)) as live:
+            run = await live.begin(Letter("x") if task == "letter" else task)
+            before = await heard(live, run, most=cut)
+            if not is_at_once:
+                await heard(live, run)
+            seen = before[-1][0]
+            behind = await heard(live, run, after=seen)
+            whole = await heard(live, run)
+        kept.close()
+        steps = max([0, *[number for number, (_, event) in enumerate(before, 1) if is_step(event)]])
+        kept_before = before[:steps]  # a client drops the pieces behind the last step
+        assert lasting([*kept_before, *behind]) == lasting(whole)
+        assert all(steps >= seen for steps, _ in behind)
+
+    @settings(max_examples=40 if kind == "memory" else 15, deadline=None)
+    @given(st.sampled_from([*TASKS, "letter", "refund"]), st.integers(1, 40), st.booleans())
+    def check(task: str, cut: int, is_at_once: bool) -> None:
+        asyncio.run(cut_and_follow(task, cut, is_at_once))
+
+    check()
+
+
+class Gate:
+    """A function that runs until it is let go."""
+
+    def __init__(self) -> None:
+        self.began, self.go = asyncio.Event(), asyncio.Event()
+        self.is_cancelled = False
+
+        @function
+        async def stand() -> str:
+            "Wait."
+            self.began.set()
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                self.is_cancelled = True
+                raise
+            return "went on"
+
+        self.function = stand
+
+    def agent(self, store: Any, *replies: Any) -> Agent[Any, str]:
+        model = Script(*(replies or (call("stand"), Pieces("Do", "ne."))))
+        return Agent(model, name="desk", functions=[self.function], store=store)
+
+
+async def until(claim: Callable[[], bool]) -> None:
+    """Wait for what other tasks and threads bring about; the test's own limit ends it."""
+    while not claim():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+def test_a_double_post_is_one_run_and_another_task_is_refused() -> None:
+    async def main() -> None:
+        gate = Gate()
+        async with Live(gate.agent(MemoryStore())) as live:
+            names = await asyncio.gather(*[live.begin("Stand.", run_id="r1") for _ in range(20)])
+            assert {*names} == {"r1"}
+            with pytest.raises(RunExists):
+                await live.begin("Sit.", run_id="r1")
+            gate.go.set()
+            ways = await asyncio.gather(*[heard(live, "r1") for _ in range(20)])
+        assert all(lasting(way) == lasting(ways[0]) for way in ways)
+        assert len([event for _, event in ways[0] if isinstance(event, FunctionEnded)]) == 1
+
+    asyncio.run(main())
+
+
+def test_one_that_comes_in_the_middle_of_a_reply_hears_it_from_its_beginning() -> None:
+    async def main() -> None:
+        gate = Gate()
+        async with Live(gate.agent(MemoryStore())) as live:
+            run = await live.begin("Stand.")
+            await gate.began.wait()
+            items = live.follow(run)
+            early = [await anext(items)]
+            gate.go.set()
+            early += [item async for item in items]
+        text = [event.text for _, event in early if isinstance(event, TextDelta)]
+        assert text == ["Do", "ne."]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_only_without_a_store_a_client_that_goes_away_cancels(has_store: bool) -> None:
+    async def main() -> None:
+        gate = Gate()
+        async with Live(gate.agent(MemoryStore() if has_store else None)) as live:
+            run = await live.begin("Stand.")
+            one, other = live.follow(run), live.follow(run)
+            await anext(one)
+            await anext(other)
+            await gate.began.wait()
+            await one.aclose()
+            assert not gate.is_cancelled, "another one listens"
+            await other.aclose()
+            if has_store:
+                gate.go.set()
+            end = last(await heard(live, run))
+        assert gate.is_cancelled is not has_store
+        assert str(end.result.state) == ("Completed" if has_store else "Failed")
+
+    asyncio.run(main())
+
+
+def test_questions_are_answered_once_and_listeners_go_on(store: Any) -> None:
+    async def main() -> None:
+        async with Live(desk(store)) as live:
+            run = await live.begin("refund it")
+            asked = last(await heard(live, run))
+            assert isinstance(asked, Suspended)
+            assert [question.key for question in asked.questions] == ["ask:1.0"]
+            tab = asyncio.create_task(collect(live.follow(run, to_end=True)))
+            steps = await live.answer(run, {"ask:1.0": Approved()}, by="ann")
+            with pytest.raises((AlreadyAnswered, NotAsked)):
+                await live.answer(run, {"ask:1.0": Approved()}, by="bob")
+            rest = await heard(live, run, after=steps)
+            assert [event.text for _, event in rest if isinstance(event, FunctionEnded)] == ["refunded 20 for A-17"]
+            told = await tab
+            assert [type(event) for _, event in told if isinstance(event, Suspended | Done)] == [Suspended, Done]
+            assert lasting(await heard(live, run))[-1] == lasting(rest)[-1]
+
+    asyncio.run(main())
+
+
+async def collect(items: AsyncGenerator[Item]) -> list[Item]:
+    return [item async for item in items]
+
+
+def test_two_tabs_that_answer_one_question_at_the_same_time(store: Any) -> None:
+    async def main() -> None:
+        async with Live(desk(store)) as live:
+            run = await live.begin("refund it")
+            await heard(live, run)
+            tries = [live.answer(run, {"ask:1.0": Approved()}, by=f"tab {n}") for n in range(8)]
+            came = await asyncio.gather(*tries, return_exceptions=True)
+            assert len([steps for steps in came if isinstance(steps, int)]) == 1
+            assert all(isinstance(one, int | AlreadyAnswered | NotAsked) for one in came)
+            end = last(await heard(live, run))
+            assert len(end.result.function_calls) == 1
+
+    asyncio.run(main())
+
+
+def test_a_flow_is_answered_with_a_value(store: Any) -> None:
+    async def main() -> None:
+        async with Live(letters(store)) as live:
+            run = await live.begin(Letter("the delay"))
+            assert last(await heard(live, run)).questions[0].kind == "answer"
+            steps = await live.answer(run, "fine", by="ann")
+            end = last(await heard(live, run, after=steps))
+            assert end.result.output == Letter("the delay", "Dear reader", "fine")
+
+    asyncio.run(main())
+
+
+def test_a_closed_service_gives_its_runs_back_and_the_next_one_takes_them_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        gate = Gate()
+        first = Live(gate.agent(str(tmp_path / "runs.db")))
+        run = await first.begin("Stand.")
+        listening = asyncio.create_task(heard(first, run))
+        await gate.began.wait()
+        await first.close()
+        assert not any(isinstance(event, Done | Suspended) for _, event in await listening)
+        with pytest.raises(UsageError, match="is closed"):
+            await first.begin("Stand.")
+        later = Gate()
+        later.go.set()
+        async with Live(later.agent(str(tmp_path / "runs.db"), Pieces("Do", "ne."))) as second:
+            await until(lambda: second.runs.store.get(run).is_ended)  # nobody follows it
+            assert last(await heard(second, run)).result.output == "Done."
+
+    asyncio.run(main())
+
+
+def test_runs_that_workers_drive_are_followed_in_their_journal(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Live(desk(str(tmp_path / "runs.db")), drives=False) as live:
+            run = await live.begin("the weather?")
+            listening = asyncio.create_task(heard(live, run))
+            worker = Worker([other := desk(str(tmp_path / "runs.db"))], other.runs)
+            await asyncio.to_thread(worker.run, once=True)
+            found = await listening
+            assert last(found).result.output.startswith("It is so:")
+            assert not any(isinstance(event, TextDelta) for _, event in found)
+            assert lasting(found) == lasting(await heard(live, run))
+
+    asyncio.run(main())
+
+
+def test_another_server_follows_what_the_first_drives(tmp_path: Path) -> None:
+    async def main() -> None:
+        gate = Gate()
+        async with Live(gate.agent(str(tmp_path / "runs.db"))) as one:
+            run = await one.begin("Stand.")
+            await gate.began.wait()
+            async with Live(Gate().agent(str(tmp_path / "runs.db"))) as other:
+                there = asyncio.create_task(heard(other, run))
+                here = asyncio.create_task(heard(one, run))
+                gate.go.set()
+                assert lasting(await there) == lasting(await here)
+
+    asyncio.run(main())
+
+
+def test_turns_of_a_conversation_come_one_after_another(store: Any) -> None:
+    async def main() -> None:
+        async with Live(desk(store)) as live:
+            for _ in range(2):
+                run = await live.begin("hello", conversation="c1")
+                end = last(await heard(live, run))
+            assert len(end.result.dialog.messages) == 4
+            await heard(live, await live.begin("refund", conversation="c1"))
+            with pytest.raises(Conflict):
+                await live.begin("hello", conversation="c1")
+        async with Live(letters(store)) as flows:
+            with pytest.raises(UsageError, match="has no conversations"):
+                await flows.begin(Letter("x"), conversation="c2")
+
+    asyncio.run(main())
+
+
+def test_unknown_runs_and_objects_are_named() -> None:
+    async def main() -> None:
+        async with Live(desk()) as live:
+            with pytest.raises(RunUnknown):
+                await heard(live, "nowhere")
+            with pytest.raises(RunUnknown):
+                await live.answer("nowhere", Approved())
+            run = await live.begin("hello")
+            await heard(live, run)
+            with pytest.raises(NotAsked):
+                await live.answer(run, Approved())
+            with pytest.raises(NotAsked):
+                await live.cancel(run)
+        with pytest.raises(UsageError, match="would be right"):
+            Live(object())  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+def test_a_bug_in_what_drives_a_run_reaches_its_listeners() -> None:
+    class Buggy:
+        name = "buggy"
+
+        async def acomplete(self, request: Any, timeout_s: float | None = None) -> Any:
+            raise ZeroDivisionError("a bug")
+
+        def complete(self, request: Any, timeout_s: float | None = None) -> Any:
+            raise ZeroDivisionError("a bug")
+
+        async def astream(self, request: Any, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+            raise ZeroDivisionError("a bug")
+            yield
+
+        def stream(self, request: Any, timeout_s: float | None = None) -> Any:
+            raise ZeroDivisionError("a bug")
+
+    async def main() -> None:
+        client: Any = Buggy()
+        async with Live(Agent(client, name="desk", store=MemoryStore())) as live:
+            with pytest.raises(ZeroDivisionError):
+                await heard(live, await live.begin("x"))
+
+    asyncio.run(main())
+
+
+class TestWhatIsTold:
+    def test_a_slow_listener_gets_long_replies_in_one_piece_and_no_list_grows(self) -> None:
+        async def main() -> None:
+            told = Told()
+            told.begin(0)
+            slow = told.items()
+            step = Stepped("Calling", "answered", "Calling", "model:0", 0.0)
+            told.take(RequestStarted(1, 1))
+            await anext(slow)
+            for _ in range(5):
+                for _ in range(BACKLOG):
+                    told.take(TextDelta("x"))
+                told.take(step)
+            told.end()
+            rest = [event async for _, event in slow]
+            assert len([event for event in rest if isinstance(event, Stepped)]) == 5
+            assert len([event for event in rest if isinstance(event, TextDelta)]) == BACKLOG
+
+        asyncio.run(main())
+
+    def test_of_progress_only_the_latest_is_kept(self) -> None:
+        async def main() -> None:
+            told = Told()
+            for n in range(100_000):
+                told.take(FunctionProgress("1.0", "f", n))
+            told.end()
+            kept = [event.data async for _, event in told.items() if isinstance(event, FunctionProgress)]
+            assert (len(kept), kept[-1]) == (100, 99_999)
+
+        asyncio.run(main())
+
+    def test_a_reply_in_another_process_keeps_its_pieces(self) -> None:
+        async def main() -> None:
+            told = Told()
+            told.take(Inside("b", TextDelta("first")))
+            for _ in range(3):
+                for _ in range(BACKLOG):
+                    told.take(Inside("a", TextDelta("x")))
+                told.take(Inside("a", Stepped("Calling", "answered", "Completed", "model:0", 0.0)))
+            told.end()
+            texts = [unwrapped(event) async for _, event in told.items() if not is_step(event)]
+            assert texts[0] == ("b", TextDelta("first"))
+
+        asyncio.run(main())

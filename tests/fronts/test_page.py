@@ -1,0 +1,159 @@
+"""Does a real Chromium talk to the page, approve, answer, reload in the middle of an answer, and see the rest?"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import threading
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from served import Letter, desk, letters, reply_to
+from service import running
+
+from fsm_agent import function
+from fsm_agent.fronts import serve
+from fsm_agent.testing import Pieces, Script, call
+
+PROGRAM = shutil.which("chromium")
+MISSING = "" if PROGRAM and find_spec("playwright") else "Chromium or playwright is not installed"
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.long, pytest.mark.timeout(300)]
+WAIT_MS = 30_000  # the machine may be busy
+EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox", "--disable-gpu"])
+        yield found
+        found.close()
+
+
+class Tab:
+    """A page of a browser, and what it has complained about."""
+
+    def __init__(self, browser: Any, address: str, **options: Any) -> None:
+        self.page = browser.new_context(**options).new_page()
+        self.page.set_default_timeout(WAIT_MS)
+        self.complaints: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", self._dismiss)
+        self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        self.page.goto(address)
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
+
+    def say(self, text: str) -> None:
+        self.page.fill("#text", text)
+        self.page.click("#send")
+
+    def sees(self, text: str, where: str = "#log") -> None:
+        self.page.locator(where).get_by_text(text).last.wait_for(state="attached")
+
+
+class Gate:
+    """A function that waits until it is let go, and a model that asks for it."""
+
+    def __init__(self) -> None:
+        self.began, self.go = threading.Event(), threading.Event()
+
+        @function
+        def slow() -> str:
+            "Wait."
+            self.began.set()
+            assert self.go.wait(60)
+            return "went on"
+
+        self.function = slow
+
+    def reply(self, request: Any) -> Any:
+        last = request.messages[-1]
+        if last.role == "user" and last.text == "slow":
+            return call("slow")
+        if last.role == "user" and last.text == "evil":
+            return Pieces(EVIL)
+        return reply_to(request)
+
+    def agent(self, folder: Path) -> Any:
+        agent = desk(str(folder / "runs.db"))
+        functions: list[Any] = [*agent.functions, self.function]
+        return agent.changed(model=Script(*[self.reply] * 100), functions=functions)
+
+
+def test_a_conversation(browser: Any, tmp_path: Path) -> None:
+    gate = Gate()
+    with running(serve(gate.agent(tmp_path))) as base:
+        tab = Tab(browser, base)
+        tab.say("hello")
+        tab.sees("Hello there")
+        tab.say("refund")
+        arguments = tab.page.get_by_label("Arguments")
+        assert '"euros": 20' in arguments.input_value()
+        arguments.fill('{"order": "B-2", "euros": 5}')
+        tab.page.click("button.yes")
+        tab.sees("It is so: refunded 5 for B-2")
+        tab.say("refund")
+        tab.page.get_by_label("Reason").fill("too much")
+        tab.page.click("button.no")
+        tab.sees("too much", ".assistant")
+        tab.say("evil")
+        tab.sees("onerror")
+        assert tab.page.locator("#log script, #log img").count() == 0
+        tab.say("slow")
+        tab.sees("slow", "summary")
+        assert gate.began.wait(30)
+        tab.page.reload()
+        tab.sees("slow", "summary")
+        other = Tab(browser, tab.page.url)
+        other.sees("slow", "summary")
+        gate.go.set()
+        for each in (tab, other):
+            each.sees("It is so: went on")
+            each.sees("It is so: refunded 5 for B-2")
+        assert tab.page.locator("#conversations li").count() == 1
+        tab.page.click("#new")
+        tab.say("hello")
+        tab.sees("Hello there")
+        tab.page.locator("#conversations li").nth(1).wait_for()
+        assert tab.complaints == other.complaints == []
+
+
+def test_a_flow_asks_in_a_form(browser: Any, tmp_path: Path) -> None:
+    flow = letters(str(tmp_path / "runs.db"))
+    with running(serve(flow, task=lambda message: Letter(message.text))) as base:
+        tab = Tab(browser, base, color_scheme="dark", viewport={"width": 380, "height": 700})
+        tab.say("the delay")
+        tab.page.get_by_label("Answer", exact=True).fill("fine")
+        tab.page.click("button.yes")
+        tab.sees('"verdict": "fine"')
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it fits a narrow screen"
+        assert tab.complaints == []
+
+
+def test_a_picture_is_shown_and_can_be_stopped(browser: Any, tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(PNG)
+    gate = Gate()
+    with running(serve(gate.agent(tmp_path))) as base:
+        tab = Tab(browser, base)
+        tab.page.set_input_files("#picture", str(tmp_path / "dot.png"))
+        tab.say("hello")
+        tab.sees("Hello there")
+        tab.page.reload()
+        tab.page.locator("#log .user img").wait_for()
+        tab.say("slow")
+        assert gate.began.wait(30)
+        tab.page.click("#stop")
+        tab.sees("cancelled")
+        gate.go.set()
+        assert tab.complaints == []

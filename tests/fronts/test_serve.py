@@ -1,0 +1,223 @@
+"""Is the page served to its users alone, and does each bad request get a named error, with nothing lost?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from served import Letter, desk, letters
+
+from fsm_agent import Agent
+from fsm_agent.fronts import serve
+from fsm_agent.fronts.reading import MAX_BODY
+from fsm_agent.testing import Script
+
+HERE = "http://127.0.0.1:8000"
+
+
+class Page:
+    """A browser, without its JavaScript, in the loop of the application."""
+
+    def __init__(self, app: Any, **headers: str) -> None:
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=HERE, headers=headers, timeout=60)
+
+    async def ask(self, thread: str, text: str = "", run: str = "r1", **more: Any) -> list[dict[str, Any]]:
+        body = {"threadId": thread, "runId": run, "messages": [{"id": "1", "role": "user", "content": text}], **more}
+        return events(await self.client.post("/agui", json=body))
+
+    async def answer(self, thread: str, key: str, payload: Any, run: str = "r2") -> list[dict[str, Any]]:
+        entry = {"interruptId": key, "status": "resolved", "payload": payload}
+        return events(await self.client.post("/agui", json={"threadId": thread, "runId": run, "resume": [entry]}))
+
+    async def shown(self, thread: str) -> list[dict[str, Any]]:
+        return events(await self.client.get(f"/conversations/{thread}"))
+
+
+def events(response: httpx.Response) -> list[dict[str, Any]]:
+    assert response.status_code == 200, response.text
+    lines = [line for line in response.text.split("\n") if line.startswith("data: ")]
+    return [json.loads(line[6:]) for line in lines]
+
+
+def text(told: list[dict[str, Any]]) -> str:
+    return "".join([data["delta"] for data in told if data["type"] == "TEXT_MESSAGE_CONTENT"])
+
+
+def run(app: Any, use: Any) -> None:
+    async def main() -> None:
+        async with app.router.lifespan_context(app):
+            await use(Page(app))
+
+    asyncio.run(main())
+
+
+def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
+    async def use(page: Page) -> None:
+        assert text(await page.ask("c1", "hello")) == "Hello there"
+        assert "It is so" in text(await page.ask("c1", "the weather?", run="r2"))
+        shown = await page.shown("c1")
+        assert [data["value"]["text"] for data in shown if data.get("name") == "said"] == ["hello", "the weather?"]
+        assert text(shown).startswith("Hello thereIt is so")
+        listed = (await page.client.get("/conversations")).json()
+        assert [(one["name"], one["title"], one["asks"]) for one in listed] == [("c1", "hello", False)]
+
+    run(serve(desk(str(tmp_path / "runs.db"))), use)
+
+
+def test_approvals_with_edited_arguments(tmp_path: Path) -> None:
+    async def use(page: Page) -> None:
+        end = (await page.ask("c1", "refund"))[-1]
+        (asked,) = end["outcome"]["interrupts"]
+        assert (await page.client.get("/conversations")).json()[0]["asks"]
+        edited = {"approved": True, "editedArgs": {"order": "A-17", "euros": 5}}
+        told = await page.answer("c1", asked["id"], edited)
+        assert "refunded 5 for A-17" in text(told)
+        again = await page.answer("c1", asked["id"], edited)
+        assert (again[-1]["type"], again[-1]["code"]) == ("RUN_ERROR", "NotAsked")
+        assert (await page.shown("c1"))[-1]["outcome"] == {"type": "success"}
+
+    run(serve(desk(str(tmp_path / "runs.db"))), use)
+
+
+def test_two_tabs_that_answer_one_question(tmp_path: Path) -> None:
+    async def use(page: Page) -> None:
+        await page.ask("c1", "refund")
+        tabs = [page.answer("c1", "ask:1.0", {"approved": n % 2 == 0}, run=f"t{n}") for n in range(6)]
+        ends = [told[-1] for told in await asyncio.gather(*tabs)]
+        assert [end["type"] for end in ends].count("RUN_FINISHED") == 1
+        assert {end["code"] for end in ends if end["type"] == "RUN_ERROR"} <= {"NotAsked", "AlreadyAnswered"}
+
+    run(serve(desk(str(tmp_path / "runs.db"))), use)
+
+
+def test_a_flow_has_a_run_for_each_conversation(tmp_path: Path) -> None:
+    async def use(page: Page) -> None:
+        (asked,) = (await page.ask("c1", "the delay"))[-1]["outcome"]["interrupts"]
+        told = await page.answer("c1", asked["id"], "fine")
+        assert told[-1]["result"] == {"about": "the delay", "text": "Dear reader", "verdict": "fine"}
+        assert (await page.shown("c1"))[-1] == {**told[-1], "runId": "/c1"}
+        assert [one["name"] for one in (await page.client.get("/conversations")).json()] == ["c1"]
+
+    run(serve(letters(str(tmp_path / "runs.db")), task=lambda message: Letter(message.text)), use)
+
+
+def test_without_a_store_it_works_as_well() -> None:
+    async def use(page: Page) -> None:
+        assert text(await page.ask("c1", "hello")) == "Hello there"
+        assert text(await page.shown("c1")) == "Hello there"
+
+    run(serve(desk()), use)
+
+
+class TestBadRequests:
+    @pytest.mark.parametrize(
+        ("body", "status", "code"),
+        [
+            (b"{", 400, "bad_json"),
+            (b"x" * (2 * MAX_BODY), 413, "too_large"),
+            (b'{"threadId": "c", "runId": "r", "by": "the boss", "messages": []}', 400, "claimed_user"),
+            (b'{"threadId": "c", "runId": "r"}', 400, "no_message"),
+        ],
+        ids=["json", "10 MB", "claim", "empty"],
+    )
+    def test_have_a_named_error(self, body: bytes, status: int, code: str) -> None:
+        async def use(page: Page) -> None:
+            answer = await page.client.post("/agui", content=body, headers={"content-type": "application/json"})
+            assert (answer.status_code, answer.json()["code"]) == (status, code)
+            assert text(await page.ask("c1", "hello")) == "Hello there"
+
+        run(serve(desk()), use)
+
+    def test_of_unknown_conversations(self) -> None:
+        async def use(page: Page) -> None:
+            answer = await page.client.get("/conversations/nowhere")
+            assert (answer.status_code, answer.json()["code"]) == (404, "unknown_conversation")
+            assert (await page.answer("nowhere", "ask:1.0", {"approved": True}))[-1]["code"] == "NotAsked"
+            answer = await page.client.post("/conversations/nowhere/cancel", json={})
+            assert (answer.status_code, answer.json()["code"]) == (409, "NotAsked")
+
+        run(serve(desk()), use)
+
+    def test_another_message_while_a_question_is_open(self) -> None:
+        async def use(page: Page) -> None:
+            await page.ask("c1", "refund")
+            assert (await page.ask("c1", "hello", run="r2"))[-1]["code"] == "Conflict"
+            assert "denied" in str(await page.answer("c1", "ask:1.0", {"approved": False}))
+
+        run(serve(desk()), use)
+
+    def test_arguments_that_do_not_fit(self) -> None:
+        async def use(page: Page) -> None:
+            await page.ask("c1", "refund")
+            told = await page.answer("c1", "ask:1.0", {"approved": True, "editedArgs": {"order": 7}})
+            assert "refunded" not in text(told)
+            assert (await page.answer("c1", "ask:1.0", "yes"))[-1]["type"] == "RUN_ERROR"
+
+        run(serve(desk()), use)
+
+
+class TestGuard:
+    def test_nothing_of_another_site_is_done(self) -> None:
+        async def use(page: Page) -> None:
+            body = {"threadId": "c", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "hello"}]}
+            for headers, status in (
+                ({"host": "evil.example"}, 421),
+                ({"origin": "https://evil.example"}, 403),
+                ({"sec-fetch-site": "cross-site"}, 403),
+                ({"content-type": "text/plain"}, 403),
+            ):
+                answer = await page.client.post(
+                    "/agui", content=json.dumps(body), headers={"content-type": "application/json", **headers}
+                )
+                assert answer.status_code == status, headers
+            answer = await page.client.get("/", headers={"host": "evil.example:8000"})
+            assert answer.status_code == 421
+            assert (await page.client.get("/conversations")).json() == []
+
+        run(serve(desk()), use)
+
+    def test_the_page_loads_nothing_from_elsewhere(self) -> None:
+        async def use(page: Page) -> None:
+            answer = await page.client.get("/")
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            for path in ("/static/chat.js", "/static/chat.css"):
+                assert "http" not in (await page.client.get(path)).text
+            assert "innerHTML" not in (await page.client.get("/static/chat.js")).text
+
+        run(serve(desk()), use)
+
+    def test_the_name_of_an_agent_is_no_html(self) -> None:
+        async def use(page: Page) -> None:
+            assert "<b>" not in (await page.client.get("/")).text
+
+        run(serve(Agent(Script(), name="<b>bold")), use)
+
+
+class TestUsers:
+    def test_each_has_conversations_of_its_own_and_is_who_answers(self, tmp_path: Path) -> None:
+        async def who(request: Any) -> str | None:
+            found: str | None = request.headers.get("x-user")
+            return found
+
+        agent = desk(str(tmp_path / "runs.db"))
+        app = serve(agent, user=who)
+
+        async def use(nobody: Page) -> None:
+            assert (await nobody.client.get("/")).status_code == 401
+            assert (await nobody.client.post("/agui", json={})).status_code == 401
+            ann, bob, slash = (Page(app, **{"x-user": name}) for name in ("ann", "bob", "ann/c1"))
+            assert (await ann.ask("c1", "refund"))[-1]["outcome"]["type"] == "interrupt"
+            for other in (bob, slash):
+                assert (await other.client.get("/conversations")).json() == []
+                assert (await other.client.get("/conversations/c1")).status_code == 404
+                assert (await other.answer("c1", "ask:1.0", {"approved": True}))[-1]["code"] == "NotAsked"
+                assert (await other.client.post("/conversations/c1/cancel", json={})).status_code == 409
+            assert "refunded" in text(await ann.answer("c1", "ask:1.0", {"approved": True}))
+            lines = [*agent.runs.export("ann/c1:r1")]
+            assert [json.loads(line)["by"] for line in lines if '"approved"' in line] == ["ann"]
+
+        run(app, use)

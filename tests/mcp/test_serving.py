@@ -1,0 +1,587 @@
+"""Are functions, agents and flows tools of an MCP server, whatever the protocol, the client and its user do?"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import io
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+import mcp_types as types
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_shop import DOT, KEY, LETTERS, SECRET, Shop, add, bad, desk_model, pictures, weather
+
+from fsm_agent import Agent, Context, Function, Limits, MemoryStore, Toolset, UsageError, function, handoff
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows import Flow, end, execute
+from fsm_agent.flows import call as calls
+from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned, RunAgain
+from fsm_agent.machine.process import Question
+from fsm_agent.mcp import ToolServer, serve
+from fsm_agent.mcp.serving.forms import form_of, outcome_of
+from fsm_agent.mcp.serving.progress import MAX_WAITING, Progress
+from fsm_agent.mcp.serving.stdin import BoundedLines
+from fsm_agent.mcp.serving.tool_call import ANSWERED, MAX_ARGUMENT_CHARS, NO_FORMS, NO_STORE
+from fsm_agent.messages.event import FunctionProgress
+from fsm_agent.testing import Script, call
+
+MODES = ["auto", "legacy"]
+APPROVE = {"approve": True}
+
+
+class User:
+    """A client's user, who fills in each form with the next answer; the last one is repeated."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[types.ElicitRequestFormParams] = []
+
+    async def fill(self, context: Any, params: Any) -> types.ElicitResult:
+        self.asked.append(params)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, types.ElicitResult):
+            return answer
+        if isinstance(answer, str):
+            return types.ElicitResult(action=answer)  # type: ignore[arg-type]
+        return types.ElicitResult(action="accept", content=answer)
+
+    @property
+    def words(self) -> list[str]:
+        return [params.message for params in self.asked]
+
+
+@contextlib.asynccontextmanager
+async def client_of(server: ToolServer, user: User | None = None, mode: str = "auto") -> AsyncIterator[Client]:
+    async with Client(server.official, elicitation_callback=user and user.fill, mode=mode) as client:
+        yield client
+
+
+def called(server: ToolServer, name: str, arguments: Any = None, user: User | None = None, mode: str = "auto") -> Any:
+    async def main() -> Any:
+        async with client_of(server, user, mode) as client:
+            try:
+                return await client.call_tool(name, arguments or {})
+            except MCPError as error:  # which task groups would wrap
+                return error
+
+    result = asyncio.run(main())
+    if isinstance(result, MCPError):
+        raise result
+    return result
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110  # a store has no event
+        await asyncio.sleep(0.01)
+
+
+def text_of(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+@pytest.mark.parametrize(("mode", "version"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
+def test_tools_are_what_a_model_is_told(mode, version):
+    model = Script("Done.")
+    shop = Shop()
+    Agent(model, functions=[add, LETTERS, *shop.functions]).call("Nothing.")
+    told = {f.name: (f.description, dict(f.parameters)) for f in model.requests[0].functions}
+
+    async def main() -> Any:
+        async with client_of(serve("shop", [add, LETTERS, *shop.functions], store=MemoryStore()), mode=mode) as client:
+            assert client.protocol_version == version
+            return (await client.list_tools()).tools
+
+    tools = asyncio.run(main())
+    assert {tool.name: (tool.description, tool.input_schema) for tool in tools} == told
+    once = [tool.name for tool in tools if tool.annotations and tool.annotations.destructive_hint]
+    assert once == ["pay", "die"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_results_have_texts_pictures_and_documents(mode):
+    server = serve("shop", [add, pictures])
+    assert text_of(called(server, "add", {"a": 17, "b": 25}, mode=mode)) == "42"
+    text, image, table, bill = called(server, "pictures", mode=mode).content
+    assert (text.text.split()[0], base64.b64decode(image.data), image.mime_type) == ("see", DOT, "image/png")
+    assert (table.resource.text, table.resource.mime_type) == ("a,b", "text/csv")
+    assert (base64.b64decode(bill.resource.blob), bill.resource.uri) == (b"%PDF-1.7", "attachment:///my%20bill.pdf")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_errors_are_those_that_a_model_sees(mode):
+    server = Shop().server(MemoryStore())
+    raised, failed = called(server, "bad", mode=mode), called(server, "worse", mode=mode)
+    refused = called(server, "add", {"a": "x"}, mode=mode)
+    assert raised.is_error
+    assert text_of(raised).startswith("KeyError: 'no such thing, ")
+    assert failed.is_error
+    assert text_of(failed).startswith("function failed: worse: KeyError")
+    assert refused.is_error
+    assert "a: Input should be a valid integer" in text_of(refused)
+    for result in (raised, failed):
+        assert SECRET[6:] not in text_of(result)
+        assert "Traceback" not in text_of(result)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_unknown_tool_is_an_error_of_the_protocol(mode):
+    with pytest.raises(MCPError, match="there is no tool 'nope'") as caught:
+        called(serve("shop", [add]), "nope", mode=mode)
+    assert caught.value.error.code == types.INVALID_PARAMS
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_arguments_are_bounded(mode):
+    shop = Shop()
+    result = called(shop.server(MemoryStore()), "refund", {"order": "x" * MAX_ARGUMENT_CHARS}, mode=mode)
+    assert result.is_error
+    assert "longer than" in text_of(result)
+    assert not shop.done
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [
+        (APPROVE, "refunded A-17"),
+        ({"approve": False, "reason": "not today"}, "not today"),
+        ({"approve": "true"}, "not allowed"),
+        ({}, "not allowed"),
+        ("decline", "the user has declined"),
+        (types.ElicitResult(action="decline", content=APPROVE), "the user has declined"),
+        ("cancel", "the user has declined"),
+    ],
+    ids=["yes", "no", "a text", "nothing", "declined", "declined in spite", "dismissed"],
+)
+def test_only_a_clear_approval_runs_the_function(mode, answer, end):
+    shop, user = Shop(), User(answer)
+    result = called(shop.server(MemoryStore()), "refund", {"order": "A-17"}, user, mode)
+    assert user.words == ['Allow refund({"order":"A-17"})?']
+    assert end in text_of(result)
+    assert result.is_error is (answer != APPROVE)
+    assert shop.done == (["refund A-17"] if answer == APPROVE else [])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_agent_inside_asks_and_tells_its_progress(mode):
+    shop, user, progress = Shop(), User(APPROVE), list[Any]()
+
+    async def hear(number: float, total: float | None, text: str | None) -> None:
+        progress.append((number, text))
+
+    async def main() -> Any:
+        async with client_of(shop.server(MemoryStore()), user, mode) as client:
+            counted = await client.call_tool("count", {"to": 2}, progress_callback=hear)
+            return counted, await client.call_tool("desk", {"task": "B-1"}, progress_callback=hear)
+
+    counted, asked = asyncio.run(main())
+    assert (text_of(counted), text_of(asked)) == ("counted", "The money: refunded B-1")
+    assert user.words == ['Allow refund({"order": "B-1"})?']
+    assert progress[:2] == [(1, "1 of 2"), (2, "2 of 2")]
+    assert (1, "desk: Calling") in progress
+    assert progress[-1][1] == "desk: Completed"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("store", [MemoryStore, lambda: None], ids=["stored", "carried"])
+def test_a_function_without_a_callable_and_a_flow_ask_the_user(mode, store):
+    user = User({"result": "rain"}, {"answer": True})
+    server = serve("shop", [weather, LETTERS], store=store())
+    assert text_of(called(server, "weather", {}, user, mode)) == "rain"
+    ended = called(server, "letters", {"about": "the delay"}, user, mode)
+    assert text_of(ended) == '{"about":"the delay","is_fit":true}'
+    assert user.words == ["What is the result of weather({})?", "Is the letter about the delay fit to send?"]
+    assert user.asked[1].requested_schema["properties"] == {"answer": {"type": "boolean"}}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("store", [MemoryStore, lambda: None], ids=["stored", "carried"])
+def test_a_wrong_or_declined_answer_is_none(mode, store):
+    server, letter = serve("shop", [LETTERS], store=store()), {"about": "x"}
+    wrong = called(server, "letters", letter, User({"answer": "perhaps"}), mode)
+    assert wrong.is_error
+    assert "does not fit" in text_of(wrong)
+    declined = called(server, "letters", letter, User("decline"), mode)
+    assert declined.is_error
+    assert "declined" in text_of(declined)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_client_that_cannot_ask_its_user_is_told_so_and_nothing_waits(mode):
+    shop, store = Shop(), MemoryStore()
+    result = called(shop.server(store), "refund", {"order": "A"}, mode=mode)
+    assert result.is_error
+    assert text_of(result) == NO_FORMS
+    (left,) = store.list()
+    assert left.is_ended
+    assert left.state == "Failed"
+    assert not shop.done
+
+
+def test_who_needs_a_store_is_refused_without_one():
+    shop = Shop()
+    refund, pay, _, _, desk = shop.functions
+    paying = execute(once=True)(pay_state)
+    flow = Flow("paying", str, start=paying, rows=[paying.done(end("paid"))])
+    asked = calls(Agent(Script(), functions=[refund], name="clerk"), str)(asking)
+    asking_flow = Flow("asking", str, start=asked, rows=[asked.done(end("asked"))])
+    maybe = Function.of(add, needs_approval=lambda call: False)
+    for tool, why in [
+        (refund, "it needs approval"),
+        (maybe, "it needs approval"),
+        (pay, "it must not run twice"),
+        (desk, "its function 'refund' needs approval"),
+        (Agent(Script(), functions=[desk], name="outer"), "its function 'refund' needs approval"),
+        (Toolset([refund]).filtered(lambda f, deps: False), "it needs approval"),
+        (flow, "its function 'pay_state' must not run twice"),
+        (asking_flow, "its function 'refund' needs approval"),
+    ]:
+        with pytest.raises(UsageError, match=why):
+            serve("shop", [tool])
+        serve("shop", [tool], store=MemoryStore())
+
+
+def pay_state(data: str) -> str:
+    """Pay."""
+    return data
+
+
+def asking(data: str) -> str:
+    return data
+
+
+def test_what_no_server_can_do_is_refused():
+    with pytest.raises(UsageError, match="depends on bad"):
+        serve("shop", [bad, Function.of(add, depends_on=["bad"])])
+    with pytest.raises(UsageError, match="takes the conversation over"):
+        serve("shop", [handoff(Agent(Script(), name="other"))])
+    with pytest.raises(UsageError, match="signing_key has 3 bytes"):
+        serve("shop", [add], signing_key="abc")
+    with pytest.raises(UsageError, match="answer_within_s"):
+        serve("shop", [add], answer_within_s=0)
+    with pytest.raises(UsageError, match="which others may reach"):
+        serve("shop", [add]).run_http(host="0.0.0.0")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_source_that_is_asked_anew_cannot_bring_in_what_needs_a_store(mode):
+    shop = Shop()
+
+    class Source:
+        @property
+        def functions(self) -> tuple[Any, ...]:
+            return (add, *shop.functions[:2])
+
+    server = serve("shop", [Source()])
+
+    async def main() -> Any:
+        async with client_of(server, User(APPROVE), mode) as client:
+            names = [tool.name for tool in (await client.list_tools()).tools]
+            assert (await client.call_tool("pay", {"order": "A"})).is_error
+            return names, await client.call_tool("refund", {"order": "A"}), await client.call_tool("add", {"a": 1})
+
+    names, refused, added = asyncio.run(main())
+    assert names == ["add"]
+    assert text_of(added) == "2"
+    assert refused.is_error
+    assert "needs a store" in text_of(refused)
+    assert not shop.done
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("asks", ["refund", "weather"])
+def test_an_agent_whose_functions_come_late_is_not_carried(mode, asks):
+    """Its source may bring a function that needs approval: the state could be answered twice."""
+    shop = Shop()
+
+    class Source:
+        @property
+        def functions(self) -> tuple[Any, ...]:
+            return (shop.functions[0], weather)
+
+    model = Script(desk_model if asks == "refund" else call("weather"))
+    desk = Agent(model, functions=[Source()], name="desk")
+    result = called(serve("shop", [desk]), "desk", {"task": "A"}, User(APPROVE), mode)
+    assert result.is_error
+    assert text_of(result) == NO_STORE
+    assert not shop.done
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_approver_that_cannot_say_needs_a_store(mode):
+    """Only the call shows that a person is needed."""
+    model = Script(*[call("add", a=1)] * 2, "Two.")
+    desk = Agent(model, functions=[add], approve=lambda call: None, name="desk")
+    assert text_of(called(serve("shop", [desk]), "desk", {"task": "1 + 1?"}, User(APPROVE), mode)) == NO_STORE
+    stored = serve("shop", [desk], store=MemoryStore())
+    assert text_of(called(stored, "desk", {"task": "1 + 1?"}, User(APPROVE), mode)) == "Two."
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_cancelled_request_cancels_the_call(mode, is_stored):
+    shop, store = Shop(), MemoryStore()
+    server = shop.server(store) if is_stored else serve("shop", [shop.functions[3]])
+
+    async def main() -> None:
+        async with client_of(server, mode=mode) as client:
+            calling = asyncio.create_task(client.call_tool("hang", {}))
+            await shop.begun.wait()
+            calling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await calling
+            await until(lambda: shop.left)
+            if is_stored:
+                await until(lambda: store.list()[0].is_ended)
+            with pytest.raises(MCPError, match="there is no tool"):  # it still answers
+                await client.call_tool("nope")
+
+    asyncio.run(main())
+    if is_stored:
+        ending = server.agent.replay(store.list()[0].id).record.ending
+        assert (str(ending.reason), ending.detail) == ("cancelled", "cancelled by the client")
+
+
+def test_a_request_that_is_cancelled_while_its_user_is_asked_leaves_nothing_open():
+    shop, store = Shop(), MemoryStore()
+    asked = asyncio.Event()
+
+    async def never(context: Any, params: Any) -> Any:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with Client(shop.server(store).official, elicitation_callback=never, mode="legacy") as client:
+            calling = asyncio.create_task(client.call_tool("refund", {"order": "A"}))
+            await asked.wait()
+            calling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await calling
+            await until(lambda: store.list()[0].is_ended)
+
+    asyncio.run(main())
+    assert not shop.done
+
+
+class Meeting(MemoryStore):
+    """A store in which two answers meet before either is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(2, timeout=30)
+
+    def post(self, *args: Any, **options: Any) -> Any:
+        self.barrier.wait()
+        return super().post(*args, **options)
+
+
+def yes(key: str = "ask:1.0") -> dict[str, Any]:
+    return {key: types.ElicitResult(action="accept", content={"approve": True})}
+
+
+def test_two_clients_at_once_cannot_answer_one_state_twice():
+    shop, store = Shop(), Meeting()
+    server = shop.server(store)
+
+    async def main() -> list[Any]:
+        async with client_of(server, User(APPROVE)) as first, client_of(server, User(APPROVE)) as second:
+            waits = await first.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
+            answered = {"input_responses": yes(), "request_state": waits.request_state}
+            clients = [first.session.call_tool, second.session.call_tool]
+            return await asyncio.gather(*[answer("refund", {"order": "C"}, **answered) for answer in clients])
+
+    results = asyncio.run(main())
+    assert sorted(map(text_of, results)) == sorted(["refunded C", ANSWERED])
+    assert shop.done == ["refund C"]
+
+
+def test_a_state_is_bound_to_its_tool_its_arguments_its_server_and_its_key(caplog):
+    shop, store = Shop(), MemoryStore()
+    server, other = shop.server(store), serve("other", shop.functions, store=store, signing_key=KEY)
+    stranger = serve("shop", shop.functions, store=store, signing_key="s" * 32)
+
+    async def main() -> None:
+        async with client_of(server, User(APPROVE)) as client:
+            waits = await client.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
+        state = waits.request_state
+        assert "shop" not in state
+        assert len(state) < 1000
+        for to, tool, order, sent in [
+            (server, "refund", "D", state),
+            (server, "die", "C", state),
+            (server, "refund", "C", state[:-2] + "xx"),
+            (server, "refund", "C", store.list()[0].id),
+            (other, "refund", "C", state),
+            (stranger, "refund", "C", state),
+        ]:
+            async with client_of(to, User(APPROVE)) as client:
+                with pytest.raises(MCPError, match="Invalid or expired requestState"):
+                    await client.session.call_tool(tool, {"order": order}, input_responses=yes(), request_state=sent)
+
+    asyncio.run(main())
+    assert not shop.done
+
+
+def test_a_state_without_an_answer_shows_its_question_and_later_its_result():
+    shop, store = Shop(), MemoryStore()
+
+    async def main() -> None:
+        async with client_of(shop.server(store), User(APPROVE)) as client:
+            waits = await client.session.call_tool("refund", {"order": "C"}, allow_input_required=True)
+        async with client_of(shop.server(store), User(APPROVE)) as client:  # another server, of the same store
+
+            async def ask(**more: Any) -> Any:
+                return await client.session.call_tool(
+                    "refund", {"order": "C"}, request_state=state, allow_input_required=True, **more
+                )
+
+            state = waits.request_state
+            again = await ask()
+            assert again.input_requests == waits.input_requests
+            state = again.request_state
+            assert text_of(await ask(input_responses={"ask:9.9": yes()["ask:1.0"]})) == ANSWERED
+            assert text_of(await ask(input_responses=yes())) == "refunded C"
+            assert text_of(await ask(input_responses=yes())) == ANSWERED
+            assert text_of(await ask()) == "refunded C"
+
+    asyncio.run(main())
+    assert shop.done == ["refund C"]
+
+
+def test_a_carried_state_goes_on_in_another_server():
+    first, second = (serve("shop", [weather, LETTERS], signing_key=KEY) for _ in range(2))
+    rain = {"run:1.0": types.ElicitResult(action="accept", content={"result": "rain"})}
+
+    async def main() -> Any:
+        async with client_of(first, User(APPROVE)) as client:
+            waits = await client.session.call_tool("weather", {}, allow_input_required=True)
+        async with client_of(second, User(APPROVE)) as client:
+            return await client.session.call_tool(
+                "weather", {}, input_responses=rain, request_state=waits.request_state
+            )
+
+    assert text_of(asyncio.run(main())) == "rain"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_fault_of_the_server_reaches_its_log_alone(mode, caplog):
+    class Broken(MemoryStore):
+        def create(self, *args: Any, **options: Any) -> Any:
+            raise OSError(f"the disk at {SECRET} is full")
+
+    with pytest.raises(MCPError) as caught:
+        called(Shop().server(Broken()), "add", {"a": 1}, mode=mode)
+    assert caught.value.error.code == types.INTERNAL_ERROR
+    assert caught.value.error.message == "Internal server error; its log has the reason"
+    assert "the disk at" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "outcome"),
+    [
+        ({"outcome": "It was done", "text": "paid E"}, Returned(text="paid E")),
+        ({"outcome": "It failed"}, FunctionFailed(text="it failed")),
+        ({"outcome": "It did nothing: run it again"}, RunAgain()),
+    ],
+)
+def test_a_user_says_what_became_of_a_function_that_must_not_run_twice(content, outcome):
+    about = '{"function":"pay","arguments":"{\\"order\\": \\"E\\", \\"token\\": \\"abcdefgh\\"}","idempotency_key":"x"}'
+    question = Question("doubt:1.0", "doubt", about, ("returned", "function_failed", "run_again"))
+    form = form_of(question).params
+    assert form.message.startswith('pay({"order": "E", "token": "***"}) had begun')
+    assert outcome_of(question, types.ElicitResult(action="accept", content=content)) == ("doubt:1.0", outcome)
+    with pytest.raises(OutcomeError, match="the outcome is none of"):
+        outcome_of(question, types.ElicitResult(action="accept", content={"outcome": "done"}))
+
+
+FIELDS = {"type": "object", "properties": {"name": {"type": "string", "minLength": 2}, "age": {"type": "integer"}}}
+NESTED = {"type": "object", "properties": {"of": {"$ref": "#/$defs/X"}}, "$defs": {"X": {"enum": [1, 2]}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fields", "content", "text"),
+    [
+        (FIELDS, ["name", "age"], {"name": "Ann", "age": 3}, '{"name":"Ann","age":3}'),
+        (FIELDS, ["name", "age"], {"name": "A"}, None),
+        ({"type": "boolean"}, ["answer"], {"answer": False}, "false"),
+        ({"type": "string", "enum": ["a", "b"]}, ["answer"], {"answer": "c"}, None),
+        (NESTED, ["answer"], {"answer": '{"of": 2}'}, '{"of":2}'),
+        (NESTED, ["answer"], {"answer": '{"of": 3}'}, None),
+        (NESTED, ["answer"], {"answer": "{"}, None),
+        (NESTED, ["answer"], {}, None),
+        (None, ["answer"], {"answer": "[1]"}, "[1]"),
+    ],
+)
+def test_a_form_has_plain_fields_and_json_for_all_else(schema, fields, content, text):
+    question = Question(
+        "answer:review#1", "answer", '{"question":"Fit?"}', ("returned",), (schema and json.dumps(schema)) or ""
+    )
+    form = form_of(question).params
+    assert [*form.requested_schema["properties"]] == fields
+    filled = types.ElicitResult(action="accept", content=content)
+    if text is None:
+        with pytest.raises(OutcomeError):
+            outcome_of(question, filled)
+    else:
+        assert outcome_of(question, filled) == ("answer:review#1", Returned(text=text))
+
+
+def test_a_slow_client_misses_the_oldest_reports_and_holds_nothing_up():
+    sent = list[Any]()
+
+    async def main() -> None:
+        async def report(number: float, total: float | None, text: str | None) -> None:
+            sent.append((number, text))
+
+        progress = Progress(report, "count")
+        for number in range(10 * MAX_WAITING):
+            progress.hear(FunctionProgress("1.0", "count", {"at": number}))
+        progress.end()
+        await progress.send()
+
+    asyncio.run(main())
+    assert len(sent) == MAX_WAITING
+    assert sent[-1] == (10 * MAX_WAITING, '{"at":999}')
+
+
+def test_a_line_that_is_too_long_is_no_message():
+    sizes = list[int]()
+
+    class File(io.BytesIO):
+        def readline(self, size: Any = -1) -> bytes:
+            sizes.append(size)
+            return super().readline(size)
+
+    lines = BoundedLines(File(b"12345\n" + b"x" * 200_000 + b"\n67\xff\n89"), max_bytes=6)
+    assert [lines.readline() for _ in range(5)] == ["12345\n", "too long\n", "67\ufffd\n", "89", ""]
+    assert 0 < min(sizes) <= max(sizes) <= 1 << 16  # never the whole of it
+
+
+def test_hooks_limits_and_deps_are_those_of_any_agent():
+    heard = list[str]()
+
+    class Hook:
+        def on_function_started(self, event: Any) -> None:
+            heard.append(event.name)
+
+    @function
+    def whose(context: Context[str]) -> str:
+        """Whose it is."""
+        return context.deps
+
+    server = serve("shop", [whose, *Shop().functions], deps="Ann", hooks=[Hook()], store=MemoryStore())
+    assert text_of(called(server, "whose")) == "Ann"
+    assert heard == ["whose"]
+    short = serve("shop", [Shop().functions[3]], limits=Limits(deadline_s=0.01))
+    late = called(short, "hang")
+    assert late.is_error
+    assert text_of(late).startswith("expired")

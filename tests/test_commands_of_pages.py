@@ -1,0 +1,161 @@
+"""Do the commands of the pages exist, with the options that they are shown with, and do what their page says?"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.doc_examples import EXAMPLE, PAGES
+from support.paths import ROOT
+from support.stub_server import StubServer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from fsm_agent.cli.commands import LateCommands, app, load_command
+
+TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
+IN_BLOCK, IN_TEXT = re.compile(r"^(?:\$ )?(fsm-agent [a-z-].*)$", re.MULTILINE), re.compile(r"`(fsm-agent [^`]+)`")
+COMMANDS = [
+    (page, command)
+    for page, text in TEXTS.items()
+    for command in chain(IN_BLOCK.findall(text), IN_TEXT.findall(re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)))
+]
+
+
+def words_of(command: str) -> list[str]:
+    """Return the words of a command, without its name, its comment and what the shell does."""
+    return shlex.split(re.sub(r"\s[#<>|].*$", "", command.replace("…", "")))[1:]
+
+
+def problem(words: list[str]) -> str:
+    """Return what is wrong with the names of a command and of its options; empty: nothing."""
+    found: Any = get_command(app)
+    while hasattr(found, "commands") and words and not words[0].startswith("-"):
+        name, words = words[0], words[1:]
+        if name not in found.commands:
+            return f"no command {name!r}"
+        found = load_command(name) if isinstance(found, LateCommands) else found.commands[name]
+    known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help"
+    }
+    used = [word.partition("=")[0] for word in words if re.fullmatch(r"--?[a-z][\w-]*(=.*)?", word)]
+    return ", ".join([f"no option {option}" for option in used if option not in known])
+
+
+def test_each_command_that_a_page_shows_exists_with_its_options() -> None:
+    assert len(COMMANDS) > 40
+    problems = {f"{page}: {command}": problem(words_of(command)) for page, command in COMMANDS}
+    assert {command: what for command, what in problems.items() if what} == {}
+
+
+def test_one_that_does_not_exist_is_noticed() -> None:
+    assert problem(["runs", "shows"]) == "no command 'shows'"
+    assert problem(["runs", "show", "x", "--stored", "y"]) == "no option --stored"
+    assert problem(["ask", "x", "--model", "y"]) == ""
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., list[tuple[int, str]]]]:
+    """Yield how a reader types the commands of a page, in an empty folder, with a stub in place of the models."""
+
+    def typed(page: str, replies: list[Any], *, only: str = "", stdin: str | None = None) -> list[tuple[int, str]]:
+        commands = [command for command in IN_BLOCK.findall(TEXTS[page]) if re.match(only, command)]
+        ended = []
+        with StubServer(replies) as server:
+            monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+            monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-pages")
+            for command in commands:
+                words = words_of(re.sub(r"\b(openai|anthropic):", "openai-chat:", command))  # the stub's
+                into = re.findall(r" > (\S+)", command)
+                done = CliRunner().invoke(app, words, input=stdin, catch_exceptions=False)
+                for file in into:
+                    (tmp_path / file).write_text(done.stdout)
+                ended.append((done.exit_code, f"{command}\n{done.stdout}{done.stderr}"))
+        return ended
+
+    modules = {*sys.modules}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield typed
+    for name in {*sys.modules} - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def asks(name: str, arguments: str) -> dict[str, Any]:
+    """Return a reply that asks for a function."""
+    call = {"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def test_the_commands_of_the_page_on_flows_do_what_it_says(reader: Any, tmp_path: Path) -> None:
+    (example,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/flows.md"]) if 'Flow("letters"' in code]
+    declared = re.sub(r'"(?:anthropic|openai):[^"]*"', '"openai-chat:gpt-5-mini"', example.partition("models = {")[0])
+    (tmp_path / "shop.py").write_text(declared)
+    listed, checked, drawn, run, answered, continued, replayed, forked = reader("docs/flows.md", ["Hi.", "Hi.", "1"])
+    assert [code for code, _ in (listed, checked, drawn, run, answered, continued, replayed, forked)] == [
+        *(0, 0, 0),
+        3,  # it waits for a person
+        *(0, 0, 0, 0),
+    ]
+    assert "review" in listed[1]
+    assert (tmp_path / "letters.svg").read_text().rstrip().endswith("</svg>")
+    assert "fsm-agent flows answer shop:letters letter-18 review" in run[1]
+    assert "post: Hi. under letter-18/sending#4" in answered[1] + continued[1]
+    assert "drafting#1" in replayed[1]
+    assert "letter-19 continues letter-18 from step" in forked[1]
+
+
+def test_the_commands_of_the_page_on_agents_make_a_project_that_works(reader: Any, tmp_path: Path) -> None:
+    new, checked, run, listed, schema = reader("docs/agents.md", ['{"text": "A city of rain.", "confidence": 0.9}'])
+    assert [code for code, _ in (new, checked, run, listed, schema)] == [0, 0, 0, 0, 0]
+    assert "A city of rain." in run[1]
+    assert '"properties"' in (tmp_path / "agent.schema.json").read_text()
+
+
+FIRST = """
+from fsm_agent import function
+
+
+def add(a: int, b: int) -> int:
+    \"\"\"Add two numbers.\"\"\"
+    return a + b
+
+
+@function(needs_approval=True)
+def erase() -> str:
+    \"\"\"Erase all files.\"\"\"
+    return "erased"
+"""
+
+
+def test_the_commands_of_the_first_page_let_a_call_wait_and_go_on(reader: Any, tmp_path: Path) -> None:
+    (tmp_path / "mymodule.py").write_text(FIRST)
+    kept = r"fsm-agent .* --store runs.db"
+    asked, answered, resumed = reader("docs/start.md", [asks("erase", "{}"), "All is tidy."], only=kept)
+    assert [code for code, _ in (asked, answered, resumed)] == [3, 0, 0]
+    assert "fsm-agent runs answer tidy --store runs.db ask:1.0 --approve" in asked[1]
+    assert "All is tidy." in resumed[1]
+
+
+def test_the_commands_of_the_first_page_ask_a_model(reader: Any, tmp_path: Path) -> None:
+    (tmp_path / "mymodule.py").write_text(FIRST)
+    replies = [asks("add", '{"a": 17, "b": 25}'), "It is 42.", "It is a question."]
+    added, read = reader(
+        "docs/start.md", replies, only=r"fsm-agent ask .*--model openai:gpt-5-mini (?!.*--store)", stdin="What?"
+    )
+    assert [code for code, _ in (added, read)] == [0, 0]
+    assert "It is 42." in added[1]
+    assert "It is a question." in read[1]
+
+
+def test_the_commands_of_the_first_page_draw_the_lifecycle(reader: Any) -> None:
+    ((code, drawn),) = reader("docs/start.md", [], only="fsm-agent diagram")
+    assert code == 0
+    assert 'title: "One agent call"' in drawn
