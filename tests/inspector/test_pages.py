@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.inspected_runs import fill, forecaster, letters, shop
+from support.inspected_runs import fill, forecaster, letters, shop, suspended
 from support.inspector_pages import Markup, Pages
 from support.postgres import NOT_HERE, PostgresServer, programs
 
-from fsm_agent import Agent, Runs
+from fsm_agent import Agent, Approved, Runs
 from fsm_agent.inspector import inspector_app
 from fsm_agent.inspector.app import Inspector
 from fsm_agent.inspector.machines import picture
@@ -328,6 +328,18 @@ def test_a_run_is_read_once_for_each_change(runs, monkeypatch):
         inspector.read(name)
     inspector.read("order-17")
     assert reads.count("order-17") == 3  # few are kept
+
+
+def test_what_others_do_to_a_run_is_seen_by_the_next_page():
+    runs = Runs(MemoryStore())
+    suspended(lambda: shop(runs).call("Where is my parcel?", run_id="r"))
+    inspector = Inspector(runs)
+    assert [len(inspector.read("r").entries), len(inspector.read("r").posts)] == [4, 0]
+    key = runs.only_question("r")
+    runs.answer("r", {key: Approved()}, by="ann")
+    assert [post.by for post in inspector.read("r").posts] == ["ann"]
+    shop(runs, "It is paid.").resume("r")
+    assert [len(inspector.read("r").entries), len(inspector.read("r").posts)] == [7, 0]
 
 
 def test_without_its_extra_its_name_says_so():
