@@ -15,16 +15,27 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
-    " connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
-    "referrer-policy": "same-origin",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
-}
+
+
+def page_headers(*, forms: str = "'none'") -> dict[str, str]:
+    """Return the headers of a page that loads, runs and shows only what its own service sends.
+
+    Args:
+        forms: Where its forms may be sent, as the content policy says it.
+    """
+    return {
+        "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+        f" connect-src 'self'; form-action {forms}; base-uri 'none'; frame-ancestors 'none'",
+        "referrer-policy": "same-origin",  # with no-referrer, browsers send forms with the origin "null"
+        "x-content-type-options": "nosniff",
+        "x-frame-options": "DENY",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "cache-control": "no-store",
+    }
+
+
+HEADERS = page_headers()
 _READS = frozenset({"GET", "HEAD"})
 
 

@@ -17,16 +17,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
-    " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "referrer-policy": "same-origin",  # with no-referrer, browsers send forms with the origin "null"
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
-}
+from fsm_agent.fronts.guard import page_headers
+
+HEADERS = page_headers(forms="'self'")
 _READS = frozenset({"GET", "HEAD"})
 _OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typed or opened from outside
 _AGAIN = "open the address that 'fsm-agent inspect' has printed"
