@@ -39,6 +39,7 @@ HERE = {  # where the tests of this repository run what a step of a workflow run
     "check-wheel-contents dist": "tests/test_package.py",
     'test -f "dist/fsm_agent-${GITHUB_REF_NAME#v}.tar.gz"': "tests/test_package.py",
     "sudo apt-get update -qq && sudo apt-get install -y -qq graphviz postgresql": ".ci/run",
+    "sudo apt-get update -qq && sudo apt-get install -y -qq graphviz postgresql pgbouncer": ".ci/run",
     'python -m pip install -e ".[dev]"': ".ci/run",
     'python -m pip install -e ".[docs]"': ".ci/run, as a part of [dev]",
     "python -m pip install build twine check-wheel-contents": ".ci/run, as a part of [dev]",

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import threading
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from served import Letter, desk, letters, reply_to
 from service import running
+from support.chromium import MISSING, chromium
 
 from fsm_agent import function
 from fsm_agent.fronts import serve
 from fsm_agent.testing import Pieces, Script, call
 
-PROGRAM = shutil.which("chromium")
-MISSING = "" if PROGRAM and find_spec("playwright") else "Chromium or playwright is not installed"
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.long, pytest.mark.timeout(300)]
 WAIT_MS = 30_000  # the machine may be busy
 EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
@@ -30,12 +27,8 @@ PNG = base64.b64decode(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as found:
         yield found
-        found.close()
 
 
 class Tab:
