@@ -21,6 +21,7 @@ from fsm_agent.machine.process import Question
 from fsm_agent.messages import (
     Event,
     FunctionEnded,
+    FunctionStarted,
     HistoryChanged,
     Inside,
     Message,
@@ -196,6 +197,12 @@ class TestAiSdk:
         assert all(data["transient"] for data in inner)
         assert {data["data"]["name"] for data in inner} == {"translator"}
         assert [data["transient"] for data in self.told("copy") if data["type"] == "data-progress"] == [True]
+
+    def test_only_a_new_message_tells_a_function_again_that_was_asked_in_another(self) -> None:
+        events: list[Event] = [FunctionStarted("1.0", "f", '{"n": 1}'), FunctionEnded("1.0", "f", "x", False, 0.0)]
+        inputs = [data["input"] for data in folded(AiSdk("m"), events) if data["type"] == "tool-input-available"]
+        assert inputs == [{"n": 1}]
+        assert types(folded(AiSdk("m", is_continued=True), events)) == ["start", "tool-output-available"]
 
     def test_failures(self) -> None:
         told = self.told("fail")

@@ -225,6 +225,8 @@ class TestUsers:
                 assert (await other.answer("c1", "ask:1.0", {"approved": True}))[-1]["code"] == "NotAsked"
                 assert (await other.client.post("/conversations/c1/cancel", json={})).status_code == 409
             assert "refunded" in text(await ann.answer("c1", "ask:1.0", {"approved": True}))
+            await Page(app, **{"x-user": "ann/b"}).ask("c", "refund")
+            assert (await ann.answer("b/c", "ask:1.0", {"approved": True}))[-1]["code"] == "NotAsked"
             lines = [*agent.runs.export("ann/c1:r1")]
             assert [json.loads(line)["by"] for line in lines if '"approved"' in line] == ["ann"]
 
