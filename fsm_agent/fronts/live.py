@@ -21,7 +21,7 @@ from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.fronts.reading import Asked, BadRequest, with_secrets
 from fsm_agent.fronts.told import Told, is_last, is_step
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.event import Done, Event
 from fsm_agent.mistakes import shown
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import stuck_problem
@@ -250,7 +250,7 @@ class Live:
             if (problem := stuck_problem(row)) is not None:
                 raise ReplayError(f"the run {run!r} is stuck until 'stuck' is answered: {problem}")
             last = place.past.last()
-            if row.waits != place.waits:
+            if row.waits != place.waits or isinstance(last, Done):  # before its end it may have waited for a time alone
                 yield place.counted, last
                 place.waits = row.waits
             if place.ends_with(last):
@@ -300,6 +300,7 @@ class Live:
         try:
             process, recorder = await aclaim(self.runnable.resumption({"run_id": run, **self._options}))
             if recorder is not None:
+                recorder.patience_s = 0.0  # it rests, so that a question with little time is told at once
                 told.begin(recorder.lease.n)
                 await self.runnable.adrive_claimed(process, recorder, told.take)
         except (RunBusy, LeaseLost, RunUnknown):

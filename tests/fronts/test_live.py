@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from served import Letter, desk, letters, sums
 
 from fsm_agent import Agent, Approved, MemoryStore, SqliteStore, UsageError, Worker, function
+from fsm_agent.flows import Flow, end, pause, wait
 from fsm_agent.fronts import Live
 from fsm_agent.fronts.live import Item
 from fsm_agent.fronts.told import BACKLOG, Told, is_step, unwrapped
@@ -413,3 +415,41 @@ class TestWhatIsTold:
             assert texts[0] == ("b", TextDelta("first"))
 
         asyncio.run(main())
+
+
+@wait(bool, within_s=0.5)
+def soon(n: int) -> str:
+    return "Now?"
+
+
+napping = pause("napping", 0.05)
+naps = Flow("naps", int, start=napping, rows=[napping.elapsed(end("awake"))])
+hurry = Flow("hurry", int, start=soon, rows=[soon.done(end("answered")), soon.elapsed(end("late"))])
+
+
+def test_a_question_with_little_time_is_told_before_its_time_is_over(store: Any) -> None:
+    async def main() -> tuple[list[Any], Any]:
+        async with Live(replace(hurry, store=store)) as live:
+            run = await live.begin(1, run_id="r1")
+            first = await heard(live, run)
+            await asyncio.wrap_future(live.runs.watcher.watch(run, lambda row: row.is_ended))  # with no listener
+            return [*first, *await heard(live, run, after=1)], store.get(run).state
+
+    items, state = asyncio.run(main())
+    asked = items[1][1]
+    assert isinstance(asked, Suspended)
+    assert [question.kind for question in asked.questions] == ["answer"]
+    assert state == "late"
+    assert isinstance(last(items), Done)
+
+
+def test_a_run_that_waits_for_a_time_alone_is_followed_to_its_end(store: Any) -> None:
+    async def main() -> list[list[Item]]:
+        async with Live(replace(naps, store=store)) as live:
+            runs = [await live.begin(number, run_id=f"r{number}") for number in range(20)]
+            return list(await asyncio.gather(*[heard(live, run) for run in runs]))
+
+    for items in asyncio.run(main()):
+        assert [event.to for _, event in items if isinstance(event, Stepped)] == ["napping", "awake"]
+        assert [type(event) for _, event in items].count(Done) == 1
+        assert isinstance(last(items), Done)
