@@ -59,6 +59,7 @@ def test_the_options_are_shown_one_by_one(function: Any, shown: str) -> None:
 PASSED_ON = {
     *("AgentBase.__call__", "AsyncAgentBase.__call__", "build_agent", "Context.call", "Context.acall"),
     *("Function.__call__", "Prompt.borrowing", "World.of"),
+    *("Live.__init__", "Live.begin", "serve"),  # to an agent or a flow, whose options differ
     *("Parser.__call__", "TagParser.__call__", "IntentExtractor.__call__", "ActionSet.__call__"),
 }
 

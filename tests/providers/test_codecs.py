@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -64,7 +65,11 @@ def test_recorded_streams_come_to_the_same_however_they_are_framed_and_cut(
     api: str, data: st.DataObject, framing: Framing, cuts: list[int]
 ) -> None:
     events = data.draw(st.sampled_from(recorded(api)))
-    assert outcome(CODECS[api], framed(events, framing), cuts) == outcome(CODECS[api], framed(events))
+    found = outcome(CODECS[api], framed(events, framing), cuts)
+    if found.error is not None and framing.other is not None:  # the error of a stream without an end quotes the line
+        quoted = f": {framing.other.decode()!r}"
+        found = replace(found, error=found.error.changed(message=found.error.message.removesuffix(quoted)))
+    assert found == outcome(CODECS[api], framed(events))
 
 
 @needs_recorded

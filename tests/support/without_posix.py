@@ -1,7 +1,7 @@
 """Makes an OS process that is started with it lack what Windows lacks, and then runs a program.
 
-``python without_posix.py program.py argument…``.  The standard library is imported beforehand, since it looks at names
-that only its other half has on Windows.
+``python without_posix.py program.py argument…``.  The standard library and ``mcp`` are imported beforehand, since they
+look at names that only their other half has on Windows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import ssl
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 
+with suppress(ImportError):  # it comes with an extra, and asks by the platform
+    import mcp.server.stdio  # noqa: F401
 USED = (asyncio.subprocess, logging.handlers, multiprocessing.connection, sqlite3, ssl, subprocess, tempfile)
 MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty")
 OF_OS = (
