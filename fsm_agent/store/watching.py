@@ -79,7 +79,8 @@ class RunWatcher:
         return watch.future
 
     def _work(self) -> None:
-        pause_s, seen = FIRST_LOOK_S, -1
+        pause_s = FIRST_LOOK_S
+        seen = self._rests_after(-1, 0.0)  # before the first look: what happens during a look is seen by the next wait
         while True:
             with self._changed:
                 self._watches = [watch for watch in self._watches if not watch.future.done()]
@@ -87,7 +88,6 @@ class RunWatcher:
                     self._thread = None
                     return
                 watches, has_new, self._has_new = [*self._watches], self._has_new, False
-            seen = self._rests_after(seen, 0.0)  # before the look: what happens during it is seen by the next one
             started_s = time.monotonic()
             has_news = self._look(watches)
             took_s = time.monotonic() - started_s
