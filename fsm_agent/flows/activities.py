@@ -8,6 +8,7 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData, Timer
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
+from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import activity_of
 from fsm_agent.runtime.ask_approval import AskActivity
@@ -74,6 +75,14 @@ class TimerActivity(SleepActivity):
 
     def prepare(self) -> bool:
         recorder = self.driver.recorder
+        if recorder is not None and recorder.rests_for_people and self._is_of_question():
+            return False
         allowed_s = None if recorder is None else recorder.patience_s
         patience_s = PATIENCE_S if allowed_s is None else allowed_s
         return bool(self.effect.until_s - self.world.clock.now() <= patience_s)
+
+    def _is_of_question(self) -> bool:
+        """Return whether it is the time that a person has for an answer."""
+        state = self.effect.key.rpartition(SEPARATOR)[2].partition(":")[2]
+        asked = f"{AwaitAnswer.prefix}:{state}"
+        return any(effect.key.rpartition(SEPARATOR)[2] == asked for effect in self.process.effects)

@@ -300,7 +300,7 @@ class Live:
         try:
             process, recorder = await aclaim(self.runnable.resumption({"run_id": run, **self._options}))
             if recorder is not None:
-                recorder.patience_s = 0.0  # it rests, so that a question with little time is told at once
+                recorder.rests_for_people = True
                 told.begin(recorder.lease.n)
                 await self.runnable.adrive_claimed(process, recorder, told.take)
         except (RunBusy, LeaseLost, RunUnknown):

@@ -125,6 +125,7 @@ class StoreRecorder:
         self.lease = lease
         self.lease_s = lease_s
         self.patience_s = patience_s
+        self.rests_for_people = False
         self.is_instant = store.is_volatile
         self.posts: deque[PostedOutcome] = deque()
         self.lost: LeaseLost | None = None

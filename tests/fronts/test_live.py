@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import Letter, desk, letters, sums
 
-from fsm_agent import Agent, Approved, MemoryStore, SqliteStore, UsageError, Worker, function
+from fsm_agent import Agent, Approved, MemoryStore, Runs, SqliteStore, UsageError, Worker, function
 from fsm_agent.flows import Flow, end, pause, wait
 from fsm_agent.fronts import Live
 from fsm_agent.fronts.live import Item
@@ -445,7 +445,7 @@ def test_a_question_with_little_time_is_told_before_its_time_is_over(store: Any)
 
 def test_a_run_that_waits_for_a_time_alone_is_followed_to_its_end(store: Any) -> None:
     async def main() -> list[list[Item]]:
-        async with Live(replace(naps, store=store)) as live:
+        async with Live(replace(naps, store=Runs(store, patience_s=0))) as live:
             runs = [await live.begin(number, run_id=f"r{number}") for number in range(20)]
             return list(await asyncio.gather(*[heard(live, run) for run in runs]))
 
