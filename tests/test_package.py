@@ -99,7 +99,9 @@ def test_the_wheel_has_the_package_alone(wheel):
     assert tops == {"fsm_agent", f"fsm_agent-{fsm_agent.__version__}.dist-info"}
     assert "fsm_agent/py.typed" in files(wheel)
     inside = [name for name in files(wheel) if name.startswith("fsm_agent/")]
-    assert {name.rpartition(".")[2] for name in inside} == {"py", "typed", "jinja"}
+    pages = {name for name in inside if re.match(r"fsm_agent/(fronts/page|inspector/(static|templates))/", name)}
+    assert {name.rpartition(".")[2] for name in pages} == {"css", "html", "js", "svg"}  # the svg is a page's icon
+    assert {name.rpartition(".")[2] for name in inside if name not in pages} == {"py", "typed", "jinja"}
     assert not [name for name in inside if re.search(r"(^|/)(tests?|bench|docs|examples)(/|_)|/test_", name)]
     assert wheel.stat().st_size < 2_000_000
 
