@@ -28,6 +28,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.began, self.go, self.cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.followed = asyncio.Event()  # by a page that was loaded again
 
     def agent(self, store: Any) -> Agent[Any, str]:
         @function
@@ -100,6 +101,7 @@ def service(folder: Path, told: dict[str, list[Any]]) -> Starlette:
         run = await live.newest(request.path_params["thread"])
         if run is None or live.runs.store.get(run).is_ended:
             return Response(status_code=204)
+        slow.followed.set()
         return stream(sse(live.follow(run), AiSdk(f"{run}-0"), end=END), **HEADERS)
 
     async def began(request: Request) -> Response:
@@ -109,6 +111,10 @@ def service(folder: Path, told: dict[str, list[Any]]) -> Starlette:
     async def go(request: Request) -> Response:
         await slow.began.wait()
         slow.go.set()
+        return JSONResponse({})
+
+    async def followed(request: Request) -> Response:
+        await slow.followed.wait()
         return JSONResponse({})
 
     async def cancelled(request: Request) -> Response:
@@ -134,6 +140,7 @@ def service(folder: Path, told: dict[str, list[Any]]) -> Starlette:
         Route("/agui/{thread}/events", again),
         Route("/chat/{thread}/stream", reload),
         Route("/began", began),
+        Route("/followed", followed),
         Route("/go", go),
         Route("/cancelled", cancelled),
         Route("/all/{kind}", every),

@@ -65,6 +65,7 @@ for (const approved of [true, false]) {
   await fetch(`${base}/began`);
   const reloaded = chat("/chat", "reload", structuredClone(one.messages.slice(0, 1)));
   const resumed = reloaded.resumeStream();
+  await fetch(`${base}/followed`);
   await fetch(`${base}/go`);
   await Promise.all([sent, resumed]);
   seen.reload = [shown(one), shown(reloaded)];
