@@ -36,8 +36,8 @@ class Recorder(Protocol):
         lost: The error if another holder has claimed the run, or None.
         patience_s: The longest time that the driver waits for a time alone; for more, it gives the run back.  None: no
             limit.
-        rests_for_people: A run that waits for a person is given back at once, however little time the person has: so that
-            others hear of the question.
+        rests_for_people: A run that waits for a person is given back at once, however little time the person has, so
+            that others hear of the question.
         is_instant: True if `write` never blocks, so the driver may call it between two steps.
         redact: Returns an outcome without what must not be stored; None: outcomes are stored as they are.
         posts: Posted outcomes for the driver to take; filled from any thread.
