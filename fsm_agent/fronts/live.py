@@ -1,4 +1,4 @@
-"""Runs that go on whoever listens: many may follow one, from any step on, across broken connections and restarts.
+"""Runs that need no listener: many may follow one, from any step on, across broken connections and restarts.
 
 A place in a run is a number of steps, which the journal and a driver count alike.  What lies before is read from the
 journal; what goes on is heard from the driver if it is in this OS process, else the journal is read again.  So a
@@ -43,7 +43,7 @@ SWEEP_S = 5.0  # between two looks for runs that were left behind
 class Live:
     """The runs of an agent or a flow, for any number of listeners that come and go.
 
-    A run is driven here, in a task of its own, or by workers.  With a store it goes on when nobody listens, and the
+    A run is driven here, in a task of its own, or by workers.  With a store it continues without listeners, and the
     next OS process takes it up.  Without one it is kept in memory, and cancelled when its last listener goes away.
     Use it in one event loop, as ``async with Live(agent) as live``, or call `close` in the end.
 
@@ -176,7 +176,7 @@ class Live:
             return None
 
     async def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
-        """Cancel a run, whoever drives it.
+        """Cancel a run, here or in any other OS process.
 
         Raises:
             RunUnknown: There is no such run.
@@ -272,7 +272,7 @@ class Live:
         watched.cancel()
 
     async def _give_up(self, run: str) -> None:
-        """Cancel a run that nobody listens to any more, and that is in no store."""
+        """Cancel a run that has lost its last listener, and that is in no store."""
         try:
             self.runs.cancel(run, "the last listener has gone away")
         except (NotAsked, RunUnknown):
