@@ -130,8 +130,13 @@ def test_a_hook_that_fails_leaves_nothing_behind(url: str) -> None:
         assert store.list() == []
 
 
-DBOS_TABLE = """
+DBOS_BEGUN = """
 CREATE SCHEMA {0}_dbos;
+CREATE FUNCTION {0}_dbos.enqueue_workflow(workflow_name text, queue_name text, positional_args json[])
+RETURNS text LANGUAGE sql AS 'SELECT 1 / 0'
+"""
+DBOS_TABLE = """
+DROP FUNCTION {0}_dbos.enqueue_workflow;
 CREATE TABLE {0}_dbos.jobs (run text, later bigint, priority int);
 CREATE FUNCTION {0}_dbos.enqueue_workflow(
     workflow_name text, queue_name text, positional_args json[], delay_until_epoch_ms bigint = NULL,
@@ -145,6 +150,9 @@ def test_dbos_is_told_as_soon_as_a_worker_has_made_its_tables(url: str) -> None:
     with closing(PostgresStore(f"{url}&engine=dbos")) as store, psycopg.connect(store.address.conninfo) as other:
         store.create("early", "header", agent="a")
         schema = store.address.schema
+        other.execute(DBOS_BEGUN.format(schema))  # its first migration, which a later one replaces
+        other.commit()
+        store.create("meanwhile", "header", agent="a")
         other.execute(DBOS_TABLE.format(schema))
         other.commit()
         store.create(ODD, "header", agent="a", start=Start(priority=7))

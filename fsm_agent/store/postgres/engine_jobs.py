@@ -46,7 +46,7 @@ def tell_dbos(schema: str) -> OnDue:
     def on_due(connection: Connection[Any], run: str, due_s: float) -> None:
         nonlocal is_there
         if not is_there:
-            is_there = connection.execute("SELECT to_regproc(%s) IS NOT NULL", (function,)).fetchone() == (True,)
+            is_there = connection.execute(_FUNCTION_IS_THERE, (dbos_schema(schema),)).fetchone() == (True,)
         if is_there:
             connection.execute(enqueue, {"run": json.dumps(run), "due_s": due_s, "id": encode(run)})
 
@@ -65,5 +65,10 @@ def tell_temporal(schema: str) -> OnDue:
     return on_due
 
 
+# By its parameters: a worker that makes the tables of DBOS first makes an older function of this name, without a delay.
+_FUNCTION_IS_THERE = (
+    "SELECT EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace(%s) AND proname = 'enqueue_workflow'"
+    " AND proargnames @> '{positional_args,delay_until_epoch_ms,timeout_ms,priority}')"
+)
 _NOW = "extract(epoch FROM clock_timestamp())"
 HOOKS: dict[str, Callable[[str], OnDue]] = {"dbos": tell_dbos, "temporal": tell_temporal}
