@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import zip_longest
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import repeat
 from typing import NamedTuple
 
 from fsm_agent.inspector.story import Item, story
@@ -12,14 +14,13 @@ from fsm_agent.store.differences import Parting, is_same, parting
 from fsm_agent.store.reading import RunReading
 
 MOST_SAME = 100  # equal entries that are shown before
-MOST_ROWS = 500  # that are shown from where the runs part
+MOST_OTHERS = 500  # of each run that are shown from where they part
 _MOST_DIFFERENCES = 40
 
 
 class Row(NamedTuple):
-    """Two entries of one number."""
+    """Two entries of one key, or one alone."""
 
-    n: int
     a: Item | None
     b: Item | None
     is_same: bool
@@ -39,20 +40,38 @@ class Comparison(NamedTuple):
 def compared(a: RunReading, b: RunReading) -> Comparison:
     """Return how two runs differ; times, names and digests do not count."""
     where: Parting = parting(a, b)
-    count = max(len(a.entries), len(b.entries))
-    common = count if where.n is None else where.n - 1
-    rows = _rows(a, b, max(0, common - MOST_SAME), min(count, common + MOST_ROWS))
-    first = min(common, MOST_SAME)
-    return Comparison(_as_text(where.beginning), where.n, _as_text(where.entry), common, rows[:first], rows[first:])
+    common = max(len(a.entries), len(b.entries)) if where.n is None else where.n - 1
+    same = _numbered(a, b, max(0, common - MOST_SAME), common)
+    others = list(_lined_up(a, b, common, common + MOST_OTHERS))
+    return Comparison(_as_text(where.beginning), where.n, _as_text(where.entry), common, same, others)
 
 
-def _rows(a: RunReading, b: RunReading, after: int, until: int) -> list[Row]:
-    pairs = zip_longest(a.entries[after:until], b.entries[after:until])
-    items = zip_longest(story(a, after, until), story(b, after, until))
-    return [
-        Row(n, one, other, is_same(*pair))
-        for n, (pair, (one, other)) in enumerate(zip(pairs, items, strict=True), after + 1)
-    ]
+def _numbered(a: RunReading, b: RunReading, after: int, until: int) -> list[Row]:
+    return list(map(Row, story(a, after, until), story(b, after, until), repeat(True)))
+
+
+def _lined_up(a: RunReading, b: RunReading, after: int, until: int) -> Iterator[Row]:
+    """Yield the entries of both runs in their order, those of one key beside each other."""
+    ones, others = a.entries[after:until], b.entries[after:until]
+    items, other_items = story(a, after, until), story(b, after, until)
+    labels = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)
+    for tag, i, i_end, j, j_end in labels.get_opcodes():
+        if tag == "equal":
+            for x, y in zip(range(i, i_end), range(j, j_end), strict=True):
+                yield Row(items[x], other_items[y], is_same(ones[x], others[y]))
+        else:
+            yield from (Row(item, None, False) for item in items[i:i_end])
+            yield from (Row(None, item, False) for item in other_items[j:j_end])
+
+
+def _labels(reading: RunReading, after: int, until: int) -> list[tuple[str, int]]:
+    """Return what each entry answers and how often that was answered before, so that no two are equal."""
+    count: Counter[str] = Counter()
+    labels = []
+    for entry in reading.entries[after:until]:
+        labels.append((entry.key, count[entry.key]))
+        count[entry.key] += 1
+    return labels
 
 
 def _as_text(found: Sequence[tuple[str, object, object]]) -> list[tuple[str, str, str]]:

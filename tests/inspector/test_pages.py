@@ -19,6 +19,7 @@ from support.postgres import NOT_HERE, PostgresServer, programs
 from fsm_agent import Agent, Approved, Runs
 from fsm_agent.inspector import inspector_app
 from fsm_agent.inspector.app import Inspector
+from fsm_agent.inspector.comparing import compared
 from fsm_agent.inspector.machines import picture
 from fsm_agent.inspector.timeline import timeline
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore
@@ -226,13 +227,24 @@ def test_code_that_decides_otherwise_is_a_plain_problem(runs):
     assert changed.all("p", class_="problem")
 
 
-def test_two_runs_side_by_side(pages):
+def test_two_runs_side_by_side(pages, runs):
     page = pages.page("/compare", a="degrees-rome", b="degrees-paris")
     text = " ".join(page.text.split())
     assert "They part at entry 2. They begin differently." in text
     assert "1 equal entry" in text
-    assert page.all("tr", id="d2")[0]["class"] == "other first"
+    assert page.all("tr", id="first")[0]["class"] == "other first"
     assert "outcome.kind replied model_failed" in text
+    rows = compared(read(runs, "degrees-rome"), read(runs, "degrees-paris")).others
+    order = [(row.a and row.a["key"], row.b and row.b["key"], row.is_same) for row in rows]
+    assert order == [
+        ("model:0", "model:0", False),
+        ("run:1.0", None, False),
+        (None, "sleep:1", False),
+        ("model:1", "model:1", True),  # what was asked alike stands in one row, whatever was between
+        ("sleep:2", "sleep:2", True),
+        ("model:2", "model:2", False),
+        ("model:3", None, False),
+    ]
     same = pages.page("/compare", a="order-17", b="order-17")
     assert "Their entries are the same." in same.text
     assert not [row for row in same.all("tr") if "first" in row.get("class", "")]
