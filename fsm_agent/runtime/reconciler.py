@@ -389,7 +389,7 @@ class Reconciler(ABC):
 
     def _take_next(self, is_late: bool) -> Iterable[Event]:
         """Take the first item of the inbox; after the deadline, only if an outcome is in it, which still counts."""
-        if is_late and all(event is not None for _, event, _ in self.inbox):
+        if is_late and all(event is not None for _, event, _ in list(self.inbox)):  # threads append to it meanwhile
             return self._expire()
         return self._take(*self.inbox.popleft())
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, closing, suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -64,6 +65,7 @@ from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
 from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
+from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.runtime.world import SystemClock, World
 from fsm_agent.testing import Delayed, FakeClock, Script, ScriptError, call
 
@@ -1407,3 +1409,17 @@ def test_a_loop_is_told_to_observers_at_every_multiple(action, told):
     assert found == [LoopDetected("tick", count, action) for count in told]
     ran = sum(isinstance(event, FunctionEnded) for event in seen)
     assert ran == (2 if action == "stop" else 7)
+
+
+def test_threads_may_append_while_an_outcome_is_looked_for_after_the_deadline():
+    class AnotherArrives(tuple[Any, Any, Any]):
+        """An item during whose reading a thread appends one more, as it may between any two instructions."""
+
+        def __iter__(self):
+            driver.inbox.append((dropped, None, None))
+            return super().__iter__()
+
+    dropped = cast(Any, SimpleNamespace(stream=None, is_dropped=True))
+    driver = SyncDriver(seed(), world(Script("ok")))
+    driver.inbox += [AnotherArrives((dropped, TextDelta("a"), None)), (dropped, None, None)]
+    assert driver._take_next(is_late=True) == ()
