@@ -12,16 +12,13 @@ import secrets
 from collections.abc import Collection
 from urllib.parse import urlencode
 
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fsm_agent.fronts.guard import page_headers
+from fsm_agent.fronts.guard import OWN_SITE, READS, Gate, is_own_origin, page_headers
 
 HEADERS = page_headers(forms="'self'")
-_READS = frozenset({"GET", "HEAD"})
-_OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typed or opened from outside
 _AGAIN = "open the address that 'fsm-agent inspect' has printed"
 
 
@@ -40,7 +37,7 @@ def is_same(given: str, right: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), right.encode())
 
 
-class Headers:
+class Headers(Gate):
     """Adds the headers that keep other sites out to each answer, and refuses forms that come from elsewhere.
 
     Args:
@@ -49,28 +46,16 @@ class Headers:
     """
 
     def __init__(self, app: ASGIApp, origins: Collection[str] = ()) -> None:
-        self._app, self._origins = app, frozenset(origins)
+        super().__init__(app, HEADERS)
+        self._origins = frozenset(origins)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        request = Request(scope)
-        is_refused = request.method not in _READS and not self._is_own_form(request)
-        refusal = PlainTextResponse("this form does not come from a page of the inspector", 403)
-        await (refusal if is_refused else self._app)(scope, receive, sent)
-
-    def _is_own_form(self, request: Request) -> bool:
-        origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
-        is_ours = origin in (self._origins or {f"{scheme}://{host}" for scheme in ("http", "https") if host})
-        return is_ours and request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
+    def refusal(self, request: Request) -> Response | None:
+        is_own = is_own_origin(request, self._origins)
+        if request.method in READS or (
+            is_own and request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
+        ):
+            return None
+        return PlainTextResponse("this form does not come from a page of the inspector", 403)
 
 
 class Door:
@@ -97,13 +82,13 @@ class Door:
         """Return what is answered in place of the application; None: nothing."""
         if request.headers.get("host", "").lower() not in self._hosts:
             return PlainTextResponse("the inspector answers to 127.0.0.1 and localhost alone", 421)
-        if request.method in _READS and (given := request.query_params.get("token")) is not None:
+        if request.method in READS and (given := request.query_params.get("token")) is not None:
             if not is_same(given, self._token):
                 return PlainTextResponse(f"the token is wrong: {_AGAIN}", 403)
             return self._welcome(request)
         if not is_same(request.cookies.get(self._cookie, ""), self._value):
             return PlainTextResponse(f"nothing is shown without its token: {_AGAIN}", 403)
-        if request.headers.get("sec-fetch-site", "none") not in _OWN_SITE:
+        if request.headers.get("sec-fetch-site", "none") not in OWN_SITE:
             return PlainTextResponse(f"another page may not ask this: {_AGAIN}", 403)
         return None
 
