@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.errors import JournalError, ReplayError, UsageError
@@ -181,7 +182,8 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
     for inner, _ in along(process, path):
         process = inner.process
     id = step.key.partition(":")[2]
-    for call in reversed(getattr(process.record, "function_calls", ())):
+    record = process.record  # calls of a round that is still open are in it alone
+    for call in chain(getattr(record, "round", ()), reversed(getattr(record, "function_calls", ()))):
         if call.id == id:
             text = call.result if call.error is None else call.error
             ended = FunctionEnded(id, call.name, text or "", call.error is not None, 0.0)

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from fsm_agent import Agent, Approved, MemoryStore, Runs, SqliteStore, UsageErro
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, end, pause, wait
 from fsm_agent.fronts import Live
-from fsm_agent.fronts.live import Item
+from fsm_agent.fronts.live import RETRY_S, Item
 from fsm_agent.fronts.told import BACKLOG, Told, is_step, unwrapped
 from fsm_agent.messages import (
     Done,
@@ -602,3 +603,94 @@ def test_a_run_that_waits_for_a_time_alone_is_followed_to_its_end(store: Any) ->
         assert [event.to for _, event in items if isinstance(event, Stepped)] == ["napping", "awake"]
         assert [type(event) for _, event in items].count(Done) == 1
         assert isinstance(last(items), Done)
+
+
+def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -> None:
+    quick_ended = asyncio.Event()
+
+    @function
+    async def slow(word: str) -> str:
+        "End last."
+        await quick_ended.wait()
+        return f"slow {word}"
+
+    @function
+    async def quick(word: str) -> str:
+        "End first."
+        quick_ended.set()
+        return f"quick {word}"
+
+    asked = [call("slow", word="a"), call("quick", word="b"), call("slow", word="c")]
+    ended = {("1.0", "slow", "slow a"), ("1.1", "quick", "quick b"), ("1.2", "slow", "slow c")}
+
+    async def main() -> None:
+        async with Live(Agent(Script(asked, "Done."), name="desk", functions=[slow, quick], store=store)) as live:
+            run = await live.begin("Do it.")
+            for items in (await heard(live, run), await heard(live, run)):
+                found = [event for _, event in items if isinstance(event, FunctionEnded)]
+                assert found[0].name == "quick"
+                assert len(found) == 3
+                assert {(event.id, event.name, event.text) for event in found} == ended
+            written = written_events(live.runs, run, 0, live.runs.store.get(run).n, has_functions=True)
+            told = [event for event in written if isinstance(event, FunctionEnded)]
+            assert told == [event.changed(duration_s=0.0) for event in found]
+
+    asyncio.run(main())
+
+
+class TestWhatFollowsADrive:
+    """Without a listener and without a sweep, only the driver itself can go on with a run."""
+
+    def test_a_run_that_waits_for_a_time_goes_on(self, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("fsm_agent.fronts.live.SWEEP_S", 3600.0)
+
+        async def main() -> str:
+            async with Live(replace(naps, store=Runs(store, patience_s=0))) as live:
+                run = await live.begin(1)
+                await asyncio.wrap_future(live.runs.watcher.watch(run, lambda row: row.is_ended))
+                return str(store.get(run).state)
+
+        assert asyncio.run(main()) == "awake"
+
+    @pytest.mark.parametrize(
+        ("row", "steps", "rested"),
+        [
+            ({"due_s": 1000.0}, 2, 0.0),
+            ({"due_s": 990.0}, 2, 0.0),
+            ({"due_s": 0.0}, 2, 0.0),
+            ({"due_s": 1000.0}, 0, RETRY_S),
+            ({"due_s": 1007.5}, 2, 7.5),
+            ({"due_s": 1007.5}, 0, 7.5),
+            ({"due_s": None}, 2, None),
+            ({"due_s": 1000.0, "holder": "another"}, 2, None),
+            ({"due_s": 1000.0, "is_ended": True}, 2, None),
+            (None, 2, None),
+        ],
+        ids=["due", "late", "answered", "no further", "later", "later, no further", "asks", "held", "ended", "deleted"],
+    )
+    def test_it_rests_as_long_as_it_has_to_and_leaves_to_others_what_is_theirs(
+        self, row: Any, steps: int, rested: float | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started, rests = list[str](), list[float]()
+
+        class Kept(MemoryStore):
+            def get(self, run: str) -> Any:
+                if row is None:
+                    raise RunUnknown(run)
+                return SimpleNamespace(**{"is_ended": False, "holder": None, **row})
+
+        async def rest(seconds: float) -> None:
+            rests.append(seconds)
+
+        async def main() -> None:
+            live, told = Live(desk(Kept())), Told()
+            told.steps = steps
+            monkeypatch.setattr(live, "_start", started.append)
+            monkeypatch.setattr("fsm_agent.fronts.live.time", SimpleNamespace(time=lambda: 1000.0))
+            with monkeypatch.context() as patched:
+                patched.setattr("fsm_agent.fronts.live.asyncio.sleep", rest)
+                await live._look_after("r", told)
+
+        asyncio.run(main())
+        assert rests == ([] if rested is None else [rested])
+        assert started == ([] if rested is None else ["r"])
