@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, pattern
 
@@ -193,6 +193,15 @@ def masked_arguments(text: str) -> str:
     """Return the arguments of a function, JSON that may be cut, with passwords and likely keys masked."""
     named = _ARGUMENT.sub(lambda item: f'{item[1]}"{MASK}"' if _SECRET_ARGUMENT.search(item[1]) else item[0], text)
     return mask_keys(named)
+
+
+def unmasked(given: Any, shown: Any, original: Any) -> Any:
+    """Return JSON data that were edited; what is still as it was shown is as it was before it was masked."""
+    if isinstance(given, dict) and isinstance(shown, dict):
+        return {k: unmasked(v, shown.get(k), original.get(k)) if k in shown else v for k, v in given.items()}
+    if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):
+        return [unmasked(*three) for three in zip(given, shown, original, strict=True)]
+    return original if isinstance(shown, str) and given == shown else given  # a mask is a text
 
 
 def mask_keys(text: str) -> str:

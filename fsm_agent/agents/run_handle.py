@@ -15,11 +15,11 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ReplayError
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check, wrong
-from fsm_agent.runtime.drivers import last_event
 from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
 from fsm_agent.store.errors import StoreError
+from fsm_agent.store.following import Follower
 from fsm_agent.store.store import Loaded, Run, Start
-from fsm_agent.store.watching import Follower, is_settled
+from fsm_agent.store.watching import is_settled
 
 if TYPE_CHECKING:
     import asyncio
@@ -130,12 +130,13 @@ class RunHandle(Generic[Result]):
         and `Inside` of these.  It has no deltas, no starts and no progress, which only a driver's own stream has.
         `Suspended` is last if the run waits for a person.
 
-        If the code has changed, the events before the last rest that it cannot make are left out, which the log says.
+        If the code has changed, the events that it cannot make are told as they were written, which the log says: steps
+        and replies, without changes of the dialog.
 
         Raises:
             CallFailed: After `Done`, when it ended without an output; of a flow, `FlowFailed`.
             RunUnknown: It was deleted.
-            ReplayError: The code has changed, and takes other steps than the run since its last rest, as in `result`.
+            ReplayError: At the end, when the code takes other steps than the run since its last rest, as in `result`.
             JournalError: The journal is damaged, foreign or forged.
         """
         follower = self._follower()
@@ -214,10 +215,9 @@ class RunHandle(Generic[Result]):
     def _last(self, follower: Follower) -> Generator[Event]:
         """Yield the last event of a run that has ended, or that waits for a person."""
         self._check_stuck(follower.run)
-        process = follower.process
-        yield last_event(process)
-        if not process.effects:
-            self._runnable.result_of(process)
+        yield follower.last()
+        if not follower.process.effects:
+            self._runnable.result_of(follower.process)
 
     def _check_stuck(self, run: Run) -> None:
         if (problem := stuck_problem(run)) is not None:

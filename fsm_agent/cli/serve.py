@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from contextlib import redirect_stdout
 from typing import Annotated, Any
@@ -16,6 +18,7 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.fronts.live import with_store
 
 HOST = "127.0.0.1"
+TOKEN = "FSM_AGENT_TOKEN"
 CLOSE_S = 3  # until open streams are cut, once the server is stopped
 
 
@@ -45,12 +48,18 @@ def serve(
         try:
             import uvicorn
 
+            from fsm_agent.fronts.door import locked
             from fsm_agent.fronts.serving import serve as served
         except ModuleNotFoundError as error:
             raise ConfigError(f"serve needs {error.name}: pip install 'fsm-agent[serve]'") from None
         app: Any = served(runnable, user=known)
-        where = f"[{host}]" if ":" in host else host
-        screen.tell(f"{runnable.name} at http://{where}:{port}; Ctrl-C ends it")
+        if known is None:
+            app, address = locked(app, host=host, port=port, command="serve", token=_token())
+            screen.line(address)
+            screen.tell(f"{runnable.name}; who has the address is its user; Ctrl-C ends it")
+        else:
+            where = f"[{host}]" if ":" in host else host
+            screen.tell(f"{runnable.name} at http://{where}:{port}; Ctrl-C ends it")
         config = uvicorn.Config(
             app,
             host=host,
@@ -63,3 +72,13 @@ def serve(
         server.run()
         if not server.started:
             raise UsageError(f"the port {port} of {host} cannot be used")
+
+
+def _token() -> str | None:
+    """Return the token of the environment, which lets open pages stay open while the server starts anew; None: none."""
+    token = os.environ.get(TOKEN)
+    if token and not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
+        raise ConfigError(
+            f"{TOKEN} is no token: 20 to 200 letters, digits, - and _ that cannot be guessed would be right"
+        )
+    return token or None

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fsm_agent._internal.durations import format_duration
 from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, render, write
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.record import FINAL, State
@@ -76,7 +77,7 @@ class _Stay:
     def note(self) -> tuple[str, ...]:
         lines = [_format_count(self.visits, "visit")] if self.visits else []
         if self.spent_s is not None:
-            lines.append(_format_duration(self.spent_s))
+            lines.append(format_duration(self.spent_s))
         if self.usage.total_tokens:
             lines.append(f"{self.usage.input_tokens or 0:,} + {self.usage.output_tokens or 0:,} tokens")
         return tuple(lines)
@@ -205,7 +206,7 @@ def _triggers_by_way(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str
 
 def _stay_note(name: str, visits: Counter[str], spent: Mapping[str, float]) -> list[str]:
     noted = [_format_count(visits[name], "visit")] if visits[name] else []
-    return [*noted, _format_duration(spent[name])] if name in spent else noted
+    return [*noted, format_duration(spent[name])] if name in spent else noted
 
 
 def write_lifecycle(directory: str | os.PathLike[str]) -> list[Path]:
@@ -287,7 +288,7 @@ def _labels_of_taken(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str
 
 def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) -> tuple[str, ...]:
     verb = "ended" if current in FINAL else "waits"
-    spent = _format_duration(sum(stay.spent_s or 0.0 for stay in stays.values()))
+    spent = format_duration(sum(stay.spent_s or 0.0 for stay in stays.values()))
     tokens = _format_count(sum(stay.usage.total_tokens for stay in stays.values()), "token")
     lines = [f"{verb} in {current} after {_format_count(len(trace), 'step')}, {spent}, {tokens}"]
     if trace and current == State.FAILED:
@@ -301,18 +302,6 @@ def _elapsed_s(since_s: float, at_s: float) -> float:
     """Return the difference, or 0 if it is not plausible: a clock was set back, or a file holds any number."""
     elapsed = at_s - since_s
     return elapsed if 0 <= elapsed < math.inf else 0.0
-
-
-def _format_duration(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min"
 
 
 def _format_count(number: int, thing: str) -> str:

@@ -6,12 +6,12 @@ changes something comes from a page of the service: it brings our Origin.  No pa
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from urllib.parse import urlsplit
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -36,19 +36,24 @@ def page_headers(*, forms: str = "'none'") -> dict[str, str]:
 
 
 HEADERS = page_headers()
-_READS = frozenset({"GET", "HEAD"})
+READS = frozenset({"GET", "HEAD"})
+OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typed or opened from outside
 
 
-class Guard:
-    """Adds these headers to each answer, and refuses what another site asks.
+class Gate(ABC):
+    """Adds headers to each answer, and refuses some requests.
 
     Args:
         app: The application behind it.
-        hosts: The names of the service, without a port; None: any, for a service whose proxy checks them.
+        headers: The headers of an answer that does not have its own.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] | None = LOOPBACK) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
+        self._app, self._headers = app, headers
+
+    @abstractmethod
+    def refusal(self, request: Request) -> Response | None:
+        """Return what refuses a request; None: it is let in."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -59,25 +64,51 @@ class Guard:
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in self._headers.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        problem = self._problem(Request(scope))
-        refusal = JSONResponse({"error": problem, "code": "refused"}, 421 if problem.startswith("this host") else 403)
-        await (refusal if problem else self._app)(scope, receive, sent)
+        await (self.refusal(Request(scope)) or self._app)(scope, receive, sent)
 
-    def _problem(self, request: Request) -> str:
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        if self._hosts is not None and _name_of(host) not in self._hosts:
-            return "this host is not served here"
-        if request.method in _READS:
-            return ""
-        is_own = origin is None or urlsplit(origin).netloc == host
-        if not is_own or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return "another site may not ask this"
+
+def is_own_origin(request: Request, origins: Collection[str] = ()) -> bool:
+    """Say whether a request says that a page of this service sends it.
+
+    Args:
+        request: The request.
+        origins: The origins of the pages, as ``https://ops.example.com``; empty: that of the Host of the request.
+    """
+    host = request.headers.get("host", "")
+    own = origins or [f"{scheme}://{host}" for scheme in ("http", "https") if host]
+    return request.headers.get("origin") in own
+
+
+class Guard(Gate):
+    """Adds these headers to each answer, and refuses what another site asks.
+
+    Args:
+        app: The application behind it.
+        hosts: The names of the service, without a port; None: any, for a service whose proxy checks them.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str] | None = LOOPBACK) -> None:
+        super().__init__(app, HEADERS)
+        self._hosts = hosts
+
+    def refusal(self, request: Request) -> Response | None:
+        if self._hosts is not None and _name_of(request.headers.get("host", "")) not in self._hosts:
+            return _refused("this host is not served here", 421)
+        if request.method in READS:
+            return None
+        is_own = "origin" not in request.headers or is_own_origin(request)
+        if not is_own or request.headers.get("sec-fetch-site", "none") not in OWN_SITE:
+            return _refused("another site may not ask this")
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
-        return "" if kind == "application/json" else "only application/json is taken"  # no form of another site has it
+        return None if kind == "application/json" else _refused("only application/json is taken")  # no form has it
+
+
+def _refused(problem: str, status: int = 403) -> Response:
+    return JSONResponse({"error": problem, "code": "refused"}, status)
 
 
 def _name_of(host: str) -> str:

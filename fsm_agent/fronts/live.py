@@ -26,9 +26,10 @@ from fsm_agent.mistakes import shown
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import stuck_problem
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
+from fsm_agent.store.following import Follower
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.store import Run
-from fsm_agent.store.watching import Follower, is_settled
+from fsm_agent.store.watching import is_settled
 
 if TYPE_CHECKING:
     from fsm_agent.messages.message import Message
@@ -127,10 +128,13 @@ class Live:
             NotAsked: It asks no such question, or has ended.
             AlreadyAnswered: Another answer came first.
             OutcomeError: An answer does not fit its question.
+            ReplayError: The code has changed, and takes other steps than the run since its last rest.
         """
         self._check_open()
         past = await self._past(run)
         steps = sum([is_step(event) for event in await asyncio.to_thread(read_on, past)])
+        if past.problem is not None:
+            raise past.problem
         await asyncio.to_thread(self.runnable.post_answers, run, answers, by, self._definition)
         self._start(run)
         return steps
@@ -199,7 +203,7 @@ class Live:
 
         Raises:
             RunUnknown: There is no such run.
-            ReplayError: The code has changed, and takes other steps than the run.
+            ReplayError: At the end, when the code has changed, and takes other steps than the run since its last rest.
             JournalError: The journal is damaged, foreign or forged.
         """
         place = _Place(await self._past(run), after, to_end)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fsm_agent._internal.redaction import MASK, masked_arguments
+from fsm_agent._internal.redaction import MASK, masked_arguments, unmasked
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome
 from fsm_agent.machine.process import Question
@@ -146,12 +146,4 @@ def _unmasked(answer: Any, about: Any) -> Any:
         return answer
     original = parsed(str(about.get("arguments", "")))
     shown = parsed(masked_arguments(json.dumps(original)))
-    return Modified(json.dumps(_restored(json.loads(answer.arguments_json), shown, original)))
-
-
-def _restored(given: Any, shown: Any, original: Any) -> Any:
-    if isinstance(given, dict) and isinstance(shown, dict):
-        return {k: _restored(v, shown.get(k), original.get(k)) if k in shown else v for k, v in given.items()}
-    if isinstance(given, list) and isinstance(shown, list) and len(given) == len(shown):
-        return [_restored(*three) for three in zip(given, shown, original, strict=True)]
-    return original if given == shown else given
+    return Modified(json.dumps(unmasked(json.loads(answer.arguments_json), shown, original)))

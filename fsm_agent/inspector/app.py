@@ -29,10 +29,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from fsm_agent.errors import FsmAgentError, UsageError
+from fsm_agent.fronts.door import derived, is_same, new_token
 from fsm_agent.inspector import wording
 from fsm_agent.inspector.acts import ACTS
 from fsm_agent.inspector.comparing import compared
-from fsm_agent.inspector.guard import Headers, derived, is_same, new_token
+from fsm_agent.inspector.guard import Headers
 from fsm_agent.inspector.listing import Filters, found_runs, run_state
 from fsm_agent.inspector.live import ALL, GONE, MOST_PAGES, News
 from fsm_agent.inspector.machines import picture

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.routing import Mount
 
 from fsm_agent.errors import ConfigError
+from fsm_agent.fronts.door import locked
 from fsm_agent.inspector.app import Inspector
-from fsm_agent.inspector.guard import Door, derived, new_token
 from fsm_agent.store.runs import Runs
 
 HOST = "127.0.0.1"
@@ -52,14 +49,10 @@ class InspectorServer:
     ) -> None:
         self._socket = _listen(port)
         self.port = int(self._socket.getsockname()[1])
-        token = new_token()
-        path = f"/{derived(token, 'path')[:12]}"
         self.inspector = Inspector(
             runs, name=name, file=file, agents=agents, prompts=prompts, is_read_only=is_read_only, user=_user
         )
-        door = Middleware(Door, token=token, port=self.port, path=f"{path}/")
-        app = Starlette(routes=[Mount(path, self.inspector.app)], middleware=[door])
-        self.url = f"http://{HOST}:{self.port}{path}/?token={token}"
+        app, self.url = locked(self.inspector.app, host=HOST, port=self.port, command="inspect")
         config = uvicorn.Config(
             app,
             log_level="error",

@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from fsm_agent._internal.durations import format_duration
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.messages.reply import Usage
 
@@ -15,18 +16,8 @@ _LINE = 76  # characters of JSON that stay in one line
 
 
 def span(seconds: float) -> str:
-    """Return a span of time in its largest units."""
-    if not 0 <= seconds < 1e12:
-        return ""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
+    """Return a span of time in its largest units; empty: a clock was set back, or a file holds any number."""
+    return format_duration(seconds, with_days=True) if 0 <= seconds < 1e12 else ""
 
 
 def ago(at_s: float) -> str:

@@ -226,29 +226,36 @@ def test_fastapi_returns_results_as_they_are() -> None:
     client_of: Any = pytest.importorskip("starlette.testclient").TestClient
 
     app: Any = fastapi.FastAPI()
-    agent, flow = Agent(Script("Hi.", "Hi.")), letters()
+    agent, flow = Agent(Script("Hi.", "Hi.", "Hi.")), letters()
 
-    async def ask(task: str) -> Any:
+    async def ask(task: str) -> CallResult[str]:
+        return await agent.acall(task)
+
+    async def asked_for(task: str) -> Any:
         return await agent.acall(task)
 
     def plain(task: str) -> Any:
         return agent.call(task).to_dict()
 
-    def letter(about: str) -> Any:
+    def letter(about: str) -> FlowResult[Letter]:
         with pytest.raises(FlowSuspended):
             flow.call(Letter(about), run_id=about)
         return flow.resume(about, "fine")
 
-    app.post("/ask", response_model=CallResult[str])(ask)
+    app.post("/ask")(ask)
+    app.post("/asked", response_model=CallResult[str])(asked_for)
     app.post("/plain")(plain)
-    app.post("/letter", response_model=FlowResult[Letter])(letter)
+    app.post("/letter")(letter)
     client = client_of(app)
     asked = client.post("/ask?task=Hello").json()
     assert (asked["output"], asked["state"]) == ("Hi.", "Completed")
-    assert client.post("/plain?task=Hello").json() == asked
+    assert client.post("/asked?task=Hello").json() == client.post("/plain?task=Hello").json() == asked
     assert client.post("/letter?about=x").json()["data"] == {"about": "x", "text": "Dear Ada"}
-    described = client.get("/openapi.json").json()["paths"]["/ask"]["post"]["responses"]["200"]
-    assert "function_calls" in json.dumps(described)
+    paths = client.get("/openapi.json").json()["paths"]
+    described = {path: json.dumps(paths[path]["post"]["responses"]["200"]) for path in ("/ask", "/asked", "/letter")}
+    assert "function_calls" in described["/ask"]
+    assert "function_calls" in described["/asked"]
+    assert '"data"' in described["/letter"]
 
 
 RUNNING = [(page, text) for page in PAGES for text, _ in EXAMPLE.findall(page.read_text("utf-8"))]

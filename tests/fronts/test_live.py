@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from served import Letter, desk, letters, sums
+from served import Letter, desk, letters, refund, sums, weather
 
 from fsm_agent import Agent, Approved, MemoryStore, Runs, SqliteStore, UsageError, Worker, function
+from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, end, pause, wait
 from fsm_agent.fronts import Live
-from fsm_agent.fronts.live import Item
+from fsm_agent.fronts.live import RETRY_S, Item
 from fsm_agent.fronts.told import BACKLOG, Told, is_step, unwrapped
 from fsm_agent.messages import (
     Done,
@@ -31,6 +34,7 @@ from fsm_agent.messages import (
     TextDelta,
 )
 from fsm_agent.store import AlreadyAnswered, Conflict, NotAsked, RunExists, RunUnknown
+from fsm_agent.store.written_events import written_events
 from fsm_agent.testing import Pieces, Script, call
 
 LASTING = Stepped | ReplyCompleted | FunctionEnded | HistoryChanged | Suspended | Done
@@ -88,6 +92,152 @@ def test_a_listener_hears_what_a_stream_has_and_one_that_comes_later_the_journal
         assert isinstance(last(first), Done)
         assert lasting(first) == lasting(again)
         assert [steps for steps, event in again if is_step(event)] == [*range(1, again[-1][0] + 1)]
+
+    asyncio.run(main())
+
+
+def known_without_code(items: list[Item]) -> list[Any]:
+    """Return the steps, replies and results that a journal has, without what only the code knows of them."""
+    found = []
+    for steps, event in items:
+        path, inner = unwrapped(event)
+        if isinstance(inner, FunctionEnded):
+            inner = None if inner.name == "translator" else (inner.id, inner.name, inner.is_error)
+        elif isinstance(inner, Stepped):
+            inner = inner.trigger
+        elif not isinstance(inner, ReplyCompleted):
+            inner = None
+        if inner is not None:
+            found.append((steps, path, inner))
+    return found
+
+
+@pytest.mark.parametrize("task", [*TASKS, "refund", "letter", "sums"])
+def test_a_journal_is_told_as_it_was_written_with_the_same_steps(task: str) -> None:
+    store = MemoryStore()
+
+    async def main() -> tuple[str, list[Item]]:
+        of: Any = {"letter": letters, "sums": sums}.get(task, desk)
+        async with Live(of(store)) as live:
+            data: dict[str, Any] = {"letter": Letter("x"), "sums": 4}
+            run = await live.begin(data.get(task, task))
+            await heard(live, run)
+            return run, await heard(live, run)
+
+    run, whole = asyncio.run(main())
+    end = store.get(run).n
+    counted = 0
+    written = list[Item]()
+    for event in written_events(Runs(store), run, 0, end, has_functions=True):
+        counted += is_step(event)
+        written.append((counted, event))
+    assert counted > 0
+    assert known_without_code(written) == known_without_code(whole)
+    for cut in range(end + 1):
+        parts = [(0, cut), (cut, end)]
+        found = [e for a, b in parts for e in written_events(Runs(store), run, a, b, has_functions=True)]
+        assert found == [event for _, event in written]
+
+
+async def take_all(items: AsyncGenerator[Item], found: list[Item]) -> None:
+    async for item in items:
+        found.append(item)
+
+
+def changed_desk(store: Any, **options: Any) -> Agent[Any, str]:
+    """Return the desk by code that does not know the weather any more."""
+    return Agent(Script(*["Bye."] * 100), name="desk", functions=[refund], store=store, **options)
+
+
+def refunding_desk(store: Any) -> Agent[Any, str]:
+    """Return a desk that looks at the weather before it refunds."""
+    model = Script(call("weather", city="Berlin"), call("refund", order="A-17", euros=20), "Done.")
+    return Agent(model, name="desk", functions=[weather, refund], store=store)
+
+
+def test_under_changed_code_a_run_is_told_as_written_up_to_its_rest_and_goes_on_with_the_right_numbers(
+    store: Any,
+) -> None:
+    async def main() -> None:
+        async with Live(refunding_desk(store)) as live:
+            run = await live.begin("A refund in this weather?", run_id="r")
+            before = await heard(live, run)
+        seen = before[-1][0]
+        async with Live(changed_desk(store)) as live:
+            again = await heard(live, run)
+            assert known_without_code(again) == known_without_code(before)
+            assert isinstance(last(again), Suspended)
+            assert again[-1][0] == seen
+            for after in range(seen + 1):
+                behind = [item for item in again if item[0] > after or (item[0] == after and not is_step(item[1]))]
+                assert lasting(await heard(live, run, after)) == lasting(behind)
+            assert await live.answer(run, Approved()) == seen
+            ended = await heard(live, run, after=seen)
+            assert isinstance(last(ended), Done)
+            assert last(ended).result.output == "Bye."
+            steps = [number for number, event in ended if is_step(event)]
+            assert steps == [*range(seen + 1, ended[-1][0] + 1)]
+            again = await heard(live, run, after=seen)
+            assert known_without_code(again) == known_without_code(ended)
+            assert last(again).result.record == last(ended).result.record
+            whole = await heard(live, run)
+            assert [number for number, event in whole if is_step(event)] == [*range(1, ended[-1][0] + 1)]
+
+    asyncio.run(main())
+
+
+def test_an_ended_run_that_the_code_cannot_take_is_told_as_written_with_its_end_if_that_was_kept(store: Any) -> None:
+    has_end = isinstance(store, SqliteStore)  # a store in memory keeps no snapshot of a run that has ended well
+
+    async def main() -> None:
+        async with Live(desk(store)) as live:
+            run = await live.begin("the weather?", run_id="r")
+            whole = await heard(live, run)
+        async with Live(changed_desk(store)) as live:
+            for after in (0, 2):
+                found: list[Item] = []
+                with nullcontext() if has_end else pytest.raises(ReplayError, match="was taken then"):
+                    await take_all(live.follow(run, after=after), found)
+                assert known_without_code(found) == known_without_code(
+                    [item for item in whole if item[0] > after or (item[0] == after and not is_step(item[1]))]
+                )
+                assert isinstance(last(found), Done) is has_end
+                assert found[-1][0] == whole[-1][0]
+            with pytest.raises(NotAsked if has_end else ReplayError):
+                await live.answer(run, Approved())
+
+    asyncio.run(main())
+
+
+def test_a_driver_of_older_code_is_followed_while_it_drives(store: Any) -> None:
+    """While servers are replaced, the newer ones tell what the older ones drive."""
+
+    async def main() -> None:
+        begun, goes_on = asyncio.Event(), asyncio.Event()
+
+        @function(once=True)  # so what came before is written before it runs
+        async def weather(city: str) -> str:
+            "Tell the weather."
+            begun.set()
+            await goes_on.wait()
+            return "rain"
+
+        older = Agent(Script(call("weather", city="Berlin"), "Rain."), name="desk", functions=[weather], store=store)
+        async with Live(older) as driving, Live(changed_desk(store), drives=False) as live:
+            run = await driving.begin("the weather?", run_id="r")
+            await begun.wait()
+            found: list[Item] = []
+            items = live.follow(run)
+            async for item in items:
+                found.append(item)
+                if isinstance(item[1], Stepped) and item[1].trigger == "started":
+                    break
+            goes_on.set()
+            with (
+                nullcontext() if isinstance(store, SqliteStore) else pytest.raises(ReplayError, match="was taken then")
+            ):
+                await take_all(items, found)
+            assert known_without_code(found) == known_without_code(await heard(driving, run))
 
     asyncio.run(main())
 
@@ -453,3 +603,94 @@ def test_a_run_that_waits_for_a_time_alone_is_followed_to_its_end(store: Any) ->
         assert [event.to for _, event in items if isinstance(event, Stepped)] == ["napping", "awake"]
         assert [type(event) for _, event in items].count(Done) == 1
         assert isinstance(last(items), Done)
+
+
+def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -> None:
+    quick_ended = asyncio.Event()
+
+    @function
+    async def slow(word: str) -> str:
+        "End last."
+        await quick_ended.wait()
+        return f"slow {word}"
+
+    @function
+    async def quick(word: str) -> str:
+        "End first."
+        quick_ended.set()
+        return f"quick {word}"
+
+    asked = [call("slow", word="a"), call("quick", word="b"), call("slow", word="c")]
+    ended = {("1.0", "slow", "slow a"), ("1.1", "quick", "quick b"), ("1.2", "slow", "slow c")}
+
+    async def main() -> None:
+        async with Live(Agent(Script(asked, "Done."), name="desk", functions=[slow, quick], store=store)) as live:
+            run = await live.begin("Do it.")
+            for items in (await heard(live, run), await heard(live, run)):
+                found = [event for _, event in items if isinstance(event, FunctionEnded)]
+                assert found[0].name == "quick"
+                assert len(found) == 3
+                assert {(event.id, event.name, event.text) for event in found} == ended
+            written = written_events(live.runs, run, 0, live.runs.store.get(run).n, has_functions=True)
+            told = [event for event in written if isinstance(event, FunctionEnded)]
+            assert told == [event.changed(duration_s=0.0) for event in found]
+
+    asyncio.run(main())
+
+
+class TestWhatFollowsADrive:
+    """Without a listener and without a sweep, only the driver itself can go on with a run."""
+
+    def test_a_run_that_waits_for_a_time_goes_on(self, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("fsm_agent.fronts.live.SWEEP_S", 3600.0)
+
+        async def main() -> str:
+            async with Live(replace(naps, store=Runs(store, patience_s=0))) as live:
+                run = await live.begin(1)
+                await asyncio.wrap_future(live.runs.watcher.watch(run, lambda row: row.is_ended))
+                return str(store.get(run).state)
+
+        assert asyncio.run(main()) == "awake"
+
+    @pytest.mark.parametrize(
+        ("row", "steps", "rested"),
+        [
+            ({"due_s": 1000.0}, 2, 0.0),
+            ({"due_s": 990.0}, 2, 0.0),
+            ({"due_s": 0.0}, 2, 0.0),
+            ({"due_s": 1000.0}, 0, RETRY_S),
+            ({"due_s": 1007.5}, 2, 7.5),
+            ({"due_s": 1007.5}, 0, 7.5),
+            ({"due_s": None}, 2, None),
+            ({"due_s": 1000.0, "holder": "another"}, 2, None),
+            ({"due_s": 1000.0, "is_ended": True}, 2, None),
+            (None, 2, None),
+        ],
+        ids=["due", "late", "answered", "no further", "later", "later, no further", "asks", "held", "ended", "deleted"],
+    )
+    def test_it_rests_as_long_as_it_has_to_and_leaves_to_others_what_is_theirs(
+        self, row: Any, steps: int, rested: float | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started, rests = list[str](), list[float]()
+
+        class Kept(MemoryStore):
+            def get(self, run: str) -> Any:
+                if row is None:
+                    raise RunUnknown(run)
+                return SimpleNamespace(**{"is_ended": False, "holder": None, **row})
+
+        async def rest(seconds: float) -> None:
+            rests.append(seconds)
+
+        async def main() -> None:
+            live, told = Live(desk(Kept())), Told()
+            told.steps = steps
+            monkeypatch.setattr(live, "_start", started.append)
+            monkeypatch.setattr("fsm_agent.fronts.live.time", SimpleNamespace(time=lambda: 1000.0))
+            with monkeypatch.context() as patched:
+                patched.setattr("fsm_agent.fronts.live.asyncio.sleep", rest)
+                await live._look_after("r", told)
+
+        asyncio.run(main())
+        assert rests == ([] if rested is None else [rested])
+        assert started == ([] if rested is None else ["r"])

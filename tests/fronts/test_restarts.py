@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ from typing import Any
 import httpx
 import pytest
 from support.paths import ROOT
+
+from fsm_agent.fronts.door import derived
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 MODULE = """
@@ -42,6 +45,14 @@ two = [agent, agent.changed(name="other")]
 """
 
 
+TOKEN = "A-token-which-is-known-to-tests_0123456789"
+PROGRAM = {"authorization": f"Bearer {TOKEN}"}
+
+
+def address(port: int) -> str:
+    return f"http://127.0.0.1:{port}/{derived(TOKEN, 'path')[:12]}"
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
@@ -50,7 +61,7 @@ def free_port() -> int:
 @contextmanager
 def server(folder: Path, port: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "fsm_agent", "serve", "clerks:agent", "--port", str(port), *arguments]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "FSM_AGENT_TOKEN": TOKEN}
     with (
         (folder / "server.log").open("ab") as log,
         subprocess.Popen(command, cwd=folder, env=env, stderr=log) as running,
@@ -77,11 +88,14 @@ def events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 def test_the_rest_is_shown_after_a_kill(tmp_path: Path) -> None:
     (tmp_path / "clerks.py").write_text(MODULE)
     port = free_port()
-    base = f"http://127.0.0.1:{port}"
+    base = address(port)
     body = {"threadId": "c1", "runId": "r1", "messages": [{"id": "1", "role": "user", "content": "Count."}]}
     with server(tmp_path, port) as first:
         seen = []
-        with pytest.raises(httpx.TransportError), httpx.stream("POST", f"{base}/agui", json=body, timeout=60) as answer:  # noqa: PT012
+        with (  # noqa: PT012
+            pytest.raises(httpx.TransportError),
+            httpx.stream("POST", f"{base}/agui", json=body, headers=PROGRAM, timeout=60) as answer,
+        ):
             for event in events(answer.iter_lines()):
                 seen.append(event["type"])
                 if event["type"] == "TOOL_CALL_END":
@@ -91,7 +105,7 @@ def test_the_rest_is_shown_after_a_kill(tmp_path: Path) -> None:
         assert "RUN_FINISHED" not in seen
     with server(tmp_path, port):
         (tmp_path / "go").touch()
-        with httpx.stream("GET", f"{base}/conversations/c1", timeout=60) as answer:
+        with httpx.stream("GET", f"{base}/conversations/c1", headers=PROGRAM, timeout=60) as answer:
             shown = [*events(answer.iter_lines())]
     types = [event["type"] for event in shown]
     assert (types.count("TOOL_CALL_START"), types.count("TOOL_CALL_RESULT"), types[-1]) == (1, 1, "RUN_FINISHED")
@@ -101,16 +115,65 @@ def test_the_rest_is_shown_after_a_kill(tmp_path: Path) -> None:
 def test_a_server_that_ends_gives_its_runs_back(tmp_path: Path) -> None:
     (tmp_path / "clerks.py").write_text(MODULE)
     port = free_port()
-    base = f"http://127.0.0.1:{port}"
+    base = address(port)
     body = {"threadId": "c1", "runId": "r1", "messages": [{"id": "1", "role": "user", "content": "Count."}]}
     with server(tmp_path, port) as first:
-        with httpx.stream("POST", f"{base}/agui", json=body, timeout=60) as answer:
+        with httpx.stream("POST", f"{base}/agui", json=body, headers=PROGRAM, timeout=60) as answer:
             next(event for event in events(answer.iter_lines()) if event["type"] == "TOOL_CALL_END")
         first.send_signal(signal.SIGINT)
         (tmp_path / "go").touch()
         first.wait(30)
-    with server(tmp_path, port), httpx.stream("GET", f"{base}/conversations/c1", timeout=60) as answer:
+    with server(tmp_path, port), httpx.stream("GET", f"{base}/conversations/c1", headers=PROGRAM, timeout=60) as answer:
         assert [*events(answer.iter_lines())][-1]["type"] == "RUN_FINISHED"
+
+
+def test_other_users_of_the_machine_do_not_get_in(tmp_path: Path) -> None:
+    (tmp_path / "clerks.py").write_text(MODULE)
+    port = free_port()
+    base, home = address(port), f"http://127.0.0.1:{port}"
+    body = {"threadId": "c1", "runId": "r1", "messages": [{"id": "1", "role": "user", "content": "Count."}]}
+    with server(tmp_path, port), httpx.Client(timeout=60) as stranger:
+        for url in (home, f"{home}/conversations", f"{base}/", f"{base}/conversations", f"{base}/?token=x"):
+            for headers in ({}, {"authorization": f"Bearer {TOKEN}x"}, {"authorization": TOKEN}):
+                refused = stranger.get(url, headers=headers)
+                assert refused.status_code == 403
+                assert "fsm-agent serve" in refused.text
+        assert stranger.post(f"{base}/agui", json=body).status_code == 403
+        assert not stranger.cookies
+        with httpx.Client(timeout=60, follow_redirects=True) as user:
+            page = user.get(f"{base}/?token={TOKEN}")
+            assert page.status_code == 200
+            assert "token" not in str(page.url)
+            assert page.url.path == f"/{derived(TOKEN, 'path')[:12]}/"
+            assert user.get(f"{base}/static/chat.js").status_code == 200
+            assert user.get(f"{base}/conversations").json() == []
+            assert user.get(f"{base}/", headers={"host": "evil.example"}).status_code == 421
+        assert httpx.get(f"{base}/conversations", headers=PROGRAM, timeout=60).json() == []
+
+
+def test_the_address_is_printed_with_a_new_token_each_time(tmp_path: Path) -> None:
+    (tmp_path / "clerks.py").write_text(MODULE)
+    command = [sys.executable, "-m", "fsm_agent", "serve", "clerks:agent", "--port", str(free_port())]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    found = set()
+    for _ in range(2):
+        with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            found.add(running.stdout.readline().strip())
+            running.kill()
+    assert len(found) == 2
+    assert all(re.fullmatch(r"http://127\.0\.0\.1:\d+/[0-9a-f]{12}/\?token=[\w-]{43}", url) for url in found)
+
+
+@pytest.mark.parametrize("token", ["short", "a" * 19, "a" * 20 + "&b=c"])
+def test_a_token_that_is_none_is_named_and_not_shown(token: str, tmp_path: Path) -> None:
+    (tmp_path / "clerks.py").write_text(MODULE)
+    command = [sys.executable, "-m", "fsm_agent", "serve", "clerks:agent", "--port", str(free_port())]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "FSM_AGENT_TOKEN": token}
+    ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "FSM_AGENT_TOKEN is no token" in " ".join(ended.stderr.split())
+    assert "a" * 19 not in ended.stderr
 
 
 @pytest.mark.parametrize(

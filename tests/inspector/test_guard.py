@@ -12,9 +12,10 @@ from support.inspected_runs import shop, suspended
 from support.inspector_pages import Pages
 
 from fsm_agent import Agent, Runs
-from fsm_agent.inspector import guard, inspector_app
+from fsm_agent.fronts import door
+from fsm_agent.fronts.door import Door, derived, new_token
+from fsm_agent.inspector import inspector_app
 from fsm_agent.inspector.app import MOST_BODY, Inspector
-from fsm_agent.inspector.guard import Door, derived, new_token
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script
 
@@ -127,9 +128,9 @@ class TestTheDoor:
             seen.append((a, b))
             return a == b
 
-        monkeypatch.setattr("fsm_agent.inspector.guard.hmac.compare_digest", compare)
-        assert guard.is_same("x", "x")
-        assert not guard.is_same("\ud800", "x")
+        monkeypatch.setattr("fsm_agent.fronts.door.hmac.compare_digest", compare)
+        assert door.is_same("x", "x")
+        assert not door.is_same("\ud800", "x")
         assert len(seen) == 2
 
 

@@ -24,7 +24,8 @@ from fsm_agent import Agent, Context, Function, Limits, MemoryStore, Toolset, Us
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows import call as calls
-from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned, RunAgain
+from fsm_agent.lifecycle.outcomes import Approved, FunctionFailed, Modified, Returned, RunAgain
+from fsm_agent.machine.journal import line_of
 from fsm_agent.machine.process import Question
 from fsm_agent.mcp import ToolServer, serve
 from fsm_agent.mcp.serving.forms import form_of, outcome_of
@@ -169,6 +170,112 @@ def test_only_a_clear_approval_runs_the_function(mode, answer, end):
     assert end in text_of(result)
     assert result.is_error is (answer != APPROVE)
     assert shop.done == (["refund A-17"] if answer == APPROVE else [])
+
+
+def paying(done: list[Any]) -> Any:
+    @function(needs_approval=True)
+    def pay(order: str, amount: int, api_key: str = "", note: str = "") -> str:
+        """Pay."""
+        done.append((order, amount, api_key, note))
+        return f"paid {amount}"
+
+    return pay
+
+
+PAYMENT = {"order": "A-17", "amount": 1, "api_key": "hunter2-hunter2", "note": "caf\u00e9"}
+SHOWN = {**PAYMENT, "api_key": "***"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("changes", "paid"),
+    [
+        ({}, PAYMENT),
+        ({"amount": 30}, {**PAYMENT, "amount": 30}),
+        ({"api_key": "another-key"}, {**PAYMENT, "api_key": "another-key"}),
+        ({"order": "B", "note": ""}, {**PAYMENT, "order": "B", "note": ""}),
+    ],
+    ids=["none", "one", "the masked one", "two"],
+)
+def test_a_user_changes_the_arguments_of_what_is_approved(mode, changes, paid):
+    done = list[Any]()
+    store = MemoryStore()
+    user = User({"approve": True, "arguments": json.dumps({**SHOWN, **changes})})
+    result = called(serve("shop", [paying(done)], store=store), "pay", PAYMENT, user, mode)
+    assert text_of(result) == f"paid {paid['amount']}"
+    assert done == [tuple(paid.values())]
+    field = user.asked[0].requested_schema["properties"]["arguments"]
+    assert field["type"] == "string"
+    assert json.loads(field["default"]) == SHOWN  # what a form shows has no secrets
+    assert "caf\u00e9" in field["default"]
+    assert user.asked[0].requested_schema["required"] == ["approve"]
+    (run,) = store.list()
+    decided = [entry for entry in map(line_of, store.load(run.id, after=0).lines) if entry.key.startswith("ask:")]
+    assert [json.loads(bytes(one.outcome))["kind"] for one in decided] == ["modified" if changes else "approved"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"order": "A", "amount": "many", "api_key": "***"}', "do not fit: amount"),
+        ('{"order": "A"}', "do not fit: amount"),
+        ('["A"]', "an object"),
+        ("a lot", "an object"),
+        ("[" * 100_000, "an object"),
+        ('{"amount": ' * 5_000 + "1" + "}" * 5_000, ""),
+    ],
+    ids=["wrong", "missing", "a list", "no JSON", "deep", "deep objects"],
+)
+def test_arguments_that_do_not_fit_approve_nothing(mode, text, problem):
+    done = list[Any]()
+    server = serve("shop", [paying(done)], store=MemoryStore())
+    result = called(server, "pay", PAYMENT, User({"approve": True, "arguments": text}), mode)
+    assert result.is_error
+    assert problem in text_of(result)
+    assert "hunter2" not in text_of(result)
+    assert not done
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_changed_arguments_approve_nothing_by_themselves(mode):
+    done = list[Any]()
+    server, more = serve("shop", [paying(done)], store=MemoryStore()), json.dumps({**PAYMENT, "amount": 2})
+    for answer in ({"arguments": more}, {"approve": False, "arguments": more}, {"approve": "true", "arguments": more}):
+        assert called(server, "pay", PAYMENT, User(answer), mode).is_error
+    assert not done
+
+
+def test_a_change_from_true_to_one_is_a_change():
+    question = Question("ask:1.0", "approval", json.dumps({"function": "f", "arguments": '{"a": true, "b": 1}'}))
+    for text, outcome in [
+        ('{"b": 1, "a": true}', Approved()),
+        ("  ", Approved()),
+        ('{"a": 1, "b": 1}', Modified('{"a": 1, "b": 1}')),
+        ('{"a": true, "b": 1.0}', Modified('{"a": true, "b": 1.0}')),
+    ]:
+        filled = types.ElicitResult(action="accept", content={"approve": True, "arguments": text})
+        assert outcome_of(question, filled) == ("ask:1.0", outcome)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_offered"),
+    [('{"a": "x"}', True), ("{}", False), ("", False), ("[1]", False), (json.dumps({"a": "x" * 2000}), False)],
+)
+def test_only_arguments_that_a_form_can_show_are_offered(arguments, is_offered):
+    question = Question("ask:1.0", "approval", json.dumps({"function": "f", "arguments": arguments}))
+    properties = form_of(question).params.requested_schema["properties"]
+    assert ("arguments" in properties) is is_offered
+
+
+def test_what_hides_in_arguments_is_shown_escaped():
+    question = Question(
+        "ask:1.0", "approval", json.dumps({"function": "f", "arguments": json.dumps({"a": "x\u202ey\u00e9"})})
+    )
+    shown = form_of(question).params.requested_schema["properties"]["arguments"]["default"]
+    assert "\\u202e" in shown
+    filled = types.ElicitResult(action="accept", content={"approve": True, "arguments": shown})
+    assert outcome_of(question, filled) == ("ask:1.0", Approved())
 
 
 @pytest.mark.parametrize("mode", MODES)

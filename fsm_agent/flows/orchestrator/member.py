@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
-from fsm_agent._internal.closing import Closing
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.delegation.program import Program, agent_of
 from fsm_agent.agents.runnable import Runnable
+from fsm_agent.clients.coded_client import CodedClient
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import FunctionCall, FunctionResult
 from fsm_agent.messages.reply import Reply
 from fsm_agent.mistakes import shown
@@ -76,11 +74,8 @@ def _calling(function: Function) -> Agent[Any, Any]:
     return Agent(client, name=function.name, functions=[function], limits=Limits(recalls=0, parse_retries=0))
 
 
-class _Caller(Closing):
+class _Caller(CodedClient):
     """A client that asks for one function, with the task as its argument, and answers with the result."""
-
-    takes_images = False
-    reports_logprobs = False
 
     def __init__(self, name: str, argument: str) -> None:
         self.name = f"function:{name}"
@@ -100,18 +95,3 @@ class _Caller(Closing):
         if results[0].is_error:
             raise ProviderError(f"the function {self._function!r} failed: {results[0].text}", retryable=False)
         return Reply.of(results[0].text)
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        return self.complete(request)
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        yield self.complete(request)
-
-    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        yield self.complete(request)
-
-    def close(self) -> None:
-        """Close nothing."""
-
-    async def aclose(self) -> None:
-        """Close nothing."""

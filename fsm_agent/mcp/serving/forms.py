@@ -1,19 +1,20 @@
 """Questions as forms for the client's user, and filled forms as answers.
 
 A form has fields of plain types alone: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation
-(read 2026-11-27).  A value of any other type is asked for as JSON, in one field.
+(read 2026-11-27).  A value of any other type is asked for as JSON, in one field, and so are other arguments of a call.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
-from pydantic_core import from_json, to_json
+from pydantic_core import ValidationError, from_json, to_json
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent._internal.redaction import masked_arguments
+from fsm_agent._internal.redaction import masked_arguments, unmasked
 from fsm_agent.errors import OutcomeError, ParseError
 from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
 from fsm_agent.lifecycle.outcomes import (
@@ -21,14 +22,17 @@ from fsm_agent.lifecycle.outcomes import (
     Cancelled,
     Denied,
     FunctionFailed,
+    Modified,
     Outcome,
     Returned,
     RunAgain,
 )
 from fsm_agent.machine.process import Question
+from fsm_agent.messages.event_json import parsed
 
 MAX_WORDS = 2000  # characters of a question
-_ANSWER = "answer"
+_MAX_ERRORS = 5
+_ANSWER, _ARGUMENTS = "answer", "arguments"
 _TEXT = {"type": "string"}
 _DONE, _FAILED, _AGAIN = "It was done", "It failed", "It did nothing: run it again"
 _APPROVAL: dict[str, Any] = {
@@ -71,7 +75,7 @@ def outcome_of(question: Question, filled: types.ElicitResult) -> tuple[str, Out
     content = filled.content or {}
     if question.kind == "approval":
         if filled.action == "accept" and content.get("approve") is True:
-            return question.key, Approved()
+            return question.key, _approval(question, content)
         default = "" if filled.action == "accept" else "the user has declined"
         return question.key, Denied(_text(content, "reason") or default)
     if filled.action != "accept":
@@ -103,11 +107,58 @@ def _about(question: Question) -> Mapping[str, Any]:
 
 
 def _schema(question: Question) -> dict[str, Any]:
-    known = {"approval": _APPROVAL, "doubt": _DOUBT, "result": _RESULT}.get(question.kind)
+    if question.kind == "approval":
+        return _approval_form(question)
+    known = {"doubt": _DOUBT, "result": _RESULT}.get(question.kind)
     if known is not None:
         return known
     schema = from_json(question.schema) if question.schema else {}
     return _fields(schema) or _one_field(schema)
+
+
+def _approval_form(question: Question) -> dict[str, Any]:
+    """Return the form of an approval, with the arguments to be changed if there are some, and they are not long."""
+    shown = _shown_arguments(question)
+    if shown in ("", "{}") or len(shown) > MAX_WORDS:
+        return _APPROVAL
+    about = "As JSON; change it to allow the call with other arguments."
+    field = {**_TEXT, "title": "Its arguments", "description": about, "default": shown}
+    return {**_APPROVAL, "properties": {**_APPROVAL["properties"], _ARGUMENTS: field}}
+
+
+def _shown_arguments(question: Question) -> str:
+    """Return the arguments of a call as JSON in which secrets are masked; empty: there is no such text."""
+    arguments = parsed(str(_about(question).get(_ARGUMENTS, "")))
+    if not isinstance(arguments, dict):
+        return ""
+    text = masked_arguments(json.dumps(arguments, ensure_ascii=False))
+    return text if plain(text) == text else masked_arguments(json.dumps(arguments))  # what hides is escaped
+
+
+def _approval(question: Question, content: Mapping[str, Any]) -> Outcome:
+    """Return the approval of a call, with other arguments if its field was changed.
+
+    Raises:
+        OutcomeError: The arguments are no JSON object, or not what the function takes.
+    """
+    text = _text(content, _ARGUMENTS)
+    if not text.strip():
+        return Approved()
+    given, shown = parsed(text), parsed(_shown_arguments(question))
+    if not isinstance(given, dict):
+        raise OutcomeError("the arguments of a function are an object: {…} would be right")
+    try:
+        if json.dumps(given, sort_keys=True) == json.dumps(shown, sort_keys=True):  # 1 and true are equal in Python
+            return Approved()
+        arguments = json.dumps(unmasked(given, shown, parsed(str(_about(question).get(_ARGUMENTS, "")))))
+        ArgumentsValidator(from_json(question.schema) if question.schema else {}).validate_json(arguments)
+    except ValidationError as error:  # without what was given, in which secrets are as they are
+        items = error.errors(include_url=False, include_input=False)[:_MAX_ERRORS]
+        problems = "; ".join([f"{'.'.join(map(str, item['loc'])) or 'input'}: {item['msg']}"[:200] for item in items])
+        raise OutcomeError(f"the arguments do not fit: {problems}") from None
+    except REFUSALS:
+        raise OutcomeError("the arguments do not fit") from None
+    return Modified(arguments)
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, Any] | None:

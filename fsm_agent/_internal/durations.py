@@ -1,0 +1,16 @@
+"""Durations, as people read them."""
+
+from __future__ import annotations
+
+
+def format_duration(seconds: float, *, with_days: bool = False) -> str:
+    """Return a duration in its largest units, hours or days; it is finite, and not negative."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours // 24} days" if with_days and hours >= 48 else f"{hours:,} h {minutes} min"
