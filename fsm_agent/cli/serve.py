@@ -33,12 +33,17 @@ def serve(
         str | None,
         typer.Option(help="A function of a request that returns who sends it, or None to refuse it, as module:name."),
     ] = None,
+    token: Annotated[
+        bool, typer.Option("--token", help="Print an address with a token, against other users of this machine.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         if host not in (HOST, "localhost", "::1") and user is None:
             raise typer.BadParameter("other machines may connect only with --user, your login", param_hint="--host")
+        if token and user is not None:
+            raise typer.BadParameter("--user says who may ask: one of the two is right", param_hint="--token")
         found, _ = option("agent", load_runnables, agent)
         if len(found) != 1:
             names = ", ".join([one.name for one in found])
@@ -53,7 +58,7 @@ def serve(
         except ModuleNotFoundError as error:
             raise ConfigError(f"serve needs {error.name}: pip install 'fsm-agent[serve]'") from None
         app: Any = served(runnable, user=known)
-        if known is None:
+        if known is None and (token or os.environ.get(TOKEN)):
             app, address = locked(app, host=host, port=port, command="serve", token=_token())
             screen.line(address)
             screen.tell(f"{runnable.name}; who has the address is its user; Ctrl-C ends it")

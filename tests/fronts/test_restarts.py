@@ -59,9 +59,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(folder: Path, port: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "fsm_agent", "serve", "clerks:agent", "--port", str(port), *arguments]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "FSM_AGENT_TOKEN": TOKEN}
+def server(folder: Path, port: int, token: str = TOKEN) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "fsm_agent", "serve", "clerks:agent", "--port", str(port)]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}", "FSM_AGENT_TOKEN": token}
     with (
         (folder / "server.log").open("ab") as log,
         subprocess.Popen(command, cwd=folder, env=env, stderr=log) as running,
@@ -115,19 +115,19 @@ def test_the_rest_is_shown_after_a_kill(tmp_path: Path) -> None:
 def test_a_server_that_ends_gives_its_runs_back(tmp_path: Path) -> None:
     (tmp_path / "clerks.py").write_text(MODULE)
     port = free_port()
-    base = address(port)
+    base = f"http://127.0.0.1:{port}"
     body = {"threadId": "c1", "runId": "r1", "messages": [{"id": "1", "role": "user", "content": "Count."}]}
-    with server(tmp_path, port) as first:
-        with httpx.stream("POST", f"{base}/agui", json=body, headers=PROGRAM, timeout=60) as answer:
+    with server(tmp_path, port, token="") as first:
+        with httpx.stream("POST", f"{base}/agui", json=body, timeout=60) as answer:
             next(event for event in events(answer.iter_lines()) if event["type"] == "TOOL_CALL_END")
         first.send_signal(signal.SIGINT)
         (tmp_path / "go").touch()
         first.wait(30)
-    with server(tmp_path, port), httpx.stream("GET", f"{base}/conversations/c1", headers=PROGRAM, timeout=60) as answer:
+    with server(tmp_path, port, token=""), httpx.stream("GET", f"{base}/conversations/c1", timeout=60) as answer:
         assert [*events(answer.iter_lines())][-1]["type"] == "RUN_FINISHED"
 
 
-def test_other_users_of_the_machine_do_not_get_in(tmp_path: Path) -> None:
+def test_with_a_token_other_users_of_the_machine_do_not_get_in(tmp_path: Path) -> None:
     (tmp_path / "clerks.py").write_text(MODULE)
     port = free_port()
     base, home = address(port), f"http://127.0.0.1:{port}"
@@ -153,7 +153,7 @@ def test_other_users_of_the_machine_do_not_get_in(tmp_path: Path) -> None:
 
 def test_the_address_is_printed_with_a_new_token_each_time(tmp_path: Path) -> None:
     (tmp_path / "clerks.py").write_text(MODULE)
-    command = [sys.executable, "-m", "fsm_agent", "serve", "clerks:agent", "--port", str(free_port())]
+    command = [sys.executable, "-m", "fsm_agent", "serve", "clerks:agent", "--port", str(free_port()), "--token"]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     found = set()
     for _ in range(2):
