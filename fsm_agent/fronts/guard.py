@@ -52,8 +52,11 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # a web socket, which any site may open; there is none behind it
+            await send({"type": "websocket.close", "code": 1008})
             return
 
         async def sent(message: Message) -> None:
