@@ -39,6 +39,14 @@ HEADERS = page_headers()
 _READS = frozenset({"GET", "HEAD"})
 
 
+async def unless_socket(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Begin or end the application, and close a web socket: any site may open one, and no page of ours has any."""
+    if scope["type"] == "lifespan":
+        await app(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008})
+
+
 class Guard:
     """Adds these headers to each answer, and refuses what another site asks.
 
@@ -52,11 +60,8 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":  # a web socket, which any site may open; there is none behind it
-            await send({"type": "websocket.close", "code": 1008})
+        if scope["type"] != "http":
+            await unless_socket(self._app, scope, receive, send)
             return
 
         async def sent(message: Message) -> None:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fsm_agent.fronts.guard import page_headers
+from fsm_agent.fronts.guard import page_headers, unless_socket
 
 HEADERS = page_headers(forms="'self'")
 _READS = frozenset({"GET", "HEAD"})
@@ -54,7 +54,7 @@ class Headers:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await unless_socket(self._app, scope, receive, send)
             return
 
         async def sent(message: Message) -> None:
@@ -90,8 +90,10 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        answer = self._answer(Request(scope)) if scope["type"] == "http" else None
-        await (answer or self._app)(scope, receive, send)
+        if scope["type"] != "http":
+            await unless_socket(self._app, scope, receive, send)
+            return
+        await (self._answer(Request(scope)) or self._app)(scope, receive, send)
 
     def _answer(self, request: Request) -> Response | None:
         """Return what is answered in place of the application; None: nothing."""

@@ -13,6 +13,7 @@ from fsm_agent import Agent, UsageError
 from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, serve
 from fsm_agent.fronts.guard import Guard
 from fsm_agent.fronts.live import with_store
+from fsm_agent.inspector.guard import Door, Headers
 from fsm_agent.store import RunUnknown
 from fsm_agent.testing import Script
 
@@ -104,16 +105,29 @@ def test_a_user_can_neither_see_nor_cancel_what_another_does(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("hosts", [None, ("127.0.0.1",)])
-def test_a_web_socket_never_reaches_the_application(hosts: Any) -> None:
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        Guard,
+        lambda app: Guard(app, None),
+        Headers,
+        lambda app: Door(app, token="A-token-of-tests", port=8000, path="/abc/"),
+    ],
+    ids=["chat", "chat behind a proxy", "inspector", "door of the inspector"],
+)
+def test_a_web_socket_never_reaches_the_application(guarded: Any) -> None:
     sent: list[Any] = []
+    reached: list[str] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async def reached(*_: Any) -> None:
-        raise AssertionError("the application was reached")
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(scope["type"])
 
-    scope = {"type": "websocket", "path": "/", "headers": [(b"host", b"127.0.0.1:8000")]}
-    asyncio.run(Guard(reached, hosts)(scope, None, send))  # type: ignore[arg-type]
+    guard = guarded(app)
+    scope = {"type": "websocket", "path": "/", "query_string": b"", "headers": [(b"host", b"127.0.0.1:8000")]}
+    asyncio.run(guard(scope, None, send))
     assert sent == [{"type": "websocket.close", "code": 1008}]
+    asyncio.run(guard({"type": "lifespan"}, None, send))
+    assert reached == ["lifespan"]
