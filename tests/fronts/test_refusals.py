@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from served import desk, letters
+from typer.testing import CliRunner
 
 from fsm_agent import Agent, UsageError
+from fsm_agent.cli.commands import app
 from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, serve
 from fsm_agent.fronts.guard import Guard
 from fsm_agent.fronts.live import with_store
@@ -79,12 +82,12 @@ def test_what_is_no_agent_gets_no_store() -> None:
 
 def test_a_user_can_neither_see_nor_cancel_what_another_does(tmp_path: Path) -> None:
     httpx: Any = pytest.importorskip("httpx")
-    app = serve(desk(str(tmp_path / "runs.db")), user=lambda request: request.headers.get("x-user"))
+    page = serve(desk(str(tmp_path / "runs.db")), user=lambda request: request.headers.get("x-user"))
 
     async def main() -> None:
-        transport = httpx.ASGITransport(app)
+        transport = httpx.ASGITransport(page)
         async with (
-            app.router.lifespan_context(app),
+            page.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000", timeout=60) as client,
         ):
 
@@ -122,12 +125,33 @@ def test_a_web_socket_never_reaches_the_application(guarded: Any) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
         reached.append(scope["type"])
 
-    guard = guarded(app)
+    guard = guarded(inside)
     scope = {"type": "websocket", "path": "/", "query_string": b"", "headers": [(b"host", b"127.0.0.1:8000")]}
     asyncio.run(guard(scope, None, send))
     assert sent == [{"type": "websocket.close", "code": 1008}]
     asyncio.run(guard({"type": "lifespan"}, None, send))
     assert reached == ["lifespan"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "localhost.example.com", ""])
+def test_the_command_opens_no_port_to_other_machines_without_a_login(
+    host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("uvicorn")
+    opened: list[Any] = []
+    monkeypatch.setattr("uvicorn.Config", lambda *_, **options: opened.append(options["host"]))
+    monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
+    monkeypatch.syspath_prepend(tmp_path)
+    code = (
+        "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script('Hi.'), name='host')\n"
+    )
+    (tmp_path / "refused_shop.py").write_text(f"{code}def who(request):\n    return None\n")
+    words = ["serve", "refused_shop:agent", "--host", host]
+    refused = CliRunner().invoke(app, words)
+    assert (refused.exit_code, opened) == (2, [])
+    assert "--user" in refused.stderr
+    allowed = CliRunner().invoke(app, [*words, "--user", "refused_shop:who"])
+    assert (allowed.exit_code, opened) == (0, [host]), allowed.stderr
