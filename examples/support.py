@@ -257,7 +257,7 @@ def run(text: str) -> None:
             doubts = [effect.key for effect in waiting.run.effects if effect.key.startswith("doubt:")]
             words = typed(f"Stopped while it was sent. Is the reply in {outbox()}? yes or no: ") if doubts else ""
             if not words:
-                print(f"It waits in {waiting.run.state}. Start it again to go on.")
+                print(f"It waits in {waiting.run.state}. Start it again to continue.")
                 return
             is_sent = words.lower().startswith("y")
             answers = {doubts[0]: Returned(text='"sent before it stopped"') if is_sent else RunAgain()}
@@ -272,7 +272,7 @@ def main() -> None:
     except (FlowFailed, RunBusy) as error:
         print(error)
     except KeyboardInterrupt:
-        print("\nStopped. Start it again to go on.")
+        print("\nStopped. Start it again to continue.")
 
 
 if __name__ == "__main__":

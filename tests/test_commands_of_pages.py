@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.doc_examples import EXAMPLE, PAGES
 from support.paths import ROOT
+from support.postgres import NOT_HERE, PostgresServer, programs
 from support.stub_server import StubServer
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -122,20 +128,7 @@ def test_the_commands_of_the_page_on_agents_make_a_project_that_works(reader: An
     assert '"properties"' in (tmp_path / "agent.schema.json").read_text()
 
 
-FIRST = """
-from fsm_agent import function
-
-
-def add(a: int, b: int) -> int:
-    \"\"\"Add two numbers.\"\"\"
-    return a + b
-
-
-@function(needs_approval=True)
-def erase() -> str:
-    \"\"\"Erase all files.\"\"\"
-    return "erased"
-"""
+(FIRST,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/start.md"]) if "def erase(" in code]  # its mymodule.py
 
 
 def test_the_commands_of_the_first_page_let_a_call_wait_and_go_on(reader: Any, tmp_path: Path) -> None:
@@ -162,3 +155,64 @@ def test_the_commands_of_the_first_page_draw_the_lifecycle(reader: Any) -> None:
     ((code, drawn),) = reader("docs/start.md", [], only="fsm-agent diagram")
     assert code == 0
     assert 'title: "One agent call"' in drawn
+
+
+def test_each_extra_is_on_the_first_page() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    shown = {
+        name
+        for row in re.findall(r"^\| (`.*?) \|", TEXTS["docs/start.md"], re.M)
+        for name in re.findall(r"`([a-z0-9]+)`", row)
+    }
+    assert {*extras} - {"docs", "dev"} <= shown
+
+
+def test_the_agent_of_the_page_on_services_is_served_by_its_command(
+    reader: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/service.md"]) if code.count("\n") == 4]
+    (tmp_path / "shop.py").write_text(code)
+    pytest.importorskip("starlette", reason="starlette is not installed")
+    from starlette.testclient import TestClient
+
+    served: list[Any] = []
+    monkeypatch.setattr("uvicorn.Config", lambda page, **_: served.append(page))
+    monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
+    ((code_of_exit, told),) = reader("docs/service.md", [], only="fsm-agent serve")
+    assert code_of_exit == 0, told
+    assert "host at http://127.0.0.1:8000; Ctrl-C ends it" in told
+    with TestClient(served[0], base_url="http://127.0.0.1:8000") as page:
+        assert page.get("/").status_code == 200
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(programs() is None, reason=NOT_HERE)
+def test_the_commands_of_the_page_on_runs_do_a_task_over_postgres(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a reader does it, each command in an OS process of its own."""
+    ((code, shown),) = re.findall(
+        r"^```python\n([^`]*?Three bills[^`]*?)^```\n(?:(?!^## ).)*?^```console\n(.*?)^```",
+        TEXTS["docs/runs.md"].partition("## Many machines")[2],
+        re.M | re.S,
+    )
+    (tmp_path / "bills.py").write_text(code)
+    told = re.split(r"^\$ ", shown, flags=re.M)[1:]
+    assert [step.split()[0] for step in told] == ["pip", "export", "fsm-agent", "fsm-agent", "fsm-agent"]
+    with closing(PostgresServer()) as server:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "FSM_AGENT_STORE": server.url("orders")}
+        for command, _, expected in (step.partition("\n") for step in told[2:]):
+            ended = subprocess.run(
+                [sys.executable, "-m", "fsm_agent", *shlex.split(command)[1:]],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            printed = re.sub(r"postgresql://\S+?'", "postgresql://…'", f"{ended.stdout}{ended.stderr}")
+            assert ended.returncode == 0, printed
+            for line in re.sub(r"postgresql://\S+?'", "postgresql://…'", expected).splitlines():
+                assert line == "…" or re.sub(r"\d+", "N", line) in re.sub(r"\d+", "N", printed), (line, printed)

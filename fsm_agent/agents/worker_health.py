@@ -101,7 +101,7 @@ class Pulse:
 
 
 class RunsReading:
-    """The health of the runs of a store, for whoever asks often; thread-safe.
+    """The health of the runs of a store, for callers that ask often; thread-safe.
 
     A store is asked once in `READING_S` seconds and by one thread at a time; the others have its last answer.
 
@@ -271,7 +271,7 @@ def register(worker: Worker, registry: CollectorRegistry) -> None:
 def register_runs(runs: Runs, registry: CollectorRegistry) -> None:
     """Add the metrics of the runs of a store to the registry of a program that has no worker, such as a service.
 
-    A worker tells them as well, but nothing is told by workers that do not run.
+    Workers report them as well, but only while they run.
 
     Raises:
         ConfigError: prometheus-client is not installed.
@@ -306,7 +306,7 @@ class _RunsCollector:
                 "For how long the first of them waits: long if no worker drives it.",
                 runs.oldest_due_s,
             ),
-            ("held", "Runs that have a driver, whoever that is.", runs.held),
+            ("held", "Runs that have a driver.", runs.held),
             ("asked", "Runs with open questions.", runs.asked),
             ("stuck", "Runs that the code of their workers cannot drive.", runs.stuck),
         ):

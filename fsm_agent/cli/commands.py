@@ -34,7 +34,7 @@ COMMANDS = {
     ),
     "ask": CommandLocation("ask", "ask", "Ask a model, and let it call functions."),
     "chat": CommandLocation("chat", "chat", "Talk with a model: a line is a turn. /help shows the commands."),
-    "logs": CommandLocation("logs", "app", "What was asked, and what came of it: list, show and search it."),
+    "logs": CommandLocation("logs", "app", "Questions and their answers: list, show and search them."),
     "diagram": CommandLocation("drawings", "diagram", "Draw the states of an agent call."),
     "worker": CommandLocation(
         "runs.worker",
@@ -49,7 +49,7 @@ COMMANDS = {
         "serve",
         "Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures.",
     ),
-    "runs": CommandLocation("runs.commands", "app", "Runs in a store: see them, answer them, go on with them."),
+    "runs": CommandLocation("runs.commands", "app", "Runs in a store: see them, answer them, continue them."),
     "inspect": CommandLocation(
         "inspecting", "inspect", "Show the runs in a store in a browser, live, and answer their questions there."
     ),

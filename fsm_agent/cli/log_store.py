@@ -91,4 +91,4 @@ def last_conversation(runs: Runs) -> tuple[str, dict[str, Any]]:
         header = header_of(runs.store.load(run.id, after=None).header)
         if header.conversation:
             return header.conversation, dict(header.extra)
-    raise UsageError("there is no conversation to go on with: the first question needs no -c")
+    raise UsageError("there is no conversation to continue: the first question needs no -c")

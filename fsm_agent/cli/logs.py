@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent logs …``: what was asked with ``fsm-agent ask``, and what came of it."""
+"""The commands ``fsm-agent logs …``: questions of ``fsm-agent ask`` and their answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run
 
 MAX_SEARCHED = 2000  # calls that are looked through, the newest first
-app = typer.Typer(no_args_is_help=False, help="What was asked, and what came of it: list, show and search it.")
+app = typer.Typer(no_args_is_help=False, help="Questions and their answers: list, show and search them.")
 
 Count = Annotated[int, typer.Option("--limit", "-l", min=1, max=1000, help="At most so many, the newest first.")]
 Database = Annotated[str | None, typer.Option("--store", help="Another file with runs of ask, or its address.")]
@@ -33,7 +33,7 @@ Database = Annotated[str | None, typer.Option("--store", help="Another file with
 
 @app.callback(invoke_without_command=True)
 def logs(ctx: typer.Context) -> None:
-    """What was asked, and what came of it."""
+    """List, show and search questions and their answers."""
     if ctx.invoked_subcommand is None:
         list_calls()
 

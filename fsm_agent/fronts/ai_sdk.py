@@ -23,7 +23,7 @@ class AiSdk(Fold):
 
     Args:
         message: The id of the reply; it must differ from the id of the user's message.
-        is_continued: Whether the client goes on with the message in which it was asked, as `Asked.is_continued` says.
+        is_continued: Whether the client continues the message in which it was asked, as `Asked.is_continued` says.
 
     Examples:
         >>> fold = AiSdk("m1-reply")

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fsm_agent.fronts.guard import OWN_SITE, READS
+from fsm_agent.fronts.guard import OWN_SITE, READS, unless_socket
 
 NAMES = ("127.0.0.1", "localhost")
 
@@ -68,8 +68,10 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        answer = self._answer(Request(scope)) if scope["type"] == "http" else None
-        await (answer or self._app)(scope, receive, send)
+        if scope["type"] != "http":
+            await unless_socket(self._app, scope, receive, send)
+            return
+        await (self._answer(Request(scope)) or self._app)(scope, receive, send)
 
     def _answer(self, request: Request) -> Response | None:
         """Return what is answered in place of the application; None: nothing."""

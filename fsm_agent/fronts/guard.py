@@ -40,6 +40,14 @@ READS = frozenset({"GET", "HEAD"})
 OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typed or opened from outside
 
 
+async def unless_socket(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Begin or end the application, and close a web socket: any site may open one, and no page of ours has any."""
+    if scope["type"] == "lifespan":
+        await app(scope, receive, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008})
+
+
 class Gate(ABC):
     """Adds headers to each answer, and refuses some requests.
 
@@ -58,7 +66,7 @@ class Gate(ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await unless_socket(self._app, scope, receive, send)
             return
 
         async def sent(message: Message) -> None:

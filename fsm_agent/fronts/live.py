@@ -1,7 +1,7 @@
 """Runs that need no listener: many may follow one, from any step on, across broken connections and restarts.
 
 A place in a run is a number of steps, which the journal and a driver count alike.  What lies before is read from the
-journal; what goes on is heard from the driver if it is in this OS process, else the journal is read again.  So a
+journal; news come from the driver if it is in this OS process, else the journal is read again.  So a
 reload, a second tab, another server and a run that a worker drives are one case.  All of it happens in one event loop.
 """
 
@@ -116,7 +116,7 @@ class Live:
         return run
 
     async def answer(self, run: str, answers: Any, *, by: str = "") -> int:
-        """Answer what a run asks, and go on with it; return how many steps it had taken before.
+        """Answer the questions of a run and continue it; return how many steps it had taken before.
 
         Args:
             run: The name of the run.
@@ -194,7 +194,7 @@ class Live:
 
         It ends with `Done`, or with `Suspended` when the run waits for a person; earlier without either only if this
         `Live` is closed.  Of what lies in the past there are steps, complete replies and results of functions; from
-        here on also the pieces of replies.  A client that goes on later drops what it got since the last step.
+        here on also the pieces of replies.  A client that continues later drops what it got since the last step.
 
         Args:
             run: The name of the run.
@@ -215,7 +215,7 @@ class Live:
                     yield item
 
     async def close(self) -> None:
-        """Stop driving: each run is given back, due at once, for whoever starts next; what is asked stays asked."""
+        """Stop driving: each run is given back, due at once, for the next driver; questions stay open."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -378,7 +378,7 @@ class _Place:
     Args:
         past: Reads the journal.
         after: How many steps it knows.
-        to_end: Whether it goes on when the run waits for a person.
+        to_end: Whether to keep following while the run waits for a person.
     """
 
     def __init__(self, past: Follower, after: int, to_end: bool) -> None:

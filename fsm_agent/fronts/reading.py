@@ -17,7 +17,7 @@ from fsm_agent.messages.message import Image, Message
 
 MAX_BODY = 5_000_000  # bytes of a request
 MAX_NAME = 200  # characters of the name of a run or a conversation
-_CLAIMS = ("by", "user", "user_id", "userId")  # who somebody is, says the login
+_CLAIMS = ("by", "user", "user_id", "userId")  # the login says who the user is
 
 
 class BadRequest(UsageError):
@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     run: str  # the client's name for it; empty: it has none
     message: Message | None  # what is said; None: questions are answered
     answers: Mapping[str, Any]  # by key: outcomes of approvals, and values of other questions
-    is_continued: bool = False  # the client goes on with the message in which it was asked
+    is_continued: bool = False  # the client continues the message in which it was asked
 
 
 def read_json(body: bytes) -> Any:
@@ -78,7 +78,9 @@ def converted(body: Any, kind: Any) -> Any:
         BadRequest: It is none; or it says who its sender is, which only the login knows.
     """
     if isinstance(body, dict) and (claimed := [name for name in _CLAIMS if name in body]):
-        raise BadRequest(f"the body says {claimed[0]}: who somebody is, the login of the service knows", "claimed_user")
+        raise BadRequest(
+            f"the body says {claimed[0]}: only the login of the service says who the user is", "claimed_user"
+        )
     try:
         return msgspec.convert(body, kind)
     except (msgspec.ValidationError, RecursionError) as error:

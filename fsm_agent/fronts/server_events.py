@@ -20,7 +20,7 @@ async def sse(
 ) -> AsyncGenerator[str]:
     r"""Yield what a fold makes of the events of a run, as server-sent events; each has its number of steps as its id.
 
-    Errors are told in the words of the protocol, those of bugs without details.
+    Errors become events of the protocol, those of bugs without details.
 
     Args:
         items: What `Live.follow` yields; it is closed when the client goes away.

@@ -107,7 +107,7 @@ class _Pages:
         return Response(self._html, media_type="text/html")
 
     async def ask(self, request: Request) -> Response:
-        """Begin or answer a run, and return its stream; errors are told in the stream."""
+        """Begin or answer a run, and return its stream; errors are events of the stream."""
         who = await self._who(request)
         try:
             body = read_json(await _body(request))
@@ -136,7 +136,7 @@ class _Pages:
         return JSONResponse([*found.values()])
 
     async def conversation(self, request: Request) -> Response:
-        """Return all turns of a conversation as one stream, the newest as it goes on."""
+        """Return all turns of a conversation as one stream, the newest as it happens."""
         who = await self._who(request)
         name = request.path_params["name"]
         try:

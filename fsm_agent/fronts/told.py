@@ -114,12 +114,12 @@ class Told:
         return self._base
 
     def leave(self) -> bool:
-        """Cease to listen; return whether that was the last listener of a run that goes on."""
+        """Stop listening; return whether that was the last listener of a run that has not ended."""
         self._listeners -= 1
         return self._listeners == 0 and not self._is_over
 
     async def items(self) -> AsyncGenerator[tuple[int, Event]]:
-        """Yield what was told and is told, each with its number of steps."""
+        """Yield past and new events, each with its number of steps."""
         position = 0
         while True:
             while position < len(self._log):

@@ -202,7 +202,7 @@ class Toolset(Generic[Deps]):
         """Iterate over the functions offered.
 
         Raises:
-            UsageError: They differ from call to call.  A list would offer to everybody what is withheld from some.
+            UsageError: They differ from call to call.  A list would offer to all callers what is withheld from some.
         """
         if self.decides_per_call:
             raise UsageError(f"toolset {self.name!r} decides anew for each agent call: ask its for_call(deps)")

@@ -36,13 +36,13 @@ def cancel(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
 
 
 def retry(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Make a failed run go on."""
+    """Continue a failed run."""
     runs.retry(run, by=by)
     return run
 
 
 def fork(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
-    """Make another run that goes on from an entry; with the code of its agent, it rests as the run did."""
+    """Make another run that continues from an entry; with the code of its agent, it rests as the run did."""
     at, name = form.get("at", ""), form.get("name", "").strip()
     if not name:
         raise UsageError("a fork needs a name")

@@ -310,7 +310,7 @@ def inspector_app(
 ) -> Starlette:
     """Return the inspector as an ASGI application, to be mounted behind one's own authentication.
 
-    It has none itself: whoever reaches it sees all runs of the store, and may answer their questions.  Forms are taken
+    It has none itself: all who reach it see all runs of the store, and may answer their questions.  Forms are taken
     from its own pages only.  ``fsm-agent inspect`` serves it on this machine, behind a token.
 
     Args:

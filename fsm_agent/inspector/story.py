@@ -161,7 +161,7 @@ class _Teller:
         return {"text": pretty(data.get("data"))}
 
     def _retried(self, entry: EntryReading, data: Item, item: Item) -> Item:
-        return {"note": f"goes on from entry {entry.undoes_to}; what came after it does not count"}
+        return {"note": f"continues from entry {entry.undoes_to}; later entries do not count"}
 
     def _call(self, entry: EntryReading) -> Item:
         """Return the function call that a key such as ``run:4.0`` is about."""

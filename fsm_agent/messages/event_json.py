@@ -61,7 +61,7 @@ def event_envelope(event: Event, *, run: str, steps: int) -> dict[str, Any]:
     Args:
         event: The event.
         run: The name of the run.
-        steps: How many steps the run has taken with it; a client that has seen it goes on after this number.
+        steps: How many steps the run has taken with it; a client that has seen it continues after this number.
 
     Examples:
         >>> event_envelope(Inside("run:1.0", TextDelta("Hel")), run="r1", steps=3)

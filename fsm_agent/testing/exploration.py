@@ -98,9 +98,9 @@ def explore(
     """Walk every path, shortest first, without calling any model or function.
 
     Flows inside are walked, too, and of members every combination of results: of `gather` and `each` in the order in
-    which they are written, and with each of them first where some are enough.  Those on which each result of a member
-    comes up are tried before all others, of which 1,000 are tried each time the state is entered.  All guards, actions,
-    tasks and questions are called twice, to see that they are pure.
+    which they are written, and with each of them first where some are enough.  Enough of them for each result of a
+    member to occur once are tried first.  Of all others, 1,000 are tried each time the state is entered.  All guards,
+    actions, tasks and questions are called twice, to see that they are pure.
 
     Args:
         flow: The flow.
@@ -453,7 +453,7 @@ def _check(run: FlowRun[Any], holds: Callable[[str, Any], bool] | None) -> None:
 
 
 def _combinations(state: ParallelState[Any, Any], tried: list[list[Any]]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Yield results of all members, and which of them comes first; each result comes up before all combinations."""
+    """Yield results of all members, and which of them comes first; each result occurs before all combinations."""
     if not all(tried):  # the walk through the flow of a member was cut short
         return
     given = [[result for result in results if not isinstance(result, Failure)] for results in tried]

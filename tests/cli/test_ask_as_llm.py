@@ -264,7 +264,7 @@ class TestWhatIsKept:
     def test_without_a_conversation_there_is_none_to_go_on_with(self, logs: Path):
         result = ran("ask", "Hello", "-c")
         assert result.exit_code == 1
-        assert "there is no conversation to go on with" in " ".join(result.stderr.split())
+        assert "there is no conversation to continue" in " ".join(result.stderr.split())
         assert ran("logs", "show").exit_code == 1
 
     def test_another_store(self, logs: Path, tmp_path):

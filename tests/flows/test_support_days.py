@@ -113,7 +113,7 @@ class TestTheTerminal:
                 s.run(TEXT)
         Path("outbox.txt").write_text(f"{TEXT}/sending#8\t'Refunded.'\n")  # it was written, and no word of it came back
         s.main()
-        assert capsys.readouterr().out.endswith("It waits in sending. Start it again to go on.\n")
+        assert capsys.readouterr().out.endswith("It waits in sending. Start it again to continue.\n")
         s.main()
         assert receipt in capsys.readouterr().out
         assert len(Path("outbox.txt").read_text().splitlines()) == count

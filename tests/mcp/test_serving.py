@@ -375,8 +375,9 @@ def test_what_no_server_can_do_is_refused():
         serve("shop", [add], signing_key="abc")
     with pytest.raises(UsageError, match="answer_within_s"):
         serve("shop", [add], answer_within_s=0)
-    with pytest.raises(UsageError, match="which others may reach"):
-        serve("shop", [add]).run_http(host="0.0.0.0")
+    for host in ("0.0.0.0", "::", "192.168.0.7", "example.com", "localhost.example.com", ""):
+        with pytest.raises(UsageError, match="which others may reach"):
+            serve("shop", [add]).run_http(host=host)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 else:
     forking = deferred("fsm_agent.flows.process.forking")
 
-app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, go on with them.")
+app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, continue them.")
 
 AgentsModule = Annotated[
     str,

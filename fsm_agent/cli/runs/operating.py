@@ -52,7 +52,7 @@ def cancel(
 
 
 def retry(store: StorePath, names: RunNames, by: By = None, debug: Debug = False) -> None:
-    """Make failed runs go on from before their failures; what was done is not done again."""
+    """Continue failed runs from before their failures; steps that succeeded are not repeated."""
     with reporting(debug), opened(store) as runs, Screen() as screen:
 
         def act(name: str) -> str:
@@ -108,7 +108,7 @@ def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, a file that is not there yet.")],
     debug: Debug = False,
 ) -> None:
-    """Copy a store in SQLite, whole and consistent, while workers go on; the copy is a store."""
+    """Copy a store in SQLite, whole and consistent, while workers run; the copy is a store."""
     with reporting(debug):
         if "://" in store:
             right = "pg_dump --schema=… is right, see docs/runs.md"

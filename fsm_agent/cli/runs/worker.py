@@ -86,7 +86,7 @@ def worker(
         typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
     ] = DRAIN_S,
     on_change: Annotated[
-        Change, typer.Option(help="If the code of a run has changed: go on, ask a person first, or end the worker.")
+        Change, typer.Option(help="If the code of a run has changed: continue, ask a person first, or end the worker.")
     ] = Change.REPORT,
     health_port: Annotated[
         int | None,

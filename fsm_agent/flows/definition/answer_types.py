@@ -59,7 +59,7 @@ ANY: Any = _AnyCase()
 class Failure(Generic[S]):
     """The reason why a state failed, or was ended: the answer of rows of ``failed``, ``expired`` and ``cancelled``.
 
-    ``data`` is what the flow inside of the state had come to; None: none is inside.  In the data of a flow it keeps its
+    ``data`` is the last data of the flow inside of the state; None: none is inside.  In the data of a flow it keeps its
     type if it is annotated, as ``Failure[Order | None]``.
 
     Examples:

@@ -449,7 +449,7 @@ class SubflowState(_Failing[D, A]):
         def elapsed(  # type: ignore[override]
             self, to: State[D], *, do: Action[D, A] = None
         ) -> Row[D]:  # pyright: ignore[reportIncompatibleMethodOverride]
-            """Return a row for the end of its time; the action is given the data that the flow had come to."""
+            """Return a row for the end of its time; the action gets the data that the flow had then."""
 
 
 class ParallelState(_Failing[D, A]):

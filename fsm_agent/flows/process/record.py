@@ -159,7 +159,7 @@ class Stage(StrEnum):
 class Settled(Value, frozen=True):
     """The result of a member that has ended."""
 
-    text: str = ""  # what it gave, as JSON; of a flow that has failed, what it had come to
+    text: str = ""  # what it gave, as JSON; of a flow that has failed, its last data
     failure: Failure | None = None
 
 

@@ -1,7 +1,7 @@
 """The agent calls behind the calls of tools: kept in a store, or carried by the client.
 
 A call that waits for an answer has a *state*, a text that its client sends back with the answer.  In a store it is the
-name of a run, so only one answer is taken, whoever sends it.  Without a store it is the call itself.
+name of a run, so only one answer is taken, from any client.  Without a store it is the call itself.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Calls(ABC):
         Args:
             call: The call.
             state: Its state.
-            answers: Outcomes by the keys of its questions; none: it goes on after a crash, say.
+            answers: Outcomes by the keys of its questions; none: it continues after a crash, say.
             by: Who answers, for people.
             progress: Hears its events.
 

@@ -75,7 +75,7 @@ class Tools:
         return types.ListToolsResult(tools=[_tool(f) for f in served])
 
     async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> Result:
-        """Return what came of a tool, or what it needs of the client's user.
+        """Return the result of a tool, or what it needs of the client's user.
 
         Raises:
             MCPError: There is no such tool, or the server failed.

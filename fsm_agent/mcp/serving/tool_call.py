@@ -62,7 +62,7 @@ class Asks(NamedTuple):
         return authenticated_principal(self.context) or "mcp"
 
     async def result(self) -> Result:
-        """Drive the call, and return what came of it, or what it waits for.
+        """Drive the call, and return its result, or what it waits for.
 
         Raises:
             MCPError: It failed by a fault of the server, which is logged.
@@ -96,7 +96,7 @@ class Asks(NamedTuple):
         return result_of(call)
 
     async def _first(self, name: str, progress: Progress) -> AgentCall[Any]:
-        """Begin the call, or go on with one that has waited."""
+        """Begin the call, or continue one that has waited."""
         state = self.params.request_state
         if state is None:
             task = task_of(self.params.name, self.params.arguments or {})

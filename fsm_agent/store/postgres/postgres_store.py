@@ -55,6 +55,7 @@ CONNECTIONS = 10  # at most, beside that of the session
 PATIENCE_S = 30.0  # how long a server that is away is waited for
 GRACE_S = 5.0  # after a start of the server, in which sessions that ended with it may begin anew
 _CLOCKS_S = 5.0  # by which clocks of hosts may differ without a word
+_QUIET_S = 1.5  # after this, one line says that the server is away
 _LOOK_S = 0.5  # how long a connection is waited for before it is asked for anew, as the pool may have stopped trying
 _IDLE_S = 5  # after which the server ends a transaction whose holder is frozen or cut off, and frees what it has locked
 _BEGIN = f"; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'"  # not of the session: a pooler shares those
@@ -69,6 +70,8 @@ _LASTS = re.compile(
     re.IGNORECASE,
 )
 _log = logging.getLogger("fsm_agent")
+# A pool warns of each attempt, twice a second. A program that sets up logging gets that; others would get it on stderr.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 Work = Callable[["psycopg.Connection[Any]"], Any]
 
@@ -444,7 +447,18 @@ class PostgresStore:
         """
         if begin != _READS:
             self._check_writable()
+        is_told = False
+
+        def tell(state: tenacity.RetryCallState) -> None:
+            nonlocal is_told
+            if not is_told and (state.seconds_since_start or 0.0) > _QUIET_S:
+                is_told = True
+                _log.warning(
+                    "the store %s does not answer; trying again for %.0f s in all", self._address.name, self._patience_s
+                )
+
         attempts = tenacity.Retrying(
+            before_sleep=tell,
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, _Passing)),
             stop=tenacity.stop_after_delay(self._patience_s),
             wait=tenacity.wait_exponential_jitter(initial=0.02, max=_LOOK_S, jitter=0.05),

@@ -464,6 +464,17 @@ def test_a_server_that_stays_away_is_named_with_the_reason(caplog: pytest.LogCap
     assert "s3cret" not in caplog.text
 
 
+def test_a_program_without_logging_hears_once_that_a_server_is_away():
+    """And not of each attempt of the pool."""
+    opened = (
+        "from fsm_agent.store import PostgresStore; PostgresStore('postgresql://fsm@127.0.0.1:1/work', patience_s=3)"
+    )
+    ended = subprocess.run([sys.executable, "-c", opened], capture_output=True, text=True, timeout=60, check=False)
+    before, _, error = ended.stderr.partition("Traceback")
+    assert before == "the store 127.0.0.1:1/work (schema fsm_agent) does not answer; trying again for 3 s in all\n"
+    assert "Connection refused" in error
+
+
 def test_what_waiting_cannot_mend_is_said_at_once(server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture):
     with closing(PostgresStore(url)) as store:
         made = "DO $$ BEGIN CREATE ROLE guarded LOGIN PASSWORD 'right'; EXCEPTION WHEN duplicate_object THEN END $$"

@@ -1,0 +1,158 @@
+"""What front ends refuse: parts, answers, names and users that are not as they should be."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from served import desk, letters
+from typer.testing import CliRunner
+
+from fsm_agent import Agent, UsageError
+from fsm_agent.cli.commands import app
+from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, serve
+from fsm_agent.fronts.door import Door
+from fsm_agent.fronts.guard import Guard
+from fsm_agent.fronts.live import with_store
+from fsm_agent.inspector.guard import Headers
+from fsm_agent.store import RunUnknown
+from fsm_agent.testing import Script
+
+
+def ag_ui(content: Any) -> Any:
+    return AgUi.read({"threadId": "t1", "runId": "r1", "messages": [{"role": "user", "content": content}]})
+
+
+def ai_sdk(*parts: Any) -> Any:
+    return AiSdk.read({"id": "c1", "messages": [{"role": "user", "id": "m1", "parts": [*parts]}]})
+
+
+@pytest.mark.parametrize(
+    ("read", "part"),
+    [
+        (ag_ui, {"type": "audio", "source": {"type": "data", "value": "AAAA"}}),
+        (ag_ui, {"type": "image", "source": {"type": "url", "value": "https://elsewhere.example/a.png"}}),
+        (ag_ui, {"type": "image", "source": {"type": "data", "mimeType": "image/png", "value": "AAAA"}}),
+        (ai_sdk, {"type": "source-url", "url": "https://elsewhere.example"}),
+        (ai_sdk, {"type": "file", "url": "https://elsewhere.example/a.png"}),
+        (ai_sdk, {"type": "file", "url": "file:///etc/passwd"}),
+    ],
+)
+def test_a_part_that_is_neither_text_nor_a_picture_in_the_body_is_refused(read: Any, part: Any) -> None:
+    with pytest.raises(BadRequest) as refused:
+        read([part]) if read is ag_ui else read(part)
+    assert refused.value.code == "bad_part"
+
+
+@pytest.mark.parametrize("data", ["yes", {}, {"approved": True}, {"key": ""}])
+def test_an_answer_that_names_no_question_is_refused(data: Any) -> None:
+    with pytest.raises(BadRequest) as refused:
+        ai_sdk({"type": "data-answer", "data": data})
+    assert refused.value.code == "bad_body"
+
+
+@pytest.mark.parametrize("arguments", ["{}", [], 5, True])
+def test_edited_arguments_are_an_object(arguments: Any) -> None:
+    approval = {"approved": True, "editedArgs": arguments}
+    entry = {"interruptId": "ask:1.0", "status": "resolved", "payload": approval}
+    with pytest.raises(BadRequest) as refused:
+        AgUi.read({"threadId": "t1", "runId": "r1", "resume": [entry]})
+    assert refused.value.code == "bad_answer"
+
+
+def test_a_flow_has_no_conversations_and_unknown_runs_cannot_be_cancelled() -> None:
+    async def main() -> None:
+        async with Live(letters()) as live:
+            with pytest.raises(RunUnknown):
+                await live.cancel("nowhere")
+            assert await live.newest("nowhere") is None
+            with pytest.raises(UsageError, match="is no agent, and has no conversations"):
+                await live.begin("Ada", conversation="c1")
+
+    asyncio.run(main())
+
+
+def test_what_is_no_agent_gets_no_store() -> None:
+    with pytest.raises(UsageError, match="has no store"):
+        with_store(object(), "runs.db")
+    assert with_store(Agent(Script("Hello."), name="host"), ":memory:").name == "host"
+
+
+def test_a_user_can_neither_see_nor_cancel_what_another_does(tmp_path: Path) -> None:
+    httpx: Any = pytest.importorskip("httpx")
+    page = serve(desk(str(tmp_path / "runs.db")), user=lambda request: request.headers.get("x-user"))
+
+    async def main() -> None:
+        transport = httpx.ASGITransport(page)
+        async with (
+            page.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000", timeout=60) as client,
+        ):
+
+            def of(user: str) -> dict[str, str]:
+                return {"x-user": user, "content-type": "application/json"}
+
+            said = {"role": "user", "id": "m1", "content": "refund"}
+            body = {"threadId": "c1", "runId": "r1", "messages": [said]}
+            assert "approval" in (await client.post("/agui", json=body, headers=of("ann"))).text
+            seen = await client.get("/conversations/c1", headers=of("bob"))
+            assert (seen.status_code, seen.json()["code"]) == (404, "unknown_conversation")
+            for user, status in (("bob", 409), ("ann", 200)):
+                ended = await client.post("/conversations/c1/cancel", json={}, headers=of(user))
+                assert ended.status_code == status, (user, ended.text)
+            long = await client.get(f"/conversations/{'c' * 300}", headers=of("ann"))
+            assert (long.status_code, long.json()["code"]) == (400, "bad_name")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        Guard,
+        lambda app: Guard(app, None),
+        Headers,
+        lambda app: Door(app, token="A-token-of-tests", port=8000, path="/abc/"),
+    ],
+    ids=["chat", "chat behind a proxy", "inspector", "door of the inspector"],
+)
+def test_a_web_socket_never_reaches_the_application(guarded: Any) -> None:
+    sent: list[Any] = []
+    reached: list[str] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        reached.append(scope["type"])
+
+    guard = guarded(inside)
+    scope = {"type": "websocket", "path": "/", "query_string": b"", "headers": [(b"host", b"127.0.0.1:8000")]}
+    asyncio.run(guard(scope, None, send))
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+    asyncio.run(guard({"type": "lifespan"}, None, send))
+    assert reached == ["lifespan"]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "localhost.example.com", ""])
+def test_the_command_opens_no_port_to_other_machines_without_a_login(
+    host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("uvicorn")
+    opened: list[Any] = []
+    monkeypatch.setattr("uvicorn.Config", lambda *_, **options: opened.append(options["host"]))
+    monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
+    monkeypatch.syspath_prepend(tmp_path)
+    code = (
+        "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script('Hi.'), name='host')\n"
+    )
+    (tmp_path / "refused_shop.py").write_text(f"{code}def who(request):\n    return None\n")
+    words = ["serve", "refused_shop:agent", "--host", host]
+    refused = CliRunner().invoke(app, words)
+    assert (refused.exit_code, opened) == (2, [])
+    assert "--user" in refused.stderr
+    allowed = CliRunner().invoke(app, [*words, "--user", "refused_shop:who"])
+    assert (allowed.exit_code, opened) == (0, [host]), allowed.stderr
