@@ -85,34 +85,32 @@ class Follower:
         if self.problem is not None:
             yield from self._as_written(loaded.run.n)
 
-    def _replayed(self, lines: Sequence[str], after: int = 0) -> Iterator[Event]:
-        """Yield the events of entries, of those behind one; end at the first that the present code cannot take."""
+    def _replayed(self, lines: Sequence[str]) -> Iterator[Event]:
+        """Yield the events of entries; end at the first that the present code cannot take."""
         for line in lines:
             told = self._chain.n
             try:
-                found = [*self._events_of(line)]
+                yield from self._events_of(line)
             except ReplayError as error:
-                self.problem, self._n_told = error, max(told, after)
+                self.problem, self._n_told = error, told
                 return
-            if self._chain.n > after:
-                yield from found
 
     def _as_written(self, end: int) -> Iterator[Event]:
         """Yield the events of entries as the journal has them; those after a later rest as the code makes them."""
         while self.problem is not None and self._n_told < end:
             loaded = self._runs.store.load(self.run.id, after=None)
             rest_n = 0 if loaded.snapshot is None else loaded.snapshot[0]
-            is_back = self._chain.n <= rest_n <= end  # the chain ends with the entry that the code cannot take
-            told, self._n_told = self._n_told, max(rest_n, self._n_told) if is_back else end
+            is_back = self._n_told < rest_n <= end  # behind the entry that the code cannot take
+            told, self._n_told = self._n_told, rest_n if is_back else end
             has_functions = self._has_functions
             yield from written_events(self._runs, self.run.id, told, self._n_told, has_functions=has_functions)
             if is_back:
                 _log.warning(
                     "run %s: its events before entry %d are told as written: %s", self.run.id, rest_n, self.problem
                 )
-                self.problem, after = None, self._n_told
+                self.problem = None
                 self._begin(loaded.changed(lines=(), run=loaded.run.changed(n=rest_n)))
-                yield from self._replayed(loaded.lines[: end - rest_n], after)
+                yield from self._replayed(loaded.lines[: end - rest_n])
 
     def _events_of(self, line: str) -> Iterator[Event]:
         entry, process, before = line_of(line), self.process, self.process.record
