@@ -20,6 +20,8 @@ from support.paths import ROOT
 
 from fsm_agent.providers import catalog
 
+gc.disable()  # until all tests are collected: of what is made until then nearly everything stays
+
 for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
     del os.environ[variable]
 os.environ["FSM_AGENT_LOGS"] = "off"  # nothing is kept beside what a person has asked
@@ -117,6 +119,7 @@ def pytest_collection_finish() -> None:
     """What is there now stays: no collection of garbage needs to look at it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
