@@ -14,7 +14,8 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+from support.examples import FULL, FULL_COUNT, SHORT, SHORT_PART
 from support.http_clients import chosen
 from support.paths import ROOT
 
@@ -73,8 +74,9 @@ if sys.version_info < (3, 13):
 pytest_plugins = ["spec_table"]
 
 # The machine may be busy with something else: neither an example nor its making has a time.
-settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("here")
+for profile, count in ((SHORT, FULL_COUNT // SHORT_PART), (FULL, FULL_COUNT)):
+    settings.register_profile(profile, max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(SHORT)
 
 sys.addaudithook(_stay_here)
 
@@ -113,6 +115,21 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 0 if any(path.is_file() for path in named) else cores + 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw all examples of each property where long tests run; elsewhere a part of them, others each time."""
+    if "not long" not in config.option.markexpr:
+        settings.load_profile(FULL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let properties be among the long tests as well, with all of their examples."""
+    if settings.get_current_profile_name() == FULL:
+        for item in items:
+            if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+                item.add_marker("long")
 
 
 def pytest_collection_finish() -> None:
