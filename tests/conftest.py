@@ -33,6 +33,11 @@ if sys.dont_write_bytecode:
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Files of few tests that take long: they begin first, or one core would have them left when the others are done.
+LONGEST = {
+    ROOT / "tests" / name
+    for name in ("typing/test_typing.py", "test_quality.py", "test_without_posix.py", "engines/test_engines.py")
+}
 LOCAL_NAMES = ("localhost", "", None)
 
 
@@ -125,7 +130,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let properties be among the long tests as well, with all of their examples."""
+    """Begin with the longest files; let properties be among the long tests as well, with all of their examples."""
+    items.sort(key=lambda item: item.path not in LONGEST)
     if settings.get_current_profile_name() == FULL:
         for item in items:
             if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
