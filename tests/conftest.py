@@ -14,11 +14,14 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
+from support.examples import FULL, FULL_COUNT, SHORT, SHORT_PART
 from support.http_clients import chosen
 from support.paths import ROOT
 
 from fsm_agent.providers import catalog
+
+gc.disable()  # until all tests are collected: of what is made until then nearly everything stays
 
 for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
     del os.environ[variable]
@@ -30,6 +33,11 @@ if sys.dont_write_bytecode:
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Files of few tests that take long: they begin first, or one core would have them left when the others are done.
+LONGEST = {
+    ROOT / "tests" / name
+    for name in ("typing/test_typing.py", "test_quality.py", "test_without_posix.py", "engines/test_engines.py")
+}
 LOCAL_NAMES = ("localhost", "", None)
 
 
@@ -71,8 +79,9 @@ if sys.version_info < (3, 13):
 pytest_plugins = ["spec_table"]
 
 # The machine may be busy with something else: neither an example nor its making has a time.
-settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("here")
+for profile, count in ((SHORT, FULL_COUNT // SHORT_PART), (FULL, FULL_COUNT)):
+    settings.register_profile(profile, max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(SHORT)
 
 sys.addaudithook(_stay_here)
 
@@ -113,10 +122,27 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if any(path.is_file() for path in named) else cores + 1
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw all examples of each property where long tests run; elsewhere a part of them, others each time."""
+    if "not long" not in config.option.markexpr:
+        settings.load_profile(FULL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files; let properties be among the long tests as well, with all of their examples."""
+    items.sort(key=lambda item: item.path not in LONGEST)
+    if settings.get_current_profile_name() == FULL:
+        for item in items:
+            if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+                item.add_marker("long")
+
+
 def pytest_collection_finish() -> None:
     """What is there now stays: no collection of garbage needs to look at it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -10,6 +10,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from support.time_growth import growth
 
 from fsm_agent._internal.redaction import (
     _PLACEHOLDERS,
@@ -218,8 +219,15 @@ class TestDeclaredOnes:
         assert Secrets([SECRET]).mask(f"{{'a': {gap}{SECRET[-size:]}', it}}") == f"{{'a': {gap}***', it}}"
         assert Secrets([SECRET]).mask(f"{gap} {SECRET[-size:]}") == f"{gap} {SECRET[-size:]}"
 
-    @pytest.mark.parametrize("part", ["the.…", "…4711", "the.", "...", "…the.key.that.nobody.may.see.471"])
+    PARTS = ("the.…", "…4711", "the.", "...", "…the.key.that.nobody.may.see.471")
+
+    @pytest.mark.parametrize("part", PARTS)
     def test_pieces_are_looked_for_in_linear_time(self, part: str) -> None:
+        assert growth(lambda size: part * (size // len(part)), Secrets([SECRET]).mask, 10_000) < 3
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("part", PARTS)
+    def test_pieces_are_looked_for_in_a_megabyte(self, part: str) -> None:
         text = part * (1_000_000 // len(part))
         started_s = time.process_time()
         Secrets([SECRET]).mask(text)

@@ -28,6 +28,7 @@ def test_versions_are_those_of_a_dictionary_whatever_is_changed_in_which(size):
     for plain, wide in versions:
         assert wide == plain
         assert len(wide) == len(plain)
+    for plain, wide in [*rng.sample(versions, 150), versions[-1]]:
         assert dict(wide.items()) == plain
         assert {name: wide.get(name) for name in first} == {name: plain.get(name) for name in first}
         assert all((name in wide) == (name in plain) for name in first)

@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from fsm_agent.clients.rate_limit import PERIOD_S, RateLimit, SteadyClock, _Window
 from fsm_agent.errors import ConfigError, TimedOut
@@ -135,7 +136,7 @@ def test_what_is_taken_late_counts_from_then() -> None:
     assert begun(limit, clock, 100, 1) == [0, 60]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     limit=st.integers(1, 5),
     arrivals=st.lists(st.tuples(st.floats(0, 40) | st.floats(0, 0.3), st.integers(0, 7)), min_size=1, max_size=40),

@@ -87,7 +87,7 @@ def check(service: Service, result: CallResult[Any]) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("rounds", [200, pytest.param(1_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [100, pytest.param(1_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_long_session_fits_and_mostly_extends_what_was_sent(wire: str, rounds: int):
     provider, dialect = WIRES[wire]
@@ -96,7 +96,7 @@ def test_a_long_session_fits_and_mostly_extends_what_was_sent(wire: str, rounds:
 
 
 def test_so_it_does_if_the_provider_does_not_say_how_many_tokens_there_were():
-    service = Service(session(200), ChatDialect(), tells_usage=False)
+    service = Service(session(100), ChatDialect(), tells_usage=False)
     check(service, over_wire(service, "openai-chat"))
 
 

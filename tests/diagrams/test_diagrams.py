@@ -16,10 +16,11 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from run_picture import run_picture
 from support.agent_calls import function_call, seeded
+from support.examples import examples
 from support.paths import ROOT
 
 from fsm_agent.diagrams.diagram import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
@@ -441,7 +442,7 @@ def dot_frame(dot: str) -> str:
     return re.sub(r'"(?:\\.|[^"\\])*"', '""', dot, flags=re.S)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.text() | st.text(alphabet='"\\<>&#;%$`-|[](){}n\nl \t:') | st.sampled_from(HOSTILE))
 def test_no_text_breaks_out_of_its_label(text):
     diagram, harmless = hostile(f"x{text}y"), hostile("two words")

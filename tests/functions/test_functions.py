@@ -15,6 +15,7 @@ from argument_types import Box, Color, Pair, Point
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+from support.examples import examples
 from support.time_growth import growth
 
 from fsm_agent.agents.agent import Agent
@@ -307,7 +308,7 @@ ODD_JSON = st.recursive(
 
 
 class TestHostileValues:
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     @given(st.dictionaries(KEYS, ODD_JSON, max_size=8))
     def test_any_value_of_any_parameter_is_taken_or_refused(self, arguments):
         given = json.dumps(arguments)

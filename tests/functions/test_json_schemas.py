@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.paths import SHARED
 from support.time_growth import growth
 
@@ -246,7 +247,7 @@ class TestHostileSchemas:
         made = Function(name="f", parameters={"properties": {"a": {"anyOf": [INTEGER] * 6_000}}})
         assert made.refusal('{"a": "x"}') is None
 
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     @given(ANY_SCHEMA, ANY_SCHEMA, st.sampled_from(['{"a": 1}', '{"a": {"a": "x"}}', '{"a": [[]]}', "{}", "[1]"]))
     def test_any_schema_makes_a_function(self, schema, other, arguments):
         parameters = {"type": "object", "properties": {"a": schema}, "$defs": {"A": other}}

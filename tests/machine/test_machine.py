@@ -6,8 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from transitions import Machine, MachineError
 
 from fsm_agent.lifecycle.record import State
@@ -122,7 +123,7 @@ def through_dict(table: list[Any], triggers: list[str]) -> list[Any]:
     return [seen, model.log]
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(rows, st.lists(st.sampled_from(TRIGGERS), max_size=12))
 def test_the_machine_and_a_plain_dict_agree(table, triggers):
     assert through_machine(built(table), triggers) == through_dict(table, triggers)

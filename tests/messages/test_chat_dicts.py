@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from fsm_agent import Agent, Dialog, Document, Image, Message, UsageError
 from fsm_agent.context.rounds import broken_round
@@ -172,7 +173,7 @@ anything = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(st.lists(anything, max_size=4))
 def test_whatever_comes_is_taken_or_refused(items):
     problem = ""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from fsm_agent.errors import PromptError, SnapshotError
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
@@ -186,7 +187,7 @@ def dialogs(text: st.SearchStrategy[str]) -> st.SearchStrategy[Dialog]:
 class TestJson:
     @pytest.mark.spec("3.29: JSON and back, without the prompt")
     @given(dialogs(sound))
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     def test_round_trip(self, dialog):
         document = dialog.to_json()
         again = Dialog.from_json(document)
@@ -195,7 +196,7 @@ class TestJson:
         assert Dialog.from_json(document.encode()) == dialog
 
     @given(dialogs(texts))
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     def test_whatever_is_said_can_be_stored(self, dialog):
         document = dialog.to_json()
         again = Dialog.from_json(document)

@@ -13,9 +13,10 @@ from decimal import Decimal
 from typing import Any, Literal, Optional, Union
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from support.examples import examples
 from support.paths import SHARED
 from typing_extensions import TypedDict
 
@@ -194,7 +195,7 @@ class TestWhereJsonStands:
         st.text(alphabet="ab \"'\n.:,}]"),
         st.text(alphabet="ab \"'\n.:,{}[]"),
     )
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     def test_any_document_is_found_in_prose_and_never_altered(self, value, before, after):
         document = json.dumps(value, ensure_ascii=False)
         text = f"So {before}{document}{after}"
@@ -401,7 +402,7 @@ class TestMending:
             lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
         )
     )
-    @settings(max_examples=50, deadline=None)
+    @examples(50)
     def test_sound_json_of_the_wrong_type_is_not_mended_into_the_right_one(self, value):
         with pytest.raises(ParseError, match=r"is no valid Sealed|in JSON"):
             Output(Sealed).parse(json.dumps(value))
@@ -513,7 +514,7 @@ class TestHostileText:
             REVIEW.parse(text)
 
     @given(st.text(alphabet="{}[]\"'\\,:a1 \n/*#()`\u201c\u201d\ud800-."))
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     def test_it_is_parsed_or_refused(self, text):
         for kind in (dict, list, Review, Color, list[int], Any):
             with suppress(ParseError):

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator
+from support.examples import examples
 from typing_extensions import TypedDict
 
 from fsm_agent import Agent, ParseError, Prompt, PromptError, first_of
@@ -301,7 +302,7 @@ def written(draw: st.DrawFn, kind: type[BaseModel]) -> dict[str, Any]:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_damaged_answer_is_never_read_as_another(data: st.DataObject) -> None:
     classes = data.draw(unions())
     meant = data.draw(st.sampled_from(classes))

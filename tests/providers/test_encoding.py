@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from support import recorded_gemini_requests, recorded_inputs, recorded_messages, recorded_requests
 from support.copies import replace
+from support.examples import examples
 from support.long_dialogs import PICTURE, asks, rounds, told
 from support.paths import SHARED
 from wire_check import cases
@@ -147,7 +148,7 @@ def messages(draw: st.DrawFn) -> Message:
     return Message(role=role, parts=tuple(draw(st.lists(PARTS[role], max_size=3))))  # type: ignore[arg-type]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_any_dialog_is_sent_as_if_it_was_encoded_at_once(data: st.DataObject) -> None:
     targets = st.sampled_from([*PLAIN, *WORDS, *OTHERS, *BLIND])

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 from support.copies import replace
 from support.fault_server import FaultServer, http
 from support.http_clients import KEY
-from support.wire_samples import consumed
+from support.wire_samples import adapter, consumed
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.clients.cassette import Cassette
@@ -178,7 +177,7 @@ class TestResponses:
         headers = HostedMCP("b", "https://host/b", headers={"X-Team": "blue"}, require_approval="always")
         others = [] if "preview" in model else [SEARCH.changed(context_size="high"), CodeExecution(), SERVER, headers]
         body = encoded(f"openai:{model}", *computer, *others, functions=(ADD,))
-        assert consumed(TypeAdapter(params.ResponseCreateParamsNonStreaming).validate_python(body)) == body
+        assert consumed(adapter(params.ResponseCreateParamsNonStreaming).validate_python(body)) == body
 
 
 class TestAnthropic:
@@ -246,7 +245,7 @@ class TestAnthropic:
             HostedMCP("all", "https://host/all"),
         )
         body = encoded(f"anthropic:{model}", *hosted)
-        assert consumed(TypeAdapter(params.MessageCreateParamsNonStreaming).validate_python(body)) == body
+        assert consumed(adapter(params.MessageCreateParamsNonStreaming).validate_python(body)) == body
         known = pytest.importorskip("anthropic.types.anthropic_beta_param").AnthropicBetaParam
         named = [*known.__args__[1].__args__, "code-execution-2025-08-25"]  # which the SDK does not need any more
         assert set(betas(f"anthropic:{model}", *hosted)["anthropic-beta"].split(",")) <= set(named)
@@ -326,7 +325,7 @@ class TestChat:
     def test_the_official_sdk_takes_it(self) -> None:
         params = pytest.importorskip("openai.types.chat.completion_create_params", reason="the SDK is not installed")
         body = encoded("openai-chat:gpt-5-search-api", WebSearch(context_size="low", user_location=PLACE))
-        assert consumed(TypeAdapter(params.CompletionCreateParamsNonStreaming).validate_python(body)) == body
+        assert consumed(adapter(params.CompletionCreateParamsNonStreaming).validate_python(body)) == body
 
 
 class TestRefusals:

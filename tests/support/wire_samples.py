@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import Message
@@ -47,3 +48,9 @@ def consumed(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: consumed(inner) for key, inner in value.items()}
     return [consumed(item) for item in value] if isinstance(value, Iterator | list) else value
+
+
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Return what validates a type of an SDK; to make it takes half a second."""
+    return TypeAdapter(kind)

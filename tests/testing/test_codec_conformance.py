@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, settings
 from support.copies import replace
 from support.dialects import ChatDialect
+from support.examples import FULL_COUNT
 
 from fsm_agent.errors import BadReply, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
@@ -365,7 +366,8 @@ def test_a_wrong_codec_is_caught(
 
     test = getattr(CodecConformance, f"test_{check}")
     if kept := getattr(test, SETTINGS, None):
-        monkeypatch.setattr(test, SETTINGS, settings(kept, phases=[Phase.generate]))  # the first failure is enough
+        all_of_them = settings(kept, max_examples=FULL_COUNT, phases=[Phase.generate])  # the first failure is enough
+        monkeypatch.setattr(test, SETTINGS, all_of_them)
     with pytest.raises((AssertionError, pytest.fail.Exception, BadReply, ValueError)):
         test(Suite(), **case)
 

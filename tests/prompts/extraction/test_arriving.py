@@ -11,9 +11,10 @@ from datetime import date
 from typing import Any, Literal, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator, model_validator
+from support.examples import examples
 from support.time_growth import growth
 
 from fsm_agent import Agent, Prompt, first_of
@@ -336,7 +337,7 @@ def cut(data: st.DataObject, text: str) -> list[str]:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_what_is_given_only_grows_into_the_answer(data):
     kind = data.draw(TYPES.filter(lambda kind: kind.type is not str))  # whose answers are no JSON
     value = data.draw(kind.values)
@@ -397,7 +398,7 @@ JUNK = st.lists(
 
 
 @given(st.data(), JUNK, st.sampled_from([Plan, list[Plan], list[Any], dict[str, Any], Plan | Step, int | Plan, Any]))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_nothing_is_withdrawn_whatever_comes(data, text, kind):
     for opening in ("", "<answer>"):
         found = arrived(Arriving(Output(kind), opening), cut(data, text))

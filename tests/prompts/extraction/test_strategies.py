@@ -8,9 +8,10 @@ import pickle
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from support.examples import examples
 
 from fsm_agent import ParseError, UsageError, first_of
 from fsm_agent.prompts import (
@@ -333,7 +334,7 @@ JSON = st.recursive(
 
 @pytest.mark.spec("2.5: valid JSON is never altered")
 @given(JSON)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_valid_json_is_never_altered(value):
     document = json.dumps(value)
     for kind in (Any, object) if isinstance(value, dict | list) else (Any,):

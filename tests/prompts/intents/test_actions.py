@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from fsm_agent import Agent, ParseError, PromptError, UsageError
 from fsm_agent.prompts import Action, ActionSet, Attribute, InnerText, ParserInput
@@ -327,7 +328,7 @@ def test_mistakes_are_told(make, problem):
         )
     )
 )
-@settings(max_examples=200)
+@examples(200)
 def test_what_is_extracted_is_what_is_replaced(pieces):
     text, replaced = "".join(pieces), list[Action]()
     stripped = ACTIONS.transform_actions(text, lambda action: str(replaced.append(action) or ""))

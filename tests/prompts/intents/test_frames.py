@@ -10,8 +10,9 @@ from contextlib import suppress
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt
 from fsm_agent.errors import ParseFailed, TagNotFound
@@ -247,7 +248,7 @@ PIECES = st.sampled_from(
 @pytest.mark.spec("2.22: a wrapped text cannot leave its tag")
 @given(st.lists(PIECES | st.text(max_size=3), max_size=30).map("".join))
 @example("<intent\u200bx>")  # a mark that cannot be seen may stand for a space
-@settings(max_examples=300)
+@examples(300)
 def test_every_text_can_be_had_back(text):
     wrapped = FRAME.wrap(text)
     assert FRAME.unwrap(wrapped) == text

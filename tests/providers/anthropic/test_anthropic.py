@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, TypeAdapter, create_model
+from pydantic import BaseModel, create_model
 from support.messages_bodies import CODEC, START, STOP, end, message, sse, stream, streamed, text, whole
-from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, add, consumed
+from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, adapter, add, consumed
 
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
 from fsm_agent.functions.function import Function
@@ -281,7 +281,7 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, reasoning: Any, s
         profile=AnthropicProfile(reasoning=reasoning),
     )
     assert json.dumps(body)
-    assert known(consumed(TypeAdapter(kind).validate_python(body))) == known(body)
+    assert known(consumed(adapter(kind).validate_python(body))) == known(body)
     assert body["messages"][1]["content"] == ANSWER
 
 

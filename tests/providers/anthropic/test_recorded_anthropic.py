@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 from support.copies import replace
 from support.messages_bodies import CODEC, message
 from support.recorded_messages import built, meaning
 from support.recordings import LOCAL, RECORDED, local_outcome, needs_local, needs_recorded
+from support.wire_samples import adapter
 from test_anthropic import consumed
 from test_anthropic_cache import marks
 from wire_check import Case, cases, decoded, problems
@@ -145,8 +145,8 @@ def test_recorded_stream_goes_back_as_it_was_read() -> None:
 def test_requests_of_recorded_dialogs_are_what_the_official_sdk_takes() -> None:
     params = pytest.importorskip("anthropic.types.beta.message_create_params", reason="the SDK is not installed")
     kinds = {
-        True: TypeAdapter(params.MessageCreateParamsStreaming),
-        False: TypeAdapter(params.MessageCreateParamsNonStreaming),
+        True: adapter(params.MessageCreateParamsStreaming),
+        False: adapter(params.MessageCreateParamsNonStreaming),
     }
     for case, body in requests():
         if body["messages"]:

@@ -7,9 +7,8 @@ import re
 from typing import Any, Literal
 
 import pytest
-from pydantic import TypeAdapter
 from support.chat_bodies import CODEC, sse, stream, streamed, whole
-from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, consumed
+from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, adapter, consumed
 
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
 from fsm_agent.functions.function import Function
@@ -374,7 +373,7 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, stream: bool) -> 
         stream=stream,
         profile=Profile(max_tokens_name="max_completion_tokens"),
     )
-    assert consumed(TypeAdapter(kind).validate_python(body)) == body  # what it does not know would be missing
+    assert consumed(adapter(kind).validate_python(body)) == body  # what it does not know would be missing
 
 
 @pytest.mark.parametrize(

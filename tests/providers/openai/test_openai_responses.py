@@ -7,7 +7,6 @@ import re
 from typing import Any, Literal
 
 import pytest
-from pydantic import TypeAdapter
 from support.response_bodies import (
     CODEC,
     added,
@@ -26,7 +25,7 @@ from support.response_bodies import (
     thought,
     whole,
 )
-from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, consumed
+from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, adapter, consumed
 
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, RateLimited, UsageError
 from fsm_agent.functions.function import Function
@@ -242,7 +241,7 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, stream: bool) -> 
         stream=stream,
         profile=Profile(reasoning_name="encrypted_content"),
     )
-    assert consumed(TypeAdapter(kind).validate_python(request)) == request  # what it does not know would be missing
+    assert consumed(adapter(kind).validate_python(request)) == request  # what it does not know would be missing
 
 
 HI = (added(said()), text_delta("hi"), done(said("hi")))

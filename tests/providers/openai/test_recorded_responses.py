@@ -8,10 +8,10 @@ from functools import cache
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 from support.paths import SHARED
 from support.recorded_inputs import Body, built, meaning, without_messages_between_calls
 from support.response_bodies import CODEC
+from support.wire_samples import adapter
 from wire_check import Case, cases, decoded, problems
 
 from fsm_agent.lifecycle.effects import Request, Settings
@@ -134,23 +134,23 @@ def test_what_a_service_said_goes_back_unchanged() -> None:
 @needs_recorded
 def test_what_goes_back_is_what_the_official_sdk_takes() -> None:
     params = pytest.importorskip("openai.types.responses.response_create_params", reason="the SDK is not installed")
-    adapter = TypeAdapter(params.ResponseCreateParamsNonStreaming)
+    takes = adapter(params.ResponseCreateParamsNonStreaming)
     for case, reply in replies():
         if case["provider"] == "xai" and case["expected"]["server_tool_calls"]:  # of which it has a dialect of its own
             continue
         sent = sent_back(reply.message, is_stored=False)
-        taken = adapter.validate_python(sent)
+        taken = takes.validate_python(sent)
         assert [item.get("type") for item in taken["input"]] == [item.get("type") for item in sent["input"]], case["id"]
 
 
 @needs_recorded
 def test_another_wire_gets_nothing_that_only_this_one_understands() -> None:
     params = pytest.importorskip("openai.types.chat.completion_create_params", reason="the SDK is not installed")
-    adapter = TypeAdapter(params.CompletionCreateParamsNonStreaming)
+    takes = adapter(params.CompletionCreateParamsNonStreaming)
     for case, reply in replies():
         request = Request(messages=[reply.message])
         body = OpenAIChat().encode(request, model="m1", profile=Profile(reasoning_name="reasoning"), stream=False)
-        adapter.validate_python(body)
+        takes.validate_python(body)
         (entry,) = body["messages"]
         assert entry.keys() <= {"role", "content", "reasoning", "tool_calls"}
         assert entry["content"] == (case["expected"]["text"] or "")
