@@ -28,7 +28,7 @@ HERE = {  # where the tests of this repository run what a step of a workflow run
     "python -m coverage report": "this file",
     "python -m ruff check --output-format github .": "tests/test_quality.py",
     "python -m ruff format --check .": "tests/test_quality.py",
-    "python -m mypy": "tests/test_quality.py",
+    "python -m mypy": "tests/typing/test_typing.py",
     "python -m pytest tests/typing tests/test_architecture.py tests/test_exports.py": ".ci/run",
     "python -m pytest -m long tests/test_package.py": ".ci/run",
     "actionlint": "this file, where it is installed",
