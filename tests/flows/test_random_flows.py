@@ -115,8 +115,8 @@ def test_a_random_flow_comes_to_the_same_end_in_its_time_under_every_driver(seed
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seeds", [range(first, first + 500) for first in range(0, 2_000, 500)], ids=str)
-def test_so_do_two_thousand(seeds: range, say: Callable[[str], None]) -> None:
+@pytest.mark.parametrize("seeds", [range(first, first + 1250) for first in range(0, 5_000, 1250)], ids=str)
+def test_so_do_five_thousand(seeds: range, say: Callable[[str], None]) -> None:
     with ThreadPoolExecutor(16) as threads:
         found = dict(zip(seeds, threads.map(lambda seed: wrong_of(seed, WAYS), seeds), strict=True))
     ends = Counter(RandomFlows(seed).flow()[1] for seed in seeds)

@@ -85,8 +85,8 @@ def test_so_do_forks_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("seeds", [range(first, first + 500) for first in range(0, 2_000, 500)], ids=str)
-def test_forks_of_two_thousand_flows_come_to_their_ends(
+@pytest.mark.parametrize("seeds", [range(first, first + 1250) for first in range(0, 5_000, 1250)], ids=str)
+def test_forks_of_five_thousand_flows_come_to_their_ends(
     seeds: range, tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     def in_one_of_the_stores(seed: int) -> list[str]:
