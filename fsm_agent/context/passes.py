@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value
-from fsm_agent.context.rounds import broken_round, pinned, round_starts, system_messages, task_of
+from fsm_agent.context.rounds import EARLIER, broken_round, pinned, round_starts, system_messages, task_of
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.record import CallRecord
@@ -33,7 +33,6 @@ MASKED = (
     "[Masked — {name} result from iteration {round}, {tokens} tokens. "
     "Use result_cache tool if available, or re-invoke tool.]"
 )
-EARLIER = "[Earlier calls of functions, shortened]\n"
 _ARGUMENTS = 80  # characters of the arguments of such a call
 _LINE = 200  # characters of the first line of its result
 

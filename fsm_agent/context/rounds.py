@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import FunctionResult, Message
 
+EARLIER = "[Earlier calls of functions, shortened]\n"  # begins what a pass shows as a message of the user, and is none
+
 
 def system_messages(messages: Sequence[Message]) -> int:
     """Return how many system messages there are at the beginning."""
@@ -54,13 +56,17 @@ def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
         record: That of the call; None: the newest message of a user is taken for the task.
     """
     found = set(range(system_messages(messages)))
-    users = [index for index, message in enumerate(messages) if message.role == "user"]
+    users = [index for index, message in enumerate(messages) if _is_of_a_user(message)]
     if users:
         task = users[-1]
         if record is not None and (wanted := task_of(record)) is not None:
             task = next((index for index in users if messages[index] is wanted), task)
         found |= {users[0], task}
     return found
+
+
+def _is_of_a_user(message: Message) -> bool:
+    return message.role == "user" and not message.text.startswith(EARLIER)
 
 
 def broken_round(messages: Sequence[Message]) -> str:

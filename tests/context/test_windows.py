@@ -14,7 +14,7 @@ from fsm_agent import Agent, Limits, Message, UsageError, function
 from fsm_agent._internal.vector import Vector
 from fsm_agent.context import compress, keep_last, mask, once, relevant, shorten
 from fsm_agent.context.passes import apply_passes
-from fsm_agent.context.rounds import broken_round, pinned, round_starts
+from fsm_agent.context.rounds import EARLIER, broken_round, pinned, round_starts
 from fsm_agent.testing import Script, call
 
 CHAT = [SYSTEM, TASK, *[Message.of(role, f"{role} {n}") for n in range(4) for role in ("assistant", "user")]]
@@ -235,6 +235,14 @@ def test_no_pass_tears_a_round_or_loses_what_every_request_has(messages, passes)
     assert not users or (users[0] in shown and users[-1] in shown)
     assert not messages or messages[-1].role == "tool" or shown[-1].text == messages[-1].text
     assert apply_passes(passes, messages) == shown, "it is pure"
+
+
+def test_lines_of_earlier_calls_are_not_taken_for_the_task() -> None:
+    """Once a round is lines of text, the message before them is still the newest of a user."""
+    tasks = [Message.of("user", "Who are you?"), Message.of("user", "Count the cats.")]
+    dialog = [*tasks, Message.of("assistant", "I look."), *rounds("a", "b")]
+    shown = apply_passes([compress(1), keep_last(1)], dialog)
+    assert [m.text for m in shown[:3]] == [*[task.text for task in tasks], EARLIER + "search({}) → a"]
 
 
 @given(dialogs(), WINDOWS)
