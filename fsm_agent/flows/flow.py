@@ -11,6 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent._internal.values import fields_alone, to_json
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
@@ -199,7 +200,7 @@ class Flow(FlowVerbs[D], Generic[D]):
     @cached_property
     def adapter(self) -> pydantic.TypeAdapter[D]:
         """The writer and reader of its data."""
-        return pydantic.TypeAdapter(self.data)
+        return type_adapter(self.data)
 
     @cached_property
     def fingerprint(self) -> str:

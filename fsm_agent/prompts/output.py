@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, cast, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core, typing_extensions
+from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.functions.function import Function
@@ -177,7 +178,7 @@ class Output:
 
     @cached_property
     def _writer(self) -> Any:
-        return pydantic.TypeAdapter(self.type)
+        return type_adapter(self.type)
 
     @cached_property
     def _wrapper(self) -> Any:

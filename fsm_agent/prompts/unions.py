@@ -23,6 +23,7 @@ from operator import is_, or_
 from typing import Any, Literal
 
 from fsm_agent._internal.lazy_import import deferred, pydantic, pydantic_core
+from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import PromptError
 from fsm_agent.prompts.extraction.matching import UNCLEAR, only_close
@@ -183,7 +184,7 @@ def adapter_of(kind: Any) -> pydantic.TypeAdapter[Any] | _Reader:
         Exception: Raised by pydantic: it has no JSON.
         PromptError: A class with an ``__init__`` of its own has such a union.
     """
-    adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(kind)
+    adapter: pydantic.TypeAdapter[Any] = type_adapter(kind)
     core = adapter.core_schema
     read = _Walk(core, "read").of(core)
     return adapter if read is core else _Reader(core, read)
@@ -215,7 +216,7 @@ def tags_of(kinds: Sequence[Any]) -> Sequence[str | None]:
 
 
 def _core(kind: Any) -> Core:
-    return pydantic.TypeAdapter(kind).core_schema
+    return type_adapter(kind).core_schema
 
 
 class _Reader:

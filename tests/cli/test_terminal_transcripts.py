@@ -54,6 +54,7 @@ def test_it_looks_as_it_did(name: str):
 
 @posix
 @pytest.mark.long
+@pytest.mark.timeout(300)  # on a busy machine a real model takes its time
 @pytest.mark.parametrize("name", ["chat", pytest.param("demo", marks=needs_model)])
 def test_the_pictures_in_the_documentation_are_those_that_the_command_draws(name: str):
     shown = text_of((ROOT / "docs" / f"{name}.svg").read_text("utf-8"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 from types import NoneType, UnionType
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _NUMBERS = (bool, int, float, complex)
 _SECOND = {"done": "answer", **dict.fromkeys(("failed", *ENDS), "failure")}  # what rows are given beside the data
 _SECONDS, _MOMENT = float | None, datetime | float | None
+_Hints = Mapping[str, Any]
 _Body = tuple[Callable[..., Any], Any, str]  # a function of the data, what it shall return, and what that is
 
 
@@ -59,11 +60,12 @@ def check_annotations(flow: Flow[Any]) -> None:
             if isinstance(function, IntoField):
                 _check_into(here, row, function, flow.data)
                 continue
-            second = "its data" if isinstance(row.source, SubflowState) else "None"
+            second, hints = "its data" if isinstance(row.source, SubflowState) else "None", _hints(function)
             if _check_second(here, what, function, _SECOND.get(row.trigger, second)):
-                _check_parameter(here, function, 1, _answer_kind(row), "its answer")
-            _check_parameter(here, function, 0, flow.data, "the data of the flow")
-            _check_returned(here, function, returned, "True or False" if what == "guard" else "the data of the flow")
+                _check_parameter(here, function, hints, 1, _answer_kind(row), "its answer")
+            _check_parameter(here, function, hints, 0, flow.data, "the data of the flow")
+            result = "True or False" if what == "guard" else "the data of the flow"
+            _check_returned(here, function, hints, returned, result)
 
 
 def _check_work(where: str, state: LiveState[Any, Any], data: Any, what: str) -> None:
@@ -72,8 +74,9 @@ def _check_work(where: str, state: LiveState[Any, Any], data: Any, what: str) ->
     for function, returned, result in _bodies(state):
         if not isinstance(state, FunctionState):  # which is checked where it is declared
             _check_count(here, function, "(data)")
-        _check_parameter(here, function, 0, data, what)
-        _check_returned(here, function, returned, result)
+        hints = _hints(function)
+        _check_parameter(here, function, hints, 0, data, what)
+        _check_returned(here, function, hints, returned, result)
     if isinstance(state, EachState):
         _check_work(where, state.member, _item_of(state.over), f"an item of {state.name}")
     elif isinstance(state, GatherState):
@@ -103,7 +106,7 @@ def _bodies(state: LiveState[Any, Any]) -> Iterator[_Body]:
 
 def _item_of(over: Callable[..., Any]) -> Any:
     """Return the type of the items that a function returns; `Any`: its annotation does not tell."""
-    kind = _strip_annotations(_hint(over, "return"))
+    kind = _strip_annotations(_hints(over).get("return", Any))
     arguments = get_args(kind)
     if len(arguments) == 2 and arguments[1] is ... and get_origin(kind) is tuple:
         return arguments[0]
@@ -173,16 +176,16 @@ def _check_count(here: str, function: Callable[..., Any], takes: str) -> None:
         raise FlowError(f"{here}: {name} takes ({', '.join(signature.parameters)}): {takes} would be right") from None
 
 
-def _check_parameter(here: str, function: Callable[..., Any], index: int, kind: Any, what: str) -> None:
+def _check_parameter(here: str, function: Callable[..., Any], hints: _Hints, index: int, kind: Any, what: str) -> None:
     name = _parameter(function, index)
-    hint = _hint(function, name) if name else Any
+    hint = hints.get(name, Any) if name else Any
     if not fits(kind, hint):
         takes = f"{getattr(function, '__name__', function)} takes {_named(hint)}"
         raise FlowError(f"{here}: {takes}, and {what} is {_named(kind)}: {name}: {_named(kind)} is right")
 
 
-def _check_returned(here: str, function: Callable[..., Any], kind: Any, what: str) -> None:
-    hint = _hint(function, "return")
+def _check_returned(here: str, function: Callable[..., Any], hints: _Hints, kind: Any, what: str) -> None:
+    hint = hints.get("return", Any)
     is_right = _judges(hint) if kind is bool else fits(hint, kind) and (hint is not NoneType or kind is Any)
     if not is_right:
         right = f"-> {_named(kind)}" if kind is not object else "what is shown"
@@ -205,12 +208,12 @@ def _parameter(function: Callable[..., Any], index: int) -> str:
     return parameters[index].name if is_own else ""
 
 
-def _hint(function: Callable[..., Any], name: str) -> Any:
-    """Return the annotation of a parameter, or of what is returned; `Any`: none can be resolved."""
+def _hints(function: Callable[..., Any]) -> _Hints:
+    """Return the annotations of a function by parameter, and of ``return``; none, if they cannot be resolved."""
     try:
-        return typing.get_type_hints(function).get(name, Any)
+        return typing.get_type_hints(function)
     except (NameError, TypeError, AttributeError):  # types that are local to a function
-        return Any
+        return {}
 
 
 # Types

@@ -31,6 +31,7 @@ from typing import (
 from typing_extensions import TypeVar, is_protocol, is_typeddict
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
+from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.errors import FlowError
@@ -123,7 +124,7 @@ class AnswerTypes:
 
     @cached_property
     def _adapters(self) -> list[pydantic.TypeAdapter[Any]]:
-        return [pydantic.TypeAdapter(kind) for kind in self.types]
+        return [type_adapter(kind) for kind in self.types]
 
     @cached_property
     def _either(self) -> Any:
@@ -169,7 +170,7 @@ class AnswerTypes:
     def schema(self) -> str:
         """JSON Schema of the values; of several types, ``anyOf``.  Empty: it has none, or a very large one."""
         try:
-            return schema_json(pydantic.TypeAdapter(union_of(self.types)).json_schema())
+            return schema_json(type_adapter(union_of(self.types)).json_schema())
         except pydantic.errors.PydanticUserError:  # only code describes a type
             return ""
 
@@ -219,7 +220,7 @@ def check_resolved(where: str, kind: Any) -> None:
         FlowError: It says so.
     """
     try:
-        adapter = pydantic.TypeAdapter(kind)
+        adapter = type_adapter(kind)
         if adapter.pydantic_complete:
             return
         problem = "names types that cannot be found"

@@ -18,6 +18,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NewType, Union, get_args, get_origin
 
 from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.definition.json_text import Unwritable, dumped
 from fsm_agent.mistakes import shown
@@ -55,7 +56,7 @@ class Leaf:
 
     @cached_property
     def _adapter(self) -> pydantic.TypeAdapter[Any]:
-        return pydantic.TypeAdapter(self.kind)
+        return type_adapter(self.kind)
 
     def check(self, value: Any, before: Any = _NEW) -> None:
         """Refuse a value that this type forbids; the value from before is not checked again.
