@@ -638,6 +638,7 @@ class TestTerminal:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)  # on a busy machine a real model takes its time
 @needs_model
 class TestEmbedded:
     def test_the_demo_shows_a_real_model(self, here):

@@ -27,7 +27,7 @@ import fsm_agent
 ROOT = Path(fsm_agent.__file__).parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "TERM": "xterm-256color"}
 ENVIRONMENT["PYTHONUNBUFFERED"] = ""  # so that something is still to be written when a pipe breaks
-LIMIT_S = 60
+LIMIT_S = 120
 ROWS = 1000  # of a terminal with a width: its screen holds everything
 LEFT_IN_DISORDER = "the terminal is left in another mode"
 LAUNCH = (  # a Ctrl-C arrives even where this test run was started in the background, with SIGINT ignored
