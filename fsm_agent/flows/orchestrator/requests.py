@@ -6,7 +6,6 @@ Earlier outputs of models are quoted: their lines are indented, and placeholders
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from fsm_agent.errors import hint
@@ -41,7 +40,8 @@ def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str
     """
     right = "Prompts('my_team') or a mapping such as {'deciding': 'The step {{ failed }} failed. Decide: …'}"
     check("prompts", prompts, isinstance(prompts, Prompts | Mapping), right, FlowError)
-    templates = dict(_packaged_templates())
+    packaged = Prompts("orchestrator", directory=packaged_prompts())
+    templates = {name: packaged(name).template for name in packaged.names()}
     for name in prompts.names() if isinstance(prompts, Prompts) else prompts:
         if name not in templates:
             known = ", ".join(templates)
@@ -50,12 +50,6 @@ def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str
             )
         templates[name] = _template(f"the prompt {name!r} of an orchestrator", prompts.get(name), templates[name])
     return templates
-
-
-@cache
-def _packaged_templates() -> Mapping[str, str]:
-    packaged = Prompts("orchestrator", directory=packaged_prompts())
-    return {name: packaged(name).template for name in packaged.names()}
 
 
 def _template(what: str, given: Any, replaced: str) -> str:
