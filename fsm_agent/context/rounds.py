@@ -56,17 +56,15 @@ def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
         record: That of the call; None: the newest message of a user is taken for the task.
     """
     found = set(range(system_messages(messages)))
-    users = [index for index, message in enumerate(messages) if _is_of_a_user(message)]
+    users = [index for index, message in enumerate(messages) if message.role == "user"]
     if users:
-        task = users[-1]
+        # What a pass shows as a user's is none, though a user may write the same: the record knows better.
+        own = [index for index in users if not messages[index].text.startswith(EARLIER)] or users
+        first, task = own[0], own[-1]
         if record is not None and (wanted := task_of(record)) is not None:
             task = next((index for index in users if messages[index] is wanted), task)
-        found |= {users[0], task}
+        found |= {first, task}
     return found
-
-
-def _is_of_a_user(message: Message) -> bool:
-    return message.role == "user" and not message.text.startswith(EARLIER)
 
 
 def broken_round(messages: Sequence[Message]) -> str:

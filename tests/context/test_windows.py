@@ -245,6 +245,14 @@ def test_lines_of_earlier_calls_are_not_taken_for_the_task() -> None:
     assert [m.text for m in shown[:3]] == [*[task.text for task in tasks], EARLIER + "search({}) → a"]
 
 
+def test_a_task_that_reads_like_lines_of_earlier_calls_is_the_task() -> None:
+    task = EARLIER + "search({}) → a: what does that mean?"
+    script = Script("Hello.", *[call("read", n=n) for n in range(4)], "done")
+    agent = Agent(script, functions=[read], context=[keep_last(1)])
+    agent.call(task, after=agent.call("Hello?"))
+    assert all(task in [m.text for m in request.messages] for request in script.requests[1:])
+
+
 @given(dialogs(), WINDOWS)
 def test_a_window_is_a_part_in_the_same_order(messages, window):
     numbered = [Message(role=m.role, parts=m.parts) for m in messages]  # no two are one object
