@@ -53,7 +53,7 @@ class Gate(ABC):
 
     Args:
         app: The application behind it.
-        headers: The headers of an answer that does not have its own.
+        headers: The headers of every answer.
     """
 
     def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
@@ -71,9 +71,7 @@ class Gate(ABC):
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in self._headers.items():
-                    headers.setdefault(name, value)
+                MutableHeaders(scope=message).update(self._headers)
             await send(message)
 
         await (self.refusal(Request(scope)) or self._app)(scope, receive, sent)

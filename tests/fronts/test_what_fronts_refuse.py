@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from served import desk, letters
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from fsm_agent import Agent, UsageError
@@ -156,3 +158,12 @@ def test_the_command_opens_no_port_to_other_machines_without_a_login(
     assert "--user" in refused.stderr
     allowed = CliRunner().invoke(app, [*words, "--user", "refused_shop:who"])
     assert (allowed.exit_code, opened) == (0, [host]), allowed.stderr
+
+
+@pytest.mark.parametrize("gate", [Guard, Headers])
+def test_an_answer_cannot_weaken_the_headers(gate: Any) -> None:
+    weak = PlainTextResponse("page", headers={"x-frame-options": "ALLOWALL", "content-security-policy": "*"})
+    answer = TestClient(gate(weak), base_url="http://localhost").get("/")
+    assert answer.text == "page"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
