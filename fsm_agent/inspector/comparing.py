@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import repeat
 from typing import NamedTuple
 
 from fsm_agent.inspector.story import Item, story
@@ -47,15 +46,16 @@ def compared(a: RunReading, b: RunReading) -> Comparison:
 
 
 def _numbered(a: RunReading, b: RunReading, after: int, until: int) -> list[Row]:
-    return list(map(Row, story(a, after, until), story(b, after, until), repeat(True)))
+    pairs = zip(story(a, after, until), story(b, after, until), strict=True)
+    return [Row(one, other, True) for one, other in pairs]
 
 
 def _lined_up(a: RunReading, b: RunReading, after: int, until: int) -> Iterator[Row]:
     """Yield the entries of both runs in their order, those of one key beside each other."""
     ones, others = a.entries[after:until], b.entries[after:until]
     items, other_items = story(a, after, until), story(b, after, until)
-    labels = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)
-    for tag, i, i_end, j, j_end in labels.get_opcodes():
+    matcher = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)
+    for tag, i, i_end, j, j_end in matcher.get_opcodes():
         if tag == "equal":
             for x, y in zip(range(i, i_end), range(j, j_end), strict=True):
                 yield Row(items[x], other_items[y], is_same(ones[x], others[y]))

@@ -7,23 +7,18 @@ After each look it rests for as long as that took.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fsm_agent.store.store import Run, Store
 
-if TYPE_CHECKING:
-    pass
-
 FIRST_LOOK_S = 0.02  # after which a run is looked at again
 LOOK_S = 0.25  # between two looks if there is no news
-_log = logging.getLogger("fsm_agent")
 MAX_REST_S = 1.0  # after a look, however long it took
 
 
