@@ -31,11 +31,12 @@ from fsm_agent.fronts.server_events import failing, sse, told_error
 from fsm_agent.machine.journal import header_of
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.store import conversation_turns
-from fsm_agent.store.errors import NotAsked
+from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.store import Run
 
 UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
 MAX_TURNS = 200  # of a conversation that are shown
+MAX_CONVERSATIONS = 200  # of a user that are listed
 _HERE = Path(__file__).parent / "page"
 
 
@@ -125,15 +126,7 @@ class _Pages:
     async def conversations(self, request: Request) -> Response:
         """Return the user's conversations, the newest first."""
         who = await self._who(request)
-        which: dict[str, Any] = {"agent": self._live.runnable.name, "text": _kept(who, ""), "limit": 500}
-        rows = await to_thread.run_sync(partial(self._live.runs.store.list, **which))
-        found: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            name = _shown(who, row.id, self._live.has_conversations)
-            if name:
-                about = {"name": name, "title": row.title or name, "asks": bool(row.waits), "ended": row.is_ended}
-                found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
-        return JSONResponse([*found.values()])
+        return JSONResponse(await to_thread.run_sync(self._conversations_of, who))
 
     async def conversation(self, request: Request) -> Response:
         """Return all turns of a conversation as one stream, the newest as it happens."""
@@ -160,6 +153,21 @@ class _Pages:
             return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 409)
         return JSONResponse({})
 
+    def _conversations_of(self, who: str) -> list[dict[str, Any]]:
+        """Return the newest conversations of a user; of pages that have only runs of others, the next is looked at."""
+        page_of = partial(self._live.runs.store.list, agent=self._live.runnable.name, text=_kept(who, ""), limit=500)
+        found: dict[str, dict[str, Any]] = {}
+        page = page_of()
+        while True:
+            for row in page:
+                name = _shown(who, row.id, self._live.has_conversations)
+                if name and (name in found or len(found) < MAX_CONVERSATIONS):
+                    about = {"name": name, "title": row.title or name, "asks": bool(row.waits), "ended": row.is_ended}
+                    found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
+            if page.next is None or len(found) == MAX_CONVERSATIONS:
+                return [*found.values()]
+            page = page_of(after=page.next)
+
     def _turns(self, kept: str) -> list[tuple[Run, str]]:
         """Return the runs of a conversation with their headers, the oldest first."""
         store = self._live.runs.store
@@ -168,7 +176,10 @@ class _Pages:
             back = conversation_turns.turns_back(self._live.runs, head) if head.run else iter(())
             runs = [run for run, _ in zip(back, range(MAX_TURNS), strict=False)]
         else:
-            runs = [store.get(kept)] if self._live.runs.store.list(text=kept, limit=1) else []
+            try:
+                runs = [store.get(kept)]
+            except RunUnknown:
+                runs = []
         return [(run, store.load(run.id, after=None).header) for run in reversed(runs)]
 
     async def _told(self, name: str, turns: list[tuple[Run, str]]) -> AsyncGenerator[str]:

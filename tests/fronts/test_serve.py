@@ -231,3 +231,27 @@ class TestUsers:
             assert [json.loads(line)["by"] for line in lines if '"approved"' in line] == ["ann"]
 
         run(app, use)
+
+    @pytest.mark.parametrize("of", [desk, letters])
+    def test_one_finds_conversations_behind_more_of_others_than_a_page_looks_at(
+        self, of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("fsm_agent.store.listing.LOOKED", 3)
+
+        async def who(request: Any) -> str | None:
+            found: str | None = request.headers.get("x-user")
+            return found
+
+        runnable = of(str(tmp_path / "runs.db"))
+        app = serve(runnable, user=who, **({} if of is desk else {"task": lambda message: Letter(message.text)}))
+
+        async def use(nobody: Page) -> None:
+            ann, bob = (Page(app, **{"x-user": name}) for name in ("ann", "bob"))
+            await ann.ask("c1", "hello")
+            for n in range(8):
+                await bob.ask(f"c{n}", "hello")
+            assert [one["name"] for one in (await ann.client.get("/conversations")).json()] == ["c1"]
+            assert (await ann.shown("c1"))[0]["value"]["text"]
+            assert len((await bob.client.get("/conversations")).json()) == 8
+
+        run(app, use)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,8 @@ from fsm_agent.inspector.guard import Headers
 from fsm_agent.store import RunUnknown
 from fsm_agent.testing import Script
 
+PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
+
 
 def ag_ui(content: Any) -> Any:
     return AgUi.read({"threadId": "t1", "runId": "r1", "messages": [{"role": "user", "content": content}]})
@@ -37,6 +40,7 @@ def ai_sdk(*parts: Any) -> Any:
     [
         (ag_ui, {"type": "audio", "source": {"type": "data", "value": "AAAA"}}),
         (ag_ui, {"type": "image", "source": {"type": "url", "value": "https://elsewhere.example/a.png"}}),
+        (ag_ui, {"type": "image", "source": {"type": "url", "mimeType": "image/png", "value": PICTURE}}),
         (ag_ui, {"type": "image", "source": {"type": "data", "mimeType": "image/png", "value": "AAAA"}}),
         (ai_sdk, {"type": "source-url", "url": "https://elsewhere.example"}),
         (ai_sdk, {"type": "file", "url": "https://elsewhere.example/a.png"}),
