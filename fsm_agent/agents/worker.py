@@ -36,6 +36,7 @@ from fsm_agent.store.checks import tags_of
 from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
 from fsm_agent.store.concurrency import counts_held
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
+from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Choice, Lease, Rest, Run, Store
@@ -52,7 +53,7 @@ STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server 
 PRUNE_S = 3600.0  # how often old runs are deleted
 PRUNING = "fsm_agent prune"  # the name of the limit by which one worker does it
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
-MOST_ASKED = 10_000  # runs among which they are looked for
+MOST_STUCK = 10_000  # of an agent that are looked at, the last changed first
 _log = logging.getLogger("fsm_agent")
 
 Done = TypeVar("Done")
@@ -373,7 +374,7 @@ class Worker:
             if time.monotonic() < self._looks_at_s:
                 return None
             for name, agent in self._agents.items():
-                for run in self.runs.store.list(agent=name, asked=True, limit=MOST_ASKED):
+                for run in self.runs.store.list(agent=name, waiting_for=STUCK, limit=MOST_STUCK):
                     under = stuck_under(run)
                     if under is None or (run.id, run.n) in self._tried:
                         continue

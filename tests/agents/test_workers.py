@@ -738,6 +738,14 @@ class TestStuck:
         assert other.run(once=True) == 0
         assert [question.key for question in rows(store)["one"].waits] == [stuck.waits[0].key, "stuck"]
 
+    def test_it_is_found_behind_runs_that_ask_something_else(self, store, stuck, monkeypatch):
+        monkeypatch.setattr("fsm_agent.agents.worker.MOST_STUCK", 2)
+        for name in ("two", "three", "four"):
+            with pytest.raises(FlowSuspended):
+                orders(store).call(Order(), run_id=name)
+        assert Worker([orders(store)], store).run(once=True) == 1
+        assert rows(store)["one"].state == stuck.state
+
     def test_an_answer_to_the_question_about_it_counts_for_the_same_code(self, store, stuck):
         bad = Worker([orders(store, "approval")], store)
         Runs(store).answer("one", {"stuck": RunAgain()})
