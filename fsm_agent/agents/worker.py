@@ -403,7 +403,9 @@ class Worker:
         A run with unread posts would be due at once, before all others: its lease is left to expire.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
-        if not loaded.posts:
+        if loaded.run.is_ended:
+            self.runs.give_back(lease, loaded)
+        elif not loaded.posts:
             rest = Rest(state=loaded.run.state, due_s=time.time() + RETRY_S, questions=loaded.run.waits)
             self.runs.store.append(lease, lease.n, (), rest)
 

@@ -277,8 +277,7 @@ class Claiming:
             if (copied := self._copy_entries(lease, loaded)) is not lease:
                 lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
-                rest = Rest(state=loaded.run.state, is_ended=True, is_failed=loaded.run.is_failed)
-                self.store.append(lease, lease.n, (), rest)
+                self.give_back(lease, loaded)
                 return self.fold_run(loaded, definition), None
             process = self.fold_run(loaded, definition)
             self._complete_fork(process, loaded, definition)
@@ -329,9 +328,12 @@ class Claiming:
         )
 
     def give_back(self, lease: Lease, loaded: Loaded) -> None:
-        """Give back a run unchanged, due at once."""
+        """Give back a run unchanged: due at once, or ended as it was."""
         run = loaded.run
-        self.store.append(lease, lease.n, (), Rest(state=run.state, due_s=0.0, questions=run.waits))
+        rest = Rest(state=run.state, due_s=0.0, questions=run.waits)
+        if run.is_ended:
+            rest = Rest(state=run.state, is_ended=True, is_failed=run.is_failed)
+        self.store.append(lease, lease.n, (), rest)
 
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Post]) -> None:
         """Give back a run that cannot be driven, with a question about it; end the run if the answer was to cancel it.

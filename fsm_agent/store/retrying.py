@@ -28,19 +28,13 @@ def retry(runs: Claiming, run: str, *, by: str, at_s: float) -> int:
         step, state = _goes_on_from(runs, loaded, saved)
         chain = runs.chain_after(loaded, saved)
     except BaseException:
-        runs.store.append(lease, lease.n, (), _as_it_was(loaded.run))
+        runs.give_back(lease, loaded)
         raise
     entry = Entry("", to_json(Retried(step=step, at_s=at_s)), "[]", None, by)
     late = [post.id for post in loaded.posts if is_end_request(post)]  # they meant the run that has failed
     runs.store.append(lease, lease.n, chain.written([entry], lease.fence), Rest(state=state, due_s=0.0), took=late)
     RENEWER.ring(run)
     return step
-
-
-def _as_it_was(run: Run) -> Rest:
-    if run.is_ended:
-        return Rest(state=run.state, is_ended=True, is_failed=run.is_failed)
-    return Rest(state=run.state, due_s=0.0, questions=run.waits)
 
 
 def _check_failed(runs: Claiming, run: Run) -> None:

@@ -746,6 +746,26 @@ class TestStuck:
         assert Worker([orders(store)], store).run(once=True) == 1
         assert rows(store)["one"].state == stuck.state
 
+    @pytest.mark.parametrize("can_be_driven", [True, False])
+    def test_one_that_is_cancelled_while_it_is_looked_for_stays_so(self, store, stuck, can_be_driven):
+        """Also if it cannot be driven."""
+        bad, runs = Worker([orders(store, "approval")], store), Runs(store)
+        claim = runs.claim
+
+        def claims(run):
+            runs.cancel(run)
+            assert bad.run(once=True) == 1
+            return claim(run)
+
+        runs.claim = claims
+        worker = Worker([orders(store)], runs)
+        if can_be_driven:
+            assert worker.release_stuck()
+        else:
+            worker._give_up(worker._claim_stuck(), OSError("the deps are away"))
+        row = rows(store)["one"]
+        assert (row.is_ended, row.is_failed, row.due_s, row.holder) == (True, True, None, None)
+
     def test_an_answer_to_the_question_about_it_counts_for_the_same_code(self, store, stuck):
         bad = Worker([orders(store, "approval")], store)
         Runs(store).answer("one", {"stuck": RunAgain()})

@@ -800,6 +800,22 @@ def test_a_call_that_was_driven_on_elsewhere_cannot_be_driven_here(store: Any):
     assert resume(other, answers(agent.runs, "r1")).output == 42
     with pytest.raises(Exception, match=r"has 13 entries now, and this process has 10: resume\('r1'\)"):
         agent.run(left)
+    assert (loaded(store).run.is_ended, loaded(store).run.due_s) == (True, None)
+    assert agent.handle("r1").result(timeout_s=LONG_S).output == 42
+
+
+def test_a_call_that_failed_elsewhere_stays_failed(store: Any):
+    agent = clerk(store)
+    with pytest.raises(CallSuspended) as caught:
+        agent.call("Go.", run_id="r1")
+    agent.runs.cancel("r1")
+    with pytest.raises(CallFailed):
+        resume(clerk(store))
+    before = loaded(store).run
+    with pytest.raises(Exception, match="entries now, and this process has 10"):
+        agent.run(caught.value.call)
+    assert loaded(store).run.changed(updated_s=before.updated_s) == before
+    assert before.is_failed
 
 
 def test_a_call_that_lost_its_run_cannot_be_driven_though_the_other_holder_came_just_as_far(store: Any):
