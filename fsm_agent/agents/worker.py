@@ -32,7 +32,7 @@ from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.store.checks import tags_of
+from fsm_agent.store.checks import UNTIL_DUE, tags_of
 from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
 from fsm_agent.store.concurrency import counts_held
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
@@ -400,14 +400,17 @@ class Worker:
     def _give_back(self, lease: Lease) -> None:
         """Give back a run that could not be driven at all, to be tried again later; its questions stay open.
 
-        A run with unread posts would be due at once, before all others: its lease is left to expire.
+        Posts that it has already do not make it due before: it would be due at once, before all others, and count as
+        one that driver after driver fails at.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
         if loaded.run.is_ended:
             self.runs.give_back(lease, loaded)
-        elif not loaded.posts:
-            rest = Rest(state=loaded.run.state, due_s=time.time() + RETRY_S, questions=loaded.run.waits)
-            self.runs.store.append(lease, lease.n, (), rest)
+            return
+        due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead would keep it from others
+        heeds = UNTIL_DUE if loaded.posts else None
+        rest = Rest(state=loaded.run.state, due_s=due_s, questions=loaded.run.waits, heeds=heeds)
+        self.runs.store.append(lease, lease.n, (), rest)
 
     def _take(self, lease: Lease | None) -> Claimed | None:
         """Return a run that was claimed, to be driven; None: there is none."""

@@ -20,11 +20,12 @@ from support import shop_agent as shop
 from support.paths import ROOT
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
-from fsm_agent.agents.worker import PRUNING, Worker
+from fsm_agent.agents.worker import PRUNING, RETRY_S, Worker
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.machine.process import Question
+from fsm_agent.store.claiming import MAX_TRIES
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
@@ -39,6 +40,22 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
 def store(request, tmp_path):
     store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")
     yield store
+    store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def clocked(request, tmp_path):
+    """A store whose clock is behind all others, and what moves it on."""
+    now_s = [1000.0]
+
+    def pass_s(seconds):
+        now_s[0] += seconds
+
+    def clock():
+        return now_s[0]
+
+    store = MemoryStore(clock) if request.param == "memory" else SqliteStore(tmp_path / "clocked.db", clock)
+    yield store, pass_s
     store.close()
 
 
@@ -612,6 +629,21 @@ class TestFailing:
         Runs(store).answer("one", {"": Approved()})  # wakes it, and answers nothing
         assert Worker([agent], store, deps=lambda name, extra: 1 / 0).run(once=True) == 1
         assert rows(store)["one"].waits == before
+
+    def test_one_that_was_answered_is_tried_until_it_can_be_driven(self, clocked):
+        """However long that takes, and whatever the clock of the worker says: its code is not at fault."""
+        store, pass_s = clocked
+        agent = shop.shop(store=store)
+        with pytest.raises(CallSuspended):
+            agent.call("Refund order A-17.", run_id="one")
+        Runs(store).answer("one", {"ask:3.0": Approved()})
+        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0)
+        for _ in range(2 * MAX_TRIES):
+            assert worker.run(once=True) == 1
+            assert worker.run(once=True) == 0
+            pass_s(RETRY_S + 0.1)
+        assert Worker([agent], store).run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
 
     def test_code_that_decides_otherwise_becomes_a_question(self, store, caplog):
         agent = shop.shop()
