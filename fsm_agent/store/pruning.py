@@ -98,10 +98,12 @@ def redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iter
 
 
 def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
-    """Return a header without the caller's data, and with its messages redacted."""
+    """Return a header without the caller's data and a summary, and with its messages and its edit redacted."""
     seed = seed_of(header)
     dialog = redact(Injected(tuple(seed.dialog)))
     if not isinstance(dialog, Injected):
         raise UsageError(f"redact returned {dialog!r:.80} for the messages of the seed: an Injected would be right")
-    seed = seed.changed(dialog=Vector(dialog.messages), args={}, parser_args={})
+    seed = seed.changed(dialog=Vector(dialog.messages), args={}, parser_args={}, summary=None)
+    if edit := bytes(header.edit):
+        header = header.changed(edit=msgspec.Raw(to_json(redact(from_json(edit, Outcome))).encode()))
     return header.changed(seed=msgspec.Raw(to_json(seed).encode()), extra={})

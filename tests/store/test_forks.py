@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from support import agent_calls as walks
 from support.kept_runs import answers, clerk, definition_of, ended, loaded, rested, skip_replies
 
@@ -18,8 +19,10 @@ from fsm_agent.functions.function import function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Denied, Replied, Returned
+from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import Chain, Entry, header_of
 from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.store.errors import RunExists, RunUnknown
 from fsm_agent.store.memory import MemoryStore
@@ -367,3 +370,20 @@ def test_an_answer_without_a_time_is_given_one():
     agent.runs.answer("one", {"ask:1.0": Denied("no")})
     step = agent.resume("one").trace[2]
     assert (step.trigger, step.at_s > 1_700_000_000) == ("denied", True)
+
+
+def test_a_redacted_export_of_a_fork_has_its_edit_redacted():
+    agent = rested(MemoryStore())
+    edit = to_json(Returned(text="Ada lives in Rome"))
+    header = header_of(loaded(agent.runs.store).header)
+    seed = seed_of(header).changed(summary=HistorySummary(covers=2, text="Ada asked for a refund"))
+    forked = header.changed(forked=("r1", 0), edit=Raw(edit.encode()), seed=Raw(to_json(seed).encode()))
+    agent.runs.store.create("fork", to_json(forked), agent="clerk")
+
+    def hide(outcome: Any) -> Any:
+        return outcome.changed(text="hidden") if isinstance(outcome, Returned) else outcome
+
+    assert "Ada" in "".join(agent.runs.export("fork"))
+    (text,) = agent.runs.export("fork", hide)
+    assert "Ada" not in text
+    assert "hidden" in text
