@@ -68,8 +68,10 @@ def conversation_of(runs: Runs, run: Run) -> str:
 
 
 def _try_delete(store: Store, run: str) -> bool:
-    """Delete a run; return False if it was deleted meanwhile, or has a holder."""
+    """Delete a run; return False if it was deleted meanwhile, has a holder, or was retried since it was listed."""
     try:
+        if not store.get(run).is_ended:
+            return False
         store.delete(run)
     except (RunUnknown, RunBusy):
         return False

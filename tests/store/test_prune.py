@@ -9,6 +9,7 @@ from fsm_agent import CallSuspended, UsageError
 from fsm_agent.lifecycle.outcomes import Approved
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Rest
 
 
 @pytest.fixture
@@ -53,6 +54,21 @@ def test_a_trial_deletes_nothing(runs):
 def test_one_that_somebody_has_is_left(runs):
     assert runs.store.claim("me", for_s=60, run="one") is not None
     assert [run.id for run in runs.prune(keep=0)] == ["two", "three"]
+
+
+def test_one_that_was_retried_since_it_was_listed_is_left(runs):
+    """It waits for a driver, so it has no holder."""
+    store, listed = runs.store, runs.store.list
+
+    def lists(**which):
+        page = listed(**which)
+        lease = store.claim("who retries", for_s=60, run="one")
+        store.append(lease, lease.n, (), Rest(state="Retried", due_s=0.0))
+        return page
+
+    store.list = lists
+    assert [run.id for run in runs.prune(keep=0)] == ["two", "three"]
+    assert not store.get("one").is_ended
 
 
 @pytest.mark.parametrize(
