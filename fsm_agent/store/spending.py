@@ -32,6 +32,27 @@ def moment(now_s: float, within_s: float) -> float:
     return (now_s // grain_s + 1.0) * grain_s
 
 
+def changed(spent: Sequence[tuple[float, int]], amount: int, at_s: float) -> list[tuple[float, int]]:
+    """Return the moments whose amounts change when an amount is spent, each with its new amount.
+
+    What is given back is taken from the earliest: kept as an amount of its own, it would outlast what it was given back
+    of, and more than the limit could be spent.
+
+    Args:
+        spent: As in `wait_s`.
+        amount: The amount; below 0: it is given back.
+        at_s: The `moment` of it.
+    """
+    if amount >= 0:
+        return [(at_s, dict(spent).get(at_s, 0) + amount)]
+    found: list[tuple[float, int]] = []
+    for moment_s, used in spent:
+        back = max(0, min(used, -amount))
+        amount += back
+        found.append((moment_s, used - back))
+    return found
+
+
 def wait_s(spent: Sequence[tuple[float, int]], amount: int, limit: int, within_s: float, now_s: float) -> float:
     """Return how many seconds to wait before an amount can be spent; 0.0: it can be now.
 

@@ -304,6 +304,19 @@ class LeaseConformance(StoreTests):
         assert spend(99, by=other) == 0.0  # it will never fit, so it has the whole of it
         assert spend(1) > 0.0
 
+    def test_what_is_given_back_leaves_with_what_was_spent(self, storage: Storage) -> None:
+        """It makes no room beyond the limit when that is over."""
+        store, within_s = storage.store, storage.short_s * 50
+
+        def spend(amount: int) -> float:
+            return store.spend("requests", amount, limit=10, within_s=within_s)
+
+        assert spend(10) == 0.0
+        storage.elapse(within_s * 0.7)
+        assert [spend(-9), spend(2)] == [0.0, 0.0]
+        storage.elapse(within_s * 0.32)
+        assert [spend(8), spend(1) > 0.0] == [0.0, True]
+
     def test_many_who_spend_never_exceed_the_limit(self, storage: Storage) -> None:
         spent = list[float]()
 

@@ -25,7 +25,7 @@ from fsm_agent.store.errors import (
     RunUnknown,
     StoreError,
 )
-from fsm_agent.store.spending import check_spend, moment, wait_s
+from fsm_agent.store.spending import changed, check_spend, moment, wait_s
 from fsm_agent.store.store import (
     MAX_PRIORITY,
     Choice,
@@ -475,7 +475,7 @@ class ReferenceStore:
             spent[:] = [(at_s, used) for at_s, used in spent if at_s > now_s - within_s]
             left_s = wait_s(spent, amount, limit, within_s, now_s)
             if not left_s:
-                spent.append((moment(now_s, within_s), amount))
+                spent[:] = sorted({**dict(spent), **dict(changed(spent, amount, moment(now_s, within_s)))}.items())
             return left_s
 
     def wait(self, timeout_s: float) -> None:

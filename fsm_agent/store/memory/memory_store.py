@@ -36,7 +36,7 @@ from fsm_agent.store.memory.stored_run import (
     open_questions,
     row_of,
 )
-from fsm_agent.store.spending import check_spend, moment, wait_s
+from fsm_agent.store.spending import changed, check_spend, moment, wait_s
 from fsm_agent.store.store import (
     Choice,
     Head,
@@ -334,10 +334,10 @@ class MemoryStore:
             now_s = self._clock()
             spent = {at_s: used for at_s, used in self._spent.get(name, {}).items() if at_s > now_s - within_s}
             self._spent[name] = spent
-            left_s = wait_s(sorted(spent.items()), amount, limit, within_s, now_s)
+            amounts = sorted(spent.items())
+            left_s = wait_s(amounts, amount, limit, within_s, now_s)
             if left_s == 0.0:
-                at_s = moment(now_s, within_s)
-                spent[at_s] = spent.get(at_s, 0) + amount
+                spent.update(changed(amounts, amount, moment(now_s, within_s)))
         return left_s
 
     def wait(self, timeout_s: float) -> None:

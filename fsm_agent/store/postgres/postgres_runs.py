@@ -559,10 +559,11 @@ class RunTables:
         spent = c.execute(f"SELECT at, amount FROM {s}.spent WHERE name = %s ORDER BY at", (key,)).fetchall()
         left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
         if left_s == 0.0:
+            changed = spending.changed(spent, amount, spending.moment(now_s, within_s))
             c.execute(
-                f"INSERT INTO {s}.spent VALUES (%s, %s, %s)"
-                " ON CONFLICT (name, at) DO UPDATE SET amount = spent.amount + excluded.amount",
-                (key, spending.moment(now_s, within_s), amount),
+                f"INSERT INTO {s}.spent SELECT %s, t.* FROM unnest(%s::float8[], %s::bigint[]) AS t"
+                " ON CONFLICT (name, at) DO UPDATE SET amount = excluded.amount",
+                (key, [at_s for at_s, _ in changed], [used for _, used in changed]),
             )
         return left_s
 

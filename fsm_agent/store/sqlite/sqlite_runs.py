@@ -497,9 +497,10 @@ def spend(connection: Connection, name: str, amount: int, limit: int, within_s: 
     spent = connection.execute("SELECT at, amount FROM spent WHERE name = ? ORDER BY at", (name,)).fetchall()
     left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
     if left_s == 0.0:
-        connection.execute(
-            "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET amount = amount + excluded.amount",
-            (name, spending.moment(now_s, within_s), amount),
+        changed = spending.changed(spent, amount, spending.moment(now_s, within_s))
+        connection.executemany(
+            "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET amount = excluded.amount",
+            [(name, at_s, used) for at_s, used in changed],
         )
     return left_s
 
