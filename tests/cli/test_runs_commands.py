@@ -122,6 +122,10 @@ class TestList:
         assert lines[1][:5] == ["two", "shop", "ask:3.0", "approval", "refund(order='A-17',"]
         assert len(lines) == 3
 
+    def test_a_name_of_a_client_is_no_command_of_the_shell_that_a_person_copies(self, store):
+        begin(store, "ann/$(touch x):r1")
+        assert "fsm-agent runs answer 'ann/$(touch x):r1' ask:3.0 …" in runs("show", "ann/$(touch x):r1")
+
     def test_the_turns_of_a_conversation(self, store):
         begin(store, "alone")
         agent = Agent(Script(*"123"), name="clerk", store=str(store))
