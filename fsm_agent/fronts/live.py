@@ -162,7 +162,8 @@ class Live:
             said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
             if not self.has_conversations:
                 return await self.begin(said, run_id=asked.conversation), 0
-            run_id = f"{asked.conversation}:{asked.run}" if asked.run else None
+            own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
+            run_id = f"{asked.conversation}:{own}" if own else None
             return await self.begin(said, run_id=run_id, conversation=asked.conversation), 0
         run = await self.newest(asked.conversation)
         if run is None:

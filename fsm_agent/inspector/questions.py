@@ -59,8 +59,9 @@ class Field(NamedTuple):
     @property
     def rows(self) -> int:
         """How many lines it has; 1: it is a line."""
-        if self.kind == "json" or (self.kind == "string" and len(self.value) > _LONG) or "\n" in self.value:
-            return min(12, max(2, self.value.count("\n") + 1))
+        lines = _as_typed(self.value).count("\n") + 1
+        if self.kind == "json" or (self.kind == "string" and len(self.value) > _LONG) or lines > 1:
+            return min(12, max(2, lines))
         return 1
 
 
@@ -146,18 +147,22 @@ def _schema(question: Question) -> dict[str, Any]:
 
 def _argument_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Choice]:
     """Yield the arguments of a function call, to be changed."""
-    text = about.get("arguments")
-    try:
-        arguments = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        arguments = None
-    schema = _schema(question)
+    text, arguments, schema = about.get("arguments"), _arguments(about), _schema(question)
     properties = schema.get("properties")
     if isinstance(arguments, dict) and isinstance(properties, dict) and arguments.keys() <= properties.keys():
         yield Choice("", tuple(_fields(schema, schema, "v", arguments)))
     else:
         given = "" if text is None else pretty(text, is_spread=True)
         yield Choice("", (Field("v", _WHOLE, "arguments, as JSON", "json", given, is_needed=True),))
+
+
+def _arguments(about: Mapping[str, Any]) -> Any:
+    """Return the arguments that a question is about; None: they are no JSON."""
+    text = about.get("arguments")
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _answer_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Choice]:
@@ -256,11 +261,20 @@ def _form(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
 
 
 def _approval(question: Question, asked: QuestionForm, form: Mapping[str, str]) -> Outcome:
-    """Return an approval; of arguments that were changed, as they are now."""
+    """Return an approval; of arguments that were changed, as they are now.
+
+    What was not touched stays as it is: a field shows it without control characters, and cut if it is very long.
+    """
     fields = asked.choices[0].fields
-    if all(form.get(field.name, field.value) == field.value for field in fields):
+    touched = tuple(
+        [field for field in fields if _as_typed(form.get(field.name, field.value)) != _as_typed(field.value)]
+    )
+    if not touched:
         return Approved()
-    value = _value(fields, form, may_be_empty=True)
+    value = _value(touched, form, may_be_empty=True)
+    if fields[0].key != _WHOLE:
+        keys = {field.key for field in touched}
+        value = {key: kept for key, kept in _arguments(_about(question)).items() if key not in keys} | value
     if not isinstance(value, dict):
         raise FormError({fields[0].name: "the arguments of a function are an object: {…} would be right"})
     _check(value, _schema(question), fields)
@@ -321,7 +335,7 @@ def _value(fields: tuple[Field, ...], form: Mapping[str, str], *, may_be_empty: 
     value: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for field in fields:
-        text = form.get(field.name, "").replace("\r\n", "\n")
+        text = _as_typed(form.get(field.name, ""))
         is_text = may_be_empty and field.kind == "string" and (field.is_needed or field.value)
         if not text.strip() and not is_text:
             if field.is_needed:
@@ -334,6 +348,11 @@ def _value(fields: tuple[Field, ...], form: Mapping[str, str], *, may_be_empty: 
     if errors:
         raise FormError(errors)
     return value.get(_WHOLE) if fields and fields[0].key == _WHOLE else value
+
+
+def _as_typed(text: str) -> str:
+    """Return text with the ends of lines that a page has; its form sends others."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _read(field: Field, text: str) -> Any:

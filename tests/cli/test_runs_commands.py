@@ -122,6 +122,21 @@ class TestList:
         assert lines[1][:5] == ["two", "shop", "ask:3.0", "approval", "refund(order='A-17',"]
         assert len(lines) == 3
 
+    def test_a_name_of_a_client_is_no_command_of_the_shell_that_a_person_copies(self, store):
+        begin(store, "ann/$(touch x):r1")
+        assert "fsm-agent runs answer 'ann/$(touch x):r1' ask:3.0 …" in runs("show", "ann/$(touch x):r1")
+
+    def test_a_list_of_turns_says_that_there_are_more(self, store):
+        agent = Agent(Script("1", "2", "3"), name="shop", store=str(store))
+        for _ in range(3):
+            agent.conversation("anna").call("hi")
+        agent.runs.close()
+        named = ("list", "--conversation", "anna", "--limit")
+        assert json.loads(runs(*named, "2", "--json"))["has_more"] is True
+        assert "has_more" not in json.loads(runs(*named, "3", "--json"))
+        assert "there are more: --limit 4" in run("runs", *named, "2").stderr
+        assert "there are more" not in run("runs", *named, "3").stderr
+
     def test_the_turns_of_a_conversation(self, store):
         begin(store, "alone")
         agent = Agent(Script(*"123"), name="clerk", store=str(store))

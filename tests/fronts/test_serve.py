@@ -205,6 +205,18 @@ class TestGuard:
         run(serve(Agent(Script(), name="<b>bold")), use)
 
 
+def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:
+    async def use(page: Page) -> None:
+        assert text(await page.ask("a", "hello", run="b:c")) == "Hello there"
+        assert text(await page.ask("a:b", "hello", run="c")) == "Hello there"
+        listed = [one["name"] for one in (await page.client.get("/conversations")).json()]
+        assert sorted(listed) == ["a", "a:b"]
+        for name in listed:
+            assert (await page.shown(name))[0]["value"]["text"] == "hello"
+
+    run(serve(desk(str(tmp_path / "runs.db"))), use)
+
+
 class TestUsers:
     def test_each_has_conversations_of_its_own_and_is_who_answers(self, tmp_path: Path) -> None:
         async def who(request: Any) -> str | None:

@@ -348,6 +348,23 @@ class TestFormsBySchema:
             outcome_of(question, {"kind": "approved", field.name: "[1]"})
         assert outcome_of(question, {"kind": "denied", "reason": "no"}) == Denied("no")
 
+    def test_an_untouched_field_changes_nothing_whatever_the_browser_sends_of_it(self):
+        given = {"to": ["Ann\u202e", "Bob", "x" * 30_000], "text": "1\r\n2\r3\n", "n": 1}
+        texts = {"type": "array", "items": {"type": "string"}}
+        schema = {"properties": {"to": texts, "text": {"type": "string"}, "n": {"type": "integer"}}}
+        about = json.dumps({"function": "f", "arguments": json.dumps(given)})
+        question = Question("ask:1.0", "approval", about, ("approved", "modified"), json.dumps(schema))
+        to, text, n = question_form(question).choices[0].fields
+        assert "\u202e" not in to.value
+        assert text.rows > 1  # a line would lose its ends of lines
+        sent = {field.name: "\r\n".join(field.value.splitlines()) for field in (to, n)}
+        sent |= {"kind": "approved", text.name: "1\r\n2\r\n3\r\n"}
+        assert outcome_of(question, sent) == Approved()
+        changed = outcome_of(question, {**sent, n.name: "2"})
+        assert json.loads(changed.arguments_json) == {**given, "n": 2}
+        left_out = outcome_of(question, {**sent, n.name: ""})
+        assert json.loads(left_out.arguments_json) == {"to": given["to"], "text": given["text"]}
+
     def test_arguments_have_to_fit_their_schema(self):
         schema = {"properties": {"n": {"type": "integer", "maximum": 5}, "s": {"type": "string"}}, "required": ["n"]}
         about = json.dumps({"function": "f", "arguments": '{"n": 1}'})

@@ -693,3 +693,13 @@ def test_hooks_limits_and_deps_are_those_of_any_agent():
     late = called(short, "hang")
     assert late.is_error
     assert text_of(late).startswith("expired")
+
+
+def test_a_question_that_is_cut_says_so() -> None:
+    from fsm_agent.machine.process import Question
+    from fsm_agent.mcp.serving.forms import MAX_WORDS, form_of
+
+    about = json.dumps({"function": "pay", "arguments": json.dumps({"note": "x" * 3000, "to": "Mallory"})})
+    message = form_of(Question("ask:1.0", "approval", about, ("approved", "denied"))).params.message
+    assert len(message) <= MAX_WORDS
+    assert "characters in all, and the others are not shown" in message

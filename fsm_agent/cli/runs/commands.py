@@ -132,14 +132,16 @@ def list_runs(
             changed_before=None if older_than is None else time.time() - seconds_of(older_than),
             text=text,
         )
+        has_more = False
         if conversation is None:
             found = runs.store.list(after=after, limit=limit, **which)
         elif after is None:
-            found = turns_of(runs, conversation, which, limit)
+            found, has_more = turns_of(runs, conversation, which, limit)
         else:
             raise typer.BadParameter("the turns of a conversation are one page: --limit …", param_hint="--after")
         if as_json:
-            screen.line(json_text({"runs": to_builtins([*found]), "next": found.next}))
+            listed = {"runs": to_builtins([*found]), "next": found.next}
+            screen.line(json_text({**listed, "has_more": True} if has_more else listed))
             return
         if found:
             table = questions_table(found, screen.columns) if asked else runs_table(found, screen.columns)
@@ -148,6 +150,8 @@ def list_runs(
             screen.tell("no question is open" if asked else "there are no such runs")
         if found.next is not None:
             screen.tell(f"there are more: --after {found.next}")
+        if has_more:
+            screen.tell(f"there are more: --limit {2 * limit} shows some of them")
 
 
 @app.command()

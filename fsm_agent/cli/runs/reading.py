@@ -84,8 +84,10 @@ def _named(name: str, patience_s: float | None) -> Runs:
     return Runs(store, signing_key=os.environ.get(KEY_VARIABLE) or None, patience_s=patience_s)
 
 
-def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> Page:
-    """Return the turns of a conversation, the newest first: those that `Store.list` would return of them.
+def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tuple[Page, bool]:
+    """Return the turns of a conversation, the newest first, and whether there are more.
+
+    They are those that `Store.list` would return of them.
 
     Raises:
         UsageError: There is no such conversation.
@@ -94,4 +96,5 @@ def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> Pag
     if not head.version:
         raise UsageError(f"there is no conversation {conversation!r} in this store")
     asked = wanted(None, limit, which)
-    return Page(islice((run for run in turns_back(runs, head) if asked.takes_run(run)), limit))
+    found = [*islice((run for run in turns_back(runs, head) if asked.takes_run(run)), limit + 1)]
+    return Page(found[:limit]), len(found) > limit

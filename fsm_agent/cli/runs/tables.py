@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -174,7 +175,8 @@ def head_lines(reading: RunReading) -> list[tuple[str, str]]:
             )
         )
         right = ", ".join([OPTIONS.get(kind, kind) for kind in question.answers])
-        lines.append((f"    fsm-agent runs answer {one_line(run.id)} {one_line(question.key)} …", ""))
+        named = shlex.join(map(one_line, (run.id, question.key)))  # names may come from clients of a service
+        lines.append((f"    fsm-agent runs answer {named} …", ""))
         lines.append((f"    where … is one of: {one_line(right)}", ""))
     return lines
 

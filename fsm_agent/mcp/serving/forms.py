@@ -98,7 +98,10 @@ def _words(question: Question) -> str:
     else:
         text = str(about.get("question", "")) or "An answer is needed."
     text = plain(text)
-    return text if len(text) <= MAX_WORDS else f"{text[: MAX_WORDS - 1]}…"
+    if len(text) <= MAX_WORDS:
+        return text
+    note = f"… (it has {len(text):,} characters in all, and the others are not shown)"  # a person is to know
+    return f"{text[: MAX_WORDS - len(note)]}{note}"
 
 
 def _about(question: Question) -> Mapping[str, Any]:
