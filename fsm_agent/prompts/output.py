@@ -18,7 +18,14 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.signature import undescribable
 from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
-from fsm_agent.prompts.extraction.scanning import begins_with_opener, broken, documents, has_documents, is_row
+from fsm_agent.prompts.extraction.scanning import (
+    begins_with_opener,
+    broken,
+    documents,
+    has_documents,
+    is_row,
+    without_thought,
+)
 from fsm_agent.prompts.json_repairs import granted, repaired
 from fsm_agent.prompts.unions import adapter_of
 
@@ -111,9 +118,9 @@ class Output:
 
         Args:
             source: Its text is bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON, or JSON with
-                names or values that are nearly right; of an `Enum` or a `Literal` also just the word.  If it is cut,
-                plain text is refused, and JSON is not repaired.  Its ``parser_args`` are the context of pydantic's
-                validators.
+                names or values that are nearly right; of an `Enum` or a `Literal` also just the word.  Reasoning in
+                ``<think>`` before it is not looked at.  If it is cut, plain text is refused, and JSON is not repaired.
+                Its ``parser_args`` are the context of pydantic's validators.
 
         Raises:
             ParseError: It has no such value; the error describes the problem with each field, for the model.
@@ -128,11 +135,12 @@ class Output:
             return Parsed(text)
         if len(text) > self.max_length:
             raise too_long(text, self.max_length)
+        answer = without_thought(text)
         try:
-            return Parsed(self.validated(text, source.parser_args))
+            return Parsed(self.validated(answer, source.parser_args), () if answer is text else (IN_PROSE,))
         except pydantic.ValidationError as error:
             problem = error.with_traceback(None)
-        return _Search(self, source).found(problem)
+        return _Search(self, source if answer is text else source.changed(text=answer)).found(problem)
 
     def validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
         """Return the document as a value of the type, bare or as ``{"value": …}``.

@@ -15,6 +15,7 @@ from fsm_agent.functions.arguments import described_errors
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
+from fsm_agent.prompts.extraction.scanning import without_thought
 from fsm_agent.prompts.json_repairs import granted, repaired
 from fsm_agent.prompts.output import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, kinds_of, member, nearly, too_long
 from fsm_agent.prompts.output import MAX_LENGTH as MAX_LENGTH
@@ -118,15 +119,16 @@ class _FirstOf(Parser[T_co]):
         text = source.text
         if len(text) > self.max_length:
             raise too_long(text, self.max_length)
-        attempt = _Attempt(self, source)
+        attempt, answer = _Attempt(self, source), without_thought(text)
         for strategy in self.strategies:
-            for candidate in islice(strategy.candidates(text), _MAX_CANDIDATES):
+            searched = answer if attempt.wants_json(strategy) else text
+            for candidate in islice(strategy.candidates(searched), _MAX_CANDIDATES):
                 if (found := attempt.strictly(strategy, candidate)) is not None:
                     return found
         if "json" in self.repairs and not source.is_cut and len(text) <= MAX_REPAIRED:
             looks = granted(text)
             for strategy in filter(attempt.wants_json, self.strategies):
-                for candidate in islice(strategy.broken(text), MAX_BROKEN):
+                for candidate in islice(strategy.broken(answer), MAX_BROKEN):
                     if (found := attempt.mended(strategy, repaired(candidate, looks))) is not None:
                         return found
         if "names" in self.repairs and (found := attempt.nearly()) is not None:
