@@ -482,3 +482,27 @@ def test_what_reads_like_reasoning_inside_an_answer_stays() -> None:
     assert Output(Verdict).parse("<think>Rejected?</think>Approved") is Verdict.APPROVED
     assert first_of(tagged("think"))("<think>a</think>b") == "a"
     assert Output(str).parse("<think>a</think>b") == "<think>a</think>b"
+
+
+HALF_A_BLOCK = "Here:\n```python\n  delete(\n    a,"
+
+
+@pytest.mark.parametrize(
+    ("parser", "half", "whole"),
+    [
+        (Output(int), "12", "12\n"),
+        (Output(Literal[1, 10]), "1", "10"),
+        (Output(Literal["no", "not sure"]), "no", "not sure"),
+        (first_of(code("python")), HALF_A_BLOCK, f"{HALF_A_BLOCK})\n```\nIt"),
+        (first_of(regex("order ([0-9]+)")), "It is order 1", "It is order 17, I"),
+        (first_of(verbatim), "It is", None),
+        (first_of(verbatim, expect=float), "1.2", None),
+        (first_of(keyword("yes", "no")), "no", "no, I"),
+        (first_of(json_anywhere), 'So: {"a": 1', 'So: {"a": 1}'),
+    ],
+)
+def test_half_of_what_was_meant_is_no_answer(parser: Any, half: str, whole: str | None) -> None:
+    with pytest.raises(ParseError):
+        parser.read(ParserInput(text=half, is_cut=True))
+    if whole is not None:
+        assert parser.read(ParserInput(text=whole, is_cut=True)) == parser.read(ParserInput(text=whole))
