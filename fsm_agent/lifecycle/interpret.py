@@ -5,7 +5,7 @@ A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -313,7 +313,7 @@ def parse_answer(
     is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
         ParserInput(
-            text=reply.message.text if call is None else call.arguments_json or "{}",
+            text=reply.message.text if call is None else _answer_text(call, is_cut=is_cut),
             finish=reply.finish,
             is_cut=is_cut,
             logprobs=reply.logprobs,
@@ -322,6 +322,11 @@ def parse_answer(
             function_calls=r.function_calls,
         )
     )
+
+
+def _answer_text(call: FunctionCall, *, is_cut: bool) -> str:
+    """Return the arguments that are the answer; "" if the reply was cut off before them."""
+    return "" if is_cut and call.arguments_json in ("", "{}") else call.arguments_json or "{}"
 
 
 def _is_answer(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
@@ -414,7 +419,7 @@ def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]
     parts: list[Any] = []
     calls: list[FunctionCall] = []
     index = len(r.dialog)
-    screen = _Screen(r, prompt, seen, gate, is_cut_off(reply))
+    screen = _Screen(r, prompt, seen, gate, message.function_calls[-1:] if is_cut_off(reply) else ())
     for part in message.parts:
         if isinstance(part, FunctionCall):
             part, call = screen.of(part, f"{index}.{len(calls)}")
@@ -426,10 +431,13 @@ def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]
 class _Screen:
     """The check of one reply's calls, in order."""
 
-    __slots__ = ("gate", "is_cut", "prompt", "r", "requested", "runs", "seen")
+    __slots__ = ("cut", "gate", "prompt", "r", "requested", "runs", "seen")
 
-    def __init__(self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, is_cut: bool) -> None:
-        self.r, self.prompt, self.seen, self.gate, self.is_cut = r, prompt, seen, gate, is_cut
+    def __init__(
+        self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, cut: Sequence[FunctionCall]
+    ) -> None:
+        self.r, self.prompt, self.seen, self.gate = r, prompt, seen, gate
+        self.cut = cut  # the last call of a reply that was cut off
         self.requested: set[str] = set()  # fingerprints of the calls to be run
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
 
@@ -443,8 +451,10 @@ class _Screen:
             names = ", ".join(self.prompt.by_name) or "none"
             return call, call.changed(error=f"There is no function {call.name!r}. There are: {names}.")
         problem = used_up(self.r, function) if self.r.tallies else None
+        if problem is None and self._lacks_arguments(call) and function.parameters.get("properties"):
+            problem = f"The call of {call.name} was cut off at the token limit, before its arguments."
         if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
-            problem = _refusal_text(refusal, call, is_cut=self.is_cut)
+            problem = _refusal_text(refusal, call, is_cut=bool(self.cut))
         if problem is not None:
             call = call.changed(id=id)
             return call, call.changed(error=problem)
@@ -460,6 +470,10 @@ class _Screen:
         if self.gate.is_closed(function, call, self.r):
             call = call.changed(needs_approval=True)
         return call, call
+
+    def _lacks_arguments(self, call: FunctionCall) -> bool:
+        """Return whether the reply was cut off before the arguments of the call."""
+        return any(call is last for last in self.cut) and call.arguments_json.strip() in ("", "{}")
 
     def _is_within(self, function: Function, limit: int) -> bool:
         """Count a call of the function in this reply; return whether it is within the function's limit."""

@@ -18,7 +18,14 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.signature import undescribable
 from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
-from fsm_agent.prompts.extraction.scanning import begins_with_opener, broken, documents, has_documents, is_row
+from fsm_agent.prompts.extraction.scanning import (
+    begins_with_opener,
+    broken,
+    documents,
+    has_documents,
+    is_row,
+    without_thought,
+)
 from fsm_agent.prompts.json_repairs import granted, repaired
 from fsm_agent.prompts.unions import adapter_of
 
@@ -111,9 +118,9 @@ class Output:
 
         Args:
             source: Its text is bare JSON, or JSON somewhere in prose or a code fence, or nearly JSON, or JSON with
-                names or values that are nearly right; of an `Enum` or a `Literal` also just the word.  If it is cut,
-                plain text is refused, and JSON is not repaired.  Its ``parser_args`` are the context of pydantic's
-                validators.
+                names or values that are nearly right; of an `Enum` or a `Literal` also just the word.  Reasoning in
+                ``<think>`` before it is not looked at.  If it is cut, plain text is refused, and JSON is not repaired.
+                Its ``parser_args`` are the context of pydantic's validators.
 
         Raises:
             ParseError: It has no such value; the error describes the problem with each field, for the model.
@@ -128,11 +135,21 @@ class Output:
             return Parsed(text)
         if len(text) > self.max_length:
             raise too_long(text, self.max_length)
+        answer = without_thought(text)
         try:
-            return Parsed(self.validated(text, source.parser_args))
+            value = self.validated(answer, source.parser_args)
         except pydantic.ValidationError as error:
             problem = error.with_traceback(None)
-        return _Search(self, source).found(problem)
+        else:
+            if source.is_cut and self._is_begun_number(answer):
+                raise ParseError(CUT_OFF)
+            return Parsed(value, () if answer is text else (IN_PROSE,))
+        return _Search(self, source if answer is text else source.changed(text=answer)).found(problem)
+
+    def _is_begun_number(self, text: str) -> bool:
+        """Return whether more digits may have followed."""
+        others = [str(choice) for choice in self.choices if str(choice) != text.strip()]
+        return text[-1:].isdigit() and (not self.choices or any(other.startswith(text.strip()) for other in others))
 
     def validated(self, document: str, context: Mapping[str, Any] = _NO_CONTEXT) -> Any:
         """Return the document as a value of the type, bare or as ``{"value": …}``.
@@ -222,7 +239,7 @@ class _Search:
         if self.problem is not None and begins_with_opener(text):  # it is the whole answer
             return self._nearly() or self._refuse()
         found = None if is_cut else self._in([*_row(text)], MENDED)
-        found = found or self._in(documents(text), IN_PROSE) or member(self.output, text)
+        found = found or self._in(documents(text), IN_PROSE) or member(self.output, text, is_cut=is_cut)
         if found is None and not is_cut:
             found = self._in(_mended(text), MENDED)
         found = found or self._nearly()
@@ -274,8 +291,11 @@ def kinds_of(error: pydantic.ValidationError) -> list[str]:
     return [] if kinds[0] in _SYNTAX else kinds
 
 
-def member(output: Output, text: str) -> Parsed[Any] | None:
-    """Return the member of an `Enum` or a `Literal` that the text is: by value or name, in any case and punctuation."""
+def member(output: Output, text: str, *, is_cut: bool = False) -> Parsed[Any] | None:
+    """Return the member of an `Enum` or a `Literal` that the text is: by value or name, in any case and punctuation.
+
+    A text that is cut is none if it may be the beginning of another.
+    """
     type = output.type
     if get_origin(type) is Literal:
         named = [(str(value), value) for value in get_args(type)]
@@ -295,6 +315,8 @@ def member(output: Output, text: str) -> Parsed[Any] | None:
     if not choices:
         return None
     name, value = choices[0]
+    if is_cut and any(other[1] is not value and other[0].casefold().startswith(bare.casefold()) for other in named):
+        return None
     return Parsed(value, () if name == stripped else (f"{stripped!r:.120} was taken for {name!r}",))
 
 

@@ -286,3 +286,18 @@ def test_the_model_is_told_of_each_problem_until_then():
     call = begun(Limits(identical_problems=3), TYPED)
     say(say(call, '{"name": "Ada"}'), '{"name": "Ada"}')
     assert [("age: Field required" in text) for text in texts(request(call).messages)[-3::2]] == [True, True]
+
+
+@pytest.mark.parametrize("arguments", ["", "{}"])
+def test_an_answer_that_was_cut_off_before_its_arguments_is_not_that_of_all_defaults(arguments):
+    class Answer(BaseModel):
+        text: str = "none"
+
+    def said(finish):
+        answer = FunctionCall(name=ANSWER, arguments_json=arguments)
+        return say(begun(Limits(), Prompt("x", output=Answer, mode="function")), answer, finish=finish)
+
+    assert said("tool_calls").result().output == Answer()
+    call = said("length")
+    assert call.state is State.PARSE_EXCEPTION
+    assert "cut off at the token limit" in texts(request(call).messages)[-1]

@@ -417,6 +417,22 @@ def test_arguments_cut_at_the_token_limit_are_told_as_such():
     assert "cut off at the token limit" in request(call).messages[-1].text
 
 
+@pytest.mark.parametrize("arguments", ["", "{}"])
+def test_a_call_that_was_cut_off_before_its_arguments_is_not_run(arguments):
+    def delete(pattern: str = "*") -> int: ...
+    def look() -> int: ...
+
+    def state(finish, *names):
+        calls = [FunctionCall(name=name, arguments_json=arguments) for name in names]
+        call = say(begun(Limits(), Prompt("x", functions=[delete, look])), *calls, finish=finish)
+        return call.state, [f.error for f in call.record.function_calls]
+
+    told = "The call of delete was cut off at the token limit, before its arguments."
+    assert state("length", "delete") == (State.CALLING, [told])
+    assert state("length", "look") == state("length", "delete", "look") == (State.TOOL_INTERRUPT, [])
+    assert state("tool_calls", "delete") == (State.TOOL_INTERRUPT, [])
+
+
 CUT = "the answer was cut off at the token limit: give a shorter one"
 
 

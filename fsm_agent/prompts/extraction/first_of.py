@@ -15,8 +15,19 @@ from fsm_agent.functions.arguments import described_errors
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
+from fsm_agent.prompts.extraction.scanning import without_thought
 from fsm_agent.prompts.json_repairs import granted, repaired
-from fsm_agent.prompts.output import MAX_BROKEN, MAX_REPAIRED, MENDED, Output, kinds_of, member, nearly, too_long
+from fsm_agent.prompts.output import (
+    CUT_OFF,
+    MAX_BROKEN,
+    MAX_REPAIRED,
+    MENDED,
+    Output,
+    kinds_of,
+    member,
+    nearly,
+    too_long,
+)
 from fsm_agent.prompts.output import MAX_LENGTH as MAX_LENGTH
 
 if TYPE_CHECKING:
@@ -118,15 +129,16 @@ class _FirstOf(Parser[T_co]):
         text = source.text
         if len(text) > self.max_length:
             raise too_long(text, self.max_length)
-        attempt = _Attempt(self, source)
+        attempt, answer = _Attempt(self, source), without_thought(text)
         for strategy in self.strategies:
-            for candidate in islice(strategy.candidates(text), _MAX_CANDIDATES):
-                if (found := attempt.strictly(strategy, candidate)) is not None:
+            searched = answer if attempt.wants_json(strategy) else text
+            for candidate in islice(strategy.candidates(searched), _MAX_CANDIDATES):
+                if (found := attempt.strictly(strategy, candidate, searched)) is not None:
                     return found
         if "json" in self.repairs and not source.is_cut and len(text) <= MAX_REPAIRED:
             looks = granted(text)
             for strategy in filter(attempt.wants_json, self.strategies):
-                for candidate in islice(strategy.broken(text), MAX_BROKEN):
+                for candidate in islice(strategy.broken(answer), MAX_BROKEN):
                     if (found := attempt.mended(strategy, repaired(candidate, looks))) is not None:
                         return found
         if "names" in self.repairs and (found := attempt.nearly()) is not None:
@@ -142,12 +154,15 @@ class _Attempt:
         self.problems: dict[ParsingStrategy[Any], list[str]] = {strategy: [] for strategy in parser.strategies}
         self.others: list[tuple[ParsingStrategy[Any], str, pydantic.ValidationError | None, tuple[str, ...]]] = []
         self.is_there = False  # JSON
+        self.is_cut = source.is_cut
 
     def wants_json(self, strategy: ParsingStrategy[Any]) -> bool:
         """Return whether what the strategy finds is read as JSON."""
         return strategy.is_json or self.parser.is_typed
 
-    def strictly(self, strategy: ParsingStrategy[Any], candidate: str) -> Parsed[Any] | None:
+    def strictly(self, strategy: ParsingStrategy[Any], candidate: str, text: str) -> Parsed[Any] | None:
+        if self.is_cut and _may_go_on(candidate, text, self.wants_json(strategy)):
+            raise ParseError(CUT_OFF)
         if not self.wants_json(strategy):
             return Parsed(candidate)
         return self._validated(strategy, candidate, ())
@@ -259,6 +274,13 @@ def _made_output(expect: Any) -> Output:
 
 
 _kept_output = lru_cache(maxsize=64)(_made_output)
+
+
+def _may_go_on(candidate: str, text: str, is_json: bool) -> bool:
+    """Return whether a piece may be half of what was meant, as it ends where the text was cut."""
+    last_line = candidate.rpartition("\n")[2]
+    is_last = text.rstrip().casefold().endswith(last_line.strip().casefold())
+    return is_last and not (is_json and last_line.rstrip().endswith(("}", "]", '"')))
 
 
 def _repeated(document: str) -> str | None:

@@ -18,6 +18,7 @@ else:
 
 _NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
 _MAX_PIECES = 1000  # of one answer are tried
+_THINK, _THOUGHT = "<think>", "</think>"
 _RESTARTS = 8  # how many unclosed openers are skipped: keeps the scan linear
 _MAX_SCANNED = 3_000_000  # characters of one answer, all those scans together
 _MAX_NESTED = 8  # blocks that are open at once: keeps the sum of their lengths linear
@@ -30,6 +31,18 @@ _BEGUN = pattern(  # text that begins so is meant as JSON
     r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
 )
 _IN_A_ROW = pattern(r"""[\s,]*[{\["'“]""")
+
+
+def without_thought(text: str) -> str:
+    """Return the text behind the reasoning with which a model began it, in ``<think>``; all of it if it did not.
+
+    Many servers leave the reasoning in the text, some without its start tag, which the prompt holds.
+    """
+    begun = text.lstrip()
+    if begun.startswith(_THINK):
+        return text.partition(_THOUGHT)[2]
+    thought, end, answer = text.partition(_THOUGHT)
+    return text if not end or _THINK in thought or begins_with_opener(begun) or begun.startswith('"') else answer
 
 
 def begins_with_opener(text: str) -> bool:

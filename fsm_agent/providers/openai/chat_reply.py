@@ -15,7 +15,7 @@ from fsm_agent.messages.event import (
     TextDelta,
 )
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
-from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
+from fsm_agent.messages.reply import MOST_TOKENS, UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.citations import citations, cited
 from fsm_agent.providers.failures import no_object, reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
@@ -25,13 +25,17 @@ WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"
 UNREPORTED = "the usage is unknown: the stream of the reply ended before it was reported"
 
-FINISHES: dict[str, Finish] = {
+FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and of Bedrock
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
-    **dict.fromkeys(("length", "max_tokens", "model_length", "max_length"), "length"),
+    **dict.fromkeys(("length", "max_tokens", "model_length", "max_length", "max_output_tokens"), "length"),
+    **dict.fromkeys(("token_limit", "model_context_window_exceeded", "context_length_exceeded"), "length"),
     **dict.fromkeys(("tool_calls", "function_call", "tool_use", "tool_call"), "tool_calls"),
     **dict.fromkeys(("content_filter", "content_filtered", "safety", "sensitive", "guardrail"), "content_filter"),
-    **dict.fromkeys(("error", "abort", "network_error", "insufficient_system_resource"), "error"),
+    **dict.fromkeys(("guardrail_intervened", "recitation", "blocklist", "prohibited_content"), "content_filter"),
+    **dict.fromkeys(("error", "abort", "aborted", "cancelled", "network_error", "timeout", "time_limit"), "error"),
+    **dict.fromkeys(("insufficient_system_resource", "malformed_function_call", "function_call_filter"), "error"),
     "refusal": "refusal",
+    "spii": "content_filter",
 }
 
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
@@ -266,7 +270,8 @@ class ChatReplyInParts:
         refusal = str(self._refusal) or None
         if self.finish_raw is None and not parts and refusal is None:
             raise unreadable("there is no answer in the reply, and no reason why it ended", self._headers)
-        finish = FINISHES.get((self.finish_raw or "").lower())
+        word, _, _ = (self.finish_raw or "").partition(":")  # Gemini's adds a detail: "content_filter: SAFETY"
+        finish = FINISHES.get(word.strip().lower())
         if finish == "error" and not self._texts and not self._calls:
             raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
         return Reply(
@@ -286,7 +291,9 @@ class ChatReplyInParts:
         index = choice.get("index")
         if not self._has_choice:
             self._has_choice, self._choice = True, index
-        elif index != self._choice:
+        elif self._choice is None:
+            self._choice = index  # some services number only some of the chunks
+        elif index is not None and index != self._choice:
             return
         if choice.get("error"):
             raise reported(choice, self._headers)
@@ -361,7 +368,7 @@ class ChatReplyInParts:
                     self._add_text(Reasoning, text)
             elif kind == "refusal":
                 self._refusal.add(_extract_text(part.get("refusal")))
-            elif (isinstance(part, str) or kind in ("text", "output_text")) and (text := _extract_text(part)):
+            elif (isinstance(part, str) or kind in (None, "text", "output_text")) and (text := _extract_text(part)):
                 self._add_text(Text, text)
 
     def _take_details(self, details: Any) -> str:
@@ -436,4 +443,4 @@ def _none(name: str) -> None:
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None

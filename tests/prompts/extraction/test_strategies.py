@@ -452,3 +452,57 @@ def test_a_row_of_documents_that_is_cut_is_not_mended() -> None:
     assert len(output.read(ParserInput(text=row)).value) == 2
     with pytest.raises(ParseError, match="cut off"):
         output.read(ParserInput(text=row, is_cut=True))
+
+
+MEANT, THOUGHT = '{"title": "meant"}', 'Is it {"title": "tried"}?\n```json\n{"title": "tried"}\n```\n'
+
+
+@pytest.mark.parametrize(
+    "thought", [f"<think>{THOUGHT}</think>", f"\n<think>\n{THOUGHT}</think>", f"{THOUGHT}</think>"]
+)
+@pytest.mark.parametrize("answer", [MEANT, f"\n```json\n{MEANT}\n```", f"So: {MEANT}.", "So: {'title': 'meant'}"])
+def test_json_in_the_reasoning_before_an_answer_is_no_answer(thought: str, answer: str) -> None:
+    assert Output(Review).parse(thought + answer) == Review(title="meant")
+    assert read(first_of(json_block, json_anywhere, expect=Review), thought + answer).value == Review(title="meant")
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_reasoning_without_an_answer_is_none(is_cut: bool) -> None:
+    for parser in (Output(Review), first_of(tagged("answer"), json_anywhere, expect=Review)):
+        for text in (f"<think>{THOUGHT}", f"<think>{THOUGHT}</think>", f"<think><answer>{MEANT}</answer></think>"):
+            with pytest.raises(ParseError):
+                parser.read(ParserInput(text=text, is_cut=is_cut))
+
+
+def test_what_reads_like_reasoning_inside_an_answer_stays() -> None:
+    page = '{"title": "<think>a</think>b"}'
+    assert Output(Review).parse(page) == Output(Review).parse(f"So: {page}") == Review(title="<think>a</think>b")
+    assert Output(Review).parse('{"title": "a</think>b"}') == Review(title="a</think>b")
+    assert Output(int).parse("<think>41 or 42</think>\n42") == 42
+    assert Output(Verdict).parse("<think>Rejected?</think>Approved") is Verdict.APPROVED
+    assert first_of(tagged("think"))("<think>a</think>b") == "a"
+    assert Output(str).parse("<think>a</think>b") == "<think>a</think>b"
+
+
+HALF_A_BLOCK = "Here:\n```python\n  delete(\n    a,"
+
+
+@pytest.mark.parametrize(
+    ("parser", "half", "whole"),
+    [
+        (Output(int), "12", "12\n"),
+        (Output(Literal[1, 10]), "1", "10"),
+        (Output(Literal["no", "not sure"]), "no", "not sure"),
+        (first_of(code("python")), HALF_A_BLOCK, f"{HALF_A_BLOCK})\n```\nIt"),
+        (first_of(regex("order ([0-9]+)")), "It is order 1", "It is order 17, I"),
+        (first_of(verbatim), "It is", None),
+        (first_of(verbatim, expect=float), "1.2", None),
+        (first_of(keyword("yes", "no")), "no", "no, I"),
+        (first_of(json_anywhere), 'So: {"a": 1', 'So: {"a": 1}'),
+    ],
+)
+def test_half_of_what_was_meant_is_no_answer(parser: Any, half: str, whole: str | None) -> None:
+    with pytest.raises(ParseError):
+        parser.read(ParserInput(text=half, is_cut=True))
+    if whole is not None:
+        assert parser.read(ParserInput(text=whole, is_cut=True)) == parser.read(ParserInput(text=whole))

@@ -52,6 +52,7 @@ MESSAGES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     "nothing": ({"content": None}, ()),
     "an empty text": ({"content": ""}, ()),
     "text parts": ({"content": [{"type": "text", "text": "h"}, {"type": "output_text", "text": "i"}]}, (HI,)),
+    "a part without a type": ({"content": [{"text": "h"}, {"type": "text", "text": "i"}]}, (HI,)),
     "bare strings": ({"content": ["h", "", "i"]}, (HI,)),
     "reasoning_content": ({"content": "hi", "reasoning_content": "hm"}, (HM, HI)),
     "reasoning": ({"content": "hi", "reasoning": "hm"}, (HM, HI)),
@@ -435,6 +436,37 @@ def test_of_several_choices_the_first_is_read() -> None:
     ]
     reply, deltas = streamed(sse(*chunks))
     assert (reply.message.text, reply.finish, deltas) == ("ab", "stop", [TextDelta("a"), TextDelta("b")])
+
+
+@pytest.mark.parametrize("indices", [(0, None, None), (None, 0, None), (None, None, None)])
+def test_chunks_that_do_not_number_their_choice_belong_to_the_one_that_is_read(indices: Any) -> None:
+    choices: list[dict[str, Any]] = [{"delta": {"content": text}} for text in "abc"]
+    choices[-1]["finish_reason"] = "stop"
+    for choice, index in zip(choices, indices, strict=True):
+        choice |= {} if index is None else {"index": index}
+    other = {"choices": [{"index": 1, "delta": {"content": "x"}}]}
+    chunks = [{"choices": [choice]} for choice in choices]
+    reply, _ = streamed(sse(*chunks[:2], *([other] if 0 in indices else []), chunks[2]))
+    assert (reply.message.text, reply.finish) == ("abc", "stop")
+
+
+@pytest.mark.parametrize(
+    ("word", "finish"),
+    [
+        ("MAX_TOKENS", "length"),
+        ("model_context_window_exceeded", "length"),  # z.ai
+        ("content_filter: PROHIBITED_CONTENT", "content_filter"),  # Gemini, by OpenAI's API
+        ("RECITATION", "content_filter"),
+        ("guardrail_intervened", "content_filter"),
+        ("time_limit", "error"),  # watsonx
+        ("function_call_filter: MALFORMED_FUNCTION_CALL", "error"),
+        ("", None),
+        ("odd", None),
+    ],
+)
+def test_word_of_any_service_for_a_broken_answer_is_understood(word: str, finish: str | None) -> None:
+    reply, _ = streamed(stream({"content": "hi"}, finish_reason=word))
+    assert (reply.finish, reply.finish_raw) == (finish, word or None)
 
 
 def test_first_model_and_id_that_say_something_count() -> None:
