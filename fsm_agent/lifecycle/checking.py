@@ -6,6 +6,7 @@ call reads the same output.  So a value that could not be read again is refused 
 
 from __future__ import annotations
 
+from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -51,14 +52,12 @@ class Proposal:
             raise UsageError(
                 f"the check {name!r} returned None: the output, changed or not, or raise Retry(why), is right"
             )
+        governing = self._governing
         try:
-            document = _written(value, self._governing)
-            if document == self._before:
+            is_same = value is self.output or bool(value == self.output)
+            if is_same and _written(value, governing) == self._before:
                 return None
-            again = read_changed(document, self._r, self._governing)
-            is_kept = _written(again, self._governing) == document
-            if not is_kept or (self._governing.parser is not None and again != value):
-                raise ValueError(f"it would be read again as {shown(again)}")
+            document = _kept(value, self._r, governing)
         except Exception as error:  # any, as writing and reading run the type's own code
             if value is self.output and self._before is None:
                 return None
@@ -97,6 +96,21 @@ def _written(value: Any, governing: Prompt[Any]) -> str:
     if governing.parser is not None:
         return pydantic_core.to_json(value).decode()
     return governing.expected.document(value)
+
+
+def _kept(value: Any, r: CallRecord, governing: Prompt[Any]) -> str:
+    """Return a value as JSON that `read_changed` returns unchanged.
+
+    Raises:
+        ValueError: It cannot be read again as it is.
+    """
+    read = partial(read_changed, r=r, governing=governing)
+    if governing.parser is None:
+        return governing.expected.kept(value, read)
+    document = _written(value, governing)
+    if (again := read(document)) != value:
+        raise ValueError(f"it would be read again as {shown(again)}")
+    return document
 
 
 def _may_be_none(governing: Prompt[Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import EnumType
 from functools import cached_property
 from itertools import islice
@@ -16,6 +16,7 @@ from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.signature import undescribable
+from fsm_agent.mistakes import shown
 from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.extraction.scanning import (
@@ -27,7 +28,7 @@ from fsm_agent.prompts.extraction.scanning import (
     without_thought,
 )
 from fsm_agent.prompts.json_repairs import granted, repaired
-from fsm_agent.prompts.unions import adapter_of
+from fsm_agent.prompts.unions import adapter_of, tags_of
 
 ANSWER = "give_final_answer"  # the function that takes an answer as its arguments
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
@@ -39,6 +40,7 @@ MAX_BROKEN = 8  # pieces that are repaired, of one answer
 IN_PROSE = "the JSON was found inside the answer"
 MENDED = "the JSON was repaired by json-repair"
 
+CHANGED = "it would be read again as"  # another value than was written
 _SYNTAX = ("json_invalid", "string_unicode")  # the latter: half a surrogate pair
 _TAKES_ANYTHING = "PlainValidatorFunctionSchema"  # a validator of the user's, whose JSON pydantic cannot describe
 _NO_CONTEXT: Mapping[str, Any] = {}
@@ -192,6 +194,42 @@ class Output:
             return pydantic_core.to_json(value).decode()
         written: bytes = self._writer.dump_json(value, round_trip=True, by_alias=True, warnings="error")
         return written.decode()
+
+    def kept(self, value: Any, read: Callable[[str], Any]) -> str:
+        """Return a value of the type as JSON that is read as the same value.
+
+        That is its `document` if possible; otherwise that as ``{"value": …}``, or with the tag of its class in a union.
+
+        Args:
+            value: Any value of the type.  Where no two readings are equal, as of a class without ``__eq__``, their JSON
+                is compared.
+            read: Reads it.
+
+        Raises:
+            ValueError: It is not of the type, or JSON cannot hold it as it is.
+        """
+        bare = self.document(value)
+        problem: ValueError | None = None
+        for document in (bare, *self._other_forms(value, bare)):
+            try:
+                again = read(document)
+                if again == value or (again != read(document) and self.document(again) == bare):
+                    return document
+                error = ValueError(f"{CHANGED} {shown(again)}")
+            except pydantic.ValidationError as refused:
+                error = refused
+            problem = problem or error
+        assert problem is not None
+        raise problem
+
+    def _other_forms(self, value: Any, bare: str) -> Iterator[str]:
+        if self.is_wrapped:
+            yield f'{{"value":{bare}}}'
+        if get_origin(self.type) in (Union, UnionType):
+            kinds = get_args(self.type)
+            for kind, tag in zip(kinds, tags_of(kinds), strict=True):
+                if tag is not None and type(value) is kind:
+                    yield f"{{{pydantic_core.to_json(tag).decode()}:{bare}}}"
 
     @cached_property
     def _writer(self) -> Any:

@@ -424,3 +424,50 @@ def test_what_an_answer_used_before_it_raised_is_counted(
     if is_stored:
         (run,) = agent.runs.store.list(agent="spent")
         assert agent.replay(run.id).record.usage == error.result.usage
+
+
+class Found(BaseModel):
+    number: str
+
+
+class Nothing(BaseModel):
+    """Nothing was found."""
+
+
+class Stocked(BaseModel):
+    lamps: int
+    left: int = Field(default=0, exclude=True)
+
+
+class Finds(AgentBase[Any], register=False):
+    agent_type = "finds"
+    agent_group = ("helper",)
+
+    def answer(self, task: str) -> Found | Nothing:
+        return Nothing()
+
+
+class Wraps(AgentBase[Any], register=False):
+    agent_type = "wraps"
+    agent_group = ("helper",)
+
+    def answer(self, task):
+        return {"value": 5}
+
+
+class Counts(AgentBase[Any], register=False):
+    agent_type = "counts"
+    agent_group = ("helper",)
+
+    def answer(self, task: str) -> Stocked:
+        return Stocked(lamps=1, left=5)
+
+
+@pytest.mark.parametrize(("kind", "output"), [(Finds, Nothing()), (Wraps, {"value": 5})])
+def test_what_answer_returns_is_the_output_whatever_it_looks_like(kind: type[AgentBase[Any]], output: Any):
+    assert kind(client=Script()).call("?").output == output
+
+
+def test_what_json_would_lose_of_an_answer_is_an_error_that_says_so():
+    with pytest.raises(CallFailed, match=r"it would be read again as Stocked\(lamps=1, left=0\)"):
+        Counts(client=Script()).call("?")

@@ -361,3 +361,55 @@ class TestOnce:
 
 def note(d: Data, why: Failure) -> Data:
     return replace(d, text=why.detail)
+
+
+@dataclass(frozen=True)
+class Animal:
+    name: str
+
+
+@dataclass(frozen=True)
+class Dog(Animal):
+    tricks: int
+
+
+@pytest.mark.parametrize("kinds", [(Animal, Dog), (Dog, Animal)])
+@pytest.mark.parametrize(("value", "state"), [(Animal("Ada"), "animal"), (Dog("Rex", 2), "dog")])
+def test_a_row_of_a_class_takes_its_own_values_and_not_the_row_of_the_class_above_it(
+    kinds: tuple[type, type], value: Animal, state: str
+) -> None:
+    @wait(*kinds)
+    def asking(n: int) -> str:
+        return "Which?"
+
+    flow = Flow(
+        "animals",
+        int,
+        start=asking,
+        rows=[asking.done(end("animal"), of=Animal), asking.done(end("dog"), of=Dog)],
+    )
+    run = flow.seed(0)
+    run.advance("begin", Begun(at_s=0.0))
+    run = flow.restore(run.snapshot())
+    run.give(asking, value, at_s=1.0)
+    assert run.state == state
+
+
+@pytest.mark.parametrize(("value", "state"), [(Size.S, "size"), (1, "number")])
+def test_a_row_of_an_enumeration_of_numbers_takes_its_members_beside_a_row_of_numbers(value: int, state: str) -> None:
+    @execute
+    def measuring(n: int) -> int | Size:
+        return value
+
+    rows = [measuring.done(end("number"), of=int), measuring.done(end("size"), of=Size)]
+    assert Flow("sizes", int, start=measuring, rows=rows).call(0).state == state
+
+
+@pytest.mark.parametrize(("value", "state"), [("", "found"), (None, "nothing")])
+def test_a_row_of_none_is_that_of_its_type(value: str | None, state: str) -> None:
+    @execute
+    def looking(n: int) -> str | None:
+        return value
+
+    rows = [looking.done(end("found"), of=str), looking.done(end("nothing"), of=None)]
+    assert Flow("looks", int, start=looking, rows=rows).call(0).state == state

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, Field, field_validator
 from support.agent_calls import PROMPT, TYPED, begun, function_call, keys, say
 from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
@@ -878,3 +878,51 @@ def test_the_turns_of_a_conversation_are_checked():
     assert [talk.call("one").output, talk.call("two").output] == ["yes!", "sure!"]
     later = agent.changed(model=Script("well"), check=None)
     assert later.conversation("k").call("three").output == "well", "earlier turns can be read without it"
+
+
+# Values that JSON does not keep
+
+
+class Stocked(BaseModel):
+    lamps: int
+    left: int = Field(default=0, exclude=True)
+
+
+class Signed(Stocked):
+    by: str
+
+
+@pytest.mark.parametrize(
+    ("output", "answer", "changed"),
+    [
+        (Stocked, '{"lamps": 1}', Stocked(lamps=1, left=5)),
+        (Stocked, '{"lamps": 1}', Signed(lamps=2, by="Ada")),
+        (dict, '{"1": 2}', {1: 2}),
+        (dict[str, Any], '{"a": [1]}', {"a": (1,)}),
+    ],
+)
+def test_a_change_that_json_would_lose_is_refused(output: Any, answer: str, changed: Any):
+    with pytest.raises(UsageError, match=r"it would be read again as"):
+        checked(lambda _: changed, answer, output=output).call("?")
+
+
+class Found(BaseModel):
+    number: str
+
+
+class Nothing(BaseModel):
+    """Nothing was found."""
+
+
+def test_a_check_may_return_another_member_of_the_union_which_a_restored_call_reads_too():
+    agent = checked(lambda _: Nothing(), '{"Found": {"number": "1"}}', output=Found | Nothing)
+    result = agent.call("?")
+    again = agent.restore(snapshot(result.call))
+    assert result.output == again.outcome.output == Nothing()
+
+
+def test_a_check_may_return_an_object_that_looks_like_a_wrapped_value():
+    def wrap(output: Any) -> Any:
+        return {"value": output}
+
+    assert checked(wrap, "[5]", output=list[int] | dict[str, list[int]]).call("?").output == {"value": [5]}

@@ -10,15 +10,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from inspect import Parameter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
-
 from fsm_agent._internal.closing import Closing
-from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import USED_INSIDE
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
@@ -32,6 +32,7 @@ from fsm_agent.messages.message import Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.mistakes import shown
+from fsm_agent.prompts.output import CHANGED, Output
 from fsm_agent.runtime.run_function import program_of
 from fsm_agent.runtime.thread_task import run_coroutine
 
@@ -73,7 +74,14 @@ class Program(Closing):
 
     def bound_to(self, context: Context[Any]) -> Program:
         """Return the same program, bound to one call."""
-        return Program(self.name.removeprefix(PROGRAM), self._function, self._output, context)
+        bound = Program(self.name.removeprefix(PROGRAM), self._function, self._output, context)
+        bound.__dict__["_expected"] = self._expected
+        return bound
+
+    @cached_property
+    def _expected(self) -> Output:
+        """The type of what it returns, as the call reads it."""
+        return Output(self._output)
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return what the function returns; a coroutine function runs in an event loop of its own."""
@@ -135,19 +143,16 @@ class Program(Closing):
         """
         if self._output is str and isinstance(found, str):
             return Reply.of(str(found)).changed(usage=self.used)
-        kind = TypeAdapter[Any](self._output)
         try:
-            checked = kind.validate_python(found, strict=True)
-            text = kind.dump_json(checked, by_alias=True).decode()
-            if self._output is Any and pydantic_core.from_json(text) != found:
-                raise ValueError("it would be read as something else")
+            checked = type_adapter(self._output).validate_python(found, strict=True)
+            text = self._expected.kept(checked, self._expected.validated)
             return Reply.of(text).changed(usage=self.used)
-        except (ValidationError, ValueError) as error:
+        except ValueError as error:  # of pydantic, too
             named = "data of JSON" if self._output is Any else getattr(self._output, "__name__", str(self._output))
+            right = "the annotation of its result says what it does"
+            why = f"{right}; {error}" if str(error).startswith(CHANGED) else right
             raise ProviderError(
-                f"{self._named} returned {shown(found)}, and {named} is what it shall return: the annotation of its"
-                " result says what it does",
-                retryable=False,
+                f"{self._named} returned {shown(found)}, and {named} is what it shall return: {why}", retryable=False
             ) from error
 
     def _failure(self, error: Exception) -> ProviderError:

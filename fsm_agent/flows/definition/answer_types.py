@@ -116,10 +116,11 @@ class AnswerTypes:
         return (True, False) if kind is bool else (ANY,)
 
     def case_of(self, value: Any) -> Any:
-        """Return the case to which a value belongs."""
-        for case in self.cases:
-            if case is ANY or value is case or value == case or _is_of(value, case):
-                return case
+        """Return the case to which a value belongs: its own class before those that it inherits from."""
+        for is_case in (_is_exactly, _is_of):
+            for case in self.cases:
+                if case is ANY or value is case or value == case or is_case(value, case):
+                    return case
         raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
 
     @cached_property
@@ -143,9 +144,9 @@ class AnswerTypes:
     def _index(self, value: Any) -> int:
         if len(self.types) == 1:
             return 0
-        for exactly in (True, False):
+        for is_kind in (_is_exactly, _is_of):
             for index, kind in enumerate(self.types):
-                if type(value) is kind if exactly else _is_of(value, kind):
+                if is_kind(value, kind):
                     return index
         raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
 
@@ -278,6 +279,12 @@ def _local_hint(function: Callable[..., Any]) -> Any:
     names = {**known.globals, **known.nonlocals, **known.builtins}
     builtins = {kind.__name__: kind for kind in (str, int, float, bool, bytes)}
     return {**builtins, **names, "None": NoneType}.get(hint, hint)
+
+
+def _is_exactly(value: Any, case: Any) -> bool:
+    """Return True for a value of this class, and of none that inherits from it."""
+    case = _strip_annotations(case)
+    return _is_of(value, case) if get_origin(case) is Literal else type(value) is case
 
 
 def _is_of(value: Any, case: Any) -> bool:

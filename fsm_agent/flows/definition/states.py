@@ -10,6 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
@@ -187,7 +188,7 @@ class _Giving(LiveState[D, A]):
             when: The guard, a named and pure function of data and answer, or of the data alone.
             do: The action, a pure function of data and answer that returns the data from then on.
         """
-        return Row(self, "done", to, when, do, of)
+        return Row(self, "done", to, when, do, NoneType if of is None else of)
 
 
 class _Failing(_Giving[D, A]):
