@@ -53,7 +53,7 @@ STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server 
 PRUNE_S = 3600.0  # how often old runs are deleted
 PRUNING = "fsm_agent prune"  # the name of the limit by which one worker does it
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
-MOST_STUCK = 10_000  # of an agent that are looked at, the last changed first
+MOST_STUCK = 1_000  # of an agent that are read at a time, the last changed first
 _log = logging.getLogger("fsm_agent")
 
 Done = TypeVar("Done")
@@ -374,19 +374,32 @@ class Worker:
             if time.monotonic() < self._looks_at_s:
                 return None
             for name, agent in self._agents.items():
-                for run in self.runs.store.list(agent=name, waiting_for=STUCK, limit=MOST_STUCK):
+                for run in self._stuck_runs(name):
                     under = stuck_under(run)
                     if under is None or (run.id, run.n) in self._tried:
                         continue
-                    self._tried.add((run.id, run.n))
-                    if self._is_other(agent, run, under):
-                        with suppress(RunBusy, RunUnknown):
-                            return self.runs.claim(run.id)
+                    with suppress(RunBusy, RunUnknown, _Untried):
+                        lease = self.runs.claim(run.id) if self._is_other(agent, run, under) else None
+                        self._tried.add((run.id, run.n))
+                        if lease is not None:
+                            return lease
             self._looks_at_s = time.monotonic() + LOOK_S
         return None
 
+    def _stuck_runs(self, agent: str) -> Iterator[Run]:
+        after = None
+        while True:
+            page = self.runs.store.list(agent=agent, waiting_for=STUCK, limit=MOST_STUCK, after=after)
+            yield from page
+            if (after := page.next) is None:
+                return
+
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool:
-        """Return whether the present code is other than that of this fingerprint."""
+        """Return whether the present code is other than that of this fingerprint.
+
+        Raises:
+            _Untried: It cannot be found out now.
+        """
         header = self.runs.store.load(run.id, after=run.n).header
         if self._known is not None and tags_of(header)[0] not in self._known:
             return False
@@ -394,7 +407,7 @@ class Worker:
             definition = self._definition(agent, header_of(header))
         except Exception as error:  # `deps` could not be made, or the header is damaged
             _log.info("run %s is stuck, and cannot be tried: %s", run.id, error)
-            return False
+            raise _Untried from None
         return self.runs.fingerprint(header, definition) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease) -> None:
@@ -507,6 +520,10 @@ class Worker:
         if callable(self._deps):
             return self._deps(agent.name, header.extra)
         return self._deps.get(agent.name)
+
+
+class _Untried(Exception):
+    """A stuck run could not be tried, and is tried at the next look."""
 
 
 def _checked_concurrency(concurrency: Mapping[str, int] | None, agents: Collection[str]) -> Mapping[str, int]:

@@ -778,6 +778,39 @@ class TestStuck:
         assert Worker([orders(store)], store).run(once=True) == 1
         assert rows(store)["one"].state == stuck.state
 
+    def test_it_is_found_behind_stuck_runs_that_stay_so(self, store, stuck, monkeypatch):
+        monkeypatch.setattr("fsm_agent.agents.worker.MOST_STUCK", 2)
+        for name in ("two", "three", "four", "five"):
+            with pytest.raises(FlowSuspended):
+                orders(store, "checking").call(Order(), run_id=name)
+            Runs(store).answer(name, {"": Approved()})
+        assert Worker([orders(store, "approval")], store).run(once=True) == 4
+        worker = Worker([orders(store)], store)
+        assert worker.run(once=True) == 5
+        assert rows(store)["one"].state == stuck.state
+
+    def test_it_is_tried_again_when_its_deps_can_be_made_or_it_has_no_holder(self, store, stuck):
+        """What hindered the first look has passed."""
+        away = [True]
+
+        def deps(name, extra):
+            if away:
+                raise OSError("the database is away")
+            return
+
+        worker = Worker([orders(store)], store, deps=deps)
+        assert worker.run(once=True) == 0
+        away.clear()
+        worker._looks_at_s = 0.0
+        lease = store.claim("another", for_s=60, run="one")
+        assert worker.run(once=True) == 0
+        worker.runs.give_back(lease, store.load("one"))
+        held = store.claim("another", for_s=60, run="one")
+        store.append(held, held.n, (), Rest(state="Stuck", questions=store.get("one").waits, heeds="stuck"))
+        worker._looks_at_s = 0.0
+        assert worker.run(once=True) == 1
+        assert rows(store)["one"].state == stuck.state
+
     @pytest.mark.parametrize("can_be_driven", [True, False])
     def test_one_that_is_cancelled_while_it_is_looked_for_stays_so(self, store, stuck, can_be_driven):
         """Also if it cannot be driven."""

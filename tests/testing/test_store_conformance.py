@@ -622,6 +622,14 @@ class RefusesWhatNeverFits(ReferenceStore):
         return within_s if amount > limit else super().spend(name, amount, limit=limit, within_s=within_s)
 
 
+class KeepsWhatIsGivenBack(ReferenceStore):
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        if amount < 0:
+            self.shared.spent[name].append((self.clock(), amount))
+            return 0.0
+        return super().spend(name, amount, limit=limit, within_s=within_s)
+
+
 class SpendsInTwoSteps(ReferenceStore):
     def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
         if sum([used for _, used in self._shared.spent[name]]) >= limit:
@@ -1118,6 +1126,7 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
     ("a_claim_leaves_room_in_one", LeavesNoRoom, {}),
     ("a_limit_is_shared", SpendsForItselfAlone, {}),
     ("a_limit_is_shared", RefusesWhatNeverFits, {}),
+    ("what_is_given_back_leaves_with_what_was_spent", KeepsWhatIsGivenBack, {}),
     ("many_who_spend_never_exceed_the_limit", SpendsInTwoSteps, {}),
     ("many_leases_are_renewed_together", RenewsNoneIfOneIsLost, {}),
     ("many_leases_are_renewed_together", RenewsInAnotherOrder, {}),
