@@ -426,7 +426,7 @@ def test_none_is_an_output_too_where_a_stop_provides_it() -> None:
     def stop(context: Any) -> Stop:
         return Stop("seen enough", output_json="null")
 
-    agent = Agent(Script(asks("look")), name="looker", functions=[look], output=str | None, stop_when=stop)  # type: ignore[var-annotated]
+    agent = Agent(Script(asks("look")), name="looker", functions=[look], output=str | None, stop_when=stop)
 
     @call(agent)
     def looking(n: int) -> str:
