@@ -408,6 +408,12 @@ def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) ->
         is_right = verdict is None or isinstance(verdict, bool | str)
     if not is_right:
         raise UsageError(f"stop_when returned {verdict!r}: True, False, None, a reason or a Stop is right")
+    if isinstance(verdict, Stop) and verdict.output_json is not None:
+        try:
+            pydantic_core.from_json(verdict.output_json)
+        except ValueError as error:
+            right = "JSON as its output_json, such as '\"found\"' for a text, would be right"
+            raise UsageError(f"stop_when returned {verdict!r:.200}: {right} ({error})") from None
     if not verdict:
         return None
     return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")

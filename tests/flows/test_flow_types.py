@@ -14,13 +14,14 @@ import pytest
 from flow_runs import LOOPS, Driver
 from typing_extensions import TypedDict
 
-from fsm_agent import MemoryStore, SnapshotError
+from fsm_agent import Agent, MemoryStore, SnapshotError
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Failure,
     Flow,
     FlowError,
     FlowSuspended,
+    call,
     each,
     end,
     execute,
@@ -29,8 +30,10 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Returned
+from fsm_agent.lifecycle import Begun, Returned, Stop
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Started
+from fsm_agent.testing import Script
+from fsm_agent.testing import call as asks
 
 over, late = end("over"), end("late")
 
@@ -413,3 +416,21 @@ def test_a_row_of_none_is_that_of_its_type(value: str | None, state: str) -> Non
 
     rows = [looking.done(end("found"), of=str), looking.done(end("nothing"), of=None)]
     assert Flow("looks", int, start=looking, rows=rows).call(0).state == state
+
+
+def test_none_is_an_output_too_where_a_stop_provides_it() -> None:
+    def look() -> str:
+        """Look."""
+        return "nothing"
+
+    def stop(context: Any) -> Stop:
+        return Stop("seen enough", output_json="null")
+
+    agent = Agent(Script(asks("look")), name="looker", functions=[look], output=str | None, stop_when=stop)
+
+    @call(agent)
+    def looking(n: int) -> str:
+        return "Look."
+
+    rows = [looking.done(end("found"), of=str), looking.done(end("nothing"), of=None)]
+    assert Flow("looks", int, start=looking, rows=rows).call(0).state == "nothing"

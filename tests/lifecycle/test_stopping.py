@@ -301,3 +301,17 @@ def test_a_pause_and_a_refusal_can_be_stopped_at_too():
         one = begun(prompt=Prompt("x"), stop_when=lambda context: "enough")
         say(one, *reply.message.parts, finish=reply.finish, refusal=reply.refusal)
         assert one.record.ending.reason is Reason.STOPPED
+
+
+@pytest.mark.parametrize("output_json", ["", "found"])
+def test_an_output_that_is_no_json_is_refused_when_it_is_given(output_json: str):
+    def look() -> str:
+        """Look."""
+        return "nothing"
+
+    def enough(context: Any) -> Stop:
+        return Stop("seen enough", output_json=output_json)
+
+    agent = Agent(Script(call("look")), functions=[look], stop_when=enough)
+    with pytest.raises(UsageError, match=r"JSON as its output_json"):
+        agent.call("Look.")

@@ -89,8 +89,8 @@ class MultiClassification(Generic[Label]):
         classifications: The answers, yes or no, by class.
 
     Examples:
-        >>> replies = (token_reply({"True": 0.9, "False": 0.1}), token_reply({"True": 0.2, "False": 0.8}))
-        >>> found = Agent(Script(*replies)).multi_classify("Late again!", ["angry", "happy"])
+        >>> yes, no = token_reply({"True": 0.9, "False": 0.1}), token_reply({"True": 0.2, "False": 0.8})
+        >>> found = Agent(Script(by={"angry": yes, "happy": no})).multi_classify("Late again!", ["angry", "happy"])
         >>> found.labels
         ('angry',)
     """

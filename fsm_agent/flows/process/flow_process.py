@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
+from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from fsm_agent._internal.values import from_json, quick_json
@@ -212,7 +213,8 @@ class FlowProcess(Parent):
         ending = r.ending
         if r.state is State.COMPLETED:
             output = child.output
-            if output is None and ending.reason != "answered":
+            is_given = ending.output_json is not None and NoneType in state.answer_types.types
+            if output is None and ending.reason != "answered" and not is_given:
                 why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)
                 return StateResult("failed", why, at_s, r.total_usage)
             answer = child.outcome if isinstance(state, WholeCallState) else output
