@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fsm_agent._internal.redaction import MASK, masked_arguments, unmasked
-from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome
+from fsm_agent.errors import OutcomeError, UsageError
+from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
+from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome, Returned
 from fsm_agent.machine.process import Question
 from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.message import Image, Message
@@ -135,12 +136,40 @@ def verdict(is_approved: bool, reason: Any = None, arguments: str | None = None)
 def with_secrets(answers: Mapping[str, Any], questions: tuple[Question, ...]) -> dict[str, Any]:
     """Return answers whose masked arguments are again what they were before they were shown.
 
+    An object or a list that answers a flow becomes the JSON that it came as: the state knows of which type it is.
+
     Args:
         answers: The answers by key.
         questions: The open questions.
+
+    Raises:
+        OutcomeError: An object or a list does not fit its question.
     """
     asked = {question.key: parsed(question.about) for question in questions}
-    return {key: _unmasked(answer, asked.get(key)) for key, answer in answers.items()}
+    given = {question.key: question for question in questions if question.kind == "answer"}
+    return {
+        key: _as_json(answer, given[key])
+        if key in given and isinstance(answer, dict | list)
+        else _unmasked(answer, asked.get(key))
+        for key, answer in answers.items()
+    }
+
+
+def _as_json(answer: Any, question: Question) -> Returned:
+    """Return an answer as JSON; the driver of a run would refuse a wrong one where no client sees why.
+
+    Raises:
+        OutcomeError: It does not fit its question.
+    """
+    text, schema = json.dumps(answer), parsed(question.schema)
+    if isinstance(schema, dict) and "anyOf" not in schema:  # of several types, it has to name its own
+        defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+        whole = {"type": "object", "properties": {"answer": schema}, "required": ["answer"], **defs}
+        try:
+            ArgumentsValidator(whole).validate_json(f'{{"answer":{text}}}')
+        except REFUSALS as error:
+            raise OutcomeError(f"the answer to {question.key!r} does not fit: {refused(error)}") from None
+    return Returned(text=text)
 
 
 def _unmasked(answer: Any, about: Any) -> Any:

@@ -34,6 +34,7 @@ class Comparison(NamedTuple):
     common: int  # how many entries are equal before that
     same: Sequence[Row]  # the last of them
     others: Sequence[Row]
+    more: int = 0  # entries behind those, of the longer run
 
 
 def compared(a: RunReading, b: RunReading) -> Comparison:
@@ -42,7 +43,8 @@ def compared(a: RunReading, b: RunReading) -> Comparison:
     common = max(len(a.entries), len(b.entries)) if where.n is None else where.n - 1
     same = _numbered(a, b, max(0, common - MOST_SAME), common)
     others = list(_lined_up(a, b, common, common + MOST_OTHERS))
-    return Comparison(_as_text(where.beginning), where.n, _as_text(where.entry), common, same, others)
+    more = max(0, max(len(a.entries), len(b.entries)) - common - MOST_OTHERS)
+    return Comparison(_as_text(where.beginning), where.n, _as_text(where.entry), common, same, others, more)
 
 
 def _numbered(a: RunReading, b: RunReading, after: int, until: int) -> list[Row]:
@@ -75,7 +77,9 @@ def _labels(reading: RunReading, after: int, until: int) -> list[tuple[str, int]
 
 
 def _as_text(found: Sequence[tuple[str, object, object]]) -> list[tuple[str, str, str]]:
-    return [(shown(where), _value(a), _value(b)) for where, a, b in found[:_MOST_DIFFERENCES]]
+    rows = [(shown(where), _value(a), _value(b)) for where, a, b in found[:_MOST_DIFFERENCES]]
+    left = len(found) - len(rows)
+    return [*rows, (f"and {left:,} more", "…", "…")] if left else rows
 
 
 def _value(value: object) -> str:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ConfigDict, Field
 from served import Letter, desk, letters, reply_to
 from service import running
 from support.chromium import MISSING, chromium
 
-from fsm_agent import function
+from fsm_agent import Agent, function
+from fsm_agent.flows import Flow, end, wait
 from fsm_agent.fronts import serve
 from fsm_agent.testing import Pieces, Script, call
 
@@ -29,6 +31,12 @@ PNG = base64.b64decode(
 def browser() -> Iterator[Any]:
     with chromium() as found:
         yield found
+
+
+class Order(BaseModel, title="Order"):
+    count: int = Field(0, title="count")
+    note: str = Field("usual", title="note")
+    model_config = ConfigDict(frozen=True, json_schema_extra={"required": ["count"]})
 
 
 class Tab:
@@ -132,6 +140,41 @@ def test_a_flow_asks_in_a_form(browser: Any, tmp_path: Path) -> None:
         tab.sees('"verdict": "fine"')
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it fits a narrow screen"
         assert tab.complaints == []
+
+
+def test_numbers_are_those_that_were_given(browser: Any, tmp_path: Path) -> None:
+    long = 12_345_678_901_234_567_891
+
+    @function(needs_approval=True)
+    def pay(account: int, note: str) -> str:
+        "Pay."
+        return f"paid to {account}: {note}"
+
+    @wait(Order)
+    def counting(order: Order) -> str:
+        return "How many?"
+
+    rows = [counting.done(end("counted"), do=lambda order, answer: answer)]
+    flow = Flow("counts", data=Order, start=counting, rows=rows, store=str(tmp_path / "flows.db"))
+    agent = Agent(Script(call("pay", account=long, note="one"), "Paid."), name="desk", functions=[pay])
+    with running(serve(agent)) as base:
+        tab = Tab(browser, f"{base}/#c%201")
+        tab.say("pay")
+        box = tab.page.get_by_label("Arguments")
+        assert str(long) in box.input_value()
+        box.fill(box.input_value().replace("one", "two"))
+        tab.page.click("button.yes")
+        tab.sees(f"paid to {long}: two")
+        assert tab.page.evaluate("location.hash") == "#c%201"
+    with running(serve(flow, task=lambda message: Order())) as base:
+        tab = Tab(browser, base)
+        tab.say("count")
+        tab.page.click("button.yes")
+        tab.sees("count: a number is needed")
+        tab.page.get_by_label("count", exact=True).fill("3")
+        tab.page.click("button.yes")
+        tab.sees('"note": "usual"')
+        tab.sees('"count": 3')
 
 
 def test_a_picture_is_shown_and_can_be_stopped(browser: Any, tmp_path: Path) -> None:

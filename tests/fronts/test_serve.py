@@ -12,8 +12,10 @@ import pytest
 from served import Letter, desk, letters
 
 from fsm_agent import Agent
+from fsm_agent.flows import Flow, end, wait
 from fsm_agent.fronts import serve
 from fsm_agent.fronts.reading import MAX_BODY
+from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script
 
 HERE = "http://127.0.0.1:8000"
@@ -203,6 +205,30 @@ class TestGuard:
             assert "<b>" not in (await page.client.get("/")).text
 
         run(serve(Agent(Script(), name="<b>bold")), use)
+
+
+@pytest.mark.parametrize(
+    ("payload", "right"),
+    [({"about": "a", "text": "b"}, True), ({"about": 1}, False), ({"text": "b"}, False), (["a"], False)],
+)
+def test_a_flow_is_answered_with_an_object(payload: Any, right: bool) -> None:
+    @wait(Letter)
+    def asking(letter: Letter) -> str:
+        return "Which?"
+
+    rows = [asking.done(end("done"), do=lambda letter, answer: answer)]
+    flow = Flow("answered", Letter, start=asking, rows=rows, store=MemoryStore())
+
+    async def use(page: Page) -> None:
+        (asked,) = (await page.ask("c1", "x"))[-1]["outcome"]["interrupts"]
+        told = (await page.answer("c1", asked["id"], payload))[-1]
+        if right:
+            assert told["result"] == {**payload, "verdict": ""}
+        else:
+            assert told["type"] == "RUN_ERROR"
+            assert (await page.shown("c1"))[-1]["outcome"]["interrupts"] == [asked], "it still asks"
+
+    run(serve(flow, task=lambda message: Letter(message.text)), use)
 
 
 def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:

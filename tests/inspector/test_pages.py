@@ -360,3 +360,16 @@ def test_without_its_extra_its_name_says_so():
     assert done.stderr.splitlines()[-1] == (
         "ImportError: inspector_app needs starlette: pip install 'fsm-agent[inspect]'"
     )
+
+
+def test_a_comparison_says_that_there_is_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(fill(SqliteStore(tmp_path / "runs.db"))) as runs:
+        pages = Pages(inspector_app(runs))
+        whole = pages.page("/compare", a="order-17", b="order-22").text
+        assert "more entries" not in whole
+        assert not re.search(r"and \d+ more", whole)
+        monkeypatch.setattr("fsm_agent.inspector.comparing.MOST_OTHERS", 1)
+        monkeypatch.setattr("fsm_agent.inspector.comparing._MOST_DIFFERENCES", 0)
+        cut = pages.page("/compare", a="order-17", b="order-22").text
+        assert re.search(r"\d+ more entries are not shown", cut)
+        assert re.search(r"and \d+ more", cut)

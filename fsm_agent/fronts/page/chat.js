@@ -2,9 +2,12 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
 const log = $("log");
-let thread = location.hash.slice(1) || newId();
+let thread = named() || newId();
 let reading = null;
 
+function named() {
+  try { return decodeURIComponent(location.hash.slice(1)); } catch { return location.hash.slice(1); }
+}
 function newId() {
   return Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -23,8 +26,13 @@ function add(element) {
 function shown(value) {
   return typeof value === "string" ? value : JSON.stringify(value, null, 2);
 }
+// JSON whose numbers keep all of their digits: a long account number is shown, and sent back, as it is.
+function parse(text) {
+  return JSON.parse(text, (key, value, context) =>
+    typeof value === "number" && JSON.rawJSON && context.source !== String(value) ? JSON.rawJSON(context.source) : value);
+}
 function pretty(text) {
-  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+  try { return JSON.stringify(parse(text), null, 2); } catch { return text; }
 }
 
 // One stream of events, into the log.
@@ -124,7 +132,7 @@ function question(asked, interrupt) {
     const reason = field(asked, "Reason, if denied", "input");
     return (is_yes) => {
       const payload = is_yes ? { approved: true } : { approved: false, reason: reason.value };
-      if (is_yes && box.value !== before) payload.editedArgs = JSON.parse(box.value);
+      if (is_yes && box.value !== before) payload.editedArgs = parse(box.value);
       return { interruptId: interrupt.id, status: "resolved", payload };
     };
   }
@@ -132,17 +140,20 @@ function question(asked, interrupt) {
   const read = form(asked, interrupt.responseSchema ?? { type: "string" }, "Answer");
   return () => ({ interruptId: interrupt.id, status: "resolved", payload: read() });
 }
+function number(text) {
+  try { return parse(text); } catch { return Number(text); }  // "05" is no JSON
+}
 function field(parent, label, tag) {
   const made = parent.appendChild(make("label", "", label));
   return made.appendChild(make(tag));
 }
-function form(parent, schema, label, root = schema) {
+function form(parent, schema, label, root = schema, isNeeded = true) {
   if (schema.$ref?.startsWith("#/$defs/")) schema = root.$defs?.[schema.$ref.slice(8)] ?? {};
   const kind = Array.isArray(schema.type) ? schema.type[0] : schema.type;
   if (schema.enum) {
     const made = field(parent, label, "select");
     for (const value of schema.enum) made.append(new Option(shown(value), JSON.stringify(value)));
-    return () => JSON.parse(made.value);
+    return () => parse(made.value);
   }
   if (kind === "boolean") {
     const made = field(parent, label, "input");
@@ -153,14 +164,21 @@ function form(parent, schema, label, root = schema) {
     const made = field(parent, label, "input");
     made.type = "number";
     if (kind === "number") made.step = "any";
-    return () => Number(made.value);
+    return () => {
+      if (made.value !== "") return number(made.value);
+      if (isNeeded) throw new Error(`${label}: a number is needed`);
+      return undefined;  // is left out
+    };
   }
   if (kind === "object" && schema.properties) {
-    const fields = Object.entries(schema.properties).map(([name, own]) => [name, form(parent, own, own.title ?? name, root)]);
+    const fields = Object.entries(schema.properties).map(([name, own]) => [name, form(parent, own, own.title ?? name, root, !!schema.required?.includes(name))]);
     return () => Object.fromEntries(fields.map(([name, read]) => [name, read()]));
   }
   const made = field(parent, label, "textarea");
-  return kind === "string" || kind === undefined ? () => made.value : () => JSON.parse(made.value);
+  return () => {
+    if (made.value === "" && !isNeeded) return undefined;  // is left out
+    return kind === "string" || kind === undefined ? made.value : parse(made.value);
+  };
 }
 
 // The server
@@ -180,7 +198,7 @@ async function follow(response, view) {
     for (const part of parts) {
       const data = part.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("");
       if (!data) continue;
-      const event = JSON.parse(data);
+      const event = parse(data);
       if (event.type === "RUN_STARTED") view = new View();
       view.take(event);
       view.is_over = event.type === "RUN_FINISHED" || event.type === "RUN_ERROR";
@@ -211,13 +229,13 @@ function post(path, data, signal) {
   return fetch(path, { method: "POST", headers, signal, body: JSON.stringify(data) });
 }
 function send(more) {
-  history.replaceState(null, "", `#${thread}`);
+  history.replaceState(null, "", `#${encodeURIComponent(thread)}`);
   const body = { threadId: thread, runId: newId(), state: {}, tools: [], context: [], messages: [], ...more };
   return read((signal) => post("agui", body, signal));
 }
 function open(name, is_retry = false) {
   thread = name;
-  history.replaceState(null, "", `#${thread}`);
+  history.replaceState(null, "", `#${encodeURIComponent(thread)}`);
   return read(async (signal) => {
     const response = await fetch(`conversations/${encodeURIComponent(name)}`, { signal });
     log.replaceChildren();
