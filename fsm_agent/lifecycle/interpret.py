@@ -257,8 +257,9 @@ def read_reply(
         return "refused", FinalReply(reply, problem=problem)
     if reply.finish == "pause":
         return "paused", FunctionsRequested(reply.message, ())
-    if reply.finish == "error":
-        report = ErrorReport(kind="BadReply", message=f"the model broke off: {reply.finish_raw}", retryable=True)
+    if reply.finish in ("error", "pending"):
+        problem = "broke off" if reply.finish == "error" else "has not finished its answer"
+        report = ErrorReport(kind="BadReply", message=f"the model {problem}: {reply.finish_raw}", retryable=True)
         return "model_failed", ModelFailed(error=report)
     if (prompt.mode == "two_stage" or prompt.finalizer is not None) and drafts(r, prompt):
         return "drafted", FinalReply(reply)
@@ -284,7 +285,7 @@ def read_summary(r: CallRecord, effect: AskSummary, outcome: Replied | ModelFail
         problem = "was refused"
     elif is_cut_off(reply) or len(text) > _CHARACTERS * effect.max_tokens:
         problem = f"has more than max_tokens={effect.max_tokens}"
-    elif reply.finish in ("error", "pause"):
+    elif reply.finish in ("error", "pause", "pending"):
         problem = f"was broken off: {reply.finish_raw}"
     elif not text:
         problem = "is empty"

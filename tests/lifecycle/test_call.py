@@ -433,6 +433,13 @@ def test_a_call_that_was_cut_off_before_its_arguments_is_not_run(arguments):
     assert state("tool_calls", "delete") == (State.TOOL_INTERRUPT, [])
 
 
+@pytest.mark.parametrize(("finish", "problem"), [("error", "broke off"), ("pending", "has not finished its answer")])
+def test_an_answer_that_is_not_finished_is_none(finish, problem):
+    call = say(begun(Limits(recalls=0)), "The answer is fort", finish=finish)
+    assert call.state is State.FAILED
+    assert f"the model {problem}" in call.record.ending.detail
+
+
 CUT = "the answer was cut off at the token limit: give a shorter one"
 
 

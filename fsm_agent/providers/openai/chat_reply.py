@@ -315,7 +315,7 @@ class ChatReplyInParts:
         thought = delta.get("reasoning_content") or delta.get("reasoning")  # some send both: the same text
         details = delta.get(REASONING_DETAILS)
         if thought or details:
-            self._take_reasoning(thought, details)
+            self._take_reasoning(thought, details, is_whole)
         content = delta.get("content")
         if content is not None and content != "":
             self._take_content(content)
@@ -334,8 +334,8 @@ class ChatReplyInParts:
             entry = {"index": "function_call", "function": function}
             self._deltas += self._calls.take(entry, is_whole=is_whole)
 
-    def _take_reasoning(self, thought: Any, details: Any) -> None:
-        summary = self._take_details(details)
+    def _take_reasoning(self, thought: Any, details: Any, is_whole: bool) -> None:
+        summary = self._take_details(details, is_whole)
         thought = thought or summary
         if thought and isinstance(thought, str):
             self._add_text(Reasoning, thought)
@@ -371,14 +371,14 @@ class ChatReplyInParts:
             elif (isinstance(part, str) or kind in (None, "text", "output_text")) and (text := _extract_text(part)):
                 self._add_text(Text, text)
 
-    def _take_details(self, details: Any) -> str:
+    def _take_details(self, details: Any, is_whole: bool) -> str:
         """Collect the entries to send back, joining the pieces of each; return the text of this delta."""
         pieces = []
         for detail in details if isinstance(details, list) else ():
             if not isinstance(detail, dict):
                 continue
             pieces.append(text_or_none(detail.get("text")) or text_or_none(detail.get("summary")) or "")
-            if not self._details or any(detail.get(key) != self._details[-1].get(key) for key in ("type", "index")):
+            if is_whole or not self._details or _is_other(detail, self._details[-1]):
                 self._details.append({})
             entry = self._details[-1]
             for key, value in detail.items():
@@ -390,6 +390,12 @@ class ChatReplyInParts:
                 elif value or key not in entry:
                     entry[key] = value
         return joined(pieces)
+
+
+def _is_other(detail: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+    """Return whether a detail is no piece of the last one: not every piece repeats its id."""
+    ids = detail.get("id"), last.get("id")
+    return any(detail.get(key) != last.get(key) for key in ("type", "index")) or (all(ids) and ids[0] != ids[1])
 
 
 def _is_flat_error(document: Mapping[str, Any]) -> bool:

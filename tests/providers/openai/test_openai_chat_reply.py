@@ -427,6 +427,15 @@ def test_halves_of_a_pair_are_joined_in_all_that_comes_in_pieces() -> None:
     json.dumps(reply.message.parts[0].data, ensure_ascii=False).encode()  # type: ignore[union-attr]
 
 
+def test_details_of_reasoning_stay_apart() -> None:
+    details = [{"type": "reasoning.encrypted", "data": data, "index": 0, "id": id} for data, id in ("xa", "yb")]
+    assert streamed(stream({"reasoning_details": details}))[0].message.parts[0] == kept(*details)
+    pieces = [{"reasoning_details": [piece]} for piece in (details[0], {**details[0], "data": "z", "id": None})]
+    assert streamed(stream(*pieces))[0].message.parts[0] == kept({**details[0], "data": "xz"})
+    alike = [{"type": "reasoning.text", "text": text, "signature": text} for text in "xy"]
+    assert whole(completion({"reasoning_details": alike})).message.parts[0] == kept(*alike)
+
+
 def test_of_several_choices_the_first_is_read() -> None:
     choices = [{"index": i, "message": {"content": text}, "finish_reason": "stop"} for i, text in enumerate("ab")]
     assert whole(json.dumps({"choices": choices}).encode()).message.text == "a"
