@@ -34,8 +34,8 @@ def browser() -> Iterator[Any]:
 
 
 class Order(BaseModel, title="Order"):
-    count: int = Field(0, title="count")
-    note: str = Field("usual", title="note")
+    count: int = Field(default=0, title="count")
+    note: str = Field(default="usual", title="note")
     model_config = ConfigDict(frozen=True, json_schema_extra={"required": ["count"]})
 
 
