@@ -106,7 +106,11 @@ class _Translation:
             self._names[pointer] = name
             self._waiting.append(pointer)
         reference = {"$ref": _reference(self._names[pointer])}
-        return {"anyOf": [reference], **self._node(beside, depth + 1)} if beside else reference
+        if not beside:
+            return reference
+        others = beside.pop("anyOf", None)  # a node has one choice
+        notes = [] if others is None else [f"anyOf: {_print_value(others)}"]
+        return _with_notes({"anyOf": [reference], **self._node(beside, depth + 1)}, notes)
 
     def _merge_all_of(self, node: Mapping[str, Any], seen: frozenset[str]) -> Mapping[str, Any]:
         """Return the node with its `allOf` merged into it; entries that cannot be merged stay there."""

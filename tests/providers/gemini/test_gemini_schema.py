@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
@@ -268,6 +268,26 @@ def test_nothing_stands_beside_a_reference() -> None:
     assert said["$defs"]["N"]["properties"]["next"] == {"anyOf": [{"$ref": "#/$defs/N"}], "description": "d"}
 
 
+@pytest.mark.parametrize(
+    ("beside", "said"),
+    [
+        ({"nullable": True}, {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}),
+        ({"type": "object"}, {"anyOf": [{"$ref": "#/$defs/N"}], "type": "object"}),
+        (
+            {"description": "d", "anyOf": [{"minItems": 1}]},
+            {"anyOf": [{"$ref": "#/$defs/N"}], "description": 'd (anyOf: [{"minItems":1}])'},
+        ),
+        ({"allOf": [{"oneOf": [{}]}]}, {"anyOf": [{"$ref": "#/$defs/N"}], "description": "(anyOf: [{}])"}),
+        ({"anyOf": None}, {"anyOf": [{"$ref": "#/$defs/N"}]}),
+    ],
+)
+def test_a_reference_is_kept_beside_other_choices(beside: dict[str, Any], said: dict[str, Any]) -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/N", **beside}}}
+    whole = gemini_schema({"properties": {"p": {"$ref": "#/$defs/N"}}, "$defs": {"N": node}})
+    assert whole["$defs"]["N"]["properties"]["next"] == said
+    assert gemini_schema(whole) == whole
+
+
 def test_recursion_to_the_root_and_names_that_clash() -> None:
     node = {"properties": {"up": {"$ref": "#"}, "a": {"$ref": "#/x/N"}, "b": {"$ref": "#/y/N"}}}
     loop = {"properties": {"n": {"$ref": "#/x/N"}}}
@@ -394,6 +414,7 @@ ANYTHING = st.recursive(
 )
 
 
+@example({"type": None, "properties": None, "items": {"$ref": "#", "anyOf": None}})
 @given(st.dictionaries(KEYWORDS, ANYTHING, max_size=5))
 def test_any_schema_is_said_or_refused(schema: dict[str, Any]) -> None:
     try:
