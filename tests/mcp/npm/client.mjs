@@ -3,7 +3,7 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
-import { ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js'
+import { ElicitRequestSchema, ProgressNotificationSchema } from '@modelcontextprotocol/sdk/types.js'
 
 const [target, ...args] = process.argv.slice(2)
 const transport = target.startsWith('http')
@@ -18,6 +18,9 @@ client.setRequestHandler(ElicitRequestSchema, async (request) => {
   return answer
 })
 
+// Its own handler forgets a call when the result has come, so it loses progress that comes in the same piece of output.
+client.setNotificationHandler(ProgressNotificationSchema, ({ params }) => { seen.progress.push(params.message) })
+
 const call = async (name, parameters, options) => {
   const result = await client.callTool({ name, arguments: parameters }, undefined, options)
   return [result.isError ?? false, result.content[0].text]
@@ -29,7 +32,7 @@ seen.tools = tools.map((tool) => [tool.name, tool.description, tool.inputSchema.
 seen.added = await call('add', { a: 40, b: 2 })
 seen.wrong = await call('add', { a: 'x' })
 seen.bad = await call('bad', {})
-seen.counted = await call('count', { to: 3 }, { onprogress: (progress) => seen.progress.push(progress.message) })
+seen.counted = await call('count', { to: 3 }, { onprogress: () => {} })
 seen.approved = await call('desk', { task: 'B-1' })
 answer = { action: 'accept', content: { approve: false, reason: 'not today' } }
 seen.denied = await call('refund', { order: 'B-2' })
