@@ -51,7 +51,9 @@ class AgUi(Fold):
         found: _Body = converted(body, _Body)
         thread, run = named("threadId", found.threadId), named("runId", found.runId)
         if found.resume:
-            return Asked(thread, run, None, {entry.interruptId: _answer(entry) for entry in found.resume})
+            answers = {entry.interruptId: _answer(entry) for entry in found.resume}
+            sent = {entry.interruptId: entry.payload for entry in found.resume if entry.status != "cancelled"}
+            return Asked(thread, run, None, answers, payloads=sent)
         if not found.messages or found.messages[-1].role != "user":
             raise BadRequest("messages: the last one must be of the user", "no_message")
         content = found.messages[-1].content or ""

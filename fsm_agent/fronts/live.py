@@ -19,7 +19,7 @@ from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import ReplayError, UsageError
-from fsm_agent.fronts.reading import Asked, BadRequest, with_secrets
+from fsm_agent.fronts.reading import Asked, BadRequest, answers_to
 from fsm_agent.fronts.told import Told, is_last, is_step
 from fsm_agent.messages.event import Done, Event
 from fsm_agent.mistakes import shown
@@ -169,7 +169,7 @@ class Live:
         if run is None:
             raise NotAsked(f"there is no conversation {asked.conversation!r}")
         waits = (await asyncio.to_thread(self.runs.store.get, run)).waits
-        return run, await self.answer(run, with_secrets(asked.answers, waits), by=by)
+        return run, await self.answer(run, answers_to(waits, asked), by=by)
 
     async def newest(self, conversation: str) -> str | None:
         """Return the newest run of a conversation; None: there is none."""

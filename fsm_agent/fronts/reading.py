@@ -52,6 +52,7 @@ class Asked(NamedTuple):
     message: Message | None  # what is said; None: questions are answered
     answers: Mapping[str, Any]  # by key: outcomes of approvals, and values of other questions
     is_continued: bool = False  # the client continues the message in which it was asked
+    payloads: Mapping[str, Any] = {}  # by key, as the client sent them: an object with `approved` may answer a flow
 
 
 def read_json(body: bytes) -> Any:
@@ -133,26 +134,26 @@ def verdict(is_approved: bool, reason: Any = None, arguments: str | None = None)
     return Approved() if arguments is None else Modified(arguments)
 
 
-def with_secrets(answers: Mapping[str, Any], questions: tuple[Question, ...]) -> dict[str, Any]:
-    """Return answers whose masked arguments are again what they were before they were shown.
+def answers_to(questions: tuple[Question, ...], asked: Asked) -> dict[str, Any]:
+    """Return what a client has answered, as its questions take it.
 
-    An object or a list that answers a flow becomes the JSON that it came as: the state knows of which type it is.
-
-    Args:
-        answers: The answers by key.
-        questions: The open questions.
+    Arguments that were masked are again what they were before they were shown.  An object or a list that answers a flow
+    becomes the JSON that it came as: the state knows of which type it is.
 
     Raises:
         OutcomeError: An object or a list does not fit its question.
     """
-    asked = {question.key: parsed(question.about) for question in questions}
-    given = {question.key: question for question in questions if question.kind == "answer"}
-    return {
-        key: _as_json(answer, given[key])
-        if key in given and isinstance(answer, dict | list)
-        else _unmasked(answer, asked.get(key))
-        for key, answer in answers.items()
-    }
+    by_key = {question.key: question for question in questions}
+    return {key: _answer_to(by_key.get(key), answer, asked.payloads.get(key)) for key, answer in asked.answers.items()}
+
+
+def _answer_to(question: Question | None, answer: Any, payload: Any) -> Any:
+    if question is None:
+        return answer
+    if question.kind != "answer":
+        return _unmasked(answer, parsed(question.about))
+    found = answer if payload is None else payload
+    return _as_json(found, question) if isinstance(found, dict | list) else found
 
 
 def _as_json(answer: Any, question: Question) -> Returned:

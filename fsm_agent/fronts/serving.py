@@ -79,8 +79,8 @@ def serve(
         Mount("/static", StaticFiles(directory=_HERE)),
         Route("/agui", pages.ask, methods=["POST"]),
         Route("/conversations", pages.conversations),
-        Route("/conversations/{name}", pages.conversation),
-        Route("/conversations/{name}/cancel", pages.cancel, methods=["POST"]),
+        Route("/conversations/{name:path}/cancel", pages.cancel, methods=["POST"]),
+        Route("/conversations/{name:path}", pages.conversation),
     ]
     app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Guard, hosts=known)])
     app.state.live = live

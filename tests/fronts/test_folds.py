@@ -16,7 +16,7 @@ from served import Letter, desk, letters
 from fsm_agent import Agent, Approved, Denied, Image, MemoryStore, Modified
 from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, failing, read_json, sse
 from fsm_agent.fronts.fold import NOT_RUN, Fold
-from fsm_agent.fronts.reading import MAX_BODY, with_secrets
+from fsm_agent.fronts.reading import MAX_BODY, Asked, answers_to
 from fsm_agent.machine.process import Question
 from fsm_agent.messages import (
     Event,
@@ -262,14 +262,15 @@ class TestSecrets:
         arguments = json.dumps({"user": "ann", "password": "swordfish", "keys": [KEY, "x"]})
         question = Question("ask:1.0", "approval", json.dumps({"function": "f", "arguments": arguments}))
         edited = Modified(json.dumps({"user": "bob", "password": "***", "keys": ["sk-a***", "y"], "new": "***"}))
-        (answer,) = with_secrets({"ask:1.0": edited}, (question,)).values()
+        (answer,) = answers_to((question,), Asked("t", "r", None, {"ask:1.0": edited})).values()
         assert json.loads(answer.arguments_json) == {
             "user": "bob",
             "password": "swordfish",
             "keys": [KEY, "y"],
             "new": "***",
         }
-        assert with_secrets({"ask:1.0": Approved()}, (question,)) == {"ask:1.0": Approved()}
+        approved = {"ask:1.0": Approved()}
+        assert answers_to((question,), Asked("t", "r", None, approved)) == approved
 
 
 class TestBodies:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -229,6 +231,40 @@ def test_a_flow_is_answered_with_an_object(payload: Any, right: bool) -> None:
             assert (await page.shown("c1"))[-1]["outcome"]["interrupts"] == [asked], "it still asks"
 
     run(serve(flow, task=lambda message: Letter(message.text)), use)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    approved: bool
+    reason: str = ""
+
+
+@pytest.mark.parametrize("payload", [{"approved": True}, {"approved": False, "reason": "no"}])
+def test_an_object_that_looks_like_an_approval_answers_a_flow(payload: dict[str, Any]) -> None:
+    @wait(Judgement)
+    def asking(letter: Letter) -> str:
+        return "Is it right?"
+
+    rows = [asking.done(end("done"), do=lambda letter, answer: replace(letter, verdict=repr(answer)))]
+    flow = Flow("judged", Letter, start=asking, rows=rows, store=MemoryStore())
+
+    async def use(page: Page) -> None:
+        (asked,) = (await page.ask("c1", "x"))[-1]["outcome"]["interrupts"]
+        told = (await page.answer("c1", asked["id"], payload))[-1]
+        assert told["result"]["verdict"] == repr(Judgement(**payload))
+
+    run(serve(flow, task=lambda message: Letter(message.text)), use)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a/cancel", "a%2Fb"])
+def test_names_with_slashes_are_conversations(name: str, tmp_path: Path) -> None:
+    async def use(page: Page) -> None:
+        path = f"/conversations/{quote(name, safe='')}"
+        assert (await page.ask(name, "refund"))[-1]["outcome"]["type"] == "interrupt"
+        assert events(await page.client.get(path))[0]["value"]["text"] == "refund"
+        assert (await page.client.post(f"{path}/cancel", json={})).status_code == 200
+
+    run(serve(desk(str(tmp_path / "runs.db"))), use)
 
 
 def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:
