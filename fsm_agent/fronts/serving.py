@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from functools import partial
 from inspect import isawaitable
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -169,12 +170,12 @@ class _Pages:
             page = page_of(after=page.next)
 
     def _turns(self, kept: str) -> list[tuple[Run, str]]:
-        """Return the runs of a conversation with their headers, the oldest first."""
+        """Return the runs of a conversation with their headers, the oldest first; one more than `MAX_TURNS` at most."""
         store = self._live.runs.store
         if self._live.has_conversations:
             head = store.head(kept)
             back = conversation_turns.turns_back(self._live.runs, head) if head.run else iter(())
-            runs = [run for run, _ in zip(back, range(MAX_TURNS), strict=False)]
+            runs = [*islice(back, MAX_TURNS + 1)]
         else:
             try:
                 runs = [store.get(kept)]
@@ -183,7 +184,10 @@ class _Pages:
         return [(run, store.load(run.id, after=None).header) for run in reversed(runs)]
 
     async def _told(self, name: str, turns: list[tuple[Run, str]]) -> AsyncGenerator[str]:
-        for run, header in turns:
+        if len(turns) > MAX_TURNS:
+            left_out = {"type": "CUSTOM", "name": "left_out", "value": {"shown": MAX_TURNS}}
+            yield f"data: {json.dumps(left_out)}\n\n"
+        for run, header in turns[-MAX_TURNS:]:
             said = {"type": "CUSTOM", "name": "said", "value": _said(header)}
             yield f"data: {json.dumps(said)}\n\n"
             async for line in sse(self._live.follow(run.id), AgUi(name, run.id)):

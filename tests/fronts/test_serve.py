@@ -72,6 +72,21 @@ def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
     run(serve(desk(str(tmp_path / "runs.db"))), use)
 
 
+def test_a_long_conversation_says_that_its_first_turns_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsm_agent.fronts.serving.MAX_TURNS", 2)
+
+    async def use(page: Page) -> None:
+        for n in range(2):
+            await page.ask("c1", f"hello {n}", run=f"r{n}")
+        assert (await page.shown("c1"))[0]["name"] == "said"
+        await page.ask("c1", "hello 2", run="r2")
+        shown = await page.shown("c1")
+        assert (shown[0]["name"], shown[0]["value"]) == ("left_out", {"shown": 2})
+        assert [data["value"]["text"] for data in shown if data.get("name") == "said"] == ["hello 1", "hello 2"]
+
+    run(serve(desk()), use)
+
+
 def test_approvals_with_edited_arguments(tmp_path: Path) -> None:
     async def use(page: Page) -> None:
         end = (await page.ask("c1", "refund"))[-1]

@@ -73,6 +73,8 @@ class View {
         break;
       case "CUSTOM":
         if (event.name === "said") said(event.value);
+        else if (event.name === "left_out")
+          add(make("p", "state", `Only the newest ${event.value.shown} turns of this conversation are shown.`));
         else this.calls.get(event.value?.toolCallId)?.append(make("pre", "progress", shown(event.value.data)));
         break;
       case "RUN_ERROR":
