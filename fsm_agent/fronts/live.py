@@ -39,6 +39,7 @@ Item: TypeAlias = "tuple[int, Event]"  # how many steps the run has taken with t
 KEPT_IN_MEMORY = 1000  # runs of an agent without a store
 RETRY_S = 1.0  # before a run is driven again that has come no further
 SWEEP_S = 5.0  # between two looks for runs that were left behind
+TAKEN_UP = 100  # of them at each look
 
 
 class Live:
@@ -334,13 +335,22 @@ class Live:
         """Take up the runs that an OS process has left behind."""
         while True:
             try:
-                which = {"agent": self._definition.agent, "ended": False, "due_before": time.time()}
-                for row in await asyncio.to_thread(partial(self.runs.store.list, **which)):  # type: ignore[arg-type]
-                    if _is_free(row):
-                        self._start(row.id)
+                for run in await asyncio.to_thread(self._left_behind):
+                    self._start(run)
             except Exception as error:  # the store's; it may be back at the next look
                 LOG.warning("the runs of %r cannot be listed: %s", self._definition.agent, error)
             await asyncio.sleep(SWEEP_S)
+
+    def _left_behind(self) -> list[str]:
+        """Return runs that are due and have no holder, however many others have one."""
+        of = {"agent": self._definition.agent, "ended": False, "due_before": time.time(), "limit": TAKEN_UP}
+        page_of: Any = partial(self.runs.store.list, **of)  # type: ignore[arg-type]
+        found, page = list[str](), page_of()
+        while True:
+            found += [row.id for row in page if _is_free(row) and row.id not in self._driven]
+            if page.next is None or len(found) >= TAKEN_UP:
+                return found[:TAKEN_UP]
+            page = page_of(after=page.next)
 
 
 def with_store(runnable: Any, store: Any) -> Any:

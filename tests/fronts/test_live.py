@@ -638,6 +638,21 @@ def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -
     asyncio.run(main())
 
 
+def test_a_run_that_was_left_behind_is_found_behind_runs_of_others(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsm_agent.fronts.live.TAKEN_UP", 2)
+    agent = Agent(Script("Done."), name="desk", store=store)
+    for name in ("left", "a", "b", "c"):
+        agent.submit("Go.", run_id=name)
+    for name in ("a", "b", "c"):
+        store.claim("another", for_s=600, run=name)
+
+    async def main() -> None:
+        async with Live(agent) as live:
+            await asyncio.wrap_future(live.runs.watcher.watch("left", lambda row: row.is_ended))
+
+    asyncio.run(asyncio.wait_for(main(), 50))
+
+
 class TestWhatFollowsADrive:
     """Without a listener and without a sweep, only the driver itself can go on with a run."""
 
