@@ -15,6 +15,7 @@ from fsm_agent.machine.journal import header_of
 if TYPE_CHECKING:
     from fsm_agent.cli.terminal import Screen
     from fsm_agent.store.runs import Runs
+    from fsm_agent.store.store import Run
 
 VARIABLE = "FSM_AGENT_LOGS"  # "off", or the path of another file
 AGENT = "ask"  # the name of the agent whose runs they are
@@ -81,13 +82,22 @@ def _opened(stack: ExitStack) -> tuple[Runs | None, str]:
     return stack.enter_context(opened(str(path), must_exist=False)), str(path)
 
 
+def newest(runs: Runs) -> Iterator[Run]:
+    """Yield the calls that changed last, the newest first."""
+    page = runs.store.list(agent=AGENT)
+    yield from page
+    while page.next is not None:
+        page = runs.store.list(agent=AGENT, after=page.next)
+        yield from page
+
+
 def last_conversation(runs: Runs) -> tuple[str, dict[str, Any]]:
     """Return the name of the conversation whose turn changed last, and the ``extra`` of that turn.
 
     Raises:
         UsageError: There is none.
     """
-    for run in runs.store.list(agent=AGENT, limit=20):
+    for run in newest(runs):
         header = header_of(runs.store.load(run.id, after=None).header)
         if header.conversation:
             return header.conversation, dict(header.extra)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.log_store import AGENT, VARIABLE, log_file
+from fsm_agent.cli.log_store import AGENT, VARIABLE, log_file, newest
 from fsm_agent.cli.models import Debug, Json
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import reporting
@@ -24,7 +24,6 @@ from fsm_agent.store.reading import RunReading, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Run
 
-MAX_SEARCHED = 2000  # calls that are looked through, the newest first
 app = typer.Typer(no_args_is_help=False, help="Questions and their answers: list, show and search them.")
 
 Count = Annotated[int, typer.Option("--limit", "-l", min=1, max=1000, help="At most so many, the newest first.")]
@@ -55,11 +54,11 @@ def search(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the calls that have these words in their question or answer; the last 2,000 are looked through."""
+    """List the calls that have these words in their question or answer, the newest first."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), _opened(store) as runs:
         wanted = [word.casefold() for word in words]
         found = list[Run]()
-        for run in _newest(runs):
+        for run in newest(runs):
             text = "\n".join([message.text for message in _messages(read(runs, run.id))]).casefold()
             if all(word in text for word in wanted):
                 found.append(run)
@@ -79,7 +78,7 @@ def show(
     """Show a call: its messages, what its functions returned, and its tokens."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), _opened(store) as runs:
         if run is None:
-            last = next(_newest(runs), None)
+            last = next(newest(runs), None)
             if last is None:
                 raise UsageError("nothing was kept yet")
             run = last.id
@@ -119,18 +118,6 @@ def _opened(store: str | None) -> Iterator[Runs]:
     place = _path() if store is None else store
     with opened(place, read_only=True) as runs:
         yield runs
-
-
-def _newest(runs: Runs) -> Iterator[Run]:
-    """Yield the calls that changed last, the newest first."""
-    place: str | None = None
-    count = 0
-    while count < MAX_SEARCHED:
-        page = runs.store.list(agent=AGENT, limit=100, after=place)
-        yield from page
-        count, place = count + len(page), page.next
-        if place is None:
-            return
 
 
 def _messages(reading: RunReading) -> list[Message]:

@@ -15,8 +15,9 @@ from support.paths import ROOT
 from support.stub_server import StubServer
 from typer.testing import CliRunner
 
-from fsm_agent import SqliteStore
+from fsm_agent import MemoryStore, Runs, SqliteStore
 from fsm_agent.cli.commands import app
+from fsm_agent.cli.log_store import newest
 from fsm_agent.cli.options import MAX_PIPED_BYTES
 from fsm_agent.cli.schemas import schema_type
 from fsm_agent.errors import UsageError
@@ -234,6 +235,12 @@ class TestWhatIsKept:
         assert shown.split("\n")[1:] == ["user:", "Where is Rome?", "assistant:", "Rome is far.", ""]
         assert ran("logs", "show", "--answer").stdout == "Paris is near.\n"
         assert ran("logs", "path").stdout == f"{logs}\n"
+
+    def test_all_of_it_is_looked_through(self):
+        runs = Runs(MemoryStore())
+        for n in range(205):  # pages have 100
+            runs.store.create(str(n), "{}", agent="ask")
+        assert [int(run.id) for run in newest(runs)] == [*reversed(range(205))]
 
     def test_only_its_owner_can_read_it_and_no_key_is_in_it(self, logs: Path, monkeypatch):
         monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", SECRET)
