@@ -13,7 +13,7 @@ import cold_start
 import pytest
 from support.paths import TESTS
 
-PROCESSES = 300
+PROCESSES = 200
 
 
 @pytest.fixture(scope="module")
