@@ -191,6 +191,7 @@ class RateLimit:
         return 0.0
 
     def _let_go(self, reservation: Reservation) -> None:
+        reservation.began_at_s = self._clock.now()
         self._under_way.add(reservation)
         self._waiting.remove(reservation)
         self._call_next()
@@ -238,6 +239,8 @@ class RateLimit:
         """Replace the estimate of ``reservation`` by the tokens that its request used."""
         if self._shared is not None:
             more, reservation.tokens = tokens - reservation.tokens, tokens
+            if more < 0 and self._clock.now() - reservation.began_at_s >= PERIOD_S:
+                return  # what it has spent counts no more: the rest would be given back of what others have spent
             ThreadTask[None](lambda _: self._correct(more)).start()  # a store may take a while
             return
         with self._lock:
@@ -258,14 +261,14 @@ class RateLimit:
 class Reservation:
     """A request's place in the queue of a `RateLimit`, and then its reservation."""
 
-    __slots__ = ("_clock", "_loop", "_started_at_s", "entry", "is_next", "timeout_s", "tokens")
+    __slots__ = ("_clock", "_loop", "_started_at_s", "began_at_s", "entry", "is_next", "timeout_s", "tokens")
 
     def __init__(
         self, tokens: int, timeout_s: float | None, clock: Clock, loop: asyncio.AbstractEventLoop | None
     ) -> None:
         self._clock = clock
         self._loop = loop
-        self._started_at_s = clock.now()
+        self._started_at_s = self.began_at_s = clock.now()
         self.tokens = tokens
         self.timeout_s = timeout_s
         self.is_next = Future[None]()

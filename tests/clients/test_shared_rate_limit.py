@@ -100,6 +100,18 @@ def test_tokens_that_had_no_request_are_given_back_and_estimates_are_corrected(s
     assert other.spend("tokens of x", 1, limit=71, within_s=60.0) == 0.0
 
 
+def test_a_request_that_took_longer_than_a_minute_gives_nothing_back_of_what_others_spent(stores: Any) -> None:
+    one, other, now = stores
+    limit = RateLimit(tokens_per_minute=100, shared=one, name="x", clock=Moving(now))
+    reservation = begin(limit, 90)
+    now[0] += 70.0
+    assert other.spend("tokens of x", 90, limit=100, within_s=60.0) == 0.0
+    limit.charge(reservation, 10)
+    for _ in range(20):  # a correction is made in a thread
+        assert other.spend("tokens of x", 11, limit=100, within_s=60.0) > 0.0
+        time.sleep(0.01)
+
+
 def test_many_threads_never_exceed_it(tmp_path: Any) -> None:
     stores = [SqliteStore(tmp_path / "runs.db") for _ in range(4)]
     begun = list[float]()
