@@ -53,6 +53,8 @@ class AgUi(Fold):
         if found.resume:
             answers = {entry.interruptId: _answer(entry) for entry in found.resume}
             sent = {entry.interruptId: entry.payload for entry in found.resume if entry.status != "cancelled"}
+            if len(answers) < len(found.resume):
+                raise BadRequest("resume: two entries have the same interruptId", "bad_answer")
             return Asked(thread, run, None, answers, payloads=sent)
         if not found.messages or found.messages[-1].role != "user":
             raise BadRequest("messages: the last one must be of the user", "no_message")

@@ -54,6 +54,8 @@ class AiSdk(Fold):
             answers = {str(p.approval.get("id")): _verdict(p.approval) for p in parts}
         else:
             answers = {str(p.data.get("key")): _answer(p.data) for p in last.parts if p.type == "data-answer"}
+            if answers and any(p.type == "file" or p.text.strip() for p in last.parts):
+                raise BadRequest("messages: the last one answers a question and says something else", "bad_answer")
         if answers:
             return Asked(chat, "", None, answers, last.role == "assistant")
         if last.role != "user":

@@ -60,6 +60,24 @@ def test_an_answer_that_names_no_question_is_refused(data: Any) -> None:
     assert refused.value.code == "bad_body"
 
 
+@pytest.mark.parametrize(
+    "other", [{"type": "text", "text": "And why?"}, {"type": "file", "url": "data:image/png;base64,"}]
+)
+def test_an_answer_beside_something_else_is_refused(other: Any) -> None:
+    answer = {"type": "data-answer", "data": {"key": "ask:1.0", "approved": True}}
+    with pytest.raises(BadRequest, match="answers a question and says something else") as refused:
+        ai_sdk(answer, other)
+    assert refused.value.code == "bad_answer"
+    assert ai_sdk(answer, {"type": "text", "text": " "}).answers
+
+
+def test_two_answers_to_one_question_are_refused() -> None:
+    entries = [{"interruptId": "a", "status": "resolved", "payload": {"approved": is_yes}} for is_yes in (True, False)]
+    with pytest.raises(BadRequest, match="same interruptId") as refused:
+        AgUi.read({"threadId": "t", "runId": "r", "messages": [], "resume": entries})
+    assert refused.value.code == "bad_answer"
+
+
 @pytest.mark.parametrize("arguments", ["{}", [], 5, True])
 def test_edited_arguments_are_an_object(arguments: Any) -> None:
     approval = {"approved": True, "editedArgs": arguments}
