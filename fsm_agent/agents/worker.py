@@ -36,7 +36,7 @@ from fsm_agent.store.checks import UNTIL_DUE, tags_of
 from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
 from fsm_agent.store.concurrency import counts_held
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
-from fsm_agent.store.listing import STUCK
+from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Choice, Lease, Rest, Run, Store
@@ -53,7 +53,7 @@ STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server 
 PRUNE_S = 3600.0  # how often old runs are deleted
 PRUNING = "fsm_agent prune"  # the name of the limit by which one worker does it
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
-MOST_STUCK = 1_000  # of an agent that are read at a time, the last changed first
+STUCK_AT_A_TIME = 1_000  # runs that are read at a time
 _log = logging.getLogger("fsm_agent")
 
 Done = TypeVar("Done")
@@ -374,32 +374,22 @@ class Worker:
             if time.monotonic() < self._looks_at_s:
                 return None
             for name, agent in self._agents.items():
-                for run in self._stuck_runs(name):
+                for run in each_listed(self.runs.store, agent=name, waiting_for=STUCK, at_a_time=STUCK_AT_A_TIME):
                     under = stuck_under(run)
                     if under is None or (run.id, run.n) in self._tried:
                         continue
-                    with suppress(RunBusy, RunUnknown, _Untried):
-                        lease = self.runs.claim(run.id) if self._is_other(agent, run, under) else None
-                        self._tried.add((run.id, run.n))
+                    with suppress(RunBusy, RunUnknown):
+                        is_other = self._is_other(agent, run, under)
+                        lease = self.runs.claim(run.id) if is_other else None
+                        if is_other is not None:
+                            self._tried.add((run.id, run.n))
                         if lease is not None:
                             return lease
             self._looks_at_s = time.monotonic() + LOOK_S
         return None
 
-    def _stuck_runs(self, agent: str) -> Iterator[Run]:
-        after = None
-        while True:
-            page = self.runs.store.list(agent=agent, waiting_for=STUCK, limit=MOST_STUCK, after=after)
-            yield from page
-            if (after := page.next) is None:
-                return
-
-    def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool:
-        """Return whether the present code is other than that of this fingerprint.
-
-        Raises:
-            _Untried: It cannot be found out now.
-        """
+    def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool | None:
+        """Return whether the present code is other than that of this fingerprint; None: that cannot be told now."""
         header = self.runs.store.load(run.id, after=run.n).header
         if self._known is not None and tags_of(header)[0] not in self._known:
             return False
@@ -407,7 +397,7 @@ class Worker:
             definition = self._definition(agent, header_of(header))
         except Exception as error:  # `deps` could not be made, or the header is damaged
             _log.info("run %s is stuck, and cannot be tried: %s", run.id, error)
-            raise _Untried from None
+            return None
         return self.runs.fingerprint(header, definition) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease) -> None:
@@ -520,10 +510,6 @@ class Worker:
         if callable(self._deps):
             return self._deps(agent.name, header.extra)
         return self._deps.get(agent.name)
-
-
-class _Untried(Exception):
-    """A stuck run could not be tried, and is tried at the next look."""
 
 
 def _checked_concurrency(concurrency: Mapping[str, int] | None, agents: Collection[str]) -> Mapping[str, int]:

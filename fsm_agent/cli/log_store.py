@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
 from fsm_agent.machine.journal import header_of
+from fsm_agent.store.listing import each_listed
 
 if TYPE_CHECKING:
     from fsm_agent.cli.terminal import Screen
@@ -83,12 +84,8 @@ def _opened(stack: ExitStack) -> tuple[Runs | None, str]:
 
 
 def newest(runs: Runs) -> Iterator[Run]:
-    """Yield the calls that changed last, the newest first."""
-    page = runs.store.list(agent=AGENT)
-    yield from page
-    while page.next is not None:
-        page = runs.store.list(agent=AGENT, after=page.next)
-        yield from page
+    """Return the calls that changed last, the newest first."""
+    return each_listed(runs.store, agent=AGENT)
 
 
 def last_conversation(runs: Runs) -> tuple[str, dict[str, Any]]:

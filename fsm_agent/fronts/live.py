@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from fsm_agent.agents.agent_base import AgentBase
@@ -27,8 +28,9 @@ from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import stuck_problem
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
+from fsm_agent.store.listing import each_listed
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.store import Run
+from fsm_agent.store.store import Run, RunFilter
 from fsm_agent.store.watching import is_settled
 
 if TYPE_CHECKING:
@@ -343,14 +345,10 @@ class Live:
 
     def _left_behind(self) -> list[str]:
         """Return runs that are due and have no holder, however many others have one."""
-        of = {"agent": self._definition.agent, "ended": False, "due_before": time.time(), "limit": TAKEN_UP}
-        page_of: Any = partial(self.runs.store.list, **of)  # type: ignore[arg-type]
-        found, page = list[str](), page_of()
-        while True:
-            found += [row.id for row in page if _is_free(row) and row.id not in self._driven]
-            if page.next is None or len(found) >= TAKEN_UP:
-                return found[:TAKEN_UP]
-            page = page_of(after=page.next)
+        which: RunFilter = {"agent": self._definition.agent, "ended": False, "due_before": time.time()}
+        due = each_listed(self.runs.store, at_a_time=TAKEN_UP, **which)
+        left = (row.id for row in due if _is_free(row) and row.id not in self._driven)
+        return [*islice(left, TAKEN_UP)]
 
 
 def with_store(runnable: Any, store: Any) -> Any:

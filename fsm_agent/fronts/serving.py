@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from functools import partial
 from inspect import isawaitable
 from itertools import islice
 from pathlib import Path
@@ -33,6 +32,7 @@ from fsm_agent.machine.journal import header_of
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import NotAsked, RunUnknown
+from fsm_agent.store.listing import each_listed
 from fsm_agent.store.store import Run
 
 UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
@@ -155,19 +155,17 @@ class _Pages:
         return JSONResponse({})
 
     def _conversations_of(self, who: str) -> list[dict[str, Any]]:
-        """Return the newest conversations of a user; of pages that have only runs of others, the next is looked at."""
-        page_of = partial(self._live.runs.store.list, agent=self._live.runnable.name, text=_kept(who, ""), limit=500)
+        """Return the newest conversations of a user."""
+        of = self._live.runnable.name
         found: dict[str, dict[str, Any]] = {}
-        page = page_of()
-        while True:
-            for row in page:
-                name = _shown(who, row.id, self._live.has_conversations)
-                if name and (name in found or len(found) < MAX_CONVERSATIONS):
-                    about = {"name": name, "title": row.title or name, "asks": bool(row.waits), "ended": row.is_ended}
-                    found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
-            if page.next is None or len(found) == MAX_CONVERSATIONS:
-                return [*found.values()]
-            page = page_of(after=page.next)
+        for row in each_listed(self._live.runs.store, agent=of, text=_kept(who, ""), at_a_time=500):
+            name = _shown(who, row.id, self._live.has_conversations)
+            if name not in found and len(found) == MAX_CONVERSATIONS:
+                break
+            if name:
+                about = {"name": name, "title": row.title or name, "asks": bool(row.waits), "ended": row.is_ended}
+                found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
+        return [*found.values()]
 
     def _turns(self, kept: str) -> list[tuple[Run, str]]:
         """Return the runs of a conversation with their headers, the oldest first; one more than `MAX_TURNS` at most."""

@@ -5,7 +5,7 @@ A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -426,7 +426,8 @@ def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]
     parts: list[Any] = []
     calls: list[FunctionCall] = []
     index = len(r.dialog)
-    screen = _Screen(r, prompt, seen, gate, message.function_calls[-1:] if is_cut_off(reply) else ())
+    asked = message.function_calls
+    screen = _Screen(r, prompt, seen, gate, asked[-1] if asked and is_cut_off(reply) else None)
     for part in message.parts:
         if isinstance(part, FunctionCall):
             part, call = screen.of(part, f"{index}.{len(calls)}")
@@ -441,7 +442,7 @@ class _Screen:
     __slots__ = ("cut", "gate", "prompt", "r", "requested", "runs", "seen")
 
     def __init__(
-        self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, cut: Sequence[FunctionCall]
+        self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, cut: FunctionCall | None
     ) -> None:
         self.r, self.prompt, self.seen, self.gate = r, prompt, seen, gate
         self.cut = cut  # the last call of a reply that was cut off
@@ -461,7 +462,7 @@ class _Screen:
         if problem is None and self._lacks_arguments(call) and function.parameters.get("properties"):
             problem = f"The call of {call.name} was cut off at the token limit, before its arguments."
         if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
-            problem = _refusal_text(refusal, call, is_cut=bool(self.cut))
+            problem = _refusal_text(refusal, call, is_cut=self.cut is not None)
         if problem is not None:
             call = call.changed(id=id)
             return call, call.changed(error=problem)
@@ -480,7 +481,7 @@ class _Screen:
 
     def _lacks_arguments(self, call: FunctionCall) -> bool:
         """Return whether the reply was cut off before the arguments of the call."""
-        return any(call is last for last in self.cut) and call.arguments_json.strip() in ("", "{}")
+        return call is self.cut and call.arguments_json.strip() in ("", "{}")
 
     def _is_within(self, function: Function, limit: int) -> bool:
         """Count a call of the function in this reply; return whether it is within the function's limit."""

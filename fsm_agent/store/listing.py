@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.mistakes import check
 from fsm_agent.store.checks import check_text
-from fsm_agent.store.store import Page, Run, RunCount, RunFilter, RunsHealth
+from fsm_agent.store.store import Page, Run, RunCount, RunFilter, RunsHealth, Store
 
 LOOKED = 5_000  # runs among which a page looks for a text
 STUCK = "stuck"  # the kind of the question about a run that the present code cannot drive, and its key
@@ -115,6 +115,21 @@ def wanted(after: str | None, limit: int, which: RunFilter) -> Wanted:
             check(name, value, value is None or is_finite(value), "a Unix time")
     check("limit", limit, is_whole(limit), "a whole number")
     return Wanted(which, _place_in(after), max(0, limit))
+
+
+def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter]) -> Iterator[Run]:
+    """Yield the runs of all pages of `Store.list`, the last changed first; a page is read when it is needed.
+
+    Args:
+        store: The store.
+        at_a_time: How many runs a page has at most.
+        which: Those of `RunFilter`.
+    """
+    page = store.list(limit=at_a_time, **which)
+    yield from page
+    while page.next is not None:  # with a text, a page may be empty although there is a next one
+        page = store.list(limit=at_a_time, after=page.next, **which)
+        yield from page
 
 
 def kinds_in(asks: str) -> tuple[str, ...]:

@@ -771,7 +771,7 @@ class TestStuck:
         assert [question.key for question in rows(store)["one"].waits] == [stuck.waits[0].key, "stuck"]
 
     def test_it_is_found_behind_runs_that_ask_something_else(self, store, stuck, monkeypatch):
-        monkeypatch.setattr("fsm_agent.agents.worker.MOST_STUCK", 2)
+        monkeypatch.setattr("fsm_agent.agents.worker.STUCK_AT_A_TIME", 2)
         for name in ("two", "three", "four"):
             with pytest.raises(FlowSuspended):
                 orders(store).call(Order(), run_id=name)
@@ -779,7 +779,7 @@ class TestStuck:
         assert rows(store)["one"].state == stuck.state
 
     def test_it_is_found_behind_stuck_runs_that_stay_so(self, store, stuck, monkeypatch):
-        monkeypatch.setattr("fsm_agent.agents.worker.MOST_STUCK", 2)
+        monkeypatch.setattr("fsm_agent.agents.worker.STUCK_AT_A_TIME", 2)
         for name in ("two", "three", "four", "five"):
             with pytest.raises(FlowSuspended):
                 orders(store, "checking").call(Order(), run_id=name)

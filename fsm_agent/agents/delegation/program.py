@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from copy import copy
 from inspect import Parameter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -68,20 +68,16 @@ class Program(Closing):
         self.name = f"{PROGRAM}{name}"
         self._function = function
         self._output = output
+        self._expected = Output(output)  # as the call reads it
         self._context = context
         self.raised: Exception | None = None
         self.used = UNUSED
 
     def bound_to(self, context: Context[Any]) -> Program:
         """Return the same program, bound to one call."""
-        bound = Program(self.name.removeprefix(PROGRAM), self._function, self._output, context)
-        bound.__dict__["_expected"] = self._expected
+        bound = copy(self)
+        bound._context, bound.raised, bound.used = context, None, UNUSED
         return bound
-
-    @cached_property
-    def _expected(self) -> Output:
-        """The type of what it returns, as the call reads it."""
-        return Output(self._output)
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return what the function returns; a coroutine function runs in an event loop of its own."""
