@@ -7,6 +7,7 @@ import base64
 import contextlib
 import io
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -702,4 +703,4 @@ def test_a_question_that_is_cut_says_so() -> None:
     about = json.dumps({"function": "pay", "arguments": json.dumps({"note": "x" * 3000, "to": "Mallory"})})
     message = form_of(Question("ask:1.0", "approval", about, ("approved", "denied"))).params.message
     assert len(message) <= MAX_WORDS
-    assert "characters in all, and the others are not shown" in message
+    assert re.search(r"… \(cut off: the whole has 3,\d{3} characters\)$", message)

@@ -85,9 +85,7 @@ def _named(name: str, patience_s: float | None) -> Runs:
 
 
 def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tuple[Page, bool]:
-    """Return the turns of a conversation, the newest first, and whether there are more.
-
-    They are those that `Store.list` would return of them.
+    """Return the turns of a conversation that the filters take, the newest first, and whether there are more.
 
     Raises:
         UsageError: There is no such conversation.

@@ -100,7 +100,7 @@ def _words(question: Question) -> str:
     text = plain(text)
     if len(text) <= MAX_WORDS:
         return text
-    note = f"… (it has {len(text):,} characters in all, and the others are not shown)"  # a person is to know
+    note = f"… (cut off: the whole has {len(text):,} characters)"  # a person decides by this text
     return f"{text[: MAX_WORDS - len(note)]}{note}"
 
 
