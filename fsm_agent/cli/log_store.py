@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent.errors import ConfigError, FsmAgentError, UsageError
 from fsm_agent.machine.journal import header_of
-from fsm_agent.store.listing import each_listed
 
 if TYPE_CHECKING:
     from fsm_agent.cli.terminal import Screen
@@ -85,6 +84,8 @@ def _opened(stack: ExitStack) -> tuple[Runs | None, str]:
 
 def newest(runs: Runs) -> Iterator[Run]:
     """Return the calls that changed last, the newest first."""
+    from fsm_agent.store.listing import each_listed
+
     return each_listed(runs.store, agent=AGENT)
 
 
