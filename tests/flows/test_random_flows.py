@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 from random_flows import RandomFlows
-from timed_flows import FAR_S, Log, freed
+from timed_flows import FAR_S, Log, Stopwatch, freed
 
 from fsm_agent import MemoryStore
 from fsm_agent.flows import Flow, FlowFailed
@@ -89,12 +88,12 @@ WAYS: list[Way] = [by_call, by_acall, by_stream, by_astream, by_run, by_call_sto
 def came_to(seed: int, drive: Way) -> Any:
     """Return what a flow has come to, and whether it took its time and no longer."""
     flow, _, entries, least_s = RandomFlows(seed).flow()
-    began = time.monotonic()
+    watch = Stopwatch()
     try:
         ended = drive(flow, Cancel())
     except FlowFailed as failed:
         ended = failed.run
-    took_s = time.monotonic() - began
+    took_s = watch.taken_s
     is_right = least_s - 0.01 <= took_s < FAR_S / 2
     found = None if entries is None else ended.output.entries
     return ended.state, found, "in time" if is_right else f"after {took_s:.2f} s, not {least_s:.2f}"

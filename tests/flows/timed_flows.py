@@ -33,6 +33,21 @@ class Log:
     entries: tuple[str, ...] = ()
 
 
+class Stopwatch:
+    """Measures from its making how long a flow has taken: by the clock that tells more.
+
+    Timers are set by the system's time, and waits by a clock that nobody sets.  When the system's time is corrected
+    meanwhile, one of the two clocks shows less than what a flow of both has waited.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.time(), time.monotonic()
+
+    @property
+    def taken_s(self) -> float:
+        return max(time.time() - self._began[0], time.monotonic() - self._began[1])
+
+
 def noted(text: str) -> Callable[[Log, Any], Log]:
     return lambda log, _: Log((*log.entries, text))
 

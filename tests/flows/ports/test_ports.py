@@ -6,7 +6,6 @@ Each module `p…` of this folder is one, written anew.  Its docstring names the
 from __future__ import annotations
 
 import multiprocessing
-import shutil
 from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from harness import play, port
+from support.programs import needs_dot
 
 from fsm_agent.diagrams import render
 from fsm_agent.flows import Flow, flow_diagram
@@ -63,7 +63,7 @@ def test_its_picture_names_every_state(name: str) -> None:
     assert [word for word in named if word not in picture] == []
 
 
-@pytest.mark.skipif(shutil.which("dot") is None, reason="no dot program")
+@needs_dot
 @everyone
 def test_its_picture_has_the_label_of_every_edge(name: str) -> None:
     """Graphviz drops labels of edges that end in another box, unless ranks are found for all boxes together."""
