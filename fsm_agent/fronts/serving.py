@@ -163,7 +163,8 @@ class _Pages:
             if name not in found and len(found) == MAX_CONVERSATIONS:
                 break
             if name:
-                about = {"name": name, "title": row.title or name, "asks": bool(row.waits), "ended": row.is_ended}
+                asks = [question.key for question in row.waits]
+                about = {"name": name, "title": row.title or name, "asks": asks, "ended": row.is_ended}
                 found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
         return [*found.values()]
 

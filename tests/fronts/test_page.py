@@ -14,7 +14,7 @@ from served import Letter, desk, letters, reply_to
 from service import running
 from support.chromium import MISSING, chromium
 
-from fsm_agent import Agent, function
+from fsm_agent import Agent, Approved, Runs, function
 from fsm_agent.flows import Flow, end, wait
 from fsm_agent.fronts import serve
 from fsm_agent.testing import Pieces, Script, call
@@ -127,6 +127,22 @@ def test_a_conversation(browser: Any, tmp_path: Path) -> None:
         tab.say("hello")
         tab.sees("Hello there")
         tab.page.locator("#conversations li").nth(1).wait_for()
+        assert tab.complaints == other.complaints == []
+
+
+def test_a_page_sees_that_its_question_was_answered_elsewhere(browser: Any, tmp_path: Path) -> None:
+    agent = desk(str(tmp_path / "runs.db"))
+    with running(serve(agent)) as base:
+        tab = Tab(browser, base)
+        tab.say("refund")
+        tab.page.get_by_label("Arguments").wait_for()
+        other = Tab(browser, tab.page.url)
+        other.page.get_by_label("Arguments").wait_for()
+        (asked,) = Runs(str(tmp_path / "runs.db")).store.list(asked=True)
+        Runs(str(tmp_path / "runs.db")).answer(asked.id, {"ask:1.0": Approved()}, by="ann")
+        for each in (tab, other):
+            each.sees("It is so: refunded 20 for A-17")
+            assert each.page.locator("form.asked").count() == 0
         assert tab.complaints == other.complaints == []
 
 

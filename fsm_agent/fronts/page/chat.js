@@ -101,6 +101,7 @@ function said(value) {
 // Questions: approvals with arguments that may be edited, and forms of the type that is asked for.
 function asks(interrupts) {
   const asked = add(make("form", "asked"));
+  asked.dataset.keys = JSON.stringify(interrupts.map((interrupt) => interrupt.id));
   const answers = interrupts.map((interrupt) => question(asked, interrupt));
   asked.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -250,12 +251,15 @@ async function list() {
   if (!found) return;
   $("conversations").replaceChildren(...found.map((one) => {
     const item = make("li");
-    const made = item.appendChild(make("button", "", `${one.asks ? "? " : ""}${one.title}`));
+    const made = item.appendChild(make("button", "", `${one.asks.length ? "? " : ""}${one.title}`));
     made.type = "button";
     if (one.name === thread) made.setAttribute("aria-current", "true");
     made.addEventListener("click", () => open(one.name));
     return item;
   }));
+  const asked = log.querySelector(".asked");
+  const still = found.find((one) => one.name === thread)?.asks;
+  if (asked && still && $("stop").hidden && !JSON.parse(asked.dataset.keys).every((key) => still.includes(key))) open(thread);
 }
 async function pictureUrl(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
@@ -299,5 +303,7 @@ $("new").addEventListener("click", () => {
   $("text").focus();
   list();
 });
+// What is asked here may be answered elsewhere: in another tab, or at the command line.
+setInterval(() => { if (!document.hidden && log.querySelector(".asked")) list(); }, 2000);
 if (location.hash.length > 1) open(thread);
 list();
