@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from fsm_agent.cli.options import modules_here, store_option
 from fsm_agent.cli.render import Approver, add_answers, json_text
 from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
 from fsm_agent.cli.runs.reading import StorePath, opened
+from fsm_agent.cli.runs.tables import whereabouts
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.flows import Flow, FlowSuspended
@@ -36,6 +38,7 @@ from fsm_agent.lifecycle.effects import AskApproval
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages.event import Event
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
+from fsm_agent.store.store import Run
 
 app = typer.Typer(no_args_is_help=True, help="Flows: list, check, draw and run them, answer their questions.")
 
@@ -103,7 +106,7 @@ def diagram(
 def run(
     flow: Named,
     data: Annotated[
-        str | None, typer.Argument(help="What it works on, as JSON; none: --run-id is gone on with.")
+        str | None, typer.Argument(help="What it works on, as JSON; without it, the run of --run-id is continued.")
     ] = None,
     store: Annotated[str | None, typer.Option(help="The file to keep the run in, or its address.")] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
@@ -210,11 +213,11 @@ def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> M
     """Return the answer, in JSON, to a question of a run, or to a state whose answers may come early."""
     if (early := flow.early.get(state)) is not None:
         return flow.outcomes(run, {early: early.answer_types.load(value)}, flow.definition())
-    waits = flow.runs.store.get(run).waits
-    if gone := [q.key for q in waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(flow, q.key)[0]]:
+    kept = flow.runs.store.get(run)
+    if gone := [q.key for q in kept.waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(flow, q.key)[0]]:
         right = f"an older version asked it, perhaps, and {again} asks anew"
         raise UsageError(f"{gone[0]!r} is asked by no state of the flow {flow.name!r}: {right}")
-    key = option("state", _find_question, waits, state)
+    key = option("state", _find_question, kept, state)
     asking, _ = state_at(flow, key)
     if not isinstance(asking, WaitState):
         right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
@@ -222,13 +225,14 @@ def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> M
     return outcomes_of(flow, {key: asking.answer_types.load(value)}, [key])
 
 
-def _find_question(waits: Any, state: str) -> str:
+def _find_question(run: Run, state: str) -> str:
     """Return the key of the question that a state, or a key, names."""
-    keys: list[str] = [question.key for question in waits]
+    keys = [question.key for question in run.waits]
     found = [key for key in keys if state in (key, key.partition(":")[2].partition("#")[0])]
     if len(found) != 1:
-        what = "asks nothing" if not found else "asks several questions"
-        raise UsageError(f"{state!r} {what}: {', '.join(map(repr, keys)) or 'nothing'} is asked")
+        what = "asks nothing now" if not found else "asks several questions"
+        asked = f"{', '.join(map(repr, keys))} is asked" if keys else f"the run {whereabouts(run, time.time())}"
+        raise UsageError(f"{state!r} {what}: {asked}")
     return found[0]
 
 

@@ -91,4 +91,4 @@ def run_state(run: Run) -> tuple[str, str]:
         return run.state or "begins", "running"
     if run.waits:
         return run.state, "failure" if any(one.key == STUCK for one in run.waits) else "person"
-    return run.state or "not begun", "waiting"
+    return run.state or ("begun" if run.n else "not begun"), "waiting"

@@ -201,6 +201,8 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     waiting = flows("run", "post:letters", '{"about": "x"}', "--run-id", "l1", *STORE, code=3)
     assert "answer:review#2 asks: Dear friend" in waiting.stderr
     assert "fsm-agent flows answer post:letters l1 review JSON --store runs.db" in waiting.stderr
+    shown = CliRunner().invoke(app, ["runs", "show", "l1", *STORE], catch_exceptions=False).stdout
+    assert "where … is one of: --result 'JSON of Approve | Change'\n" in shown
     assert flows("answer", "post:letters", "l1", "reviev", "{}", *STORE, code=2).exit_code == 2
     wrong = flows("answer", "post:letters", "l1", "review", '{"nix": 1}', *STORE, code=1)
     assert "JSON of Approve | Change would be right" in wrong.stderr
@@ -213,6 +215,20 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     assert before[-1]["type"] == "stepped"
     assert (last["type"], last["state"]) == ("result", "sent")
     assert last["data"] == {"about": "x", "text": "Dear friend"}
+
+
+def test_who_answers_what_is_not_asked_is_told_where_the_run_is():
+    def refused() -> str:
+        said = flows("answer", "post:letters", "l1", "review", "{}", *STORE, code=2).stderr
+        return " ".join(said.replace("│", " ").split())
+
+    words = ["submit", '{"about": "x"}', "--agents", "post:letters", "--run-id", "l1", "--create", *STORE]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    assert "'review' asks nothing now: the run waits for a worker: it is due" in refused()
+    flows("run", "post:letters", "--run-id", "l1", *STORE, code=3)
+    flows("answer", "post:letters", "l1", "review", '{"by": "ann"}', *STORE)
+    flows("run", "post:letters", "--run-id", "l1", *STORE)
+    assert "'review' asks nothing now: the run has ended" in refused()
 
 
 def test_a_question_of_an_older_version_is_brought_up_first(here: Path):

@@ -208,6 +208,19 @@ class TestShow:
             "│ ╰─●  4  0.0 s  model:1  functions_asked  refund(order='A-17', amount=19.5)",
         ]
 
+    def test_a_run_that_has_not_rested_yet_has_begun_all_the_same(self, store):
+        shown = []
+
+        @function
+        def look() -> str:
+            shown.append(runs("show", "one"))
+            return "seen"
+
+        agent = Agent(Script(call("look"), "Done."), functions=[look], name="shop", store=store)
+        agent.call("Look.", run_id="one")
+        agent.runs.close()
+        assert shown[0].startswith("run one of agent 'shop': begun\n")
+
     def test_it_fits_the_screen(self, store):
         begin(store, "one")
         finish(store, "one", Denied("because " * 50))

@@ -20,6 +20,7 @@ from fsm_agent import Agent, Approved, Runs
 from fsm_agent.inspector import inspector_app
 from fsm_agent.inspector.app import Inspector
 from fsm_agent.inspector.comparing import compared
+from fsm_agent.inspector.listing import run_state
 from fsm_agent.inspector.machines import picture
 from fsm_agent.inspector.timeline import timeline
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore
@@ -114,6 +115,14 @@ def test_a_page_has_a_next_one(runs, monkeypatch):
         found += listed(page)
     assert len(found) == len({*found})
     assert {*found, *above} == ALL
+
+
+def test_a_run_that_has_not_rested_yet_has_begun_all_the_same():
+    agent = Agent(Script("Done."), name="clerk", store=MemoryStore())
+    agent.call("Tidy up.", run_id="tidy")
+    given_back = agent.runs.store.get("tidy").changed(state="", is_ended=False, waits=(), holder=None)
+    assert run_state(given_back)[0] == "begun"
+    assert run_state(given_back.changed(n=0))[0] == "not begun"
 
 
 def test_a_run_is_shown_whole(pages):

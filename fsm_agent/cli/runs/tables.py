@@ -6,6 +6,7 @@ import datetime
 import shlex
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -65,6 +66,13 @@ def waits_for(run: Run, now_s: float) -> str:
     if run.due_s <= now_s:
         return "a worker: it is due"
     return f"{moment(run.due_s)}"
+
+
+def whereabouts(run: Run, now_s: float) -> str:
+    """Return what a run does or waits for, as what is said of it: ``has ended``."""
+    if run.is_ended:
+        return "has ended"
+    return f"{'is' if run.holder is not None else 'waits for'} {waits_for(run, now_s)}"
 
 
 def questions_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
@@ -144,11 +152,22 @@ def about_question(question: Question, *, whole: bool = False) -> str:
     return plain(question.about)
 
 
+def _option(question: Question, kind: str) -> str:
+    """Return the option of ``runs answer`` for a kind of answer; of a flow's question, with the types that it takes."""
+    about: Any = {}
+    with suppress(msgspec.DecodeError):
+        about = msgspec.json.decode(question.about or "{}")
+    types = about.get("types") if isinstance(about, dict) else None
+    if kind == "returned" and isinstance(types, list) and types != ["str"]:
+        return f"--result 'JSON of {' | '.join(map(str, types))}'"
+    return OPTIONS.get(kind, kind)
+
+
 def head_lines(reading: RunReading) -> list[tuple[str, str]]:
     """Return the lines above the picture of a run, each with a style."""
     run, header = reading.run, reading.header
     now_s = time.time()
-    where = run.state or "not begun"
+    where = run.state or ("begun" if run.n else "not begun")  # it is kept when a run rests
     waits = waits_for(run, now_s)
     who = "flow" if reading.kind == "flow" else "agent"
     lines = [(f"run {one_line(run.id)} of {who} {one_line(run.agent)!r}: {one_line(where)}", "bold")]
@@ -174,7 +193,7 @@ def head_lines(reading: RunReading) -> list[tuple[str, str]]:
                 "bold yellow",
             )
         )
-        right = ", ".join([OPTIONS.get(kind, kind) for kind in question.answers])
+        right = ", ".join([_option(question, kind) for kind in question.answers])
         named = shlex.join(map(one_line, (run.id, question.key)))  # names may come from clients of a service
         lines.append((f"    fsm-agent runs answer {named} …", ""))
         lines.append((f"    where … is one of: {one_line(right)}", ""))
