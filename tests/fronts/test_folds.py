@@ -369,7 +369,7 @@ class TestServerEvents:
         *_, told = self.lines(failing(BadRequest(f"no: {KEY}", "bad_name")), end="")
         assert json.loads(told[6:]) == {"type": "RUN_ERROR", "message": "no: sk-a***", "code": "bad_name"}
         *_, told = self.lines(failing(ZeroDivisionError("secret")))
-        assert json.loads(told[6:])["message"] == "an internal error"
+        assert json.loads(told[6:])["message"] == "an internal error; the log of the server tells more"
 
     def test_a_quiet_connection_is_kept_alive_and_closed_with_its_client(self) -> None:
         closed = []
