@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 OF_THE_REPOSITORY = {"CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
+BOOSTS = {"glossary.md": 3, "changes.md": 0.3}  # in the search: what a word means comes before its history
 LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#|mailto:)([^\s)#]+)")
 DEFINITION = re.compile(r"^(\[[^\]]+\]: )(?!https?:|#)([^\s#]+)", re.MULTILINE)
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -93,6 +94,8 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn links to files of the repository into addresses, and what is written in Mermaid into its picture."""
     path = page.file.src_uri
+    if path in BOOSTS:
+        page.meta["search"] = {"boost": BOOSTS[path]}
     stem = posixpath.basename(path).removesuffix(".md")
     for block in MERMAID.findall(markdown):
         markdown = markdown.replace(f"```mermaid\n{block}```", f"![The picture of {stem}]({stem}.svg)", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -176,7 +177,10 @@ class TestBuilt:
             assert names - anchors == set()
 
     def test_it_can_be_searched_and_read_by_programs(self, site):
-        assert "FlowSuspended" in (site / "search" / "search_index.json").read_text("utf-8")
+        found = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+        assert any("FlowSuspended" in one["text"] for one in found)
+        boosts = {one["location"]: one.get("boost", 1) for one in found}
+        assert boosts["changes/"] < boosts["runs/"] < boosts["glossary/"], "what a word means comes before its history"
         listed = (site / "llms.txt").read_text("utf-8")
         assert listed.startswith(f"# {SITE['site_name']}\n\n> ")
         for path in paths(SITE["nav"]):
