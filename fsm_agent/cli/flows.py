@@ -214,7 +214,8 @@ def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> M
     if (early := flow.early.get(state)) is not None:
         return flow.outcomes(run, {early: early.answer_types.load(value)}, flow.definition())
     kept = flow.runs.store.get(run)
-    if gone := [q.key for q in kept.waits if q.key.startswith(f"{AwaitAnswer.prefix}:") and not state_at(flow, q.key)[0]]:
+    asked = [question.key for question in kept.waits if question.key.startswith(f"{AwaitAnswer.prefix}:")]
+    if gone := [key for key in asked if not state_at(flow, key)[0]]:
         right = f"an older version asked it, perhaps, and {again} asks anew"
         raise UsageError(f"{gone[0]!r} is asked by no state of the flow {flow.name!r}: {right}")
     key = option("state", _find_question, kept, state)
