@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.values import Value, from_json
 from fsm_agent.messages.event import Event
 
 if TYPE_CHECKING:
@@ -67,10 +67,20 @@ class Question(Value, frozen=True):
     """An effect that waits for the answer of a person or another program."""
 
     key: str  # of the effect
-    kind: str  # "approval", "result" (of a function without a callable), "doubt" (whether a function ran) or "stuck"
+    kind: str  # "approval", "result" (of a function without a callable), "doubt" (whether it ran), "answer" or "stuck"
     about: str = ""  # JSON, for people
     answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
     schema: str = ""  # JSON Schema of the value in the answer: new arguments, or what a state takes; empty: none
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The names of the types that a state of a flow takes, as JSON; empty: it asks for something else."""
+        try:
+            about = from_json(self.about or "{}", Any) if self.kind == "answer" else {}
+        except ValueError:
+            return ()
+        types = about.get("types") if isinstance(about, dict) else None
+        return tuple(map(str, types)) if isinstance(types, list) else ()
 
 
 class EffectValue(Value, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
@@ -11,7 +12,7 @@ import msgspec
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import decoder_of
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle.outcomes import Outcome, Returned
 from fsm_agent.machine.journal import PendingLines
 from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, StoreError
@@ -210,12 +211,12 @@ def check_post(run: str, key: str, body: str, by: str) -> None:
 
 
 def check_answers(answers: Mapping[str, Outcome], run: Run) -> None:
-    """Refuse answers of a kind that the open question does not accept.
+    """Refuse answers that the open question does not accept: who answers does not hear what its driver refuses later.
 
     Whether a question is open at all is checked by the store, in the transaction that posts the answer.
 
     Raises:
-        UsageError: An answer is of another kind.
+        UsageError: An answer is of another kind, or is no JSON where a state of a flow wants some.
     """
     questions = {question.key: question for question in run.waits}
     for key, outcome in answers.items():
@@ -224,6 +225,18 @@ def check_answers(answers: Mapping[str, Outcome], run: Run) -> None:
             named = " or ".join([_NAMES.get(kind, kind) for kind in right])
             asked = f"{key!r} of the run {run.id!r}"
             raise UsageError(f"{type(outcome).__name__} answers no {asked}, which stays open: {named} would")
+        types = questions[key].types if key in questions else ()
+        if types and isinstance(outcome, Returned) and not outcome.is_error and not _is_json(outcome.text):
+            given = f"{key!r} of the run {run.id!r} was given {outcome.text!r:.80}, and stays open"
+            raise UsageError(f"{given}: JSON of {' | '.join(types)} would be right, with a text in double quotes")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 _NAMES = {kind.__struct_config__.tag: kind.__name__ for kind in get_args(Outcome)}

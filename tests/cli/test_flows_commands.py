@@ -203,6 +203,10 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     assert "fsm-agent flows answer post:letters l1 review JSON --store runs.db" in waiting.stderr
     shown = CliRunner().invoke(app, ["runs", "show", "l1", *STORE], catch_exceptions=False).stdout
     assert "where … is one of: --result 'JSON of Approve | Change'\n" in shown
+    words = ["runs", "answer", "l1", "answer:review#2", "--result", "fine", *STORE]
+    no_json = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert (no_json.exit_code, no_json.stdout) == (1, "")
+    assert "was given 'fine', and stays open: JSON of Approve | Change would be right" in no_json.stderr
     assert flows("answer", "post:letters", "l1", "reviev", "{}", *STORE, code=2).exit_code == 2
     wrong = flows("answer", "post:letters", "l1", "review", '{"nix": 1}', *STORE, code=1)
     assert "JSON of Approve | Change would be right" in wrong.stderr

@@ -380,7 +380,9 @@ def answer(
     arguments: Annotated[
         str | None, typer.Option(metavar="JSON", help="It may be called with these arguments instead.")
     ] = None,
-    result: Annotated[str | None, typer.Option(metavar="TEXT", help="What the function returned.")] = None,
+    result: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the function returned; for a flow, the answer as JSON.")
+    ] = None,
     failed: Annotated[
         str | None, typer.Option(metavar="TEXT", help="The function failed, and the run with it.")
     ] = None,

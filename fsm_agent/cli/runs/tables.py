@@ -6,7 +6,6 @@ import datetime
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -154,13 +153,8 @@ def about_question(question: Question, *, whole: bool = False) -> str:
 
 def _option(question: Question, kind: str) -> str:
     """Return the option of ``runs answer`` for a kind of answer; of a flow's question, with the types that it takes."""
-    about: Any = {}
-    with suppress(msgspec.DecodeError):
-        about = msgspec.json.decode(question.about or "{}")
-    types = about.get("types") if isinstance(about, dict) else None
-    if kind == "returned" and isinstance(types, list) and types != ["str"]:
-        return f"--result 'JSON of {' | '.join(map(str, types))}'"
-    return OPTIONS.get(kind, kind)
+    types = question.types if kind == "returned" else ()
+    return f"--result 'JSON of {' | '.join(types)}'" if types else OPTIONS.get(kind, kind)
 
 
 def head_lines(reading: RunReading) -> list[tuple[str, str]]:
