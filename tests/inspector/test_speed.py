@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -49,10 +50,14 @@ def fill(store: Any, count: int) -> Runs:
     from fsm_agent.machine.process import Question
 
     header = '{"version":1,"agent":"a","definition":"","seed":{}}'
-    for n in range(count):
+
+    def put(n: int) -> None:
         lease = store.create(f"run-{n}", header, agent=f"agent-{n % 10}", title=f"task {n}", holder="x", for_s=60.0)
         asked = (Question(f"ask:{n}", "approval", "{}", ("approved",)),) if n % 50 == 0 else ()
         store.submit(lease, 0, (), Rest(state=f"state-{n % 12}", is_ended=not asked, questions=asked))
+
+    with ThreadPoolExecutor(16) as threads:  # whose writes share the commits of a file
+        list(threads.map(put, range(count)))
     return Runs(store)
 
 
