@@ -145,6 +145,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_is_looked_at_twice() -> Iterator[None]:
+    """Collect what a file of tests has left; what it has loaded stays, and later collections need not look at it."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _interrupts_arrive() -> Iterator[None]:
     """Undo that a shell ignores SIGINT for the jobs in its background, here and in OS processes that tests start."""
