@@ -125,6 +125,16 @@ def _address(link: str, page: str, config: MkDocsConfig, files: Files) -> str:
     return f"{config.repo_url}/blob/main/{target}"
 
 
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Keep the theme from asking GitHub for the stars of the repository: a reader fetches nothing from elsewhere."""
+    return output.replace(' data-md-component="source"', "")
+
+
+def on_post_template(output: str, *, template_name: str, config: MkDocsConfig) -> str:
+    """Do so in the page for addresses that are unknown."""
+    return output.replace(' data-md-component="source"', "")
+
+
 def on_post_build(*, config: MkDocsConfig) -> None:
     """Write `llms.txt`, the list of pages, and `llms-full.txt`, their text, for those who read with a program."""
     pages = [path for path in _paths(config.nav) if not path.startswith("reference/")]

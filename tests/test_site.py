@@ -170,6 +170,12 @@ class TestBuilt:
         for address, page in pages.items():
             assert [asset for asset in page.assets if "//" in asset and not asset.startswith("data:")] == [], address
 
+    def test_no_page_asks_for_the_stars_of_the_repository(self, site):
+        """The script of the theme does for each element that is such a component."""
+        texts = [file.read_text("utf-8") for file in site.rglob("*.html")]
+        assert all("md-source__repository" in text for text in texts)
+        assert not any('data-md-component="source"' in text for text in texts)
+
     def test_every_public_name_has_an_entry(self, pages):
         for package in PACKAGES:
             anchors = pages[f"/reference/{package}/"].anchors
