@@ -36,7 +36,7 @@ from fsm_agent.errors import (
     ProviderError,
     UsageError,
 )
-from fsm_agent.functions.function import function
+from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.lifecycle.effects import Settings, Sleep
@@ -54,6 +54,7 @@ from fsm_agent.lifecycle.outcomes import (
     Replied,
     Returned,
     Slept,
+    Started,
     Stopped,
 )
 from fsm_agent.lifecycle.record import Reason, State
@@ -624,6 +625,21 @@ def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
     assert_sendable(call.record.dialog)
     assert texts(call.record.dialog)[-1] == "now"
     assert texts(call.record.dialog)[-2].startswith("Not run: ")
+
+
+@pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired(), Stopped()])
+def test_called_off_while_one_runs_that_must_not_run_twice_it_is_not_said_that_it_did_not_run(outcome):
+    paying = [
+        Function(name=name, parameters={"type": "object"}, call=lambda: "done", once=True) for name in ("pay", "refund")
+    ]
+    prompt = Prompt("x", functions=paying)
+    call = say(begun(Limits(deadline_s=9.0), prompt), function_call("pay"), function_call("refund"))
+    call.advance("start:2.0", Started(at_s=1.0))
+    call.advance("", outcome)
+    paid, refunded = texts(call.record.dialog)[-2:]
+    assert paid == "It was begun, and nobody was told what became of it"
+    assert refunded.startswith("Not run: ")
+    assert call.record.ending.detail.endswith("pay was begun, and nobody was told what became of it")
 
 
 @pytest.mark.spec("1.39: a refusal fails and is not retried")
