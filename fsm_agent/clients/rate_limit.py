@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Protocol
 
+from fsm_agent._internal.forks import at_fork
 from fsm_agent.errors import ConfigError, TimedOut
+from fsm_agent.runtime.abort import Abort, abort_in_force
 from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import Clock, SystemClock
@@ -97,6 +100,13 @@ class RateLimit:
         self._lock = threading.RLock()
         self._waiting = deque[Reservation]()
         self._under_way = set[Reservation]()
+        _known.add(self)
+
+    def _enter_process(self) -> None:
+        """Forget the requests of the parent's threads after a fork: here nobody would end them."""
+        self._lock = threading.RLock()
+        self._waiting.clear()
+        self._under_way.clear()
 
     def __repr__(self) -> str:
         return f"RateLimit({', '.join([f'{name}={limit}' for name, limit in self._limits.items()])})"
@@ -129,13 +139,24 @@ class RateLimit:
         """
         reservation = self._queue(tokens, timeout_s)
         try:
-            with suppress(TimeoutError):
-                reservation.is_next.result(reservation.time_left())
-            while (delay_s := self._begin(reservation) or self._spend(reservation)) > 0:
-                self._clock.sleep(delay_s)
+            self._wait(reservation)
             yield reservation
         finally:
             self._leave(reservation)
+
+    def _wait(self, reservation: Reservation) -> None:
+        """Wait in this thread until ``reservation`` has begun, or nobody wants the answer any more."""
+        abort = abort_in_force() or Abort()
+        abort.add(reservation.wake)
+        try:
+            with suppress(TimeoutError):
+                reservation.is_next.result(reservation.time_left())
+            abort.check()
+            while (delay_s := self._begin(reservation) or self._spend(reservation)) > 0:
+                self._clock.sleep(delay_s)
+                abort.check()  # it ends each sleep at once: without this the loop would spin
+        finally:
+            abort.discard(reservation.wake)
 
     @asynccontextmanager
     async def areserve(self, tokens: int = 0, *, timeout_s: float | None = None) -> AsyncIterator[Reservation]:
@@ -164,8 +185,8 @@ class RateLimit:
         while self._waiting and self._waiting[0].is_dead:
             self._waiting.popleft()
         if self._waiting and (self._max_concurrent is None or len(self._under_way) < self._max_concurrent):
-            with suppress(InvalidStateError, IndexError):  # woken already, or gone
-                self._waiting[0].is_next.set_result(None)
+            with suppress(IndexError):  # gone
+                self._waiting[0].wake()
 
     def _begin(self, reservation: Reservation) -> float:
         """Begin ``reservation`` and return 0, or return the seconds to wait before the next attempt."""
@@ -212,7 +233,11 @@ class RateLimit:
             self._check_time(reservation, delay_s)
             return delay_s
         with self._lock:
-            self._let_go(reservation)
+            if is_waiting := reservation in self._waiting:
+                self._let_go(reservation)
+        if not is_waiting:  # its task was cancelled while this thread asked the store
+            self._spend_shared("tokens", -reservation.tokens)
+            self._spend_shared("requests", -1)
         return 0.0
 
     async def _aspend(self, reservation: Reservation) -> float:
@@ -273,6 +298,11 @@ class Reservation:
         self.timeout_s = timeout_s
         self.is_next = Future[None]()
         self.entry: _Entry | None = None
+
+    def wake(self) -> None:
+        """End its wait: it is the first in the queue, or is to leave it.  Safe to repeat."""
+        with suppress(InvalidStateError):
+            self.is_next.set_result(None)
 
     @property
     def is_dead(self) -> bool:
@@ -337,3 +367,12 @@ class _Window:
     def _forget(self, now_s: float) -> None:
         while self._entries and self._entries[0].last_s + PERIOD_S - now_s <= _MIN_NAP_S:
             self._total -= self._entries.popleft().amount
+
+
+def _enter_process() -> None:
+    for limit in list(_known):
+        limit._enter_process()
+
+
+_known: weakref.WeakSet[RateLimit] = weakref.WeakSet()
+at_fork(after_in_child=_enter_process)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +20,7 @@ from support.examples import examples
 
 from fsm_agent.clients.rate_limit import PERIOD_S, RateLimit, SteadyClock, _Window
 from fsm_agent.errors import ConfigError, TimedOut
+from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing import FakeClock
 
 PATIENCE_S = 10.0  # for what happens at once; only a broken limit takes as long
@@ -487,3 +491,78 @@ def test_garbage_that_is_collected_under_the_lock_frees_its_place() -> None:
         del dropped
         gc.collect()
     assert limit.under_way == 0
+
+
+# Threads that are left behind, and forks
+
+
+class StandingClock(SteadyClock):
+    """A clock whose time does not pass, and which counts how often it is asked to wait."""
+
+    def __init__(self) -> None:
+        self.naps = 0
+
+    def now(self) -> float:
+        return 0.0
+
+    def sleep(self, delay_s: float) -> None:
+        self.naps += 1
+        super().sleep(delay_s)
+
+
+@pytest.mark.parametrize("waits_for", ["its minute", "the others"])
+def test_a_thread_that_is_left_behind_leaves_the_queue_at_once(waits_for: str) -> None:
+    clock, abort, began, ended = StandingClock(), Abort(), list[float](), list[BaseException]()
+    is_queued = waits_for == "the others"
+    limit = RateLimit(max_concurrent=1) if is_queued else RateLimit(requests_per_minute=1, clock=clock)
+
+    def wait() -> None:
+        with limit.reserve():
+            began.append(clock.now())
+
+    def work() -> None:
+        try:
+            abort.run(wait)
+        except Aborted as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    with limit.reserve():
+        thread.start()
+        soon(lambda: limit.waiting == 1 and (is_queued or clock.naps == 1))
+        abort.set()
+        thread.join(PATIENCE_S)
+        assert (len(ended), began) == (1, [])
+        assert limit.waiting == 0
+    assert clock.naps <= 1  # a sleep that ends at once is not begun again and again
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_after_a_fork_the_requests_of_the_parent_hold_nobody_up() -> None:
+    code = """if True:
+        import os, threading
+        from fsm_agent.clients.rate_limit import RateLimit
+        limit, has_begun, may_end = RateLimit(max_concurrent=1), threading.Event(), threading.Event()
+        def hold():
+            with limit.reserve():
+                has_begun.set()
+                may_end.wait(20)
+        thread = threading.Thread(target=hold)
+        thread.start()
+        has_begun.wait(20)
+        limit._lock.acquire()
+        if not (child := os.fork()):
+            def ask():
+                with limit.reserve(timeout_s=1):
+                    os._exit(42)
+            asking = threading.Thread(target=ask, daemon=True)  # the lock is not of this thread
+            asking.start()
+            asking.join(5)
+            os._exit(1)
+        limit._lock.release()
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), limit.under_way)
+        may_end.set()"""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=40, check=True
+    )
+    assert ended.stdout == "42 1\n"

@@ -112,6 +112,42 @@ def test_a_request_that_took_longer_than_a_minute_gives_nothing_back_of_what_oth
         time.sleep(0.01)
 
 
+def test_a_task_that_is_cancelled_while_the_store_is_asked_holds_no_place() -> None:
+    class Slow(MemoryStore):
+        def spend(self, *arguments: Any, **options: Any) -> float:
+            asked.set()
+            assert may_answer.wait(20)
+            try:
+                return super().spend(*arguments, **options)
+            finally:
+                answers.append(arguments[1])
+                if len(answers) == 4:
+                    has_given_back.set()
+
+    asked, may_answer, has_given_back = threading.Event(), threading.Event(), threading.Event()
+    answers = list[int]()
+    store = Slow()
+    limit = RateLimit(tokens_per_minute=9, requests_per_minute=1, max_concurrent=1, shared=store, name="x")
+
+    async def take(timeout_s: float | None = None) -> None:
+        async with limit.areserve(9, timeout_s=timeout_s):
+            pass
+
+    async def main() -> None:
+        task = asyncio.create_task(take())
+        assert await asyncio.to_thread(asked.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        may_answer.set()
+        assert await asyncio.to_thread(has_given_back.wait, 20)
+        assert answers == [9, 1, -9, -1]
+        assert (limit.waiting, limit.under_way) == (0, 0)
+        await take(timeout_s=20)  # nor has it spent anything
+
+    asyncio.run(main())
+
+
 def test_many_threads_never_exceed_it(tmp_path: Any) -> None:
     stores = [SqliteStore(tmp_path / "runs.db") for _ in range(4)]
     begun = list[float]()
