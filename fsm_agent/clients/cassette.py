@@ -66,9 +66,9 @@ class Cassette:
         ConfigError: The mode is unknown, or there is no file to replay, or the file is not a cassette.
 
     Examples:
-        >>> cassette = Cassette("replies.jsonl", mode="auto")        # recorded at the first run, replayed from then on
-        >>> client = client_for("openai:gpt-5-mini", api_key="sk-example", network=cassette.network())
-        >>> client.name
+        >>> with Cassette("replies.json") as tape:  # recorded at the first run, replayed from then on
+        ...     client = client_for("openai:gpt-5-mini", api_key="sk-example", network=tape.network())
+        ...     client.name
         'openai:gpt-5-mini'
     """
 
@@ -226,7 +226,10 @@ def _append(body: bytearray, data: bytes) -> None:
 
 
 def _response(recorded: Mapping[str, Any]) -> httpx.Response:
-    pieces = recorded.get("sse") or [json.dumps(recorded["json"]) if "json" in recorded else recorded["text"]]
+    if "sse" in recorded:  # of an empty stream, no events
+        pieces = recorded["sse"]
+    else:
+        pieces = [json.dumps(recorded["json"]) if "json" in recorded else recorded["text"]]
     return httpx.Response(recorded["status"], headers=recorded["headers"], stream=_Pieces(pieces))
 
 

@@ -22,7 +22,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.clients import cassette as cassette_module
 from fsm_agent.clients.cassette import Cassette, CassetteError
 from fsm_agent.clients.http_client import HttpClient
-from fsm_agent.errors import ConfigError, ProviderError, RateLimited
+from fsm_agent.errors import BadReply, ConfigError, ProviderError, RateLimited
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.message import Message
@@ -100,6 +100,19 @@ def test_streams_come_as_they_were(way: str, tmp_path: Path) -> None:
     with Cassette(path) as tape, asker(tape, url) as client:
         assert ask(client, way) == recorded
     assert recorded[:-1] == [TextDelta("hel"), TextDelta("lo")]
+
+
+@pytest.mark.parametrize("way", STREAMED)
+def test_a_stream_without_an_event_is_kept_too(way: str, tmp_path: Path) -> None:
+    """It was recorded as something that no file could hold, and the caller got a KeyError."""
+    path = tmp_path / "tape.json"
+    with FaultServer([head(content_type="text/event-stream", content_length="0")]) as server:
+        url = server.base_url
+        with Cassette(path, "record") as tape, asker(tape, url) as client, pytest.raises(BadReply) as recorded:
+            ask(client, way)
+    with Cassette(path) as tape, asker(tape, url) as client, pytest.raises(BadReply) as played:
+        ask(client, way)
+    assert str(played.value) == str(recorded.value)
 
 
 def _asked_in(path: Path) -> Any:
