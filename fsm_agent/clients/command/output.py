@@ -9,7 +9,7 @@ from typing import Any
 from fsm_agent._internal.field_checks import is_finite
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply, ConfigError
-from fsm_agent.messages.reply import MOST_TOKENS, UNUSED, Usage
+from fsm_agent.messages.reply import MOST_TOKENS, UNUSED
 from fsm_agent.mistakes import check
 from fsm_agent.providers.streams import read_json
 
@@ -130,8 +130,8 @@ class JsonOutput:
         fields = self._fields
         numbers = {name: fields.found(name, document) for name in _USAGE}
         counts = {name: n for name, n in numbers.items() if type(n) is int and 0 <= n <= MOST_TOKENS}
-        if counts:
-            self.usage = Usage(**counts, cost_pico_usd=self.usage.cost_pico_usd)
+        if counts:  # input and output may be told on different lines
+            self.usage = self.usage.changed(**counts)
         cost = fields.found("cost_usd", document)
         if is_finite(cost) and 0 <= cost <= _MOST_USD:
             self.usage = self.usage.changed(cost_pico_usd=round(cost * 10**12))
@@ -141,8 +141,8 @@ class JsonOutput:
             status, delay_s = fields.found("status", document), fields.found("retry_after_s", document)
             self._failure = (
                 message,
-                status if isinstance(status, int) else None,
-                float(delay_s) if isinstance(delay_s, int | float) else None,
+                status if type(status) is int else None,
+                float(delay_s) if is_finite(delay_s) else None,
             )
             return []
         return [text] if isinstance(text, str) and text else []

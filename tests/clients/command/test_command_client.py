@@ -140,6 +140,28 @@ for line in ({"type": "start"}, {"item": {"type": "reasoning", "text": "hm"}},
         agent.call("Hello?")
 
 
+def test_the_counts_of_different_lines_make_one_usage() -> None:
+    """A stream of `claude` tells the input where it begins, and the output where it ends."""
+    code = """
+for line in ({"start": {"in": 7, "cached": 2}}, {"text": "Good day."}, {"usd": 0.25}, {"end": {"out": 3}}):
+    print(json.dumps(line))
+"""
+    fields = JsonFields(
+        text="text", input_tokens="start.in", cached_tokens="start.cached", output_tokens="end.out", cost_usd="usd"
+    )
+    usage = ask(running(code, json=fields), "complete")[-1].usage
+    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.cost_usd) == (7, 2, 3, 0.25)
+
+
+@pytest.mark.parametrize("told", ['"status": true', '"status": 429, "after": 1' + "0" * 400])
+def test_what_no_status_or_delay_can_be_is_not_taken_for_one(told: str) -> None:
+    client = running(f"print('{{\"error\": \"busy\", {told}}}')", json=FIELDS)
+    with pytest.raises(ProviderError, match="busy") as caught:
+        client.complete(REQUEST)
+    assert type(caught.value.status) is not bool
+    assert caught.value.retry_after_s is None
+
+
 def test_one_json_document_may_have_many_lines() -> None:
     client = running(
         "print(json.dumps({'parts': [{'text': 'one'}]}, indent=2))",
