@@ -72,12 +72,15 @@ def context_window(model: Any) -> int | None:
     """Return the most tokens that a model reads and writes together; None: it is not known.
 
     Args:
-        model: ``"provider:model"``, or a client.
+        model: ``"provider:model"``, or a client; of one with several models, each has room for so many.
     """
     if isinstance(model, str):
         return window_of(model)
-    window = getattr(model, "context_window", None)
-    return window if type(window) is int else window_of(str(getattr(model, "name", "")))
+    if type(window := getattr(model, "context_window", None)) is int:
+        return window
+    windows = [window_of(name) for name in price_lists.models_of(model)]
+    known = [window for window in windows if window is not None]
+    return min(known, default=None) if len(known) == len(windows) else None
 
 
 def unknown_option(options: Mapping[str, Any], task: object, known: Collection[str] = CALL_OPTIONS) -> UsageError:

@@ -17,6 +17,7 @@ from support.long_dialogs import SYSTEM, TASK, dialogs, rounds, torn
 from fsm_agent import (
     Agent,
     CallFailed,
+    FallbackClient,
     Limits,
     Message,
     Prompt,
@@ -29,6 +30,7 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent._internal.vector import Vector
+from fsm_agent.clients import RateLimit, RateLimitedClient
 from fsm_agent.context import (
     Budget,
     TextTokenizer,
@@ -421,6 +423,21 @@ class TestByDefault:
         result = Agent(script, functions=[read]).call("?")
         assert len(script.requests[-1].messages[-1].text) == 45_000
         assert all(use.estimated is None for use in result.record.requests)
+
+    def test_the_smallest_window_counts_where_one_of_several_models_may_reply(self):
+        """What one of them cannot take would end the call there, where the fallback is needed."""
+
+        def named(*names: str) -> Any:
+            clients = [Script(call("read", words=9_000), "done", name=name) for name in names]
+            return clients[0], RateLimitedClient(FallbackClient(clients), RateLimit(max_concurrent=1))
+
+        script, client = named("openai:gpt-5", "openai:gpt-4")
+        assert Agent(client, context=Budget()).call("Hello", model=Script("Hi.", name="openai:gpt-4")).output == "Hi."
+        assert Agent(client, functions=[read]).call("?").output == "done"
+        assert len(script.requests[-1].messages[-1].text) < 20_000
+        script, client = named("openai:gpt-5", "house")
+        assert Agent(client, functions=[read]).call("?").output == "done"
+        assert len(script.requests[-1].messages[-1].text) == 45_000, "one of the windows is not known"
 
     def test_an_empty_list_means_everything(self):
         script = known(100, call("read", words=900), "done")
