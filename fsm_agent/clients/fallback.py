@@ -12,7 +12,8 @@ from contextlib import AsyncExitStack, ExitStack, aclosing, closing
 from typing import Any
 
 from fsm_agent._internal.closing import Closing
-from fsm_agent.clients.client import Client, client_for
+from fsm_agent.clients.client import Client
+from fsm_agent.clients.registered import named_client
 from fsm_agent.errors import ConfigError, ProviderError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, UsageReported
@@ -269,7 +270,7 @@ def _soonest(errors: list[ProviderError]) -> float | None:
 
 def _client(client: Client | str) -> Client:
     if isinstance(client, str):
-        return client_for(client)
+        return named_client(client)
     if not hasattr(client, "acomplete"):
         raise ConfigError(f"{client!r:.200} is no client: one, or a model as 'provider:model', would be right")
     return client

@@ -8,8 +8,9 @@ from contextlib import aclosing, closing
 from typing import Any
 
 from fsm_agent._internal.closing import Closing
-from fsm_agent.clients.client import Client, client_for
+from fsm_agent.clients.client import Client
 from fsm_agent.clients.rate_limit import RateLimit, Reservation
+from fsm_agent.clients.registered import named_client
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
@@ -37,7 +38,7 @@ class RateLimitedClient(Closing):
     """
 
     def __init__(self, client: Client | str, limit: RateLimit) -> None:
-        self._client: Client = client_for(client) if isinstance(client, str) else client
+        self._client: Client = named_client(client) if isinstance(client, str) else client
         self._limit = limit
 
     @property

@@ -13,6 +13,9 @@ from support.http_clients import client_of, completion, good
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.clients.fallback import MAX_SHOWN_ERRORS, FallbackClient, is_not_the_requests_fault
+from fsm_agent.clients.rate_limit import RateLimit
+from fsm_agent.clients.rate_limited_client import RateLimitedClient
+from fsm_agent.clients.registered import CLIENTS, register_client
 from fsm_agent.errors import (
     AuthFailed,
     BadReply,
@@ -299,6 +302,15 @@ def test_members_may_be_models() -> None:
     with FallbackClient(["openai:gpt-5-mini", "groq:kimi-k2"]) as client:
         assert client.name == "fallback(openai:gpt-5-mini, groq:kimi-k2)"
         assert repr(client) == "<FallbackClient 'fallback(openai:gpt-5-mini, groq:kimi-k2)'>"
+
+
+def test_members_may_be_clients_that_are_registered() -> None:
+    with CLIENTS.scoped():
+        register_client("house", lambda model: Script("Hi.", name=f"house:{model}"))
+        limited = RateLimitedClient("house:large", RateLimit(max_concurrent=1))
+        client = FallbackClient(["house:small", limited])
+        assert client.name == "fallback(house:small, house:large)"
+        assert Agent(client).call("Hello?").output == "Hi."
 
 
 def test_all_are_closed() -> None:
