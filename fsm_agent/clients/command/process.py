@@ -7,17 +7,21 @@ import os
 import selectors
 import signal
 import subprocess
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from fsm_agent._internal.values import Value
 from fsm_agent.clients.http.prepared_request import Deadline
-from fsm_agent.errors import BadReply, ConfigError, TimedOut, UsageError
-from fsm_agent.runtime.abort import abort_in_force
+from fsm_agent.errors import BadReply, ConfigError, Overloaded, TimedOut, UsageError
+from fsm_agent.runtime.abort import Abort, abort_in_force
 
 MAX_ERROR_BYTES = 8_192  # of the standard error output, its end
 _PIECE = 65_536
+_BUSY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # other commands that run have them all
 _LOOK_S = 0.05  # how often an ended process is looked for where the system has no file for it
+
+T = TypeVar("T")
 
 
 class Launch(Value, frozen=True, kw_only=True):
@@ -65,6 +69,7 @@ class CommandRun:
             UsageError: Its arguments are too long.
             TimedOut: It was not done in time.
             BadReply: Its output is too long.
+            Overloaded: This system has no file or process left.
             Aborted: The answer is no longer wanted.
         """
         abort = abort_in_force()
@@ -72,30 +77,46 @@ class CommandRun:
             abort.check()
         if self._deadline.is_over:
             raise self._late()
-        process = self._start()
-        woken, waker = os.pipe()
+        with self._open(selectors.DefaultSelector) as selector, self._woken(selector, abort):
+            process = self._start()
+            try:
+                for piece in self._talk(process, selector):
+                    yield piece
+                    if abort is not None:
+                        abort.check()
+                if abort is not None:
+                    abort.check()
+            finally:
+                self.status = _end(process)
+
+    @contextmanager
+    def _woken(self, selector: selectors.BaseSelector, abort: Abort | None) -> Iterator[None]:
+        """Have an abort wake the selector."""
+        woken, waker = self._open(os.pipe)
 
         def wake() -> None:
             with suppress(OSError):
                 os.write(waker, b"!")
 
-        if abort is not None:
-            abort.add(wake)
         try:
-            with selectors.DefaultSelector() as selector:
-                selector.register(woken, selectors.EVENT_READ)
-                for piece in self._talk(process, selector):
-                    yield piece
-                    if abort is not None:
-                        abort.check()
+            selector.register(woken, selectors.EVENT_READ)
             if abort is not None:
-                abort.check()
+                abort.add(wake)
+            yield
         finally:
             if abort is not None:
                 abort.discard(wake)
             os.close(woken)
             os.close(waker)
-            self.status = _end(process)
+
+    def _open(self, make: Callable[[], T]) -> T:
+        try:
+            return make()
+        except OSError as error:
+            raise self._busy(error) from None
+
+    def _busy(self, error: OSError) -> Overloaded:
+        return Overloaded(f"the command {self._launch.program!r} cannot be started now: {error.strerror}")
 
     def _start(self) -> subprocess.Popen[bytes]:
         launch = self._launch
@@ -111,6 +132,8 @@ class CommandRun:
                 start_new_session=True,
             )
         except OSError as error:
+            if error.errno in _BUSY:
+                raise self._busy(error) from None
             if error.errno == errno.E2BIG:
                 raise UsageError(
                     f"the arguments of {launch.program!r} are too long for this system: without '{{prompt}}' among them"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -155,7 +156,7 @@ for line in ({"start": {"in": 7, "cached": 2}}, {"text": "Good day."}, {"usd": 0
 
 @pytest.mark.parametrize("told", ['"status": true', '"status": 429, "after": 1' + "0" * 400])
 def test_what_no_status_or_delay_can_be_is_not_taken_for_one(told: str) -> None:
-    client = running(f"print('{{\"error\": \"busy\", {told}}}')", json=FIELDS)
+    client = running(f'print(\'{{"error": "busy", {told}}}\')', json=FIELDS)
     with pytest.raises(ProviderError, match="busy") as caught:
         client.complete(REQUEST)
     assert type(caught.value.status) is not bool
@@ -446,6 +447,36 @@ def test_a_program_that_is_not_there_is_named() -> None:
         ask(CommandClient(["no-such-program-x"]), "complete")
     with pytest.raises(ConfigError, match="text"):
         JsonFields(text="a..b")
+
+
+@contextmanager
+def files_left(room: int) -> Iterator[None]:
+    """Let this OS process open so many more files."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = (number for number in range(soft) if not Path(f"/proc/self/fd/{number}").exists())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next(itertools.islice(free, room, None)), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_file_left_is_a_failure_that_passes_and_leaves_nothing(tmp_path: Path) -> None:
+    """Where other commands have all files that this process may open, the command is as right as ever."""
+    client = running(f"open({str(tmp_path)!r} + f'/pid-{{os.getpid()}}', 'w').close()\nprint('Hi.')")
+    files = len(os.listdir("/proc/self/fd"))
+    found = list[Any]()
+    for room in range(14):
+        with files_left(room):
+            try:
+                found.append(client.complete(REQUEST).message.text)
+            except Overloaded as error:
+                found.append(error.retryable)
+    assert found[0] is True
+    assert found[-1] == "Hi."
+    assert not any(map(is_alive, pids(tmp_path)))
+    assert len(os.listdir("/proc/self/fd")) == files
 
 
 def test_it_has_a_name_in_model_strings() -> None:
