@@ -66,8 +66,9 @@ def extracted(request: Request) -> Generator[Step, Reply, Reply]:
     task = next((message.text for message in reversed(messages) if message.role == "user"), "")
     schema = request.output.schema or {}
     form = Function(name=request.output.name, description=str(schema.get("description", "")), parameters=schema)
-    values = yield from filled(Question(source_text(task)), form, copies_only=True)
-    return Reply.of(quoted(values)).changed(finish="stop")
+    question = Question(source_text(task))
+    values = yield from filled(question, form, copies_only=True)
+    return Reply.of(quoted(values)).changed(finish="stop", adapted=question.notes)
 
 
 def source_text(task: str) -> str:

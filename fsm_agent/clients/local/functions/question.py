@@ -55,10 +55,17 @@ class Number(NamedTuple):
 
 
 class Question:
-    """The text of a question, and the facts that code reads off it."""
+    """The text of a question, and the facts that code reads off it.
+
+    Attributes:
+        text: Its beginning, as much as is read.
+        notes: That it goes on; see `Reply.adapted`.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text[:MAX_CHARS]
+        is_cut = len(text) > MAX_CHARS
+        self.notes = (f"of {len(text):,} characters the first {MAX_CHARS:,} were read",) if is_cut else ()
 
     @cached_property
     def numbers(self) -> tuple[Number, ...]:

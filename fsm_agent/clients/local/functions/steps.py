@@ -136,7 +136,7 @@ def _made(request: Request, profile: Profile) -> Making:
         if function := (yield from chosen(question, functions, choice != "auto")):
             arguments = yield from filled(question, function)
             called = Reply.of(FunctionCall(name=function.name, arguments_json=quoted(arguments))).changed(
-                finish="tool_calls"
+                finish="tool_calls", adapted=question.notes
             )
             return Made(called, f"{function.name!r} was chosen and filled in step by step: the model calls none itself")
     if is_extraction(request):

@@ -333,6 +333,16 @@ class TestTypedAnswers:
             assert isinstance(reply, Reply)
             assert bool(reply.adapted) == (is_told and finish == "length")
 
+    @pytest.mark.parametrize("functions", [(), FUNCTIONS[:1]])
+    def test_a_text_that_is_read_in_part_says_so(self, server: LlamaServer, functions: tuple[Function, ...]):
+        """What its rest holds is null, or not called with, as if the text did not hold it."""
+        with client_of(server) as client:
+            for length, notes in ((3_000, 0), (6_000, 1)):
+                text = f"weather {'in Lisbon ' * (length // 10)} 12"
+                reply = client.complete(extraction(text).changed(functions=functions))
+                found = [note for note in reply.adapted if "characters the first 4,000 were read" in note]
+                assert len(found) == notes, reply.adapted
+
     def test_text_has_no_limit_of_ours(self, server: LlamaServer):
         with client_of(server) as client:
             client.complete(Request(messages=[Message.of("user", "Tell me a story.")]))
