@@ -16,8 +16,10 @@ import selectors
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from time import monotonic
+from typing import ParamSpec, TypeVar
 
 import httpx
 
@@ -26,6 +28,9 @@ from fsm_agent.clients.http.ledger import IDLE_S, MAX_CONNECTIONS, Ledger
 from fsm_agent.clients.http.prepared_request import Deadline, Origin, PoolRequest
 from fsm_agent.clients.http.sockets import is_readable, shut_down
 from fsm_agent.clients.http.trust import check_protocol, http1_context
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 READ_BYTES = 65_536
 LOOK_AGAIN_S = 0.25  # how often waiters look for a free slot that was not handed over, as after Ctrl-C
@@ -297,7 +302,10 @@ class PooledTransport(httpx.BaseTransport):
         self._begin()
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()  # never held during I/O
+        # Never held during I/O.  Reentrant: garbage collection may close a response at any point under it.
+        self._lock = threading.RLock()
+        self._stepping: int | None = None  # the thread that is in the middle of a step of the ledger
+        self._returned = deque[SyncConnection]()  # by that thread, during the step
         self._ledger = Ledger(SyncConnection, max_connections=self._max_connections, idle_s=self._idle_s)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -333,21 +341,27 @@ class PooledTransport(httpx.BaseTransport):
         return head.response(_Body(self, connection, request))
 
     def _borrow(self, request: PoolRequest) -> SyncConnection:
-        origin = request.origin
-        with self._lock:
-            connection = self._ledger.borrow(origin)
-            if connection is not None:
-                return connection
-            turn = _Waiter(origin)
-            self._ledger.wait(turn)
+        lent = self._step(self._lend, request.origin)
+        if isinstance(lent, SyncConnection):
+            return lent
         try:
-            return self._wait(turn, request)
+            return self._wait(lent, request)
         except BaseException:
-            with self._lock:
-                self._ledger.leave(turn)
-                if turn.connection is not None:
-                    self._ledger.give_back(turn.connection)
+            self._step(self._leave, lent)
             raise
+
+    def _lend(self, origin: Origin) -> SyncConnection | _Waiter:
+        connection = self._ledger.borrow(origin)
+        if connection is not None:
+            return connection
+        turn = _Waiter(origin)
+        self._ledger.wait(turn)
+        return turn
+
+    def _leave(self, turn: _Waiter) -> None:
+        self._ledger.leave(turn)
+        if turn.connection is not None:
+            self._ledger.give_back(turn.connection)
 
     def _wait(self, turn: _Waiter, request: PoolRequest) -> SyncConnection:
         deadline, abort = Deadline(request.timeout_s("pool")), request.abort
@@ -355,7 +369,7 @@ class PooledTransport(httpx.BaseTransport):
             if abort is not None:
                 abort.add(turn.end)
             while not turn.comes_within(deadline.within(LOOK_AGAIN_S)):
-                if self._finds_room(turn):
+                if self._step(self._finds_room, turn):
                     break
                 if deadline.is_over:
                     raise httpx.PoolTimeout("")
@@ -370,17 +384,15 @@ class PooledTransport(httpx.BaseTransport):
 
     def _finds_room(self, turn: _Waiter) -> bool:
         """Claim a slot that an interrupted thread failed to hand over; return True if there was one."""
-        with self._lock:
-            if turn.connection is None and (connection := self._ledger.borrow(turn.origin)) is not None:
-                self._ledger.leave(turn)
-                turn.connection = connection
+        if turn.connection is None and (connection := self._ledger.borrow(turn.origin)) is not None:
+            self._ledger.leave(turn)
+            turn.connection = connection
         return turn.connection is not None
 
     def _replace(self, connection: SyncConnection, request: PoolRequest) -> SyncConnection:
         if request.abort is not None:
             request.abort.discard(connection.hang_up)
-        with self._lock:
-            return self._ledger.replace(connection, connection.origin)
+        return self._step(self._ledger.replace, connection, connection.origin)
 
     def _give_back(self, connection: SyncConnection, request: PoolRequest) -> None:
         """Take back a connection that is no longer used."""
@@ -388,15 +400,34 @@ class PooledTransport(httpx.BaseTransport):
             return
         if request.abort is not None:
             request.abort.discard(connection.hang_up)
-        with self._lock:
-            self._ledger.give_back(connection)
+        if self._stepping == threading.get_ident():
+            self._returned.append(connection)
+        else:
+            self._step(self._ledger.give_back, connection)
+
+    def _step(self, step: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Take a step of the ledger under the lock; then take back the connections that were closed in its middle.
+
+        After a step that raised, or was interrupted, the next one of any thread does so.
+        """
+        me = threading.get_ident()
+        try:
+            with self._lock:
+                self._stepping = me
+                result = step(*args, **kwargs)
+                while self._returned:
+                    self._ledger.give_back(self._returned.popleft())
+                self._stepping = None
+            return result
+        finally:
+            if self._stepping == me:
+                self._stepping = None
 
     def close(self) -> None:
         """Close all connections, also those in use; safe to repeat."""
         if self._ledger.is_inherited:
             return
-        with self._lock:
-            self._ledger.close()
+        self._step(self._ledger.close)
 
 
 def _watch(connection: SyncConnection, request: PoolRequest) -> None:

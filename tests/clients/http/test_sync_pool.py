@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import linecache
 import os
 import signal
@@ -13,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from itertools import count
+from itertools import count, islice
 from types import FrameType
 from typing import Any
 
@@ -286,6 +287,38 @@ def test_a_reply_that_nobody_reads_costs_its_connection() -> None:
         begin(pool, server).close()
         post(pool, server)
         assert server.n_connections == 2
+
+
+def test_a_stream_that_is_collected_in_the_middle_of_a_step_gives_its_connection_back() -> None:
+    """Garbage collection comes at any point, also under the lock of the pool, in the thread that holds it."""
+
+    def stream() -> Iterator[bytes]:
+        with closing(begin(pool, server)) as answer:
+            yield answer.read()
+            assert not answer.read()
+            yield b""
+
+    def drop() -> None:
+        dropped = stream()
+        assert list(islice(dropped, 2))
+        ring: list[Any] = [dropped]
+        ring.append(ring)
+
+    def collect_under_lock() -> None:
+        with pool._lock:
+            gc.collect()
+
+    pool = PooledTransport(max_connections=1)
+    with FaultServer(WHOLE) as server:
+        drop()
+        thread = threading.Thread(target=collect_under_lock, daemon=True)
+        thread.start()
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+        drop()
+        pool._step(gc.collect)
+        assert post(pool, server)
+    pool.close()  # not where it failed: that would wait for the lock
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
