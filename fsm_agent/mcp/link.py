@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python
 
 from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.errors import FsmAgentError
@@ -66,7 +69,7 @@ class Link:
             client = await session.client()
             try:
                 async with asyncio.timeout(timeout_s):
-                    return await client.call_tool(tool, dict(arguments))
+                    return await client.call_tool(tool, _sendable(arguments))
             except TimeoutError:
                 failure: FsmAgentError | None = MCPToolError(f"the tool {tool!r} did not answer in {timeout_s:g} s")
             except Exception as error:
@@ -104,12 +107,28 @@ class Link:
     async def _understood(self, error: Exception, session: Session, subject: str) -> FsmAgentError:
         if isinstance(error, FsmAgentError):
             return error
-        from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED
-
-        if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+        if _is_closed(error):
             return self.target.failure(f"ended before {subject} answered", await session.last_words())
         return MCPToolError(self.target.scrubbed(f"{subject}: {described(error)}"))
+
+
+def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as JSON values: the package sends null for NaN, and ends the session at half a character.
+
+    Raises:
+        ValueError: They cannot be written as JSON.
+    """
+    sent: dict[str, Any] = to_jsonable_python(dict(arguments))
+    json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
+    return sent
+
+
+def _is_closed(error: Exception) -> bool:
+    """Return True if the connection ended before the answer; servers use the same code for errors of any kind."""
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and str(error) == "Connection closed"
 
 
 def _is_forgotten(error: Exception) -> bool:

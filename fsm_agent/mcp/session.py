@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import math
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -16,12 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
+from pydantic import ValidationError
 
 from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
 from fsm_agent.mcp.background import CLOSE_TIMEOUT_S, Background
 from fsm_agent.mcp.listing import ListingTooLong, all_tools
 from fsm_agent.mcp.transports import StderrTail, Transport
+from fsm_agent.providers.streams import mended
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -234,7 +237,7 @@ class Session:
 
 
 class _Watched:
-    """A stream of messages that calls ``at_end`` at its end."""
+    """A stream of messages that calls ``at_end`` at its end, and takes half a character in a line."""
 
     def __init__(self, stream: ReadStream[Any], at_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -242,7 +245,7 @@ class _Watched:
 
     async def receive(self) -> Any:
         try:
-            return await self._stream.receive()
+            return _readable(await self._stream.receive())
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._at_end()
             raise
@@ -265,6 +268,24 @@ class _Watched:
 
     async def __aexit__(self, *exc: Any) -> bool | None:
         return await self._stream.__aexit__(*exc)
+
+
+def _readable(item: Any) -> Any:
+    """Return what came; of a line that was refused for half a character, the message with U+FFFD in its place.
+
+    JavaScript cuts texts there and writes the half as an escape, which the official client does not read, so the
+    request of that answer would wait in vain.
+    """
+    if not isinstance(item, ValidationError):
+        return item
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    try:
+        line = json.dumps(json.loads(item.errors()[0]["input"]), ensure_ascii=False)
+        return SessionMessage(jsonrpc_message_adapter.validate_json(mended(line), by_name=False))
+    except (ValueError, TypeError, RecursionError):  # something else is wrong with it
+        return item
 
 
 @asynccontextmanager

@@ -68,7 +68,13 @@ class Stdio:
         """Start the process and yield its streams; its stderr goes to ``stderr``."""
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
-        parameters = StdioServerParameters(command=self.command, args=list(self.args), env=dict(self.env), cwd=self.cwd)
+        parameters = StdioServerParameters(
+            command=self.command,
+            args=list(self.args),
+            env=dict(self.env),
+            cwd=self.cwd,
+            encoding_error_handler="replace",  # otherwise one wrong byte ends the reading, and all wait in vain
+        )
         async with stderr.file() as errors, stdio_client(parameters, errlog=errors) as streams:
             yield streams
 

@@ -1,7 +1,7 @@
 """An MCP server of the protocol of 2025-06-18, written by hand: it can do what no good server does.
 
 Pages of its tools, notices of changes that nobody asked for, names that no provider takes, requests of its own,
-calls that it never answers, an end between two calls.
+calls that it never answers, an end between two calls, bytes that are no text, half a character.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ tools = {
     **dict.fromkeys(
         ["grow", "shrink", "sample", "stuck", "cancelled", "leave", "die", "pid", "where", "environment"], OPEN
     ),
+    **dict.fromkeys(["refuse", "latin", "half", "noise"], OPEN),
 }
 cancelled: list[Any] = []
 sampling: list[Any] = []
@@ -30,8 +31,12 @@ def send(**message: Any) -> None:
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
-def answer(id: Any, text: str, **more: Any) -> None:
-    send(id=id, result={"content": [{"type": "text", "text": text}], **more})
+def text(words: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": words}]}
+
+
+def answer(id: Any, words: str) -> None:
+    send(id=id, result=text(words))
 
 
 def call(id: Any, name: str, arguments: dict[str, Any]) -> None:
@@ -62,6 +67,17 @@ def call(id: Any, name: str, arguments: dict[str, Any]) -> None:
             answer(id, os.getcwd())
         case "environment":
             answer(id, " ".join(os.environ))
+        case "refuse":
+            send(id=id, error={"code": -32000, "message": f"no entry with {os.environ.get('SECRET')}"})
+        case "latin":
+            line = json.dumps({"jsonrpc": "2.0", "id": id, "result": text("café")}, ensure_ascii=False)
+            sys.stdout.buffer.write(line.encode("latin-1") + b"\n")
+            sys.stdout.buffer.flush()
+        case "half":
+            answer(id, "cut \ud83d")
+        case "noise":
+            print('a line of a log\n\n{"half": "\\ud83d"}\n[]\n7')
+            answer(id, "done")
         case _:
             answer(id, name)
 

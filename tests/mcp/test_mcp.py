@@ -155,11 +155,32 @@ class TestResults:
         result = Agent(Script(call("fail"), "Sorry."), functions=server.functions).call("Try.")
         assert "no luck with" in (result.function_calls[0].error or "")
 
+    def test_an_error_with_the_code_of_a_closed_connection_closes_none(self, old_server):
+        before = old_server.call("pid")
+        with pytest.raises(MCPToolError, match=r"the tool 'refuse': no entry with \*\*\*"):
+            old_server.call("refuse")
+        assert old_server.call("pid") == before
+
+    @pytest.mark.parametrize(("tool", "told"), [("latin", "caf\ufffd"), ("half", "cut \ufffd"), ("noise", "done")])
+    def test_what_is_no_text_is_read_as_far_as_it_is(self, old_server, tool, told):
+        before = old_server.call("pid")
+        assert old_server.call(tool) == told
+        assert old_server.call("pid") == before
+
+    @pytest.mark.parametrize(
+        ("value", "told"), [(float("nan"), "Out of range float"), ("\udcff", "surrogates"), (object(), "Unable to")]
+    )
+    def test_arguments_that_are_no_json_are_refused_and_the_session_goes_on(self, old_server, value, told):
+        before = old_server.call("pid")
+        with pytest.raises(MCPToolError, match=f"the tool 'find': .*{told}"):
+            old_server.call("find", word=value)
+        assert old_server.call("pid") == before
+
 
 class TestTheList:
     def test_all_pages_and_only_names_that_providers_take(self, old_server):
         listed = names(old_server)
-        assert len(listed) == len(set(listed)) == 14
+        assert len(listed) == len(set(listed)) == 18
         assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in listed)
         assert [re.sub("_[0-9a-f]{6}$", "_…", name) for name in listed[:4]] == [
             "find",
