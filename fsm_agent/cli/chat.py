@@ -7,7 +7,7 @@ import importlib
 import secrets
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -131,8 +131,23 @@ class Chat:
             if is_ending():
                 raise
             self._lines.end("failure", error="interrupted", exit_status=INTERRUPTED)
-            self._screen.tell("interrupted: this turn is left out")
+            stays = "what was called stays in the conversation, and /undo takes it back"
+            self._screen.tell(f"interrupted: {stays if call.record.function_calls else 'this turn is left out'}")
         self._after = None
+
+    def tell_how_to_continue(self, words: Sequence[str], name: str) -> None:
+        """Tell the command that continues the conversation, which may be another one than that of the command line.
+
+        Args:
+            words: The words of the command line.
+            name: The conversation that it names, or is about without a name.
+        """
+        if self._after is not None:
+            self._screen.tell("no turn came after the last /undo or /fork, so it is not kept")
+        elif (new := self._conversation.name) != name:
+            places = [place for place, word in enumerate(words) if place and word == name]
+            words = [*words[: places[-1]], new, *words[places[-1] + 1 :]] if places else [*words, new]
+        self._screen.tell(f"to continue: {shlex.join(['fsm-agent', *words])}")
 
     def _undo(self) -> None:
         dialog = self._dialog
@@ -233,6 +248,6 @@ def chat(
                 converse(talk, chat_lines(screen))
             finally:
                 if store is not None:
-                    screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
+                    talk.tell_how_to_continue(sys.argv[1:], name)
         if talk.has_failed and not sys.stdin.isatty():
             raise typer.Exit(FAILED)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import re
+import select
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from importlib import import_module
 from typing import IO, Any, Self
 
 import typer
@@ -41,6 +44,7 @@ from fsm_agent.messages.event import (
     TextDelta,
 )
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.runtime.abort import Abort, abort_in_force
 
 MAX_SHOWN = 300  # characters of arguments, results and reasons
 REFRESHES_PER_S = 8
@@ -285,15 +289,20 @@ class Screen:
     def ask(self, question: str) -> str:
         """Return the line that the person at the terminal answers, in any thread.
 
-        It is read past `sys.stdin`: a thread that waits in there would have the interpreter abort after Ctrl-C.
+        It is read past `sys.stdin`: a thread that waits in there would have the interpreter abort after Ctrl-C.  What
+        was typed before the question is discarded: it answers something else.
 
         Raises:
             typer.Abort: The person ends the input, with Ctrl-D.
+            Aborted: The answer is no longer wanted, as after Ctrl-C; what is typed next is for others.
         """
         self.pause()
+        _discard_input()
         self.err.file.write(question)
         self.err.file.flush()
         self._is_asking = True
+        if (abort := abort_in_force()) is not None:
+            _wait_for_input(abort)
         answer = os.read(sys.stdin.fileno(), MAX_ANSWER_BYTES)
         if not answer:
             raise typer.Abort
@@ -449,6 +458,34 @@ def _defer_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if interruptions:
             signal.default_int_handler(*interruptions[0])
+
+
+def _discard_input() -> None:
+    """Discard what was typed and not read yet."""
+    with suppress(ImportError, OSError):  # on Windows; on what is no terminal
+        termios: Any = import_module("termios")
+        with suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def _wait_for_input(abort: Abort) -> None:
+    """Wait until something was typed.
+
+    Raises:
+        Aborted: The thread was left behind meanwhile.
+    """
+    if sys.platform == "win32":  # whose consoles `select` does not know
+        return
+    read, write = os.pipe()
+    wake = partial(os.write, write, b".")
+    abort.add(wake)
+    try:
+        select.select([sys.stdin, read], [], [])
+        abort.check()
+    finally:
+        abort.discard(wake)
+        os.close(read)
+        os.close(write)
 
 
 def error_line(text: Any) -> None:

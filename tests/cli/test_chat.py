@@ -96,6 +96,27 @@ def test_a_store_keeps_it_for_the_next_time(here: Path):
     assert said == [["Who am I?"]]
 
 
+@pytest.mark.parametrize(
+    ("lines", "arguments", "told"),
+    [
+        (["a", "/fork other", "b"], [], "chat --store chats.db other"),
+        (["a", "/fork other", "b"], ["first"], "chat other --store chats.db"),
+        (["a", "/fork other"], ["first"], "chat first --store chats.db"),
+        (["a", "/undo"], [], "chat --store chats.db"),
+        (["a", "/undo", "b"], [], "chat --store chats.db"),
+    ],
+)
+def test_the_command_to_continue_is_about_the_conversation_that_was_left(
+    lines: list[str], arguments: list[str], told: str, here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    words = [*arguments, "--store", "chats.db"]
+    monkeypatch.setattr(sys, "argv", ["fsm-agent", "chat", *words])
+    ended, _ = chat(["one", "two"], *lines, arguments=words)
+    assert ended.stderr.endswith(f"to continue: fsm-agent {told}\n")
+    is_kept = not lines[-1].startswith("/")
+    assert ("no turn came after the last /undo or /fork, so it is not kept" in ended.stderr) is not is_kept
+
+
 def test_a_turn_that_waits_says_how_it_is_answered(here: Path):
     options = ["my files", "--store", "chats.db", "--function", "chat_tools:remove"]
     ended, _ = chat([ASKS], "Remove x.", "more", arguments=options)
@@ -128,6 +149,41 @@ def test_ctrl_c_leaves_a_turn_out_and_the_chat_goes_on():
         terminal.read_until()
         assert terminal.process.wait(LIMIT_S) == 130
     assert "Traceback" not in terminal.seen
+
+
+@posix
+def test_after_ctrl_c_at_a_question_the_next_line_is_a_turn():
+    with (
+        StubServer([ASKS, "Hi there."]) as stub,
+        Terminal("chat", *MODEL, "--base-url", stub.base_url, "--function", "chat_tools:remove") as terminal,
+    ):
+        terminal.read_until("> ")
+        terminal.type("Remove x.\n")
+        terminal.read_until("[y/N]: ")
+        terminal.interrupt()
+        terminal.read_until("interrupted: what was called stays in the conversation")
+        terminal.read_until("> ")
+        terminal.type("y\n")
+        terminal.read_until("Hi there.")
+        terminal.type("\x04")
+        terminal.read_until()
+    assert stub.requests[-1]["messages"][-1]["content"] == "y"
+
+
+@posix
+def test_what_was_typed_before_a_question_does_not_answer_it():
+    with (
+        StubServer([ASKS, "It is there."]) as stub,
+        Terminal("chat", *MODEL, "--base-url", stub.base_url, "--function", "chat_tools:remove") as terminal,
+    ):
+        terminal.read_until("> ")
+        terminal.type("Remove x.\ny\n")  # as a text of several lines is pasted
+        terminal.read_until("[y/N]: ")
+        terminal.type("n\n")
+        terminal.read_until("It is there.")
+        terminal.type("\x04")
+        terminal.read_until()
+    assert "removed x" not in str(stub.requests)
 
 
 @posix
