@@ -80,7 +80,7 @@ def test_new_writes_a_project(weather):
 
 @pytest.mark.spec("3.35: its test passes")
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["word_smith2"])
+@pytest.mark.parametrize("name", ["word_smith2", "script"])
 def test_the_test_of_the_project_passes_and_fails_when_it_should(tmp_path, name):
     assert run("new", name, "--folder", "mine", "--model", "anthropic:claude-opus-5").exit_code == 0
 
@@ -99,6 +99,10 @@ def test_the_test_of_the_project_passes_and_fails_when_it_should(tmp_path, name)
     assert "line 10, limits.ronuds is unknown: did you mean 'rounds'?" in done.stdout
 
 
+def test_the_next_command_can_be_copied(tmp_path):
+    assert "now: cd 'my agents' && pytest" in run("new", "weather", "--folder", "my agents").stderr
+
+
 def test_new_overwrites_nothing(weather):
     (weather / "weather_agent.py").write_text("mine")
     again = run("new", "weather")
@@ -112,6 +116,7 @@ def test_new_overwrites_nothing(weather):
     [
         (("Weather",), "'Weather' is no name for an agent"),
         (("class",), "'class' is no name for an agent"),
+        (("fsm",), "its module would hide this package"),
         (("../x",), "'../x' is no name for an agent"),
         (("weather", "--model", "opnai:m"), "did you mean 'openai'?"),
     ],

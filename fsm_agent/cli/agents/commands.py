@@ -164,7 +164,7 @@ def new(
     with reporting(debug), Screen() as screen:
         for path in write_project(name, folder or Path(name), model):
             screen.line(str(path))
-        screen.tell(f"now: cd {folder or name} && pytest && fsm-agent agents run {name}.toml '…'")
+        screen.tell(f"now: cd {shlex.quote(str(folder or name))} && pytest && fsm-agent agents run {name}.toml '…'")
 
 
 @app.command()

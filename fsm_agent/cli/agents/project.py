@@ -63,8 +63,8 @@ _TEST = '''"""Does the agent answer, without a model?"""
 
 from pathlib import Path
 
+import NAME_agent
 import pytest
-from NAME_agent import CLASS
 
 from fsm_agent import CallFailed, build_agent
 from fsm_agent.messages import FunctionResult
@@ -75,7 +75,7 @@ CONFIG = Path(__file__).with_name("NAME.toml")
 
 def test_it_counts_with_its_function_and_answers() -> None:
     script = Script(call("count_words", text="one two"), '{"text": "Two.", "confidence": 0.9}')
-    agent = build_agent(CLASS, CONFIG, client=script)
+    agent = build_agent(NAME_agent.CLASS, CONFIG, client=script)
     answer = agent("How many words has 'one two'?")
     assert answer.text == "Two."
     assert script.requests[0].messages[0].text.startswith("You answer questions about texts.")
@@ -86,13 +86,13 @@ def test_it_counts_with_its_function_and_answers() -> None:
 
 def test_an_answer_that_cannot_be_used_is_asked_for_again() -> None:
     script = Script('{"text": "Two.", "confidence": 7}', '{"text": "Two.", "confidence": 0.7}')
-    assert build_agent(CLASS, CONFIG, client=script)("How many?").confidence == 0.7
+    assert build_agent(NAME_agent.CLASS, CONFIG, client=script)("How many?").confidence == 0.7
 
 
 def test_a_model_that_never_answers_is_a_failure() -> None:
     script = Script(*["nothing"] * 4)
     with pytest.raises(CallFailed):
-        build_agent(CLASS, CONFIG, client=script)("How many?")
+        build_agent(NAME_agent.CLASS, CONFIG, client=script)("How many?")
 '''
 
 
@@ -109,6 +109,8 @@ def write_project(name: str, folder: Path, model: str) -> list[Path]:
         raise ConfigError(
             f"{name!r:.80} is no name for an agent: lower-case letters, digits and '_' are, as in 'weather'"
         )
+    if f"{name}_agent" == __name__.partition(".")[0]:
+        raise ConfigError(f"{name!r} is no name for an agent: its module would hide this package; another would do")
     split_model(model)
     class_name = "".join(part.capitalize() for part in name.split("_"))
     texts = {
