@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +86,8 @@ class _RowCoverage:
 
     def __init__(self) -> None:
         self.taken: Counter[str] = Counter()
-        self.flows: dict[str, dict[str, bool]] = {}  # the rows of each flow that was used, and whether users wrote them
+        # The rows of each flow that was used, and whether users wrote them.  Several may have one name, as versions do.
+        self.flows: dict[str, dict[str, bool]] = {}
         self._watching = ExitStack()
 
     def pytest_sessionstart(self) -> None:
@@ -116,14 +117,20 @@ class _RowCoverage:
     def pytest_testnodedown(self, node: Any) -> None:
         sent = getattr(node, "workeroutput", {})  # a crashed worker has none
         self.taken.update(sent.get("fsm_rows", {}))
-        self.flows.update(sent.get("fsm_flows", {}))
+        for name, rows in sent.get("fsm_flows", {}).items():
+            self._add_rows(name, rows)
 
     def _watch(self, step: Stepped) -> None:
         self.taken[_named(step.source, step.trigger, step.to, step.guard)] += 1
 
     def _watch_flow(self, flow: Any, step: Stepped) -> None:
-        self.flows.setdefault(flow.name, dict(flow.row_names))
+        self._add_rows(flow.name, flow.row_names)
         self.taken[f"{flow.name}: {_named(step.source, step.trigger, step.to, step.guard)}"] += 1
+
+    def _add_rows(self, flow: str, rows: Mapping[str, bool]) -> None:
+        known = self.flows.setdefault(flow, {})
+        if not rows.items() <= known.items():
+            known.update({row: is_own or known.get(row, False) for row, is_own in rows.items()})
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         terminalreporter.section("rows of the agent call's lifecycle")

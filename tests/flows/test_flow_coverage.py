@@ -47,3 +47,31 @@ def test_rows_of_flows_are_reported(pytester: pytest.Pytester, required: str, pa
     written = json.loads(Path(pytester.path, "c.json").read_text())
     assert written["flows"]["steps"]["step --done True--> over"] == {"taken": 1, "is_default": False}
     assert written["covered"] == 50.0
+
+
+VERSIONS = """
+from fsm_agent.flows import Flow, end, execute
+
+@execute
+def step(n: int) -> bool:
+    return n > 0
+
+over, other = end("over"), end("other")
+first = Flow("steps", int, start=step, rows=[step.done(over)])
+second = Flow("steps", int, start=step, rows=[step.done(over, of=True), step.done(other, of=False)])
+
+def test_one():
+    assert first.call(1).state == "over"
+
+def test_other():
+    assert second.call(1).state == "over"
+"""
+
+
+def test_the_rows_of_all_flows_of_one_name_are_reported(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(dedent(VERSIONS))
+    done = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--fsm-coverage", "--fsm-coverage-fail-under=100")
+    text = done.stdout.str()
+    assert "  MISSED  step --done False--> other" in text
+    assert "1 of 3 rows were taken" in text
+    assert done.ret == 1
