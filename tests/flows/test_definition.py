@@ -124,12 +124,31 @@ def is_odd(d: N, a: Any) -> bool:
     return bool(d.n % 2)
 
 
+def above(least: int) -> Callable[[N], bool]:
+    def is_above(d: N) -> bool:
+        return d.n > least
+
+    return is_above
+
+
 def more(d: N, a: Any) -> N:
     return replace(d, n=d.n + 1)
 
 
 def flow(*rows: Any, start: Any = ask, data: Any = N, **options: Any) -> Flow[Any]:
     return Flow("f", data, start=start, rows=list(rows), **options)
+
+
+def test_one_name_is_enough_where_the_target_or_the_type_differs() -> None:
+    made = flow(
+        ask.done(over, when=above(3)),
+        ask.done(other, when=above(2)),
+        ask.done(review),
+        review.done(over, of=Yes, when=is_odd),
+        review.done(over, when=is_odd),
+        review.done(other),
+    )
+    assert len(made.own_rows) == 6
 
 
 ANYTHING: Any = ...
@@ -145,6 +164,16 @@ MISTAKES: list[tuple[str, Callable[[], Any], str]] = [
         "a row behind one that takes all",
         lambda: flow(ask.done(over), ask.done(other, when=is_odd)),
         r"the row ask --done \[is_odd\]--> other is never taken",
+    ),
+    (
+        "a row behind one with the same guard",
+        lambda: flow(ask.done(over, when=is_odd), ask.done(other, when=is_odd), ask.done(over)),
+        r"the row ask --done \[is_odd\]--> other is never taken",
+    ),
+    (
+        "two rows that nothing tells apart",
+        lambda: flow(ask.done(over, when=above(3)), ask.done(over, when=above(2), do=more), ask.done(other)),
+        r"two rows are ask --done \[is_above\]--> over: guards with names of their own",
     ),
     (
         "a row twice",

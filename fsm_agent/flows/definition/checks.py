@@ -31,7 +31,7 @@ from fsm_agent.flows.definition.states import (
     WaitState,
     event_name,
 )
-from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
+from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, row_name, states_in
 from fsm_agent.flows.definition.times import check_time
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.mistakes import shown
@@ -253,16 +253,26 @@ def _check_takers(where: str, flow: Flow[Any]) -> None:
     useful: set[int] = set()
     for row in flow.table:
         for case in cases_of(row):
-            rows = takers.setdefault((row.source.name, event_name(row.trigger, case)), [])
-            if not (rows and rows[-1].guard is None and rows[-1].rule in ("", row.rule)):
-                rows.append(row)
-                useful.add(id(row))
+            event = event_name(row.trigger, case)
+            rows = takers.setdefault((row.source.name, event), [])
+            if any(before.guard in (None, row.guard) and before.rule in ("", row.rule) for before in rows):
+                continue
+            if row.guard is not None and any(_is_named_alike(before, row) for before in rows):
+                name = row_name(row.source.name, event, row.to.name, row.guard.__name__)
+                right = "guards with names of their own, by which traces and tests tell rows apart, would be right"
+                raise FlowError(f"{where}: two rows are {name}: {right}")
+            rows.append(row)
+            useful.add(id(row))
     for row in flow.own_rows:
         if id(row) not in useful:
             right = "remove it, or move it up"
             raise FlowError(f"{where}: the row {row!r} is never taken, since rows before it take all: {right}")
     for state in flow.live:
         _check_taken(where, state, takers)
+
+
+def _is_named_alike(before: Row[Any], row: Row[Any]) -> bool:
+    return before.to is row.to and before.guard is not None and before.guard.__name__ == row.guard.__name__  # type: ignore[union-attr]
 
 
 def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str, str], list[Row[Any]]]) -> None:

@@ -175,8 +175,8 @@ class Orchestrator(FlowVerbs[Job]):
     def extended(self, rows: Sequence[Row[Job]]) -> Orchestrator:
         """Return an orchestrator with rows of yours, which are tried before its own.
 
-        A row without a guard replaces those that it leaves nothing to, and states that nothing leads to any more are
-        left out.  The data are a `Job`, whose methods are actions.
+        A row without a guard, or with the same one, replaces those that it leaves nothing to, and states that nothing
+        leads to any more are left out.  The data are a `Job`, whose methods are actions.
 
         Args:
             rows: Rows of its states, and of yours, such as ``team.deciding.done(team.asking, of=Remedy.FULL)``.

@@ -290,8 +290,8 @@ def extended_rows(own: Sequence[Row[Job]], rows: Sequence[Row[Job]], start: Live
         rows: The other table.
         start: The first state.
     """
-    taken = {event for row in own if row.guard is None for event in _events(row)}
-    left = [row for row in rows if _events(row) - taken]
+    taken = {(event, row.guard) for row in own for event in _events(row)}
+    left = [row for row in rows if not all(taken & {(event, None), (event, row.guard)} for event in _events(row))]
     reached: set[State[Any]] = set()
     waiting: list[State[Any]] = [start]
     while waiting:
