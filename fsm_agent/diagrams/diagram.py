@@ -29,6 +29,7 @@ __all__ = [
     "Diagram",
     "Edge",
     "Node",
+    "is_entry",
     "lifecycle",
     "render",
     "table_diagram",
@@ -163,7 +164,7 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
         if since_s and step.at_s:
             spent[step.source] = spent.get(step.source, 0.0) + _elapsed_s(since_s, step.at_s)
         since_s = step.at_s
-        visits[step.to] += step.source != step.to or step.trigger.startswith("done")
+        visits[step.to] += is_entry(step)
     ways: dict[tuple[str, str], list[str]] = {}
     for source, event, guard, to in table.rows:
         ways.setdefault((source, to), []).append(f"{event} [{guard}]" if guard else event)
@@ -193,6 +194,15 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
     is_over = table.states.get(current) in _ENDS
     caption = f"{'ended' if is_over else 'is'} in {current} after {_format_count(len(trace), 'step')}"
     return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(caption,) if trace else ())
+
+
+def is_entry(step: Stepped) -> bool:
+    """Return whether a step of a flow enters its state, anew if it was there before; with some it lingers there."""
+    if step.source != step.to:
+        return True
+    if step.trigger in ("cancelled", "expired"):
+        return step.guard == "first_time"
+    return step.trigger not in ("started", "interrupted", "run_again", "kept")
 
 
 def _triggers_by_way(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str]]:

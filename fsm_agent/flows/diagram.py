@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fsm_agent._internal.field_checks import is_whole
+from fsm_agent.diagrams.diagram import is_entry
 from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.states import (
@@ -123,9 +124,8 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     flow, trace = run.flow, run.record.trace
     drawn = _Drawing()
     _draw(flow, drawn, "", "")
-    entered = [step for step in trace if step.source != step.to or step.trigger.startswith(("done", EDITED))]
-    visits = Counter(step.to for step in entered)
-    edited = {step.to for step in entered if step.trigger == EDITED}
+    visits = Counter(step.to for step in trace if is_entry(step))
+    edited = {step.to for step in trace if step.trigger == EDITED}
     spent = _spent(trace)
     current = _current(run, "")
     known = {node.id for node in drawn.nodes}

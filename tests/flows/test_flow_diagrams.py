@@ -12,6 +12,7 @@ from flow_runs import by_run, s, scripts
 from support.paths import ROOT
 
 from fsm_agent.diagrams import render
+from fsm_agent.diagrams.diagram import table_diagram
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import Flow, call, each, end, execute, flow_diagram, pause, run_diagram, subflow
 from fsm_agent.testing import FakeClock
@@ -55,6 +56,22 @@ def test_a_run_is_drawn_on_it() -> None:
     assert taken["review", "drafting"] == 1
     assert taken["review", "sending"] == 0
     assert drawn.caption == ("waits in drafting after 8 states",)
+
+
+def test_each_try_of_a_state_is_a_visit_and_a_note_is_none() -> None:
+    tries = iter((False, False, True))
+
+    @execute(once=True)
+    def paying(n: int) -> int:
+        if not next(tries):
+            raise LookupError("busy")
+        return n
+
+    flow = Flow("paying", int, start=paying, rows=[paying.done(over), paying.failed(paying)])
+    result = flow.call(1)
+    assert [step.trigger for step in result.trace].count("started") == 3
+    for drawn in (run_diagram(result.run), table_diagram(None, result.trace)):
+        assert {node.id: node.visits for node in drawn.nodes} == {"paying": 3, "over": 1}
 
 
 def test_flows_inside_are_boxes_in_all_formats() -> None:
