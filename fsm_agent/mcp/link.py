@@ -128,7 +128,7 @@ def _is_closed(error: Exception) -> bool:
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 
-    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and str(error) == "Connection closed"
+    return isinstance(error, MCPError) and (error.code, str(error)) == (CONNECTION_CLOSED, "Connection closed")
 
 
 def _is_forgotten(error: Exception) -> bool:
@@ -136,4 +136,7 @@ def _is_forgotten(error: Exception) -> bool:
 
     https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
     """
-    return str(error) == "Session terminated"
+    from mcp import MCPError
+    from mcp_types import INVALID_REQUEST
+
+    return isinstance(error, MCPError) and (error.code, str(error)) == (INVALID_REQUEST, "Session terminated")

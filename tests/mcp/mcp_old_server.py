@@ -21,7 +21,7 @@ tools = {
     **dict.fromkeys(
         ["grow", "shrink", "sample", "stuck", "cancelled", "leave", "die", "pid", "where", "environment"], OPEN
     ),
-    **dict.fromkeys(["refuse", "latin", "half", "noise"], OPEN),
+    **dict.fromkeys(["refuse", "over", "latin", "half", "noise"], OPEN),
 }
 cancelled: list[Any] = []
 sampling: list[Any] = []
@@ -69,6 +69,8 @@ def call(id: Any, name: str, arguments: dict[str, Any]) -> None:
             answer(id, " ".join(os.environ))
         case "refuse":
             send(id=id, error={"code": -32000, "message": f"no entry with {os.environ.get('SECRET')}"})
+        case "over":
+            send(id=id, error={"code": -32000, "message": "Session terminated"})
         case "latin":
             line = json.dumps({"jsonrpc": "2.0", "id": id, "result": text("café")}, ensure_ascii=False)
             sys.stdout.buffer.write(line.encode("latin-1") + b"\n")

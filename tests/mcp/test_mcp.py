@@ -155,10 +155,11 @@ class TestResults:
         result = Agent(Script(call("fail"), "Sorry."), functions=server.functions).call("Try.")
         assert "no luck with" in (result.function_calls[0].error or "")
 
-    def test_an_error_with_the_code_of_a_closed_connection_closes_none(self, old_server):
+    @pytest.mark.parametrize(("tool", "told"), [("refuse", r"no entry with \*\*\*"), ("over", "Session terminated")])
+    def test_an_error_that_looks_like_the_end_of_a_session_ends_none(self, old_server, tool, told):
         before = old_server.call("pid")
-        with pytest.raises(MCPToolError, match=r"the tool 'refuse': no entry with \*\*\*"):
-            old_server.call("refuse")
+        with pytest.raises(MCPToolError, match=f"the tool {tool!r}: {told}"):
+            old_server.call(tool)
         assert old_server.call("pid") == before
 
     @pytest.mark.parametrize(("tool", "told"), [("latin", "caf\ufffd"), ("half", "cut \ufffd"), ("noise", "done")])
@@ -180,7 +181,7 @@ class TestResults:
 class TestTheList:
     def test_all_pages_and_only_names_that_providers_take(self, old_server):
         listed = names(old_server)
-        assert len(listed) == len(set(listed)) == 18
+        assert len(listed) == len(set(listed)) == 19
         assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in listed)
         assert [re.sub("_[0-9a-f]{6}$", "_…", name) for name in listed[:4]] == [
             "find",
