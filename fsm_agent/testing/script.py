@@ -105,6 +105,8 @@ class FakeClock:
 class Delayed:
     """A reply that takes time on the script's clock; one that is late for the request is a `TimedOut`.
 
+    The deadline of a call counts, too.  The time of a flow's state does not: the reply is taken however late it is.
+
     Args:
         delay_s: How many seconds it takes.
         entry: The reply.
@@ -151,11 +153,19 @@ def token_reply(*distributions: Mapping[str, float]) -> Reply:
     """
     tokens = []
     for distribution in distributions:
-        check("a token", distribution, isinstance(distribution, Mapping), "its probabilities, such as {'yes': 0.7},")
-        top = tuple([(token, math.log(p)) for token, p in sorted(distribution.items(), key=lambda item: -item[1])])
+        check("a token", distribution, _is_distribution(distribution), "its probabilities, such as {'yes': 0.7},")
+        likeliest_first = sorted(distribution.items(), key=lambda item: -item[1])
+        top = tuple([(token, math.log(p)) for token, p in likeliest_first if p > 0])
         tokens.append(TokenLogprob(*top[0], top))
     text = "".join([token.token for token in tokens])
     return Reply(message=Message.of("assistant", text), finish="stop", logprobs=tuple(tokens))
+
+
+def _is_distribution(distribution: object) -> bool:
+    """Return whether something has a probability for each token, and one that is not 0."""
+    if not isinstance(distribution, Mapping):
+        return False
+    return any(distribution.values()) and all(is_amount(p) and p <= 1 for p in distribution.values())
 
 
 class Pieces:
@@ -224,6 +234,8 @@ class Script:
     @classmethod
     def of(cls, journal: Journal | Iterable[str], *, name: str = "script", clock: FakeClock | None = None) -> Script:
         """Return a script that repeats what the model said in a run, its failures and summaries included.
+
+        Where calls inside the run were made at once, their replies are in the order in which they came.
 
         Args:
             journal: That of a call, or the entries of a run in a store: ``agent.runs.store.load("order-17").lines``.

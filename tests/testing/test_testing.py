@@ -22,7 +22,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import Message, Reasoning
 from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
-from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, call
+from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, call, token_reply
 
 ASKED = Request(messages=[Message.of("user", "17 + 25?")])
 
@@ -45,6 +45,16 @@ def test_entries_of_every_kind():
 
 
 @pytest.mark.spec("1.36: errors", "2.34: an error is raised")
+@pytest.mark.parametrize("distribution", [{}, {"yes": 0.0}, {"yes": 70, "no": 30}, {"yes": -0.1, "no": 0.5}])
+def test_what_are_no_probabilities_is_refused(distribution):
+    with pytest.raises(UsageError, match=r"a token is \{.*: its probabilities, such as"):
+        token_reply(distribution)
+
+
+def test_a_token_that_cannot_be_is_none_of_the_alternatives():
+    assert [token for token, _ in token_reply({"no": 0.0, "yes": 1.0}).logprobs[0].top] == ["yes"]
+
+
 def test_errors_are_raised():
     with pytest.raises(Overloaded, match="busy"):
         Script(Overloaded("busy")).complete(ASKED)
