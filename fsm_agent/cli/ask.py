@@ -145,7 +145,7 @@ def ask(
                     otherwise=_NOT_KEPT,
                     shown=_shown(kind, screen, extract=extract),
                 )
-            except (CallSuspended, KeyboardInterrupt):
+            except (CallSuspended, KeyboardInterrupt, typer.Abort):
                 if run is not None:
                     screen.tell(f"to continue: fsm-agent runs resume {run} {in_store}{asked}")
                 raise

@@ -623,6 +623,19 @@ class TestTerminal:
         assert "It is gone." in terminal.seen
         assert stub.requests[1]["messages"][-1]["content"].startswith("removed x")
 
+    @pytest.mark.parametrize("keys", ["\x03", "\x04"], ids=["ctrl-c", "ctrl-d"])
+    def test_whoever_does_not_answer_is_told_how_to_continue(self, keys: str, tmp_path: Path):
+        given = ("ask", "?", *MODEL, "--function", "tools_of_test:remove", "--store", str(tmp_path / "r.db"))
+        with (
+            StubServer([asks_for("remove", path="x")]) as stub,
+            Terminal(*given, "--base-url", stub.base_url) as terminal,
+        ):
+            terminal.read_until("? [y/N]: ")
+            terminal.type(keys)
+            terminal.read_until("to continue: fsm-agent runs resume ")
+            terminal.read_until()
+            assert terminal.process.wait(LIMIT_S) == 130
+
     def test_whoever_sits_there_is_shown_all_that_is_asked_about(self):
         path = "x" * 1000 + "  REAL"
         with (

@@ -468,7 +468,7 @@ def resume(
                     model=model_name,
                     command=f"fsm-agent runs answer {shlex.quote(run)} {store_option(store)}",
                 )
-            except (CallSuspended, KeyboardInterrupt):
+            except (CallSuspended, KeyboardInterrupt, typer.Abort):
                 screen.tell(f"to continue: {shlex.join(['fsm-agent', *sys.argv[1:]])}")
                 raise
 
