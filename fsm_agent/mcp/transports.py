@@ -117,7 +117,7 @@ class Http:
 
     @asynccontextmanager
     async def open(self, stderr: StderrTail) -> AsyncIterator[TransportStreams]:
-        """Connect and yield the streams; ``stderr`` stays empty."""
+        """Connect and yield the streams; ``stderr`` gets the status of the last answer, if that is an error."""
         import httpx2
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
@@ -126,7 +126,12 @@ class Http:
 
         headers = {**self.headers, "Accept-Encoding": "identity"}  # so that the bounded size is the received size
         trust_env = not is_loopback(httpx.URL(self.url))  # no proxy of the environment reaches this machine
-        hooks = {"response": [bound]}
+
+        async def note(response: httpx2.Response) -> None:  # which the official client tells of no error
+            if response.request.method == "POST":
+                stderr.replace(f"HTTP status {response.status_code}" if response.is_error else "")
+
+        hooks = {"response": [bound, note]}
         if self.sse:
             make = partial(httpx2.AsyncClient, event_hooks=hooks, trust_env=trust_env)
             async with sse_client(self.url, headers=headers, httpx_client_factory=make) as streams:
@@ -144,7 +149,7 @@ Transport: TypeAlias = Stdio | Http
 
 
 class StderrTail(asyncio.Protocol):
-    """The end of a process's stderr."""
+    """The end of a process's stderr, or what there is in place of it."""
 
     def __init__(self) -> None:
         self._tail = bytearray()
@@ -153,6 +158,10 @@ class StderrTail(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._tail += data
         del self._tail[: -4 * STDERR_CHARS]
+
+    def replace(self, text: str) -> None:
+        """Replace the text."""
+        self._tail[:] = text.encode()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._ended.set()

@@ -85,6 +85,12 @@ def test_nothing_secret_is_logged_of_a_server_that_is_none(caplog):
     assert SECRET[-8:] not in caplog.text + shown_by(caught.value)
 
 
+def test_the_status_of_a_server_that_refuses_is_told():
+    told = "cannot be used: Server returned an error response: HTTP status 401"
+    with FaultServer([http(b"no", status=401)] * 5) as server, pytest.raises(MCPServerError, match=told):
+        _ = MCPServer.http(f"{server.base_url}/mcp").functions
+
+
 def test_bodies_are_bounded_over_the_old_transport_too(caplog):
     events = [SSE_HEAD, chunk(b"event: endpoint\ndata: /message\n\n"), STALL]
     with FaultServer(events, [http(b"x", content_encoding="gzip")]) as server:
