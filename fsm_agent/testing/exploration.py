@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import iscoroutinefunction
 from itertools import chain, islice, product
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -131,6 +132,8 @@ def explore(
     """
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
     check("answers", answers, isinstance(answers, Mapping), "lists by state, such as {review: [True, False]},")
+    is_plain = holds is None or (callable(holds) and not iscoroutinefunction(holds))
+    check("holds", holds, is_plain, "a plain function of state and data that returns True or False")
     known = set(_states_in(flow, {}))
     for state, examples in answers.items():
         check("a state in answers", state, isinstance(state, LiveState), f"a state of the flow {flow.name!r} itself")

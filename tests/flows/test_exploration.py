@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from flow_runs import s
 
+from fsm_agent.errors import UsageError
 from fsm_agent.flows import Flow, end, execute, wait
 from fsm_agent.testing import explore
 
@@ -40,6 +41,16 @@ def test_the_way_to_what_does_not_hold() -> None:
     assert "is_unchanged is not true in drafting" in way
     assert way.index("triage gives") < way.index("drafting gives") < way.index("review gives Change(wish='shorter')")
     assert way.count("→") == 5, "the shortest"
+
+
+def test_a_coroutine_function_holds_nothing() -> None:
+    """What it returns is never false."""
+
+    async def never(state: str, data: Any) -> bool:
+        return False
+
+    with pytest.raises(UsageError, match=r"holds is .*: a plain function of state and data"):
+        explore(s.support, s.Ticket("x"), {}, holds=never)  # type: ignore[arg-type]
 
 
 def test_data_that_json_changes_are_found() -> None:
