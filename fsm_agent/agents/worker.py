@@ -30,6 +30,7 @@ from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.async_driver import AsyncDriver
+from fsm_agent.runtime.drivers import last_event
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.store.checks import UNTIL_DUE, tags_of
@@ -451,6 +452,8 @@ class Worker:
                         driver.wait()
                     elif self._is_last(event, tell, driver):
                         return
+            if tell is not None:
+                tell(last_event(process))
         except Aborted:
             _log.info("run %s was interrupted, and given back", recorder.run)
         except Exception as error:
@@ -471,6 +474,8 @@ class Worker:
                         reported = event or await driver.wait()
                         if reported is not None and self._is_last(reported, tell, driver):
                             return
+            if tell is not None:
+                tell(last_event(process))
         except Exception as error:
             await asyncio.to_thread(self._give_up, recorder.lease, error)
 
@@ -490,7 +495,7 @@ class Worker:
         if not isinstance(event, Stepped):
             return False
         self.pulse.count_step(self._driving[driver].lease.agent)
-        return self.is_stopping and not driver.active
+        return self.is_stopping and not driver.active and bool(driver.process.effects)
 
     def _give_up(self, lease: Lease, error: Exception) -> None:
         """Log why a run could not be driven, and give it back."""

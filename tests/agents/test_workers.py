@@ -218,6 +218,43 @@ class TestByName:
         assert drive(worker, "one") is True  # the clock of the engine may be fast; the run says when it is due
         assert (rows(store)["one"].due_s, rows(store)["one"].state) == (due_s, "Backoff")
 
+    def test_hooks_are_told_that_a_run_waits_and_then_that_it_has_ended(self, store, drive):
+        class Ends:
+            def __init__(self):
+                self.told = []
+
+            def on_suspended(self, event):
+                self.told.append(event.keys)
+
+            def on_done(self, event):
+                self.told.append(event.result.output)
+
+        agent = shop.shop(hooks=[ends := Ends()])
+        create(store, agent, "one")
+        drive(Worker([agent], store), "one")
+        Runs(store).answer("one", {"ask:3.0": Approved()}, by="ann")
+        drive(Worker([agent], store), "one")
+        assert ends.told == [("ask:3.0",), "Done: 19.50 EUR for A-17 are on their way"]
+
+    def test_hooks_are_told_of_the_end_of_a_run_whose_last_step_was_awaited_when_the_worker_was_stopped(
+        self, store, drive
+    ):
+        class Stops:
+            def __init__(self):
+                self.told = []
+
+            def on_reply_completed(self, event):
+                worker.stop()
+
+            def on_done(self, event):
+                self.told.append(event.result.output)
+
+        agent = Agent(Script("hi"), name="x", hooks=[stops := Stops()])
+        create(store, agent, "one")
+        worker = Worker([agent], store)
+        drive(worker, "one")
+        assert (rows(store)["one"].state, stops.told) == ("Completed", ["hi"])
+
     def test_what_cannot_be_driven_is_said(self, store, drive):
         agent = shop.shop()
         create(store, agent, "one")
