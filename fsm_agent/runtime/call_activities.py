@@ -30,7 +30,7 @@ from fsm_agent.lifecycle.outcomes import (
     Slept,
     Started,
 )
-from fsm_agent.machine.process import with_prefix
+from fsm_agent.machine.process import SEPARATOR, with_prefix
 from fsm_agent.messages.event import (
     Event,
     FunctionEnded,
@@ -73,7 +73,9 @@ class BeginActivity(Activity):
 
     def perform(self) -> Begun:
         recorder = self.driver.recorder
-        return begin(self.world, None if recorder is None or self.path else recorder.run)
+        if self.path:
+            return begin(self.world, f"{self.driver.process.record.id}{SEPARATOR}{self.path}")
+        return begin(self.world, None if recorder is None else recorder.run)
 
 
 @activity_of(CallModel)

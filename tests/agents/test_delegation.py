@@ -370,6 +370,28 @@ def test_the_deadline_of_the_call_ends_what_is_inside_first():
     ]
 
 
+@ways
+@pytest.mark.parametrize("is_handoff", [False, True])
+def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_an_answer_given_by_hand(
+    way: Way, is_handoff: bool
+):
+    clock = FakeClock()
+    inner = cleaner("It is clean.", limits=Limits(deadline_s=60), world={"clock": clock})
+    made = handoff(inner, name="cleaner", needs_approval=True) if is_handoff else inner.as_function(needs_approval=True)
+    asked: dict[str, Any] = {"reason": "?"} if is_handoff else {"task": "Go."}
+    agent = Agent(Script(call("cleaner", **asked), "Done."), functions=[made], name="boss", world={"clock": clock})
+    one = agent.seed("Go.")
+    with suppress(CallSuspended):
+        agent.run(one)
+    clock.advance(3600)
+    one.advance("ask:1.0", Approved())
+    one = agent.restore(snapshot(one))
+    way(agent, one, [])
+    assert one.output == ("It is clean." if is_handoff else "Done.")
+    if not is_handoff:
+        assert one.outcome.function_calls[0].result == "It is clean."
+
+
 @pytest.mark.parametrize(("own_s", "timeout_s"), [(5, None), (500, 5.0), (None, 5.0), (5, 500.0)])
 def test_a_deadline_of_its_own_ends_it_alone_the_shorter_of_two(own_s: float | None, timeout_s: float | None):
     clock = FakeClock()

@@ -103,7 +103,10 @@ class DelegatingCall(Parent, AgentCall[Any]):
         return self._delegate(name).world
 
     def begin(self, record: CallRecord, name: str, child: Any) -> None:
-        child.advance("begin", Begun(at_s=record.trace[-1].at_s, id=f"{record.id}{SEPARATOR}{name}"))
+        at_s = record.trace[-1].at_s
+        # An answer that was given by hand may not say when: a driver begins the child then, since its times count.
+        if at_s or not record.started_at_s:
+            child.advance("begin", Begun(at_s=at_s, id=f"{record.id}{SEPARATOR}{name}"))
 
     def result_of_child(self, name: str, child: Any) -> Outcome | HandoffEnded:
         r: CallRecord = child.record
