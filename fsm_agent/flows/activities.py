@@ -64,7 +64,7 @@ class AnswerActivity(AskActivity):
     def outcome_of(self, answer: Any) -> Returned | None:
         if answer is None:
             return None
-        return Returned(text=self.effect.state.answer_types.dump(answer), at_s=self.world.clock.now())
+        return Returned(text=self.effect.state.answer_types.dump(answer))
 
 
 @activity_of(Timer)

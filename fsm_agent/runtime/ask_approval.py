@@ -53,17 +53,22 @@ class AskActivity(Activity):
         answer = self.ask()
         if inspect.isawaitable(answer):
             answer = self.handle.run_coroutine(_await_value(answer))
-        return self.outcome_of(answer)
+        return self._dated_outcome_of(answer)
 
     async def aperform(self) -> Outcome | None:
         if inspect.iscoroutinefunction(self.user_function()):
-            return self.outcome_of(await self.ask())
+            return self._dated_outcome_of(await self.ask())
         thread = ThreadTask[Any](lambda _: self.ask())
         try:
             answer = await asyncio.wrap_future(thread.start().future)
         finally:
             thread.cancel()
-        return self.outcome_of(await answer if inspect.isawaitable(answer) else answer)
+        return self._dated_outcome_of(await answer if inspect.isawaitable(answer) else answer)
+
+    def _dated_outcome_of(self, answer: Any) -> Outcome | None:
+        """Return the outcome for an answer, with the present time if it has none: users return just ``Approved()``."""
+        outcome = self.outcome_of(answer)
+        return outcome if outcome is None or outcome.at_s else outcome.changed(at_s=self.world.clock.now())
 
 
 @activity_of(AskApproval)
@@ -93,7 +98,7 @@ class ApprovalActivity(AskActivity):
         if answer is None or isinstance(answer, Approved | Modified | Denied):
             return answer
         if isinstance(answer, bool):
-            return (Approved if answer else Denied)(at_s=self.world.clock.now())
+            return (Approved if answer else Denied)()
         what = f"approve({self.effect.call.name}) returned {answer!r}"
         raise UsageError(f"{what}: True, False, Approved(), Denied(…) or None is right")
 

@@ -26,6 +26,7 @@ from fsm_agent.lifecycle.outcomes import Approved, Denied
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped, Suspended
+from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.store.memory import MemoryStore
@@ -368,6 +369,30 @@ def test_the_deadline_of_the_call_ends_what_is_inside_first():
         ("run:1.0", "Failed"),
         ("", "Failed"),
     ]
+
+
+@ways
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_an_approver_returns_has_the_time_of_the_driver_from_which_a_deadline_inside_counts(
+    way: Way, is_async: bool
+):
+    clock = FakeClock()
+
+    def approved(f: FunctionCall) -> Approved:
+        clock.advance(3600)
+        return Approved()
+
+    async def approved_later(f: FunctionCall) -> Approved:
+        return approved(f)
+
+    inner = cleaner("It is clean.", limits=Limits(deadline_s=60), world={"clock": clock})
+    approve: Any = approved_later if is_async else approved
+    agent = boss(call("cleaner", task="Go."), "Done.", inner=inner, approve=approve, world={"clock": clock})
+    one = agent.seed("Go.")
+    began_s = clock.now()
+    way(agent, one, [])
+    assert one.outcome.function_calls[0].result == "It is clean."
+    assert [step.at_s - began_s for step in one.record.trace if step.trigger == "approved"] == [3600]
 
 
 @ways
