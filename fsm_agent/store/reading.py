@@ -214,10 +214,11 @@ class RunReading(NamedTuple):
         first, last = taken[process.path][0], taken[process.path][-1]
         if self.is_over(process.path, last.step.to) or self.is_over(process.around, taken[process.around][-1].step.to):
             return True
-        if self.processes[process.around].kind != "flow":
-            return False
-        later = [move for move in taken[process.around] if move.n > first.n]
-        return any(move.step.trigger.partition(" ")[0] not in _STAYS for move in later)
+        later = [move.step for move in taken[process.around] if move.n > first.n]
+        if self.processes[process.around].kind != "flow":  # the result of what is inside is a step under its name
+            name = process.path.rpartition(SEPARATOR)[2]
+            return any(step.key == name for step in later)
+        return any(step.trigger.partition(" ")[0] not in _STAYS for step in later)
 
 
 def read(runs: Claiming, run: str) -> RunReading:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Runs, UsageError, function, handoff
 from fsm_agent.diagrams.diagram import trace_diagram
 from fsm_agent.errors import Overloaded
+from fsm_agent.flows import Flow, end, execute, failure
 from fsm_agent.machine.journal import TASK_CHARS
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
@@ -34,6 +35,7 @@ def desk(store: Any, task: str = "Pay A-17 back", *, outer: Any = "All is done."
 
 
 def states_in(record: Any, path: str = "") -> dict[str, str]:
+    record = getattr(record, "record", record)
     found = {path: str(record.state)}
     for name, child in record.children.items():
         found |= states_in(child, f"{path}{SEPARATOR}{name}" if path else name)
@@ -62,6 +64,29 @@ def test_an_agent_inside_is_unfolded():
 def _key(agent: Agent[Any, Any]) -> str:
     (question,) = agent.runs.store.get("r").waits
     return question.key
+
+
+@dataclass(frozen=True)
+class Check:
+    what: str
+
+
+def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the_run_has_not_its_table():
+    @execute
+    def look(c: Check) -> str:
+        raise LookupError(f"no {c.what}")
+
+    over, lost = end("over"), failure("lost")
+    checking = Flow("checking", Check, start=look, rows=[look.done(over), look.failed(lost)])
+    model = Script([asks("checking", what="A"), asks("checking", what="B")], "Neither is there.")
+    clerk = Agent(model, functions=[checking], name="clerk", limits=Limits(parallel=1))
+    agent = Agent(Script(asks("clerk", task="Look."), "No."), functions=[clerk], name="desk", store=MemoryStore())
+    agent.call("Are A and B there?", run_id="r")
+    reading = read(agent.runs, "r")
+    assert reading.table("run:1.0/run:1.1") is None
+    for n in range(len(reading.entries) + 1):
+        record = agent.at("r", n).record
+        assert dict(reading.at(n).states) == states_in(record), n
 
 
 def test_a_handoff_has_no_task_of_its_own():
