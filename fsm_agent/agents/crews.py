@@ -93,6 +93,7 @@ class ThreadCrew:
         watch.start()
         try:
             with self._worker.woken_at_stop(partial(self._woken.put, None)):
+                self._worker.pulse.beat()  # before a thread can have a run
                 for member in members:
                     member.start()
                 while any(member.is_alive() for member in members) and not self._is_over.is_set():

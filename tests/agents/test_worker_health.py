@@ -14,7 +14,7 @@ from agents.test_workers import Away, Patient, create, rows, wait_until, working
 from support import shop_agent as shop
 
 from fsm_agent import Agent, ConfigError
-from fsm_agent.agents import worker_health
+from fsm_agent.agents import crews, worker_health
 from fsm_agent.agents.worker import Worker
 from fsm_agent.agents.worker_health import CONNECTIONS, HealthServer, metrics_text
 from fsm_agent.machine.process import Question
@@ -41,6 +41,20 @@ def found_in(text: str, prefix: str) -> dict[str, float]:
 
 
 MODES = pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
+
+
+def test_it_is_alive_before_its_threads_begin(monkeypatch):
+    begun, found = threading.Thread.start, []
+
+    def start(thread):
+        if isinstance(thread, crews._Member):
+            found.append(worker.health().is_alive)
+        begun(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    worker = Worker([Agent(Script(), name="x")], MemoryStore())
+    worker.run(threads=2, once=True)
+    assert found == [True, True]
 
 
 @MODES
