@@ -115,11 +115,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Run a file or a test that is named here, and only whole folders in several OS processes.
 
-    One more of them than there are cores: some tests wait.
+    Two more of them than there are cores: half of the time that tests take, they wait.
     """
     named = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 0 if any(path.is_file() for path in named) else cores + 1
+    return 0 if any(path.is_file() for path in named) else cores + 2
 
 
 def pytest_configure(config: pytest.Config) -> None:
