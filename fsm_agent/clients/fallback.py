@@ -14,7 +14,7 @@ from typing import Any
 from fsm_agent._internal.closing import Closing
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import named_client
-from fsm_agent.errors import ConfigError, ProviderError
+from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
@@ -108,6 +108,22 @@ class FallbackClient(Closing):
     def reports_logprobs(self) -> bool:
         """True if each of the clients can be asked for log probabilities."""
         return all(getattr(client, "reports_logprobs", True) for client in self._clients)
+
+    def check_available(self) -> None:
+        """Check that one of the clients has what it needs, without sending a request.
+
+        Raises:
+            ConfigError: None has; the error says what the first one misses.
+        """
+        errors: list[UsageError] = []
+        for client in self._clients:
+            try:
+                if (check := getattr(client, "check_available", None)) is not None:
+                    check()
+                return
+            except UsageError as error:
+                errors.append(error)
+        raise errors[0]
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the first reply that a client gives.

@@ -69,6 +69,15 @@ class RateLimitedClient(Closing):
         """True if the model of the client behind the limit can be asked for log probabilities."""
         return getattr(self._client, "reports_logprobs", True)
 
+    def check_available(self) -> None:
+        """Check that the client behind the limit has what it needs, without sending a request.
+
+        Raises:
+            ConfigError: Something is missing; the error names it.
+        """
+        if (check := getattr(self._client, "check_available", None)) is not None:
+            check()
+
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply to ``request``, sent when its turn has come.
 

@@ -25,6 +25,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.testing import Script, call
 
@@ -147,6 +148,19 @@ def test_availability_is_a_matter_of_keys_and_addresses(monkeypatch):
     assert Teller(client=Script()).is_available
     assert not Teller(model="nobody:m").is_available
     assert not Teller(model="local:/no/such.gguf").is_available
+
+
+def test_a_client_of_others_is_available_if_one_of_them_is(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    limited = RateLimitedClient("anthropic:m", RateLimit(requests_per_minute=1))
+    both = Teller(client=FallbackClient(["openai:m", limited]))
+    assert not Teller(client=limited).is_available
+    with pytest.raises(ConfigError, match="needs a key: set OPENAI_API_KEY"):
+        both.check_available()
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")
+    assert Teller(client=limited).is_available
+    assert both.is_available
 
 
 def test_sub_agents_take_in_code_everything_that_an_agent_takes():
