@@ -88,11 +88,12 @@ class Trap:
         self.sprung = ""
 
     def __enter__(self) -> Trap:
+        self._before = sys.gettrace()  # that of coverage, perhaps
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        sys.settrace(None)
+        sys.settrace(self._before)
 
     def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
         return self._line if frame.f_code.co_filename.endswith(self.files) else None

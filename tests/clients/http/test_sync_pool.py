@@ -351,11 +351,12 @@ class Interrupt:
         self.has_come = False
 
     def __enter__(self) -> Interrupt:
+        self._before = sys.gettrace()  # that of coverage, perhaps
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, kind: object, *_: object) -> bool:
-        sys.settrace(None)
+        sys.settrace(self._before)
         return kind is KeyboardInterrupt
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
