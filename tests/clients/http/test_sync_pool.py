@@ -411,6 +411,7 @@ class TestInterrupts:
         sys.version_info[:2] == (3, 14),
         reason="an interrupt between the __enter__ of a lock and its block keeps the lock: cpython issue 148874",
     )
+    @pytest.mark.skipif(sys.gettrace() is not None, reason="under a tracer they come in its own code")
     def test_a_storm_of_them_costs_none(self) -> None:
         """Wherever Python looks for them, in threads that share two places."""
 
