@@ -103,7 +103,7 @@ class RateLimit:
         _known.add(self)
 
     def _enter_process(self) -> None:
-        """Forget the requests of the parent's threads after a fork: here nobody would end them."""
+        """Forget the requests of the parent's threads after a fork: those threads do not run here."""
         self._lock = threading.RLock()
         self._waiting.clear()
         self._under_way.clear()
@@ -145,7 +145,7 @@ class RateLimit:
             self._leave(reservation)
 
     def _wait(self, reservation: Reservation) -> None:
-        """Wait in this thread until ``reservation`` has begun, or nobody wants the answer any more."""
+        """Wait in this thread until ``reservation`` has begun, or its answer is no longer wanted."""
         abort = abort_in_force() or Abort()
         abort.add(reservation.wake)
         try:

@@ -1,4 +1,4 @@
-"""Do calls of random agents come to the same under every driver, stored or not, stopped or not, whoever goes on?"""
+"""Do calls of random agents come to the same under every driver, stored or not, stopped and continued or not?"""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Question:
 
     Attributes:
         text: Its beginning, as much as is read.
-        notes: That it goes on; see `Reply.adapted`.
+        notes: What is said of a text that was cut; see `Reply.adapted`.
     """
 
     def __init__(self, text: str) -> None:
