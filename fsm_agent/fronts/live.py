@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from weakref import finalize
 
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.persistence import aclaim
@@ -76,6 +78,8 @@ class Live:
         self._options, self._drives = options, drives
         self._driven: dict[str, Told] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: dict[str, set[object]] = defaultdict(set)  # of runs that are in no store
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._begun = 0
         self._is_closed = False
 
@@ -105,6 +109,7 @@ class Live:
             UsageError: The task or an option is wrong, or flows have no conversations.
         """
         self._check_open()
+        self._loop = asyncio.get_running_loop()
         if conversation is None:
             of = self.runnable
         elif self.has_conversations:
@@ -193,7 +198,7 @@ class Live:
         await asyncio.to_thread(partial(self.runs.cancel, run, reason, by=by))
         self._start(run)
 
-    async def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
+    def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
         """Yield the events of a run behind its first steps, each with the number of steps so far.
 
         It ends with `Done`, or with `Suspended` when the run waits for a person; earlier without either only if this
@@ -210,13 +215,13 @@ class Live:
             ReplayError: At the end, when the code has changed, and takes other steps than the run since its last rest.
             JournalError: The journal is damaged, foreign or forged.
         """
-        place = _Place(await self._past(run), after, to_end)
-        while not self._is_closed and not place.is_over:
-            told = self._driven.get(run)
-            ways = self._read_on(run, place) if told is None else self._hear(run, place, told)
-            async with aclosing(ways) as items:
-                async for item in items:
-                    yield item
+        if self.has_store:
+            return self._follow(run, after, to_end)
+        listener = object()
+        self._listeners[run].add(listener)
+        items = self._follow_here(run, after, to_end, listener)
+        finalize(items, self._drop, run, listener)  # a generator that was never asked for an item has no ``finally``
+        return items
 
     async def close(self) -> None:
         """Stop driving: each run is given back, due at once, for the next driver; questions stay open."""
@@ -227,27 +232,66 @@ class Live:
 
     # Followers
 
+    async def _follow(self, run: str, after: int, to_end: bool) -> AsyncGenerator[Item]:
+        place = _Place(await self._past(run), after, to_end)
+        while not self._is_closed and not place.is_over:
+            told = self._driven.get(run)
+            ways = self._read_on(run, place) if told is None else self._hear(place, told)
+            async with aclosing(ways) as items:
+                async for item in items:
+                    yield item
+
+    async def _follow_here(self, run: str, after: int, to_end: bool, listener: object) -> AsyncGenerator[Item]:
+        """Follow a run that is in no store: it ends when its last listener goes away."""
+        try:
+            async with aclosing(self._follow(run, after, to_end)) as items:
+                async for item in items:
+                    yield item
+        except (GeneratorExit, asyncio.CancelledError):
+            self._go_away(run, listener)
+            raise
+        finally:
+            self._leave(run, listener)
+
+    def _leave(self, run: str, listener: object) -> bool:
+        """Stop listening; return whether it was the last listener of the run."""
+        listeners = self._listeners[run]
+        was_listening = listener in listeners
+        listeners.discard(listener)
+        if not listeners:
+            del self._listeners[run]
+        return was_listening and not listeners
+
+    def _go_away(self, run: str, listener: object) -> None:
+        """Stop listening; as the last one, cancel the run unless it has ended or waits for a person."""
+        if not self._leave(run, listener):
+            return
+        with suppress(NotAsked, RunUnknown):
+            if not is_settled(self.runs.store.get(run)):
+                self.runs.cancel(run, "the last listener has gone away")
+                self._start(run)
+
+    def _drop(self, run: str, listener: object) -> None:
+        """Make a listener go away, in whatever thread its generator was collected."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._go_away, run, listener)
+
     async def _past(self, run: str) -> Follower:
         return await asyncio.to_thread(Follower, self.runs, run, self._definition, True)
 
-    async def _hear(self, run: str, place: _Place, told: Told) -> AsyncGenerator[Item]:
+    async def _hear(self, place: _Place, told: Told) -> AsyncGenerator[Item]:
         """Yield what lies before the drive of a run, then what its driver tells."""
-        told.join()
-        try:
-            base = await told.base()
-            for item in await asyncio.to_thread(place.read, base):
-                yield item
-            if base is not None:
-                async for steps, event in told.items():
-                    if place.is_new(place.counted + steps, event):
-                        yield place.counted + steps, event
-                    if place.ends_with(event):
-                        return
-                place.pass_by(place.counted + told.steps, told.waits)
-            told.raise_error()
-        finally:
-            if told.leave() and not self.has_store:
-                await self._give_up(run)
+        base = await told.base()
+        for item in await asyncio.to_thread(place.read, base):
+            yield item
+        if base is not None:
+            async for steps, event in told.items():
+                if place.is_new(place.counted + steps, event):
+                    yield place.counted + steps, event
+                if place.ends_with(event):
+                    return
+            place.pass_by(place.counted + told.steps, told.waits)
+        told.raise_error()
 
     async def _read_on(self, run: str, place: _Place) -> AsyncGenerator[Item]:
         """Yield what the journal of a run has besides, and the last event if it rests; or wait for more."""
@@ -278,14 +322,6 @@ class Live:
         watched = asyncio.wrap_future(self.runs.watcher.watch(run, is_news))
         await asyncio.wait([watched], timeout=SWEEP_S)
         watched.cancel()
-
-    async def _give_up(self, run: str) -> None:
-        """Cancel a run that has lost its last listener, and that is in no store."""
-        try:
-            self.runs.cancel(run, "the last listener has gone away")
-        except (NotAsked, RunUnknown):
-            return
-        self._start(run)
 
     # Drivers
 

@@ -66,7 +66,6 @@ class Told:
         self._pieces = 0  # in these
         self._ended: dict[str, Event] = {}  # functions whose step is still to come, by its key
         self._is_over = False
-        self._listeners = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
     # For its driver
@@ -104,19 +103,10 @@ class Told:
 
     # For listeners
 
-    def join(self) -> None:
-        """Begin to listen."""
-        self._listeners += 1
-
     async def base(self) -> int | None:
         """Return how many entries the journal had when the run was claimed; None: it was not claimed."""
         await self._has_begun.wait()
         return self._base
-
-    def leave(self) -> bool:
-        """Stop listening; return whether that was the last listener of a run that has not ended."""
-        self._listeners -= 1
-        return self._listeners == 0 and not self._is_over
 
     async def items(self) -> AsyncGenerator[tuple[int, Event]]:
         """Yield past and new events, each with its number of steps."""

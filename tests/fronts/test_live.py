@@ -18,7 +18,7 @@ from served import Letter, desk, letters, refund, sums, weather
 from fsm_agent import Agent, Approved, MemoryStore, Runs, SqliteStore, UsageError, Worker, function
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, end, pause, wait
-from fsm_agent.fronts import Live
+from fsm_agent.fronts import AgUi, Live, sse
 from fsm_agent.fronts.live import RETRY_S, Item
 from fsm_agent.fronts.told import BACKLOG, Told, is_step, unwrapped
 from fsm_agent.messages import (
@@ -356,6 +356,73 @@ def test_only_without_a_store_a_client_that_goes_away_cancels(has_store: bool) -
         assert str(end.result.state) == ("Completed" if has_store else "Failed")
 
     asyncio.run(main())
+
+
+class TestAListenerGoesAwayWithoutAStore:
+    """Is a run cancelled that nobody hears, whenever they left?"""
+
+    @staticmethod
+    async def goes_away(live: Live, run: str, when: str) -> None:
+        items = live.follow(run)
+        if when == "before its stream begins":
+            unsent = sse(items, AgUi("t1", "r1"))
+            del items, unsent
+        elif when == "after the first line, which tells no event":
+            lines = sse(items, AgUi("t1", "r1"))
+            await anext(lines)
+            await lines.aclose()
+            del items
+        else:
+            reading = asyncio.create_task(collect(items))
+            await asyncio.sleep(0)  # it reads the journal, in a thread
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    @pytest.mark.parametrize(
+        "when",
+        ["before its stream begins", "after the first line, which tells no event", "while it looks at the past"],
+    )
+    def test_before_it_has_heard_a_thing(self, when: str) -> None:
+        async def main() -> None:
+            gate = Gate()
+            async with Live(gate.agent(None)) as live:
+                run = await live.begin("Stand.")
+                await gate.began.wait()
+                await self.goes_away(live, run, when)
+                await until(lambda: gate.is_cancelled)
+
+        asyncio.run(main())
+
+    def test_while_the_run_waits_for_a_time(self) -> None:
+        async def main() -> None:
+            later = pause("later", 3600.0)
+            flow = Flow("later", int, start=later, rows=[later.elapsed(end("over"))])
+            async with Live(flow) as live:
+                run = await live.begin(1)
+                items = live.follow(run)
+                reading = asyncio.create_task(collect(items))
+                await until(lambda: live.runs.store.get(run).due_s is not None and not live._driven)
+                reading.cancel()
+                await until(lambda: live.runs.store.get(run).is_ended)
+
+        asyncio.run(main())
+
+    @pytest.mark.parametrize("to_end", [False, True])
+    def test_a_question_to_a_person_stays_open(self, to_end: bool) -> None:
+        async def main() -> None:
+            async with Live(desk(None)) as live:
+                run = await live.begin("refund it")
+                async for _, event in live.follow(run, to_end=to_end):
+                    if isinstance(event, Suspended):
+                        break
+                await until(lambda: not live._driven)
+                live.follow(run)
+                await asyncio.sleep(0.05)
+                await live.answer(run, {"ask:1.0": Approved()}, by="ann")
+                end = last(await heard(live, run))
+            assert str(end.result.state) == "Completed"
+
+        asyncio.run(main())
 
 
 def test_questions_are_answered_once_and_listeners_go_on(store: Any) -> None:
