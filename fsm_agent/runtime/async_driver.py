@@ -95,12 +95,12 @@ class AsyncDriver(Reconciler):
             future = recorder.complete_write(future)
 
     async def _wait_for_others(self) -> None:
-        await self._close_alone()
-        if self.inbox:
-            return
-        patience_s = self.patience_s()
-        self._bell = self._loop.create_future()
+        self._bell = self._loop.create_future()  # before anything is awaited, so that no ring is missed
         try:
+            await self._close_alone()
+            if self.inbox:
+                return
+            patience_s = self.patience_s()
             async with asyncio.timeout(patience_s) if patience_s is not None else nullcontext():
                 await self._bell
         except TimeoutError:
@@ -162,7 +162,7 @@ class AsyncDriver(Reconciler):
             self._loop.call_soon_threadsafe(lambda: _ring(self._bell))
 
     def _interrupt(self) -> None:
-        if self._waiting_task is not None:
+        if self._waiting_task is not None and not self._is_interrupted:  # else it is ending already, and cleans up
             self._is_interrupted = True
             self._waiting_task.cancel()
         _ring(self._bell)

@@ -171,6 +171,8 @@ class StoreRecorder:
     def attach(self, driver: Reconciler) -> None:
         self._driver = weakref.ref(driver)
         RENEWER.hold(self)
+        if self.store.is_volatile and self.store.unread([self.run]):  # posted since the claim; nothing polls this store
+            self.fetch()
 
     def detach(self) -> None:
         RENEWER.drop(self)

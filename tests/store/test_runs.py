@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -32,10 +33,13 @@ from support.kept_runs import (
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, ReplayError, UsageError
+from fsm_agent.flows import Flow, FlowFailed, end, execute
+from fsm_agent.flows import call as asking
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, Outcome, Returned, RunAgain, Stopped
 from fsm_agent.lifecycle.record import Reason
+from fsm_agent.messages.event import Inside, TextDelta
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.reply import Reply, TokenLogprob
 from fsm_agent.prompts.prompt import Prompt
@@ -672,6 +676,79 @@ def test_an_answer_to_nothing_and_a_second_answer_are_refused(store: Any):
     assert resume(agent).output == 42
     with pytest.raises(NotAsked):
         agent.runs.cancel("r1")
+
+
+@pytest.mark.parametrize("verb", ["call", "acall"])
+def test_a_post_between_the_claim_and_the_drive_is_taken_at_once(verb: str, monkeypatch: pytest.MonkeyPatch):
+    """Nothing polls a store in memory, so this post would wait for the next renewal of the lease."""
+
+    @function
+    async def stand() -> str:
+        "Wait."
+        await asyncio.Event().wait()
+        return ""
+
+    agent = Agent(Script(call("stand")), name="desk", functions=[stand], store=MemoryStore())
+    hold = lease_renewal.RENEWER.hold
+
+    def hold_late(recorder: Any) -> None:
+        agent.runs.cancel("r1", "gone")
+        hold(recorder)
+
+    monkeypatch.setattr(lease_renewal.RENEWER, "hold", hold_late)
+    began_s = time.monotonic()
+    with pytest.raises(CallFailed, match="gone"):
+        agent.call("Go.", run_id="r1") if verb == "call" else asyncio.run(agent.acall("Go.", run_id="r1"))
+    assert time.monotonic() - began_s < lease_renewal.LEASE_S / 6
+
+
+@pytest.mark.parametrize("is_heard", [False, True])
+def test_a_second_cancellation_is_taken_at_once_while_a_stream_is_being_closed(is_heard: bool):
+    """The first comes while the driver waits for the stream, or while a listener has an event of it."""
+
+    class SlowToClose(Script):
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            try:
+                if is_heard:
+                    yield TextDelta("Dear")
+                began.set()
+                await asyncio.Event().wait()
+            finally:
+                closing.set()
+                await asyncio.sleep(0.05)
+
+    @asking(Agent(SlowToClose(), name="writer"))
+    def writing(text: str) -> str:
+        return text
+
+    @execute
+    async def stand(text: str) -> str:
+        await asyncio.Event().wait()
+        return text
+
+    over = end("over")
+    rows = [writing.done(over), writing.cancelled(stand), stand.done(over)]
+    flow = Flow("late", str, start=writing, rows=rows, store=MemoryStore())
+    began, closing = asyncio.Event(), asyncio.Event()
+
+    async def hear() -> None:
+        async for event in flow.astream("x", run_id="r1"):
+            if isinstance(event, Inside) and isinstance(event.event, TextDelta):
+                flow.runs.cancel("r1", "go to stand")
+
+    async def main() -> None:
+        task = asyncio.create_task(hear())
+        if not is_heard:
+            await began.wait()
+            flow.runs.cancel("r1", "go to stand")
+        await closing.wait()
+        flow.runs.cancel("r1", "gone")
+        began_s = time.monotonic()
+        with pytest.raises(FlowFailed, match=r"in Cancelled .*gone"):
+            await task
+        assert time.monotonic() - began_s < lease_renewal.LEASE_S / 6
+
+    asyncio.run(main())
 
 
 def test_an_answer_of_the_wrong_kind_is_refused_before_it_is_posted(store: Any):
