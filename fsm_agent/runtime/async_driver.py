@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -49,6 +50,10 @@ class AsyncDriver(Reconciler):
         return self
 
     async def __aexit__(self, kind: object, raised: object, traceback: object) -> None:
+        with nullcontext() if raised is None else _one_cancellation():
+            await self._close(raised)
+
+    async def _close(self, raised: object) -> None:
         try:
             if self._alone is not None:
                 await self._close_alone()
@@ -261,6 +266,19 @@ async def _next_inside(alone: Activity, probe: MeasuredDrive) -> Any:
         raise
     finally:
         probe.leave(entered)
+
+
+def _one_cancellation() -> AbstractContextManager[Any]:
+    """Return a context whose awaits are not cancelled once more by anyio.
+
+    asyncio cancels a task once, and lets it clean up.  A cancel scope of anyio, as around each response of Starlette
+    and FastAPI, cancels it again at each await, and so would keep a run from being given back.
+    """
+    if "anyio" not in sys.modules:  # there is no such scope
+        return nullcontext()
+    import anyio
+
+    return anyio.CancelScope(shield=True)
 
 
 def _ring(bell: asyncio.Future[None] | None) -> None:

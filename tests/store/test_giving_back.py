@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from support.kept_runs import Elsewhere, LastingStore, loaded, renew
 
@@ -167,4 +168,47 @@ def test_a_run_is_given_back_although_its_caller_was_cancelled_while_it_was_clai
     assert store.is_back.wait(30)
     assert loaded(store).run.holder is None
     assert agent.resume("r1").output == "fine"
+    store.close()
+
+
+@pytest.mark.parametrize("verb", ["acall", "astream"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_cancel_scope_of_anyio_cancels_no_cleanup(kind: str, verb: str, tmp_path: Path):
+    """Starlette, FastAPI and others run handlers in such scopes, which cancel again at each await."""
+    store: Any = LastingStore() if kind == "memory" else SqliteStore(tmp_path / "runs.db")
+    begun: list[int] = []
+    cleaned: list[int] = []
+
+    @function
+    async def stand(n: int) -> str:
+        """Wait."""
+        try:
+            begun.append(n)
+            if len(begun) == 2:
+                began.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned.append(n)
+        return ""
+
+    async def drive(agent: Agent[Any, Any]) -> None:
+        if verb == "acall":
+            await agent.acall("Go.", run_id="r1")
+        else:
+            _ = [event async for event in agent.astream("Go.", run_id="r1")]
+
+    async def main() -> None:
+        nonlocal began
+        began = asyncio.Event()
+        agent = Agent(Script((call("stand", n=1), call("stand", n=2))), functions=[stand], name="clerk", store=store)
+        async with anyio.create_task_group() as group:
+            group.start_soon(drive, agent)
+            await began.wait()
+            group.cancel_scope.cancel()
+
+    began = asyncio.Event()
+    asyncio.run(main())
+    assert sorted(cleaned) == [1, 2]
+    assert (loaded(store).run.holder, loaded(store).run.due_s) == (None, 0.0)
     store.close()
