@@ -401,12 +401,13 @@ class _Pool:
     async def _connect(self, connection: AsyncConnection, timeout_s: float) -> None:
         scheme, host, port = connection.origin
         context = http1_context(self._verify) if scheme == "https" else None
-        eyeballs_s = None if _is_address(host) else HAPPY_EYEBALLS_S
+        options: dict[str, Any] = {}
+        # Other loops, such as uvloop's, do not know the option, and try one address after the other.
+        if isinstance(self.loop, asyncio.BaseEventLoop) and not _is_address(host):
+            options = {"happy_eyeballs_delay": HAPPY_EYEBALLS_S}
         try:
             async with asyncio.timeout(timeout_s) as connection.connecting:
-                transport, _ = await self.loop.create_connection(
-                    lambda: connection, host, port, ssl=context, happy_eyeballs_delay=eyeballs_s
-                )
+                transport, _ = await self.loop.create_connection(lambda: connection, host, port, ssl=context, **options)
         except TimeoutError as error:
             connection.check()
             raise httpx.ConnectTimeout(str(error)) from error

@@ -150,6 +150,18 @@ def error_of(client: HttpClient, way: str, timeout_s: float | None = None, reque
     return caught.value
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop for Windows")
+@pytest.mark.parametrize("way", ASYNC)
+def test_uvloop_serves_as_well(way: str) -> None:
+    """It is no `asyncio.BaseEventLoop`, and knows fewer options; `uvicorn[standard]` takes it unasked."""
+    import uvloop
+
+    with FaultServer(good(way), good(way)) as server, client_of(server) as client:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            replies = [runner.run(aask(client, way))[-1] for _ in range(2)]
+        assert [text(reply) for reply in replies] == ["hello", "hello"]
+
+
 class TestWhoseReply:
     @each_way
     def test_a_reply_that_comes_twice_answers_one_request(self, way: str) -> None:
