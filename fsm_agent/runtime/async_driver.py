@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -50,6 +51,8 @@ class AsyncDriver(Reconciler):
         return self
 
     async def __aexit__(self, kind: object, raised: object, traceback: object) -> None:
+        if self.ends_elsewhere(partial(self._end_without_loop, raised)):
+            return
         with nullcontext() if raised is None else _one_cancellation():
             await self._close(raised)
 
@@ -72,6 +75,16 @@ class AsyncDriver(Reconciler):
         finally:
             while self._left_behind:
                 _forget(self._left_behind.pop())
+            self.release(raised)
+
+    def _end_without_loop(self, raised: object) -> None:
+        """End the drive of a coroutine that was left behind with its loop, in a thread."""
+        try:
+            self.keep_results()
+            self.give_back()
+        except Exception as error:
+            self.add_cleanup_error(raised, error)
+        finally:
             self.release(raised)
 
     async def _give_back(self, recorder: Recorder) -> None:

@@ -32,6 +32,7 @@ to do until something happens.  The driver then waits (`wait`), in its own way, 
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
@@ -47,8 +48,10 @@ from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, De
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime import call_activities, check_activity, probes  # noqa: F401  # register who performs effects of a call
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
+from fsm_agent.runtime.collecting import is_collecting
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
+from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
 GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
@@ -161,6 +164,17 @@ class Reconciler(ABC):
             self.recorder.attach(self)
         if probes.installed is not None:
             self.probe = probes.measured(self)
+
+    def ends_elsewhere(self, end: Callable[[], object]) -> bool:
+        """Let another thread end the drive of a generator that the garbage collector closes; return whether it does.
+
+        The collector may run at any point under any lock, such as that of the store, and to end a drive takes locks.
+        """
+        if not is_collecting() or sys.is_finalizing():
+            return False
+        self.process.driver = weakref.ref(self)  # the collector has cleared the one before
+        ThreadTask[object](lambda _: end()).start()
+        return True
 
     def release(self, raised: object = None) -> None:
         """Release the process for other drivers; ``raised`` is the exception that has ended the drive."""
@@ -538,6 +552,13 @@ class Reconciler(ABC):
                 self.step(activity.key, outcome)
         self.active.clear()
         self.inbox.clear()
+
+    def give_back(self) -> None:
+        """Write the last entries, and give the run back, due at once."""
+        if self.recorder is not None:
+            self.recorder.finish(is_stopped=True)
+            while self.recorder.is_behind:
+                self.recorder.write()
 
     def add_cleanup_error(self, raised: object, error: Exception) -> None:
         """Add an error of the cleanup as a note to the exception that has ended the driver.

@@ -63,6 +63,8 @@ class SyncDriver(Reconciler):
         return self
 
     def __exit__(self, kind: object, raised: object, traceback: object) -> None:
+        if kind is GeneratorExit and self.ends_elsewhere(lambda: self.__exit__(kind, raised, None)):
+            return
         try:
             if self._around is not None:
                 self._around.discard(self._abandon)
@@ -73,18 +75,12 @@ class SyncDriver(Reconciler):
                 child.join(max(0.0, until_s - time.monotonic()))
             try:
                 self.keep_results()
-                self._give_back()
+                self.give_back()
             except Exception as error:
                 self.add_cleanup_error(raised, error)
         finally:
             self._left_behind.clear()
             self.release(raised)
-
-    def _give_back(self) -> None:
-        if self.recorder is not None:
-            self.recorder.finish(is_stopped=True)
-            while self.recorder.is_behind:
-                self.recorder.write()
 
     def _abandon(self) -> None:
         if self._may_rest is not None and self._may_rest():

@@ -169,7 +169,8 @@ class StoreRecorder:
         self._is_insisted = self._is_urgent = True
 
     def attach(self, driver: Reconciler) -> None:
-        self._driver = weakref.ref(driver)
+        # A driver that is never ended, as in a closed event loop, must not keep the run for as long as the OS process.
+        self._driver = weakref.ref(driver, lambda _: RENEWER.drop(self))
         RENEWER.hold(self)
         if self.store.is_volatile and self.store.unread([self.run]):  # posted since the claim; nothing polls this store
             self.fetch()
@@ -177,6 +178,7 @@ class StoreRecorder:
     def detach(self) -> None:
         RENEWER.drop(self)
         driver = None if self._driver is None else self._driver()
+        self._driver = None
         if self.lost is None or driver is None:
             return
         # The functions behind these entries have run, but the entries can no longer be written.  Their results are

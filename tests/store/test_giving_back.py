@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from support.kept_runs import Elsewhere, LastingStore, loaded, renew
+from support.uncollected import uncollected
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.functions.function import function
 from fsm_agent.messages.event import FunctionStarted
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.lease_renewal import RENEWER
+from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.store import Store
 from fsm_agent.testing import Script, call
 
 
@@ -212,3 +218,88 @@ def test_a_cancel_scope_of_anyio_cancels_no_cleanup(kind: str, verb: str, tmp_pa
     assert sorted(cleaned) == [1, 2]
     assert (loaded(store).run.holder, loaded(store).run.due_s) == (None, 0.0)
     store.close()
+
+
+PATIENCE_S = 20.0
+
+
+class Collecting:
+    """A clock that collects garbage when it is looked at, which a store does under its lock."""
+
+    is_to_collect = False
+
+    def __call__(self) -> float:
+        if self.is_to_collect:
+            self.is_to_collect = False
+            gc.collect()
+        return time.time()
+
+
+@function
+async def sleep() -> str:
+    """Sleep."""
+    await asyncio.sleep(PATIENCE_S)
+    return "slept"
+
+
+def in_a_ring(dropped: object) -> None:
+    """Leave an object to the garbage collector."""
+    ring = [dropped]
+    ring.append(ring)
+
+
+def half_read(agent: Agent[Any, Any]) -> object:
+    events = agent.stream("Go.", run_id="r1")
+    next(events)
+    return events
+
+
+def left_with_its_loop(agent: Agent[Any, Any]) -> object:
+    """Return the task of a call that waits, whose event loop is closed."""
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(agent.acall("Go.", run_id="r1"))
+    while not RENEWER._recorders():
+        loop.run_until_complete(asyncio.sleep(0.01))
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    return task
+
+
+@pytest.mark.parametrize("leave", [half_read, left_with_its_loop])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_drive_that_garbage_collection_ends_under_the_lock_of_the_store_is_given_back(
+    tmp_path: Path, kind: str, leave: Callable[[Agent[Any, Any]], object]
+):
+    clock = Collecting()
+    store: Store = MemoryStore(clock) if kind == "memory" else SqliteStore(tmp_path / "runs.db", clock)
+    with uncollected():
+        in_a_ring(leave(Agent(Script(call("sleep")), functions=[sleep], name="clerk", store=store)))
+        clock.is_to_collect = True
+        thread = threading.Thread(target=store.create, args=("r2", "header"), kwargs={"agent": "a"}, daemon=True)
+        thread.start()
+        thread.join(PATIENCE_S)
+    assert not thread.is_alive(), "it waits for a lock that its own thread holds"
+    ends_s = time.monotonic() + PATIENCE_S
+    while (row := store.get("r1")).holder is not None and time.monotonic() < ends_s:
+        time.sleep(0.01)
+    assert (row.holder, row.due_s) == (None, 0.0)
+    store.close()
+
+
+def test_the_lease_of_a_driver_that_was_left_behind_is_not_renewed():
+    async def begin() -> object:
+        events = agent.astream("Go.", run_id="r1")
+        async for event in events:
+            if isinstance(event, FunctionStarted):
+                return events
+        raise AssertionError("no function was started")
+
+    agent = Agent(Script(call("sleep")), functions=[sleep], name="clerk", store=MemoryStore())
+    loop = asyncio.new_event_loop()
+    events = loop.run_until_complete(begin())
+    [recorder] = [one for one in RENEWER._recorders() if one.store is agent.runs.store]
+    loop.close()  # without `shutdown_asyncgens`, so the stream is never closed
+    del events
+    gc.collect()
+    assert recorder not in RENEWER._recorders()
