@@ -22,6 +22,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.agents.worker_health import BEAT_S
 from fsm_agent.runtime.retry_delay import delay_s
+from fsm_agent.store.errors import StoreClosed
 
 if TYPE_CHECKING:
     import asyncio
@@ -58,6 +59,8 @@ class StorePatience:
 
     def pause_s(self, error: Exception) -> float:
         """Return how long to wait before a store that failed is tried again; raise its error if it is too late."""
+        if isinstance(error, StoreClosed):
+            raise error
         self._pulse.note_store(is_away=True)
         now_s = time.monotonic()
         if self._failing_since_s is None:

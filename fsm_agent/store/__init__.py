@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.errors import RunBusy as RunBusy
     from fsm_agent.store.errors import RunExists as RunExists
     from fsm_agent.store.errors import RunUnknown as RunUnknown
+    from fsm_agent.store.errors import StoreClosed as StoreClosed
     from fsm_agent.store.errors import StoreError as StoreError
     from fsm_agent.store.memory import MemoryStore as MemoryStore
     from fsm_agent.store.postgres import PostgresStore as PostgresStore
@@ -28,7 +29,8 @@ else:
         __name__,
         {
             "errors": (
-                "AlreadyAnswered Conflict LeaseLost NotAsked QueueFull ReadOnly RunBusy RunExists RunUnknown StoreError"
+                "AlreadyAnswered Conflict LeaseLost NotAsked QueueFull ReadOnly RunBusy RunExists RunUnknown"
+                " StoreClosed StoreError"
             ),
             "memory": "MemoryStore",
             "postgres": "PostgresStore",

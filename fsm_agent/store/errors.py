@@ -7,7 +7,8 @@ StoreError                     nothing was changed
 ├── NotAsked, AlreadyAnswered  the question is not open; it was answered before
 ├── Conflict                   the conversation has moved on, or its newest turn has not ended
 ├── QueueFull                  too many runs of the agent wait to be begun
-└── ReadOnly                   the store was opened for reading only
+├── ReadOnly                   the store was opened for reading only
+└── StoreClosed                the store was closed
 ```
 """
 
@@ -210,6 +211,30 @@ class ReadOnly(StoreError):
 
     def __str__(self) -> str:
         return f"the store {self.store!r} was opened for reading only, and cannot be written: without read_only it can"
+
+
+class StoreClosed(StoreError):
+    """The store was closed here, and stays so; another `Store` on the same runs works.
+
+    Args:
+        store: Its path or address, without a password.
+
+    Examples:
+        >>> runs = Runs("runs.db")
+        >>> runs.close()
+        >>> try:
+        ...     runs.store.list()
+        ... except StoreClosed:
+        ...     print("it is closed")
+        it is closed
+    """
+
+    def __init__(self, store: str) -> None:
+        super().__init__(store)
+        self.store = store
+
+    def __str__(self) -> str:
+        return f"the store {self.store!r} is closed"
 
 
 def _moment(at_s: float) -> str:

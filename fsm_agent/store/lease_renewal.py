@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.forks import at_fork
+from fsm_agent.store.errors import StoreClosed
 
 if TYPE_CHECKING:
     from fsm_agent.store.recorder import StoreRecorder
@@ -73,9 +74,14 @@ class LeaseRenewer:
             is_poll = time.monotonic() >= polls_at_s
             recorders = self._recorders()
             for store, lease_s, group in _grouped(recorders):
-                left = self._renew(store, lease_s, group)
-                if is_poll and not store.is_volatile:
-                    _fetch(store, left)
+                try:
+                    left = self._renew(store, lease_s, group)
+                    if is_poll and not store.is_volatile:
+                        _fetch(store, left)
+                except StoreClosed as error:  # for good; their drivers are told by their next write
+                    _log.warning("%s: the lease is renewed no more: %s", _named(group), error)
+                    for recorder in group:
+                        self.drop(recorder)
             if is_poll:
                 polls_at_s = time.monotonic() + POLL_S
                 idle = 0 if recorders else idle + 1
@@ -109,6 +115,8 @@ class LeaseRenewer:
         try:
             for recorder, result in zip(due, store.renew_all([r.lease for r in due], for_s=lease_s), strict=True):
                 recorder.note_renewal(result)
+        except StoreClosed:
+            raise
         except Exception as error:  # the store cannot be reached; the next beat tries again
             _log.warning("%s: the lease could not be renewed: %s", _named(due), error)
         finally:
@@ -127,6 +135,8 @@ def _fetch(store: Store, recorders: list[StoreRecorder]) -> None:
         for recorder in recorders:
             if recorder.run in runs:
                 recorder.fetch()
+    except StoreClosed:
+        raise
     except Exception as error:
         _log.warning("%s: posts could not be fetched: %s", _named(recorders), error)
 

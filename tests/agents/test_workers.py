@@ -26,7 +26,7 @@ from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.machine.process import Question
 from fsm_agent.store.claiming import MAX_TRIES
-from fsm_agent.store.errors import RunBusy, RunUnknown
+from fsm_agent.store.errors import RunBusy, RunUnknown, StoreClosed
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
@@ -742,6 +742,15 @@ class TestFailing:
         worker.stop()
         crew.join(20)
         assert not crew.is_alive()
+
+    @pytest.mark.parametrize("runs", [lambda worker: worker.run(threads=2), lambda worker: asyncio.run(worker.arun())])
+    def test_a_store_that_was_closed_ends_the_worker_at_once(self, tmp_path, runs, caplog):
+        """It is closed for good: nothing is worth waiting for."""
+        store = SqliteStore(tmp_path / "runs.db")
+        store.close()
+        with pytest.raises(StoreClosed):
+            runs(Worker([shop.shop()], store))
+        assert "tried again" not in caplog.text
 
     def test_agents_that_cannot_be_told_apart(self, store):
         with pytest.raises(UsageError, match="two agents are named 'shop'"):

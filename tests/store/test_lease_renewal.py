@@ -14,7 +14,7 @@ from support.kept_runs import LastingStore
 from fsm_agent.agents.agent import Agent
 from fsm_agent.functions.function import function
 from fsm_agent.store import lease_renewal
-from fsm_agent.store.errors import StoreError
+from fsm_agent.store.errors import StoreClosed, StoreError
 from fsm_agent.store.lease_renewal import LeaseRenewer
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
@@ -119,6 +119,30 @@ def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pyte
     away.wait_for(3)
     heart.drop(away)
     assert f"run r: the lease could not be renewed: {kind('the disk is away')}" in caplog.text
+
+
+@pytest.mark.parametrize("lease_s", [0.06, 60.0])  # to be renewed, or to be asked for posts
+def test_a_store_that_was_closed_is_told_of_once(
+    heart: Any, lease_s: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It warned at each beat for as long as its driver lived."""
+
+    class Closed(Counting):
+        def renew_all(self, leases: Any, *, for_s: float) -> Any:
+            raise StoreClosed("runs.db")
+
+        def unread(self, names: Any) -> Any:
+            raise StoreClosed("runs.db")
+
+    monkeypatch.setattr(lease_renewal, "POLL_S", 0.02)
+    store, other = Closed(), Renewed(0.06)
+    for run in ("r1", "r2"):
+        heart.hold(Renewed(lease_s, store=store, run=run))
+    heart.hold(other)
+    other.wait_for(4)
+    assert list(heart._renewals) == [other]
+    told = [message for message in caplog.messages if "runs.db" in message]
+    assert told == ["run r1 and 1 more: the lease is renewed no more: the store 'runs.db' is closed"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")

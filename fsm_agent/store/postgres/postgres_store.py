@@ -31,7 +31,7 @@ from fsm_agent.store.checks import (
     check_post,
     check_run,
 )
-from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreError
+from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.postgres.address import Address, address_of
@@ -564,7 +564,7 @@ class PostgresStore:
             raise ReadOnly(self._address.name)
 
     def _closed_error(self) -> StoreError:
-        return StoreError(f"the store {self._address.name} is closed")
+        return StoreClosed(self._address.name)
 
     def _reopen_after_fork(self) -> None:
         """Make connections and threads in a forked process; those of its parent are its parent's."""

@@ -35,7 +35,7 @@ from fsm_agent.store.checks import (
     check_run,
     result_or_loss,
 )
-from fsm_agent.store.errors import LeaseLost, ReadOnly, StoreError
+from fsm_agent.store.errors import LeaseLost, ReadOnly, StoreClosed, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.listing import wanted
@@ -328,7 +328,7 @@ class SqliteStore:
             raise ReadOnly(str(self._path))
 
     def _closed_error(self) -> StoreError:
-        return StoreError(f"the store {str(self._path)!r} is closed")
+        return StoreClosed(str(self._path))
 
     @contextmanager
     def _read_transaction(self) -> Iterator[sqlite3.Connection]:
