@@ -97,6 +97,17 @@ class TestList:
         assert lines[2][:4] == ["two", "shop", "ToolInterrupt", "4"]
         assert lines[2][-2:] == ["ask:3.0", "(approval)"]
 
+    def test_a_run_that_asks_says_so_when_its_driver_was_interrupted(self, store):
+        """A worker would look at it, and a person can answer it at once."""
+
+        def interrupt(*_: object) -> Approved:
+            raise KeyboardInterrupt
+
+        with closing(Runs(store)) as kept, pytest.raises(KeyboardInterrupt):
+            shop.shop(store=kept, approve=interrupt).call("Refund A-17.", run_id="one")
+        [_, line] = runs("list").splitlines()
+        assert line.endswith("ask:1.0 (approval), a worker: it is due")
+
     def test_those_that_are_wanted(self, store):
         begin(store, "one", "two", "three")
         finish(store, "one", Approved())

@@ -58,13 +58,12 @@ def waits_for(run: Run, now_s: float) -> str:
         return ""
     if run.holder is not None:
         return f"driven by {run.holder}"
-    if run.waits and (run.due_s is None or run.due_s > now_s):
-        return ", ".join([f"{question.key} ({question.kind})" for question in run.waits])
-    if run.due_s is None:
-        return "a post"
-    if run.due_s <= now_s:
-        return "a worker: it is due"
-    return f"{moment(run.due_s)}"
+    awaited = [f"{question.key} ({question.kind})" for question in run.waits]
+    if run.due_s is not None and run.due_s <= now_s:  # also one that asks, when its driver was interrupted
+        awaited.append("a worker: it is due")
+    if awaited:
+        return ", ".join(awaited)
+    return "a post" if run.due_s is None else moment(run.due_s)
 
 
 def whereabouts(run: Run, now_s: float) -> str:
