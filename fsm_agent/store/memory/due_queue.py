@@ -154,7 +154,8 @@ class DueQueue(Generic[R]):
         self._end_leases(now_s)
         found: list[float] = []
         for waiting in [runs for kinds in self._waiting.values() for runs in kinds.values()]:
-            found += [at_s for at_s, run in waiting.now.valid() if run.until_s is None or run.until_s <= now_s]
+            now = [(at_s if run.until_s is None else max(at_s, run.until_s)) for at_s, run in waiting.now.valid()]
+            found += [at_s for at_s in now if at_s <= now_s]
             found += [at_s for at_s, _ in waiting.later.valid() if at_s <= now_s]
         return found
 
@@ -183,8 +184,12 @@ class DueQueue(Generic[R]):
 
     def _first_free(self, heap: _Heap[R], now_s: float) -> tuple[float, int, R] | None:
         while (first := heap.first()) is not None:
-            run = first[2]
-            if run.until_s is None or run.until_s <= now_s:
+            since_s, _, run = first
+            if run.until_s is None or run.until_s <= since_s:
                 return first
-            self.hold(run, run.until_s)  # its lease had ended, and was renewed before the run was claimed
+            # Its lease had ended, and was renewed before the run was claimed.
+            if run.until_s > now_s:
+                self.hold(run, run.until_s)
+            else:
+                self.make_due(run, run.until_s)
         return None

@@ -185,7 +185,9 @@ class MemoryStore:
             kept = self._run_of(lease)
             if kept.until_s is None:
                 raise checks.lost_lease(lease)
-            kept.until_s = self._clock() + for_s
+            until_s, kept.until_s = kept.until_s, self._clock() + for_s
+            if kept.until_s < until_s:
+                self._queue.hold(kept, kept.until_s)
             return len(kept.posts)
 
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
@@ -278,7 +280,7 @@ class MemoryStore:
             self._last_post += 1
             was_woken = is_woken(kept)
             kept.posts[self._last_post] = Post(self._last_post, key, body, by, now_s)
-            if kept.until_s is None and is_woken(kept) > was_woken:
+            if kept.until_s is None and is_woken(kept) > was_woken and kept.due_s != 0.0:  # 0.0: it was due before
                 self._make_due(kept, now_s)
             else:
                 self._notify()

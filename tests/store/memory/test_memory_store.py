@@ -215,6 +215,42 @@ def test_a_lease_that_ends_unnoticed_and_is_renewed_is_held_again():
     assert again.fence == 2
 
 
+def test_a_lease_that_ends_again_after_such_a_renewal_counts_from_its_own_end():
+    clock = Clock()
+    store = MemoryStore(clock)
+    lease = held(store, for_s=10.0)
+    clock.now_s += 10.0
+    assert store.claim("w", for_s=1.0, agents=["b"]) is None  # sees that the lease is over
+    store.renew(lease, for_s=10.0)
+    clock.now_s += 5.0
+    store.create("before", "header", agent="a")
+    clock.now_s += 10.0
+    assert store.health().oldest_due_s == 10.0  # "before"; "r" has been due for 5
+    assert [store.claim("w", for_s=1.0).run for _ in range(2)] == ["before", "r"]  # type: ignore[union-attr]
+
+
+def test_a_lease_that_was_renewed_for_less_ends_sooner():
+    clock = Clock()
+    store = MemoryStore(clock)
+    store.renew(held(store, for_s=100.0), for_s=5.0)
+    clock.now_s += 5.0
+    assert store.health().due == 1
+    assert store.claim("w", for_s=1.0) is not None
+
+
+def test_a_run_that_is_due_keeps_its_place_when_it_is_posted_to():
+    """One that waits for a worker, and is cancelled, came after all that were put in before the cancellation."""
+    clock = Clock()
+    store = MemoryStore(clock)
+    for run in ("first", "second"):
+        store.create(run, "header", agent="a")
+        clock.now_s += 1.0
+    store.post("first", "", "cancel")
+    clock.now_s += 1.0
+    assert store.health().oldest_due_s == 3.0
+    assert [store.claim("w", for_s=1.0).run for _ in range(2)] == ["first", "second"]  # type: ignore[union-attr]
+
+
 def test_a_run_that_was_deleted_and_begun_again_is_another():
     clock = Clock()
     store = MemoryStore(clock)
