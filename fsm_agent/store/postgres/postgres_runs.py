@@ -31,7 +31,8 @@ _QUEUES = 0x66736D61  # "fsma": sets the locks of queues apart from other progra
 _LIMITS = 0x66736D62  # and those of limits
 _ROOM = 0x66736D63  # and that of claims that count the runs with holders
 _LEASED = "id = %s AND fence = %s AND since = %s AND holder = %s"
-_IS_DUE = "wake <= %(latest)s AND wake <= CASE WHEN until IS NULL THEN %(due)s ELSE %(now)s END"
+# Due times are by the clock of who claims, and the other times, since when a run is due at once, by that of the store.
+_IS_DUE = "wake <= %(latest)s AND wake <= CASE WHEN until IS NULL AND due > 0 THEN %(due)s ELSE %(now)s END"
 _CHOSEN = """
     AND (%(definitions)s::text[] IS NULL OR definition = ANY(%(definitions)s::text[]))
     AND concurrency_key <> ALL(%(busy)s::text[])"""

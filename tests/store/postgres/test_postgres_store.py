@@ -89,6 +89,20 @@ def store(url: str) -> Iterator[PostgresStore]:
 # Sessions
 
 
+def test_what_is_due_at_once_is_so_for_a_worker_whose_clock_is_behind(url: str) -> None:
+    """It was left to others for as long as the clock was behind; only what waits for a time is."""
+    with closing(PostgresStore(url)) as store:
+        behind_s = time.time() - 60.0
+        store.create("timed", "header", agent="a", start=Start(due_s=behind_s + 30.0))
+        store.create("r", "header", agent="a")
+        store.append(store.claim("v", for_s=LONG_S, run="r"), 0, ["one"], Rest(state="S"))  # type: ignore[arg-type]
+        store.post("r", "", "body")
+        lease = store.claim("w", for_s=LONG_S, now_s=behind_s)
+        assert lease is not None
+        assert lease.run == "r"
+        assert store.claim("w", for_s=LONG_S, now_s=behind_s) is None
+
+
 def test_a_killed_process_frees_its_runs_within_two_seconds(store: PostgresStore, url: str):
     """Its lease would last ten minutes; time, the server's and a waiting worker's, is real."""
     store._session.instance()
