@@ -61,7 +61,10 @@ class LeaseRenewer:
 
     def forget(self) -> None:
         """Start afresh in a forked process, which has no threads and no leases."""
+        recorders = list(self._renewals)
         self.__init__()  # type: ignore[misc]
+        for recorder in recorders:
+            recorder.leave_to_parent()
 
     def _recorders(self) -> list[StoreRecorder]:
         with self._changed:

@@ -393,6 +393,15 @@ class StoreRecorder:
         if driver is not None:
             driver.wake()
 
+    def leave_to_parent(self) -> None:
+        """Write no more in a forked process: its copy of the driver would give back the run that the parent drives."""
+        if self.store.is_volatile:  # of which it has a copy
+            return
+        self._lock = threading.RLock()  # another thread of the parent may have held it
+        self._driver = None
+        holder = f"{self.lease.holder!r}, and this OS process is a fork of it"
+        self.lose(LeaseLost(f"the run {self.run!r} is driven by {holder}"))
+
     def report_later(self, key: str, future: Any) -> None:
         """Post the outcome of a function that keeps running although the run was lost."""
 

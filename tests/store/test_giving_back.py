@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from support.uncollected import uncollected
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.functions.function import function
-from fsm_agent.messages.event import FunctionStarted
+from fsm_agent.messages.event import Done, FunctionStarted
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.memory import MemoryStore
@@ -236,6 +237,12 @@ class Collecting:
 
 
 @function
+def add() -> str:
+    """Add."""
+    return "2"
+
+
+@function
 async def sleep() -> str:
     """Sleep."""
     await asyncio.sleep(PATIENCE_S)
@@ -303,3 +310,30 @@ def test_the_lease_of_a_driver_that_was_left_behind_is_not_renewed():
     del events
     gc.collect()
     assert recorder not in RENEWER._recorders()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_forked_process_does_not_give_back_the_run_that_its_parent_drives(tmp_path: Path, goes_on: bool):
+    """It has a copy of the driver, which it ends when it leaves the loop, or drives."""
+    agent = Agent(Script([call("add")], "fine"), functions=[add], name="clerk", store=tmp_path / "runs.db")
+    events = agent.stream("Go.", run_id="r1")
+    while not isinstance(next(events), FunctionStarted):
+        pass
+    if (child := os.fork()) == 0:
+        status = 1
+        try:
+            if goes_on:
+                for _ in events:
+                    pass
+            events.close()
+            status = 0
+        except LeaseLost:
+            status = 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (2 if goes_on else 0)
+    [last] = [event for event in events if isinstance(event, Done)]
+    assert last.result.output == "fine"
+    agent.runs.close()

@@ -64,6 +64,9 @@ class Renewed:
         if self._renew is not None:
             self._renew()
 
+    def leave_to_parent(self) -> None:
+        pass
+
     def note_renewal(self, result: Any) -> None:
         assert result == 0
 
