@@ -338,7 +338,9 @@ class RunTables:
     ) -> None:
         """Write the entries and the row of the run, in one statement."""
         rest = new.rest
-        changed: dict[str, Any] = {"n": new.n + len(lines), "unread": unread, "tries": tries, "touched": now_s}
+        changed: dict[str, Any] = {"n": new.n + len(lines), "unread": unread, "tries": tries}
+        if lines or rest is not None:
+            changed["touched"] = now_s
         if rest is not None:
             if rest.is_ended:
                 due_s = wake_s = None
