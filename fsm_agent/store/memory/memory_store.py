@@ -5,11 +5,13 @@ from __future__ import annotations
 import builtins
 import threading
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.store import checks
 from fsm_agent.store.changes import wait_limit_s
@@ -84,6 +86,8 @@ class MemoryStore:
         self._changes = 0  # counts the times that a run became due, or due earlier than before
         self._waiting = 0
         self._looked = threading.local()  # `vain`: the arguments of the thread's last claim that found nothing
+        with _making:
+            _stores.add(self)
 
     def create(
         self,
@@ -427,3 +431,26 @@ class MemoryStore:
         elif due_s is not None:
             self._queue.make_due_at(kept, due_s)
             self._notify()
+
+
+_stores: weakref.WeakSet[MemoryStore] = weakref.WeakSet()
+_making = threading.Lock()  # held while a store is made, and during a fork
+_forking: list[MemoryStore] = []  # the stores that wait for the end of a fork
+
+
+def _before_fork() -> None:
+    """Wait until no thread changes a store: a forked process would have a copy that is half changed, and locked."""
+    _making.acquire()
+    _forking.extend(_stores)
+    for store in _forking:
+        store._lock.acquire()
+
+
+def _after_fork() -> None:
+    for store in _forking:
+        store._lock.release()
+    _forking.clear()
+    _making.release()
+
+
+at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -14,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
 from support.uncollected import uncollected
 
 from fsm_agent.machine.process import Question
@@ -295,3 +298,31 @@ def test_a_run_of_others_that_is_overdue_does_not_end_a_wait():
     store.wait(0.05)
     store.wait(0.05)
     assert time.monotonic() - started_s >= 0.1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_process_can_use_its_copy_whatever_other_threads_did_at_that_moment():
+    """A thread that it does not have held the lock, for ever."""
+    is_writing = threading.Event()
+
+    class Slow(Clock):
+        def __call__(self) -> float:
+            is_writing.set()
+            time.sleep(0.2)
+            return self.now_s
+
+    store = MemoryStore(Slow())
+    writer = threading.Thread(target=store.create, args=("r", "header"), kwargs={"agent": "a"})
+    writer.start()
+    assert is_writing.wait(PATIENCE_S)
+    if (child := os.fork()) == 0:
+        signal.alarm(5)
+        status = 1
+        try:
+            status = len(store.list()) - 1
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    writer.join(PATIENCE_S)
+    assert [run.id for run in store.list()] == ["r"]
