@@ -73,7 +73,7 @@ class Conversation(CallVerbs[Deps, Out]):
         self._keep = passes_of(agent.keep if keep is None else keep, "keep")
         self._runs = agent.runs
         self._seeds_from_disk = not self._runs.store.is_volatile
-        self._known: dict[str, Dialog] = {}  # the dialog that was read last, by the run
+        self._known: dict[str, Dialog] = {}  # the dialog after a run that stays as it is
 
     def read(self) -> Dialog:
         """Return the dialog, up to the newest turn that has ended.
@@ -160,8 +160,9 @@ class Conversation(CallVerbs[Deps, Out]):
         return self.agent.check_resumed(claimed)
 
     def _dialog(self, head: Head) -> Dialog:
-        dialog = conversation_turns.dialog_at(self._runs, head.run, self.name, self._known)
-        self._known = {head.run: dialog}
+        known = dict(self._known)  # other threads may use the same conversation
+        dialog = conversation_turns.dialog_at(self._runs, head.run, self.name, known)
+        self._known = known
         return dialog
 
     def _before(self, head: Head, after: After) -> tuple[Dialog, Usage]:

@@ -14,7 +14,7 @@ The dialog after a turn:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsm_agent.lifecycle.record import CallRecord, State
@@ -40,6 +40,11 @@ class StoredTurn(NamedTuple):
     header: Header
     seed: Seed
     record: CallRecord | None  # without the messages of earlier turns; None: the turn has not ended
+
+    @property
+    def is_over(self) -> bool:
+        """True if it has ended for good; one that failed may be retried while it is the newest."""
+        return self.row.is_ended and not self.row.is_failed
 
     @property
     def usage(self) -> Usage:
@@ -74,14 +79,14 @@ def head_before(header: Header) -> Head:
     return Head(header.conversation, header.turn - 1, header.follows)
 
 
-def dialog_at(runs: Claiming, run: str, conversation: str, known: Mapping[str, Dialog]) -> Dialog:
+def dialog_at(runs: Claiming, run: str, conversation: str, known: dict[str, Dialog]) -> Dialog:
     """Return the dialog of a conversation after a run.
 
     Args:
         runs: The runs and their store.
         run: The name of the run; empty: before the first.
         conversation: The name of the conversation, for errors.
-        known: Dialogs that are known already, by their runs.
+        known: A dialog that is known already, by its run; it is replaced by the newest that stays as it is.
 
     Raises:
         RunUnknown: A run of the conversation was deleted.
@@ -94,6 +99,9 @@ def dialog_at(runs: Claiming, run: str, conversation: str, known: Mapping[str, D
     dialog = known[run] if run else Dialog()
     for turn in reversed(turns):
         dialog = _dialog_after(turn, dialog)
+        if turn is not turns[0] or turn.is_over:
+            known.clear()
+            known[turn.row.id] = dialog
     return dialog
 
 

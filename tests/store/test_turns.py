@@ -341,6 +341,34 @@ class TestEnds:
             *("tool: wiped x", "assistant: done"),
         ]
 
+    def test_an_object_that_was_read_while_a_turn_waits_has_it_when_it_has_ended(self, store):
+        """It remembered the dialog before it as that after it: no later turn was told of it."""
+        agent = agent_of(store, "one", call("wipe", path="x"), "done", "four")
+        conversation = agent.conversation("c")
+        conversation.call("1")
+        with pytest.raises(CallSuspended):
+            conversation.call("Wipe x.")
+        assert shown(conversation.read())[1:] == ["user: 1", "assistant: one"]
+        agent.resume(conversation.turns()[0].id, {"ask:4.0": Approved()})
+        said = ["user: 1", "assistant: one", "user: Wipe x.", "assistant: wipe", "tool: wiped x", "assistant: done"]
+        assert shown(conversation.read())[1:] == said
+        conversation.call("4")
+        assert shown(agent.client.requests[-1].messages)[1:] == [*said, "user: 4"]
+
+    def test_an_object_that_was_read_when_a_turn_had_failed_has_it_when_it_was_retried(self, store):
+        agent = agent_of(store, "one", Overloaded("busy", status=503), "two", "three")
+        conversation = agent.conversation("c")
+        conversation.call("1")
+        with pytest.raises(CallFailed):
+            conversation.call("2")
+        assert shown(conversation.read())[1:] == ["user: 1", "assistant: one"]
+        (failed, _) = conversation.turns()
+        agent.runs.retry(failed.id)
+        assert agent.resume(failed.id).output == "two"
+        conversation.call("3")
+        said = ["user: 1", "assistant: one", "user: 2", "assistant: two", "user: 3"]
+        assert shown(agent.client.requests[-1].messages)[1:] == said
+
     def test_a_worker_goes_on_with_a_turn(self, store):
         agent = agent_of(store, "one", call("wipe", path="x"))
         agent.conversation("c").call("1")
