@@ -176,7 +176,8 @@ class Process(Protocol):
         Args:
             key: The effect's key; ``""`` for an outcome that answers no effect, such as a cancellation.  A path,
                 ``"warm/"``, is the ``""`` of that child.
-            outcome: The outcome.
+            outcome: The outcome.  Without ``at_s``, it counts as one of the time of the last step: what follows it in a
+                flow may have no time left.  `FlowRun.give` gives a state its answer as of now.
         """
 
     def end_with(self, outcome: Any) -> None:
