@@ -7,10 +7,11 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.forks import at_fork
-from fsm_agent.store.errors import StoreClosed
+from fsm_agent.store.errors import StoreClosed, StoreError
 
 if TYPE_CHECKING:
     from fsm_agent.store.recorder import StoreRecorder
@@ -54,10 +55,11 @@ class LeaseRenewer:
             self._renewals.pop(recorder, None)
 
     def ring(self, run: str) -> None:
-        """Fetch the posts of a run now, if this OS process drives it."""
+        """Fetch the posts of a run now, if this OS process drives it; where the store fails, they are fetched later."""
         for recorder in self._recorders():
             if recorder.run == run:
-                recorder.fetch()
+                with suppress(StoreError):  # the post is in the store, and who has posted it must not take it for lost
+                    recorder.fetch()
 
     def forget(self) -> None:
         """Start afresh in a forked process, which has no threads and no leases."""

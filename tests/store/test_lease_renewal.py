@@ -174,6 +174,23 @@ def test_letters_are_looked_for_at_each_beat(heart: Any, monkeypatch: pytest.Mon
     assert len(patient.renewed_s) == 1
 
 
+def test_an_answer_that_was_posted_is_no_failure_though_its_driver_cannot_be_told_now() -> None:
+    """Who heard of the failure answered again, and was told that somebody had answered before."""
+
+    class Away(Renewed):
+        def fetch(self) -> None:
+            raise StoreError("the disk is away")
+
+    store, away = LastingStore(), Away(60.0, run="r")
+    store.create("r", "header", agent="a", holder="w", for_s=60.0)
+    lease_renewal.RENEWER.hold(away)  # type: ignore[arg-type]
+    try:
+        Runs(store).cancel("r")
+    finally:
+        lease_renewal.RENEWER.drop(away)  # type: ignore[arg-type]
+    assert len(store.load("r").posts) == 1
+
+
 def test_many_leases_are_renewed_together(heart: Any) -> None:
     """Also those that are due a little later; and whether any has posts is one question."""
     store = Counting()
