@@ -89,6 +89,18 @@ def store(url: str) -> Iterator[PostgresStore]:
 # Sessions
 
 
+def test_an_append_that_only_removes_posts_is_no_change_of_a_run(url: str) -> None:
+    """As in the other stores: it came to the front of the list."""
+    with closing(PostgresStore(url)) as store:
+        lease = store.create("r", "header", agent="a", holder="w", for_s=LONG_S)
+        assert isinstance(lease, Lease)
+        store.append(lease, 0, ["one"])
+        store.post("r", "", "body")
+        before = store.load("r")
+        assert store.append(lease, 1, [], took=[post.id for post in before.posts]) == 0
+        assert store.get("r").updated_s == before.run.updated_s
+
+
 def test_what_is_due_at_once_is_so_for_a_worker_whose_clock_is_behind(url: str) -> None:
     """It was left to others for as long as the clock was behind; only what waits for a time is."""
     with closing(PostgresStore(url)) as store:
