@@ -251,6 +251,8 @@ class Inspector:
         reading = self.read(name)
         values = self._values(reading, _inside(request, reading))
         after = _number(request, "after", 0)
+        undone = [entry.undoes_to for entry in reading.entries[after:] if entry.undoes_to is not None]
+        after = min([after, *undone])  # what a retry has undone since then looks otherwise now
         values["items"] = story(reading, after, after + SHOWN)
         pieces = {piece: self.html(request, f"{piece}.html", **values) for piece in ("head", "asks", "inside", "items")}
         return JSONResponse({"mark": mark, "timeline": values["timeline"], **pieces})

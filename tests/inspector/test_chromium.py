@@ -307,6 +307,16 @@ class TestActs:
         tab.until("document.querySelector('.pill.big').textContent === 'Completed'")
 
     def test_fork_from_the_step_that_is_shown(self, tab, runs):
+    def test_a_retry_elsewhere_marks_what_it_undoes(self, tab, runs):
+        page = tab.go("/run", id="degrees-paris")
+        tab.live()
+        assert page.locator(".item.undone").count() == 0
+        step = runs.retry("degrees-paris")
+        page.wait_for_selector("#n7")
+        undone = page.locator(".item.undone").evaluate_all("found => found.map(one => +one.dataset.n)")
+        assert undone == [*range(step + 1, 7)]
+        assert page.locator(".item").count() == 7
+
         page = self.open(tab, "order-17")
         page.click("article[data-n='4'] button.n")
         assert page.input_value("#fork-at") == "4"

@@ -191,6 +191,16 @@ def test_a_retry_undoes_what_is_shown(tmp_path: Path):
         assert RETRIED not in str(picture(reading, reading.process))
 
 
+def test_news_of_a_retry_have_what_it_undoes(tmp_path: Path):
+    with closing(fill(SqliteStore(tmp_path / "runs.db"))) as runs:
+        pages = Pages(inspector_app(runs))
+        step = runs.retry("degrees-paris")
+        items = Markup(pages.get("/news", id="degrees-paris", after="6").json()["items"]).all("article")
+        undone = [item["data-n"] for item in items if "undone" in item["class"].split()]
+        assert undone == [str(n) for n in range(step + 1, 7)]
+        assert items[-1]["data-n"] == "7"
+
+
 def test_earlier_entries_are_on_pages_of_their_own(runs, monkeypatch):
     monkeypatch.setattr("fsm_agent.inspector.app.SHOWN", 3)
     pages = Pages(inspector_app(runs))

@@ -294,7 +294,10 @@ function runPage() {
     pictures = new Map();
     if (last === known) {
       const end = $("#later") || null;
-      for (const item of $$(".item", pieces(news.items))) if (+item.dataset.n > last) story.insertBefore(item, end);
+      for (const item of $$(".item", pieces(news.items))) {
+        const old = $(`#${item.id}`, story);
+        if (old) old.replaceWith(item); else if (+item.dataset.n > last) story.insertBefore(item, end);
+      }
     }
     const isRetrying = $("#head").contains(document.activeElement);
     $("#head").replaceChildren(pieces(news.head));
