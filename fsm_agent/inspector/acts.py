@@ -46,8 +46,8 @@ def fork(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
     at, name = form.get("at", ""), form.get("name", "").strip()
     if not name:
         raise UsageError("a fork needs a name")
-    if not (at.isascii() and at.isdigit()):
-        raise UsageError(f"{at!r} is no entry: a number would be right")
+    if not (at.isascii() and at.isdigit() and len(at) < 10):
+        raise UsageError(f"{at!r:.200} is no entry: a number would be right")
     return str(runs.fork(run, int(at), name, definition, by=by))
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pydantic
 
+from fsm_agent._internal.plain_text import plain
 from fsm_agent.functions.arguments import ArgumentsValidator, described_errors
 from fsm_agent.inspector.wording import pretty, shown
 from fsm_agent.lifecycle.outcomes import (
@@ -236,7 +237,7 @@ def _field(
     if kind not in _SCALARS or (value is not None and not _fits(kind, value)):
         text = "" if value is None else pretty(json.dumps(value), is_spread=True)
         return Field(name, key, shown(label), "json", text, is_needed, hint or f"JSON: {_form(schema, root)}")
-    text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    text = "" if value is None else plain(_as_typed(value)) if isinstance(value, str) else json.dumps(value)
     return Field(name, key, shown(label), kind, text, is_needed, hint, choices)
 
 

@@ -194,7 +194,8 @@ class TestOtherActs:
         assert [question.key for question in runs.store.get("order-17c").waits] == ["ask:4.0"]
 
     @pytest.mark.parametrize("fields", [{"at": "99", "name": "f"}, {"at": "x", "name": "f"}, {"at": "1", "name": ""},
-                                        {"at": "1", "name": "desk-3"}, {"name": "f"}])  # fmt: skip
+                                        {"at": "1", "name": "desk-3"}, {"name": "f"},
+                                        {"at": "9" * 5000, "name": "f"}])  # fmt: skip
     def test_a_fork_of_nothing_is_told(self, pages, runs, fields):
         assert pages.do("fork", "order-17", **fields).status_code == 409
         assert len(runs.store.list()) == 11
@@ -364,6 +365,16 @@ class TestFormsBySchema:
         assert json.loads(changed.arguments_json) == {**given, "n": 2}
         left_out = outcome_of(question, {**sent, n.name: ""})
         assert json.loads(left_out.arguments_json) == {"to": given["to"], "text": given["text"]}
+
+    def test_a_field_of_text_has_no_hidden_characters(self):
+        """They would have a person approve another text than is read; a browser would send some of them otherwise."""
+        given = {"order": "A-17\u202e71-B\x00"}
+        about = json.dumps({"function": "f", "arguments": json.dumps(given)})
+        schema = json.dumps({"properties": {"order": {"type": "string"}}})
+        question = Question("ask:1.0", "approval", about, ("approved", "modified"), schema)
+        (field,) = question_form(question).choices[0].fields
+        assert field.value == "A-1771-B"
+        assert outcome_of(question, {"kind": "approved", field.name: field.value}) == Approved()
 
     def test_arguments_have_to_fit_their_schema(self):
         schema = {"properties": {"n": {"type": "integer", "maximum": 5}, "s": {"type": "string"}}, "required": ["n"]}
