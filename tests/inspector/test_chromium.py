@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -306,7 +307,6 @@ class TestActs:
         assert forecaster(runs, "12").resume("degrees-paris").output == 12
         tab.until("document.querySelector('.pill.big').textContent === 'Completed'")
 
-    def test_fork_from_the_step_that_is_shown(self, tab, runs):
     def test_a_retry_elsewhere_marks_what_it_undoes(self, tab, runs):
         page = tab.go("/run", id="degrees-paris")
         tab.live()
@@ -317,6 +317,7 @@ class TestActs:
         assert undone == [*range(step + 1, 7)]
         assert page.locator(".item").count() == 7
 
+    def test_fork_from_the_step_that_is_shown(self, tab, runs):
         page = self.open(tab, "order-17")
         page.click("article[data-n='4'] button.n")
         assert page.input_value("#fork-at") == "4"
@@ -562,13 +563,21 @@ class TestForAll:
         assert nameless == []
         contrast = page.evaluate(CONTRAST)
         assert contrast == []
+        assert page.evaluate(UNMARKED_LINKS) == []
         if "run" in path:
+            page.locator("#moment-box summary").click()
+            page.locator("#moment dl").wait_for()
+            levels = page.locator("h1, main h2, main h3").evaluate_all("all => all.map(one => +one.tagName[1])")
+            assert all(b <= a + 1 for a, b in pairwise([0, *levels]))
             page.keyboard.press("Home")
             page.keyboard.press("ArrowRight")
             assert page.locator("[aria-current=step]").get_attribute("data-n") == "1"
             assert "entry 1 of" in page.get_attribute("#scrub", "aria-valuetext")
 
 
+UNMARKED_LINKS = """() => [...document.querySelectorAll('main p a, main dd a, main .note a, nav.where a')]
+  .filter((one) => !one.matches('.button') && !getComputedStyle(one).textDecorationLine.includes('underline'))
+  .map((one) => one.outerHTML)"""
 CONTRAST = """() => {
   const numbers = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
   const part = (c) => c / 255 <= .03928 ? c / 255 / 12.92 : ((c / 255 + .055) / 1.055) ** 2.4;
@@ -585,7 +594,10 @@ CONTRAST = """() => {
     const colour = getComputedStyle(one).color, isText = (n) => n.nodeType === 3 && n.textContent.trim();
     if (![...one.childNodes].some(isText) || !one.checkVisibility() || one.disabled) continue;
     if (one.closest('.sr, .later, option, summary') || !colour.startsWith('rgb')) continue;
-    const a = light(numbers(colour)), b = light(back(one)), ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    let opacity = 1;
+    for (let up = one; up; up = up.parentElement) opacity *= getComputedStyle(up).opacity;
+    const behind = back(one), mixed = numbers(colour).map((c, n) => c * opacity + behind[n] * (1 - opacity));
+    const a = light(mixed), b = light(behind), ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
     if (ratio < 4.5) poor.push([one.className, one.textContent.trim().slice(0, 40), ratio]);
   }
   return poor;

@@ -173,7 +173,7 @@ function runPage() {
       one.closest("li").classList.toggle("later", !there && !!path);
     }
     for (const one of $$(".processes [data-inside]")) one.setAttribute("aria-current", one.dataset.inside === inside);
-    $("#now-state").textContent = state;
+    if ($("#now-state").textContent !== state) $("#now-state").textContent = state;  // else it would be read out again
     return state;
   }
   function show(isMoved) {
