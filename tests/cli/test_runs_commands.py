@@ -7,11 +7,12 @@ import os
 import re
 import sys
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from support import shop_agent as shop
+from support.inspected_runs import suspended
 from support.terminal import LIMIT_S, Terminal
 from typer.testing import CliRunner
 
@@ -19,11 +20,24 @@ from fsm_agent import Agent, CallSuspended, Limits, function
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.cli.commands import app
 from fsm_agent.context import Budget, keep_last, shorten
+from fsm_agent.flows import Flow, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Outcome
 from fsm_agent.machine.journal import header_of
 from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
 
+
+@dataclass(frozen=True)
+class Size:
+    width: int
+
+
+@wait(int, Size)
+def measure(data: str) -> str:
+    return f"How wide is {data}?"
+
+
+MEASURING = Flow("measuring", str, start=measure, rows=[measure.done(end("measured"))])
 EVIL = "a\x1b[31mred\x1b]0;title\x07b\u202ec"
 
 
@@ -302,7 +316,7 @@ class TestReplay:
         begin(store, "waits", "ended")
         finish(store, "ended", Approved())
         (tmp_path / "new_shop.py").write_text(
-            "from support import shop_agent as shop\nfrom dataclasses import replace\n"
+            "from support import shop_agent as shop\nfrom dataclasses import dataclass, replace\n"
             "AGENT = replace(shop.AGENT, functions=[shop.price])\n"
         )
         error = refused("replay", "ended", "--agents", "new_shop:AGENT")
@@ -468,6 +482,33 @@ class TestAnswer:
     def test_a_command_line_that_is_wrong(self, store, arguments, said):
         begin(store, "one")
         assert said in refused("answer", "one", *arguments, code=2)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [("[]", "should be an object"), ('{"order"', "Invalid JSON"), ('{"amount": 1}', "order: Field required")],
+    )
+    def test_arguments_that_do_not_fit_are_refused_where_they_are_given(self, store, given, said):
+        """Else the model would be told of a person's mistake, and the question be over."""
+        begin(store, "one")
+        error = refused("answer", "one", "ask:3.0", "--arguments", given)
+        assert "--arguments does not fit: " in error
+        assert said in error
+        assert json.loads(runs("list", "--asked", "--json"))["runs"]
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ('"three"', "--result does not fit: answer.int: Input should be a valid integer"),
+            ('["Size", {"width": "w"}]', "answer.width: Input should be a valid integer"),
+            ('["Size", 3]', "--result does not fit: answer: "),
+            ("three", "JSON of int | Size would be right"),
+        ],
+    )
+    def test_an_answer_of_another_type_is_refused_where_it_is_given(self, store, given, said):
+        with closing(Runs(store)) as kept:
+            suspended(lambda: replace(MEASURING, store=kept).call("a", run_id="one"))
+        assert said in refused("answer", "one", "answer:measure#1", "--result", given)
+        assert runs("answer", "one", "answer:measure#1", "--result", '["Size", {"width": 3}]').startswith("posted")
 
     def test_a_run_is_cancelled(self, store):
         begin(store, "one")

@@ -43,6 +43,7 @@ from fsm_agent.cli.options import load_callable, load_runnables, store_option
 from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
+from fsm_agent.cli.runs.answering import check_answer
 from fsm_agent.cli.runs.operating import backup, cancel, delete, prune, requeue, retry, seconds_of, stats, user
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import RunName, StorePath, opened, turns_of
@@ -415,24 +416,12 @@ def answer(
             raise typer.BadParameter(f"there are {len(answers) or 'no'} answers: exactly one of {right} is right")
         if key is None and not cancel:
             raise typer.BadParameter("the key of the question is missing: 'runs show' has it", param_hint="KEY")
-        if key is not None:
-            _check_right(runs, run, key, answers[0])
+        for question in runs.store.get(run).waits:
+            if question.key == key:  # if none is, the store tells who has answered it
+                check_answer(question, answers[0])
         runs.answer(run, {key or "": answers[0]}, by=user() if by is None else by)
         about = f"to {one_line(key)}" if key else "to the run"
         screen.line(f"posted {answers[0].kind} {about} of {one_line(run)}; its next driver takes it")
-
-
-def _check_right(runs: Runs, run: str, key: str, outcome: Any) -> None:
-    """Check that the kind of an answer fits its open question.
-
-    Raises:
-        UsageError: It is of another kind.
-    """
-    questions = {question.key: question for question in runs.store.get(run).waits}
-    right = questions[key].answers if key in questions else ()  # if not, the store tells who has answered it
-    if right and outcome.kind not in right:
-        named = ", ".join([OPTIONS.get(kind, kind) for kind in right])
-        raise UsageError(f"{key!r} is not answered with {OPTIONS[outcome.kind].split(' ')[0]}: {named} would be right")
 
 
 @app.command()
