@@ -108,7 +108,9 @@ def run(
     data: Annotated[
         str | None, typer.Argument(help="What it works on, as JSON; without it, the run of --run-id is continued.")
     ] = None,
-    store: Annotated[str | None, typer.Option(help="The file to keep the run in, or its address.")] = None,
+    store: Annotated[
+        str | None, typer.Option(envvar="FSM_AGENT_STORE", help="The file to keep the run in, or its address.")
+    ] = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     as_json: JsonLines = False,
     quiet: Quiet = False,
@@ -188,8 +190,7 @@ def _state(flow: Flow[Any], name: str) -> State[Any]:
         UsageError: There is none.
     """
     if name not in flow.states:
-        known = ", ".join(flow.states)
-        raise UsageError(f"{name!r} is no state of the flow {flow.name!r}{hint(name, flow.states)}; there are: {known}")
+        raise UsageError(f"{name!r} is no state of the flow {flow.name!r}{hint(name, flow.states)}")
     return flow.states[name]
 
 

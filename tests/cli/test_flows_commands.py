@@ -75,6 +75,7 @@ STORE = ("--store", "runs.db")
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("FSM_AGENT_STORE", raising=False)
     (tmp_path / "post.py").write_text(MODULE)
     (tmp_path / "bare.py").write_text("x = 1\n")
     yield tmp_path
@@ -185,6 +186,7 @@ def test_a_part_of_a_picture():
         (("run", "post:letters", "7"), 2, "no Letter: input: Input should be an object (given: 7)"),
         (("run", "post:letters", '{"about": 5}'), 2, "no Letter: about: Input should be a valid string (given: 5)"),
         (("run", "post:letters", "rain"), 2, "(given: 'rain'); JSON of this form would be right: {"),
+        (("diagram", "post:letters", "--around", "x"), 2, "no state of the flow 'letters'; there are: drafting, "),
         (("run", "post:letters"), 2, "--run-id and --store of a run"),
         (("run", "post:letters", '{"about": "x"}', "--run-id", "a"), 2, "it names a run in a store"),
         (("run", "post:letters", "--run-id", "a", *STORE), 1, "there is no store at 'runs.db'"),
@@ -219,6 +221,13 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     assert before[-1]["type"] == "stepped"
     assert (last["type"], last["state"]) == ("result", "sent")
     assert last["data"] == {"about": "x", "text": "Dear friend"}
+
+
+def test_the_store_of_the_environment_keeps_what_is_answered_there(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FSM_AGENT_STORE", "runs.db")
+    flows("run", "post:letters", '{"about": "x"}', "--run-id", "l1", code=3)
+    flows("answer", "post:letters", "l1", "review", '{"by": "ann"}')
+    assert flows("run", "post:letters", "--run-id", "l1").stdout.startswith("sent")
 
 
 def test_who_answers_what_is_not_asked_is_told_where_the_run_is():
