@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import webbrowser
 from contextlib import redirect_stdout, suppress
 from importlib import import_module
@@ -59,7 +60,8 @@ def inspect(
         screen.line(server.url)
         screen.tell("Ctrl-C ends it; who has the address can answer questions" if not read_only else "Ctrl-C ends it")
         if not no_browser:
-            webbrowser.open(server.url)
+            # A browser in a terminal ends before `open` returns: it would wait for pages that nobody serves.
+            threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         with suppress(KeyboardInterrupt):
             server.run()
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,23 @@ def test_it_serves_until_it_is_told_to_end(store, number):
     assert "Traceback" not in errors
     assert "ERROR" not in errors
     assert process.returncode == 0
+
+
+def test_a_browser_in_the_terminal_is_served(store, tmp_path):
+    """It runs until its user leaves it, and so does `webbrowser.open`."""
+    browser, page = tmp_path / "browser", tmp_path / "page.html"
+    got = f"httpx.get(sys.argv[1], follow_redirects=True, timeout={LIMIT_S})"
+    browser.write_text(f"#!{sys.executable}\nimport httpx, sys\nopen({str(page)!r}, 'w').write({got}.text)\n")
+    browser.chmod(0o700)
+    process = begin(str(store), BROWSER=str(browser))
+    try:
+        ends_s = time.monotonic() + LIMIT_S
+        while not page.exists() or "</html>" not in page.read_text():
+            assert time.monotonic() < ends_s
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LIMIT_S)
 
 
 def test_read_only_writes_nothing(store):
