@@ -125,9 +125,10 @@ class _Pages:
         return _stream(sse(self._live.follow(run, after=after), fold))
 
     async def conversations(self, request: Request) -> Response:
-        """Return the user's conversations, the newest first."""
+        """Return the user's newest conversations, and whether there are more, which the page tells."""
         who = await self._who(request)
-        return JSONResponse(await to_thread.run_sync(self._conversations_of, who))
+        found, has_more = await to_thread.run_sync(self._conversations_of, who)
+        return JSONResponse(found, headers={"x-has-more": "true"} if has_more else None)
 
     async def conversation(self, request: Request) -> Response:
         """Return all turns of a conversation as one stream, the newest as it happens."""
@@ -154,19 +155,19 @@ class _Pages:
             return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 409)
         return JSONResponse({})
 
-    def _conversations_of(self, who: str) -> list[dict[str, Any]]:
-        """Return the newest conversations of a user."""
+    def _conversations_of(self, who: str) -> tuple[list[dict[str, Any]], bool]:
+        """Return the newest conversations of a user, and whether there are more."""
         of = self._live.runnable.name
         found: dict[str, dict[str, Any]] = {}
         for row in each_listed(self._live.runs.store, agent=of, text=_kept(who, ""), at_a_time=500):
             name = _shown(who, row.id, self._live.has_conversations)
-            if name not in found and len(found) == MAX_CONVERSATIONS:
-                break
+            if name and name not in found and len(found) == MAX_CONVERSATIONS:
+                return [*found.values()], True
             if name:
                 asks = [question.key for question in row.waits]
                 about = {"name": name, "title": row.title or name, "asks": asks, "ended": row.is_ended}
                 found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
-        return [*found.values()]
+        return [*found.values()], False
 
     def _turns(self, kept: str) -> list[tuple[Run, str]]:
         """Return the runs of a conversation with their headers, the oldest first; one more than `MAX_TURNS` at most."""

@@ -130,6 +130,22 @@ def test_a_conversation(browser: Any, tmp_path: Path) -> None:
         assert tab.complaints == other.complaints == []
 
 
+def test_a_list_that_is_cut_says_so(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsm_agent.fronts.serving.MAX_CONVERSATIONS", 2)
+    with running(serve(desk(str(tmp_path / "runs.db")))) as base:
+        tab = Tab(browser, base)
+        for n in range(3):
+            tab.page.click("#new")
+            tab.say(f"hello {n}")
+            tab.sees("Hello there")
+            tab.page.locator("#conversations li button", has_text=f"hello {n}").wait_for()
+            assert tab.page.locator("#conversations li button").count() == min(2, n + 1)
+            assert tab.page.locator("#conversations li.state").all_inner_texts() == [
+                "Only the newest 2 are listed."
+            ] * (n == 2)
+        assert tab.complaints == []
+
+
 def test_a_page_sees_that_its_question_was_answered_elsewhere(browser: Any, tmp_path: Path) -> None:
     agent = desk(str(tmp_path / "runs.db"))
     with running(serve(agent)) as base:

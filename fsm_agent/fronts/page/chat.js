@@ -247,8 +247,12 @@ function open(name, is_retry = false) {
   }, is_retry);
 }
 async function list() {
-  const found = await fetch("conversations").then((response) => response.json()).catch(() => null);
-  if (!found) return;
+  let found, hasMore;
+  try {
+    const response = await fetch("conversations");
+    found = await response.json();
+    hasMore = response.headers.has("x-has-more");
+  } catch { return; }
   $("conversations").replaceChildren(...found.map((one) => {
     const item = make("li");
     const made = item.appendChild(make("button", "", `${one.asks.length ? "? " : ""}${one.title}`));
@@ -256,7 +260,7 @@ async function list() {
     if (one.name === thread) made.setAttribute("aria-current", "true");
     made.addEventListener("click", () => open(one.name));
     return item;
-  }));
+  }), ...(hasMore ? [make("li", "state", `Only the newest ${found.length} are listed.`)] : []));
   const asked = log.querySelector(".asked");
   const still = found.find((one) => one.name === thread)?.asks;
   if (asked && still && $("stop").hidden && !JSON.parse(asked.dataset.keys).every((key) => still.includes(key))) open(thread);
