@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import make_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from support.chromium import MISSING, chromium, served
 from support.inspected_runs import desk, fill, forecaster, letters, shop, suspended
 
 from fsm_agent import Agent, Approved, Runs
+from fsm_agent.flows import Flow, end, wait
 from fsm_agent.inspector.live import MOST_PAGES
 from fsm_agent.store import SqliteStore
 from fsm_agent.store.reading import read
@@ -541,6 +543,22 @@ class TestForAll:
         tab.page.set_viewport_size({"width": 390, "height": 844})
         tab.page.goto(tab.base + path)
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+    def test_nor_do_long_words_widen_it(self, tab, runs):
+        long = "x" * 90
+        types = [make_dataclass(f"{long}{n}", [(f"{long}{n}", str)], frozen=True) for n in range(2)]
+
+        def ask(data: str) -> str:
+            return long
+
+        ask.__name__ = long
+        asking = wait(*types)(ask)
+        flow = Flow(long, str, start=asking, rows=[asking.done(end("over"))], store=runs)
+        suspended(lambda: flow.call(long, run_id=long, extra={long: long}))
+        tab.page.set_viewport_size({"width": 360, "height": 800})
+        for path, query in (("/", {}), ("/run", {"id": long}), ("/compare", {"a": long, "b": "desk-3"})):
+            page = tab.go(path, **query)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
     @pytest.mark.parametrize(
         "path", ["/", "/run?id=ticket-8", "/run?id=order-22", "/run?id=degrees-paris", "/compare?a=order-17&b=order-22"]
