@@ -516,5 +516,12 @@ def discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Console(Console):
+    """A console that raises when its reader has left, as any other write does; Rich would end with status 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def _console(stream: IO[str], width: int | None = None) -> Console:
-    return Console(file=stream, markup=False, emoji=False, highlight=False, width=width)
+    return _Console(file=stream, markup=False, emoji=False, highlight=False, width=width)

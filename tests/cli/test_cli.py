@@ -24,6 +24,7 @@ from support.terminal import ENVIRONMENT, LAUNCH, LIMIT_S, Terminal, screen_of
 from typer.testing import CliRunner
 
 import fsm_agent
+from fsm_agent import Agent
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app, load_command
 from fsm_agent.cli.json_lines import LineWriter
@@ -31,6 +32,7 @@ from fsm_agent.cli.models import settings_of
 from fsm_agent.cli.reporting import reporting
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import AuthFailed, ConfigError
+from fsm_agent.testing import Script
 
 ROOT = Path(fsm_agent.__file__).parents[1]
 MODEL = ("--model", "openai-compatible:stub")
@@ -534,11 +536,15 @@ class TestProcess:
         assert ended.stderr == f"fsm-agent: the command needs {missing!r}; run: pip install 'fsm-agent[cli]'\n"
 
     @posix
-    def test_a_reader_that_goes_away_ends_it_quietly(self):
+    @pytest.mark.parametrize("words", [("diagram",), ("runs", "list", "--store", "runs.db")])
+    def test_a_reader_that_goes_away_ends_it_quietly(self, words, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with Agent(Script("Hi."), name="host", store="runs.db") as agent:
+            agent.call("Hello")
         reading, writing = os.pipe()
         os.close(reading)
         try:
-            ended = command("diagram", stdout=writing, stderr=subprocess.PIPE)
+            ended = command(*words, stdout=writing, stderr=subprocess.PIPE)
         finally:
             os.close(writing)
         assert (ended.returncode, ended.stderr) == (141, "")
