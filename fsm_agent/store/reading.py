@@ -34,6 +34,7 @@ from fsm_agent.store.store import Loaded, Post, Run
 
 UNKNOWN = "?"  # a state that only the code knows
 RETRIED = "retried"  # the kind of the entry by which a failed run continues
+_FAR_S = 1e15  # Unix time that no clock has
 _SEEDED = str(State.SEEDED)
 _STAYS = frozenset({"started", "interrupted", "run_again", "kept"})  # triggers by which a flow stays in its step
 _FINAL = frozenset(map(str, FINAL))  # also those of members
@@ -88,8 +89,7 @@ class EntryReading(NamedTuple):
     @property
     def at_s(self) -> float:
         """Unix time of the outcome; 0.0: not known."""
-        at_s = self.data.get("at_s") if isinstance(self.data, dict) else None
-        return float(at_s) if isinstance(at_s, int | float) else 0.0
+        return _at_s(self.data)
 
     @property
     def usage(self) -> Usage:
@@ -211,10 +211,10 @@ class RunReading(NamedTuple):
 
     def _is_over(self, process: ProcessReading, taken: Mapping[str, Sequence[Move]]) -> bool:
         """Return whether a process inside has ended by these steps, or the one around it has left it behind."""
-        first, last = taken[process.path][0], taken[process.path][-1]
-        if self.is_over(process.path, last.step.to) or self.is_over(process.around, taken[process.around][-1].step.to):
+        first, last, around = taken[process.path][0], taken[process.path][-1], taken[process.around]
+        if self.is_over(process.path, last.step.to) or (around and self.is_over(process.around, around[-1].step.to)):
             return True
-        later = [move.step for move in taken[process.around] if move.n > first.n]
+        later = [move.step for move in around if move.n > first.n]
         if self.processes[process.around].kind != "flow":  # the result of what is inside is a step under its name
             name = process.path.rpartition(SEPARATOR)[2]
             return any(step.key == name for step in later)
@@ -272,6 +272,8 @@ def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
     for text in texts:
         try:
             line = line_of(text)
+            if line.n != len(found) + 1:
+                return found, f"entry {len(found) + 1}: it says that it is entry {line.n}"
             found.append((line, json.loads(bytes(line.outcome))))
         except (JournalError, ValueError, RecursionError) as error:
             return found, f"entry {len(found) + 1}: {error}"
@@ -372,7 +374,6 @@ def _kind(known: str, path: str, steps: Sequence[_Taken], all_taken: Mapping[str
 
 def _stepped(trigger: str, key: str, data: Any, about: Mapping[str, Any]) -> Stepped:
     """Return a step without its states."""
-    at_s = data.get("at_s") if isinstance(data, dict) else None
     outcome, detail, usage = None, "", None
     if about:
         with suppress(ValueError, TypeError):
@@ -386,7 +387,13 @@ def _stepped(trigger: str, key: str, data: Any, about: Mapping[str, Any]) -> Ste
             pass
         case Cancelled(reason=detail) | Stopped(reason=detail) | Denied(reason=detail):
             pass
-    return Stepped("", trigger, "", key, float(at_s) if isinstance(at_s, int | float) else 0.0, "", detail, usage)
+    return Stepped("", trigger, "", key, _at_s(data), "", detail, usage)
+
+
+def _at_s(data: Any) -> float:
+    """Return the Unix time in an outcome; 0.0: it has none, or a damaged one, as ``1e999``."""
+    at_s = data.get("at_s") if isinstance(data, dict) else None
+    return float(at_s) if isinstance(at_s, int | float) and abs(at_s) < _FAR_S else 0.0
 
 
 def _own_key(key: str, path: str) -> str:

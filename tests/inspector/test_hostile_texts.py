@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,37 @@ class TestDamage:
         pages.page("/compare", a="r", b="s")
         assert pages.get("/news", id="s").status_code == 200
         pages.page("/run", id="r")
+
+    @pytest.mark.parametrize(
+        ("given", "damage"),
+        [
+            (r'"at_s":[\d.]+', '"at_s":1e999'),
+            (r'"at_s":[\d.]+', f'"at_s":{"9" * 400}'),
+            (r'"at_s":[\d.]+', '"at_s":NaN'),
+            (r'"n":1,', '"n":-1,'),
+            (r'"n":3,', '"n":1,'),
+            (r'\["","begun"\]', '["x","begun"]'),
+        ],
+    )
+    def test_a_value_that_no_run_has(self, damaged, given, damage):
+        """Whether its page can be read by a script is seen from JSON without constants such as Infinity."""
+        with damaged._connections.one() as connection:
+            lines = connection.execute("SELECT place, line FROM journal ORDER BY place").fetchall()
+            for place, line in lines[len(lines) // 2 :]:  # those of the second run
+                changed = re.sub(given, damage, line, count=1)
+                connection.execute("UPDATE journal SET line = ? WHERE place = ?", (changed, place))
+
+        def strict(text: str) -> Any:
+            return json.loads(text, parse_constant=pytest.fail)
+
+        pages = Pages(inspector_app(Runs(damaged)))
+        page = pages.page("/run", id="s")
+        assert "The journal is damaged" in page.text
+        strict(page.all("div", data_page="run")[0]["data-timeline"])
+        strict(pages.get("/news", id="s").text)
+        pages.page("/compare", a="r", b="s")
+        for n in range(len(read(Runs(damaged), "s").entries) + 1):
+            pages.page("/moment", id="s", n=n)
 
     @pytest.mark.parametrize("depth", [100, 300, 490, 900, 990, 5_000])
     def test_an_entry_that_is_nested_deeply(self, damaged, depth):
