@@ -117,7 +117,7 @@ class Inspector:
                 **values,
             )
         )
-        return rendered
+        return rendered.encode("utf-8", "replace").decode()  # half a surrogate pair, of a damaged journal
 
     def list(self, request: Request) -> Response:
         """Answer with a page of runs, or with its rows alone."""
@@ -255,7 +255,8 @@ class Inspector:
         after = min([after, *undone])  # what a retry has undone since then looks otherwise now
         values["items"] = story(reading, after, after + SHOWN)
         pieces = {piece: self.html(request, f"{piece}.html", **values) for piece in ("head", "asks", "inside", "items")}
-        return JSONResponse({"mark": mark, "timeline": values["timeline"], **pieces})
+        news = {"mark": mark, "timeline": values["timeline"], **pieces}
+        return Response(json.dumps(news), media_type="application/json")
 
     # Acts
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.inspected_runs import Letter, letters, suspended
 from support.inspector_pages import Markup, Pages
 
 from fsm_agent import Agent, CallSuspended, Function, Runs
@@ -276,6 +277,16 @@ class TestDamage:
         assert "what it is about" in pages.page("/").text
         assert "That did not work" in pages.page("/run", 409, id="s").text
         assert pages.get("/news", id="s").status_code == 409
+
+    def test_half_a_surrogate_pair_in_the_table_of_a_flow(self):
+        store = MemoryStore()
+        suspended(lambda: letters(store).call(Letter("Hello"), run_id="r"))
+        header = store.load("r").header.replace('"start":"review"', r'"start":"\ud800"')
+        assert "ud800" in header
+        store.create("s", header, agent="letters")
+        pages = Pages(inspector_app(Runs(store)))
+        for path in ("/run", "/news", "/picture"):
+            assert pages.get(path, id="s").status_code == 200
 
     def test_a_store_that_is_closed(self, damaged):
         inspector = Inspector(Runs(damaged))
