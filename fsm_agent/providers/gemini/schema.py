@@ -193,7 +193,7 @@ def _simplify_node(node: Mapping[str, Any]) -> Schema:
     if "const" in plain:
         plain["enum"] = [plain.pop("const")]
     kinds = plain.pop("type", None) or _infer_type(plain)
-    kinds = [str(kind).lower() for kind in (kinds if isinstance(kinds, list) else [kinds] if kinds else [])]
+    kinds = [str(kind).lower() for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind]
     if kinds == ["integer"]:
         for key, bound, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
             if type(plain.get(key)) is int and bound not in plain:

@@ -414,6 +414,7 @@ ANYTHING = st.recursive(
 )
 
 
+@example({"type": [""]})
 @example({"type": None, "properties": None, "items": {"$ref": "#", "anyOf": None}})
 @given(st.dictionaries(KEYWORDS, ANYTHING, max_size=5))
 def test_any_schema_is_said_or_refused(schema: dict[str, Any]) -> None:
