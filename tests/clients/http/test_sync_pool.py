@@ -321,6 +321,36 @@ def test_a_stream_that_is_collected_in_the_middle_of_a_step_gives_its_connection
     pool.close()  # not where it failed: that would wait for the lock
 
 
+def test_what_the_collector_gives_back_in_the_middle_of_a_step_is_taken_after_it() -> None:
+    """The connection is not garbage with its stream: what would abort the request holds it."""
+
+    def drop() -> None:
+        request = asked(server, b"{}")
+        request.extensions[ABORT] = abort
+        answer = Answer(pool.handle_request(request))
+        while answer.read():
+            pass
+        ring: list[Any] = [closed_at_its_end(answer)]
+        next(ring[0])
+        ring.append(ring)
+
+    def closed_at_its_end(answer: Answer) -> Iterator[None]:
+        with closing(answer):
+            yield
+
+    def collect() -> list[int]:
+        gc.collect()
+        return [len(idle) for idle in pool._ledger._idle.values()]
+
+    abort = Abort()
+    with FaultServer(WHOLE) as server, pool_of(max_connections=1) as pool:
+        drop()
+        assert pool._step(collect) == [], "it may be looking at the connections"
+        assert [len(idle) for idle in pool._ledger._idle.values()] == [1]
+        assert post(pool, server)
+        assert server.n_connections == 1
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_child_waits_for_no_lock_and_hangs_up_on_nobody() -> None:
     scripts: list[list[Step]] = [[JSON_HEAD, b"{", BARRIER, b"}" * 999], [BARRIER, *WHOLE]]
