@@ -112,6 +112,18 @@ def test_a_request_that_took_longer_than_a_minute_gives_nothing_back_of_what_oth
         time.sleep(0.01)
 
 
+def test_the_minute_of_a_request_is_counted_from_its_beginning(stores: Any) -> None:
+    one, other, now = stores
+    limit = RateLimit(requests_per_minute=1, tokens_per_minute=100, shared=one, name="x", clock=Moving(now))
+    begin(limit)
+    reservation = begin(limit, 90)  # it has waited for a minute
+    limit.charge(reservation, 10)
+    ends_s = time.monotonic() + 20
+    while other.spend("tokens of x", 90, limit=100, within_s=60.0) > 0.0:
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
+
+
 def test_a_task_that_is_cancelled_while_the_store_is_asked_holds_no_place() -> None:
     class Slow(MemoryStore):
         def spend(self, *arguments: Any, **options: Any) -> float:

@@ -435,7 +435,7 @@ class TestByDefault:
         assert Agent(client, context=Budget()).call("Hello", model=Script("Hi.", name="openai:gpt-4")).output == "Hi."
         assert Agent(client, functions=[read]).call("?").output == "done"
         assert len(script.requests[-1].messages[-1].text) < 20_000
-        script, client = named("openai:gpt-5", "house")
+        script, client = named("openai:gpt-4", "house")
         assert Agent(client, functions=[read]).call("?").output == "done"
         assert len(script.requests[-1].messages[-1].text) == 45_000, "one of the windows is not known"
 
