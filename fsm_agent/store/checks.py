@@ -216,7 +216,7 @@ def check_answers(answers: Mapping[str, Outcome], run: Run) -> None:
     Whether a question is open at all is checked by the store, in the transaction that posts the answer.
 
     Raises:
-        UsageError: An answer is of another kind, or is no JSON where a state of a flow wants some.
+        UsageError: An answer is of another kind, or is an error or no JSON where a state of a flow wants some.
     """
     questions = {question.key: question for question in run.waits}
     for key, outcome in answers.items():
@@ -226,8 +226,9 @@ def check_answers(answers: Mapping[str, Outcome], run: Run) -> None:
             asked = f"{key!r} of the run {run.id!r}"
             raise UsageError(f"{type(outcome).__name__} answers no {asked}, which stays open: {named} would")
         types = questions[key].types if key in questions else ()
-        if types and isinstance(outcome, Returned) and not outcome.is_error and not _is_json(outcome.text):
-            given = f"{key!r} of the run {run.id!r} was given {outcome.text!r:.80}, and stays open"
+        if types and isinstance(outcome, Returned) and (outcome.is_error or not _is_json(outcome.text)):
+            what = f"{'the error ' if outcome.is_error else ''}{outcome.text!r:.80}"
+            given = f"{key!r} of the run {run.id!r} was given {what}, and stays open"
             raise UsageError(f"{given}: JSON of {' | '.join(types)} would be right, with a text in double quotes")
 
 

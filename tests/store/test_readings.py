@@ -71,7 +71,8 @@ class Check:
     what: str
 
 
-def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the_run_has_not_its_table():
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the_run_has_not_its_table(parallel: int):
     @execute
     def look(c: Check) -> str:
         raise LookupError(f"no {c.what}")
@@ -79,7 +80,7 @@ def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the
     over, lost = end("over"), failure("lost")
     checking = Flow("checking", Check, start=look, rows=[look.done(over), look.failed(lost)])
     model = Script([asks("checking", what="A"), asks("checking", what="B")], "Neither is there.")
-    clerk = Agent(model, functions=[checking], name="clerk", limits=Limits(parallel=1))
+    clerk = Agent(model, functions=[checking], name="clerk", limits=Limits(parallel=parallel))
     agent = Agent(Script(asks("clerk", task="Look."), "No."), functions=[clerk], name="desk", store=MemoryStore())
     agent.call("Are A and B there?", run_id="r")
     reading = read(agent.runs, "r")

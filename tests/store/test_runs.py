@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import math
+import re
 import threading
 import time
 import zlib
@@ -33,7 +34,7 @@ from support.kept_runs import (
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, ReplayError, UsageError
-from fsm_agent.flows import Flow, FlowFailed, end, execute
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, execute, wait
 from fsm_agent.flows import call as asking
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
@@ -761,6 +762,28 @@ def test_an_answer_of_the_wrong_kind_is_refused_before_it_is_posted(store: Any):
         asyncio.run(agent.aresume("r1", {"": Injected(()), key: Returned(text="wiped")}))
     assert (loaded(store).posts, list(answers(agent.runs, "r1"))) == ((), [key])
     assert resume(agent, {key: Approved()}).output == 42
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (Returned(text="yes"), "given 'yes', and"),
+        (Returned(text="[" * 200_000), "given '[[[["),
+        (Returned(text="true", is_error=True), "given the error 'true', and"),
+    ],
+)
+def test_an_answer_that_no_state_takes_is_refused_before_it_is_posted(store: Any, answer: Returned, what: str):
+    """Its driver would refuse it later, and tell only its own log."""
+    review, over = wait(bool, name="review")(lambda n: "Is it right?"), end("over")
+    flow = Flow("reviews", int, start=review, rows=[review.done(over)], store=store)
+    with pytest.raises(FlowSuspended):
+        flow.call(1, run_id="r1")
+    (key,) = answers(flow.runs, "r1")
+    with pytest.raises(UsageError, match=re.escape(what)) as caught:
+        flow.runs.answer("r1", {key: answer})
+    assert "stays open: JSON of bool would be right" in str(caught.value)
+    flow.runs.answer("r1", {key: Returned(text="true")})
+    assert flow.resume("r1").state == "over"
 
 
 def test_a_post_of_the_wrong_kind_is_reported_and_the_question_asked_again(
