@@ -396,6 +396,14 @@ def test_what_an_approver_returns_has_the_time_of_the_driver_from_which_a_deadli
 
 
 @ways
+def test_what_an_approver_returns_with_a_time_keeps_it(way: Way):
+    agent = boss(call("cleaner", task="Go."), "Done.", inner=cleaner("Clean."), approve=lambda f: Approved(at_s=7.0))
+    one = agent.seed("Go.")
+    way(agent, one, [])
+    assert [step.at_s for step in one.record.trace if step.trigger == "approved"] == [7.0]
+
+
+@ways
 @pytest.mark.parametrize("is_handoff", [False, True])
 def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_an_answer_given_by_hand(
     way: Way, is_handoff: bool
