@@ -408,8 +408,16 @@ def test_what_an_approver_returns_with_a_time_keeps_it(way: Way):
 def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_an_answer_given_by_hand(
     way: Way, is_handoff: bool
 ):
-    clock = FakeClock()
-    inner = cleaner("It is clean.", limits=Limits(deadline_s=60), world={"clock": clock})
+    clock, ids = FakeClock(), list[str]()
+
+    @function
+    def note(context: Context[Any]) -> str:
+        """Note who calls."""
+        ids.append(context.agent_call_id)
+        return "noted"
+
+    model, limits = Script(call("note"), "It is clean."), Limits(deadline_s=60)
+    inner = Agent(model, functions=[note], name="cleaner", limits=limits, world={"clock": clock})
     made = handoff(inner, name="cleaner", needs_approval=True) if is_handoff else inner.as_function(needs_approval=True)
     asked: dict[str, Any] = {"reason": "?"} if is_handoff else {"task": "Go."}
     agent = Agent(Script(call("cleaner", **asked), "Done."), functions=[made], name="boss", world={"clock": clock})
@@ -423,6 +431,7 @@ def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_a
     assert one.output == ("It is clean." if is_handoff else "Done.")
     if not is_handoff:
         assert one.outcome.function_calls[0].result == "It is clean."
+    assert ids == [f"{one.record.id}/{'to:cleaner' if is_handoff else 'run:1.0'}"]
 
 
 @pytest.mark.parametrize(("own_s", "timeout_s"), [(5, None), (500, 5.0), (None, 5.0), (5, 500.0)])
