@@ -87,7 +87,7 @@ def test_nothing_secret_is_logged_of_a_server_that_is_none(caplog):
 
 def test_the_status_of_a_server_that_refuses_is_told():
     told = "cannot be used: Server returned an error response: HTTP status 401"
-    with FaultServer([http(b"no", status=401)] * 5) as server, pytest.raises(MCPServerError, match=told):
+    with FaultServer([http(b"no", status=401)] * 5) as server, pytest.raises(MCPServerError, match=f"{told}$"):
         _ = MCPServer.http(f"{server.base_url}/mcp").functions
 
 
