@@ -163,6 +163,8 @@ class TestBadRequests:
         async def use(page: Page) -> None:
             answer = await page.client.get("/conversations/nowhere")
             assert (answer.status_code, answer.json()["code"]) == (404, "unknown_conversation")
+            answer = await page.client.get(f"/conversations/{'x' * 201}")
+            assert (answer.status_code, answer.json()["code"]) == (400, "bad_name")
             assert (await page.answer("nowhere", "ask:1.0", {"approved": True}))[-1]["code"] == "NotAsked"
             answer = await page.client.post("/conversations/nowhere/cancel", json={})
             assert (answer.status_code, answer.json()["code"]) == (409, "NotAsked")
@@ -282,6 +284,34 @@ def test_names_with_slashes_are_conversations(name: str, tmp_path: Path) -> None
     run(serve(desk(str(tmp_path / "runs.db"))), use)
 
 
+def test_the_names_of_two_turns_are_two_however_they_are_spelled() -> None:
+    async def use(page: Page) -> None:
+        for name in ("b:c", "b%3Ac"):
+            assert text(await page.ask("a", "hello", run=name)) == "Hello there"
+        assert [data["name"] for data in await page.shown("a") if data["type"] == "CUSTOM"] == ["said", "said"]
+
+    run(serve(desk()), use)
+
+
+def test_of_more_conversations_than_are_listed_each_has_the_title_of_its_first_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fsm_agent.fronts.serving.MAX_CONVERSATIONS", 2)
+
+    async def use(page: Page) -> None:
+        for name, said, turn in (
+            ("a", "hello", "r1"),
+            ("b", "hello", "r1"),
+            ("b", "and then?", "r2"),
+            ("c", "hello", "r1"),
+        ):
+            await page.ask(name, said, run=turn)
+        listed = (await page.client.get("/conversations")).json()
+        assert [(one["name"], one["title"]) for one in listed] == [("c", "hello"), ("b", "hello")]
+
+    run(serve(desk()), use)
+
+
 def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:
     async def use(page: Page) -> None:
         assert text(await page.ask("a", "hello", run="b:c")) == "Hello there"
@@ -306,6 +336,7 @@ class TestUsers:
         async def use(nobody: Page) -> None:
             assert (await nobody.client.get("/")).status_code == 401
             assert (await nobody.client.post("/agui", json={})).status_code == 401
+            assert (await Page(app, **{"x-user": ""}).client.get("/")).status_code == 401
             ann, bob, slash = (Page(app, **{"x-user": name}) for name in ("ann", "bob", "ann/c1"))
             assert (await ann.ask("c1", "refund"))[-1]["outcome"]["type"] == "interrupt"
             for other in (bob, slash):
@@ -318,6 +349,11 @@ class TestUsers:
             assert (await ann.answer("b/c", "ask:1.0", {"approved": True}))[-1]["code"] == "NotAsked"
             lines = [*agent.runs.export("ann/c1:r1")]
             assert [json.loads(line)["by"] for line in lines if '"approved"' in line] == ["ann"]
+            await ann.ask("c2", "refund")
+            assert (await ann.client.post("/conversations/c2/cancel", json={})).status_code == 200
+            assert (await ann.shown("c2"))[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
+            lines = [*agent.runs.export("ann/c2:r1")]
+            assert [json.loads(line)["by"] for line in lines if '"cancelled"' in line] == ["ann"]
 
         run(app, use)
 
