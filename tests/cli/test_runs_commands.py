@@ -19,11 +19,14 @@ from typer.testing import CliRunner
 from fsm_agent import Agent, CallSuspended, Limits, function
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.cli.commands import app
+from fsm_agent.cli.runs.tables import moment, waits_for
 from fsm_agent.context import Budget, keep_last, shorten
 from fsm_agent.flows import Flow, end, wait
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Outcome
 from fsm_agent.machine.journal import header_of
+from fsm_agent.machine.process import Question
 from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Run
 from fsm_agent.testing import Script, call
 
 
@@ -608,3 +611,24 @@ def test_a_run_shows_what_each_request_showed_the_model(store: Path, monkeypatch
     contexts = [entry["context"] for entry in shown if entry["key"].startswith("model:")]
     assert [one["estimated"] for one in contexts] == [use.estimated for use in uses]
     assert all(entry["context"] is None for entry in shown if not entry["key"].startswith("model:"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"is_ended": True}, ""),
+        ({"holder": "host:1", "due_s": 0.0}, "driven by host:1"),
+        ({"due_s": None}, "a post"),
+        ({"due_s": 100.0}, "a worker: it is due"),
+        ({"due_s": 101.0}, moment(101.0)),
+        ({"due_s": None, "waits": (Question("answer:a#1", "answer"),)}, "answer:a#1 (answer)"),
+        ({"due_s": 101.0, "waits": (Question("answer:a#1", "answer"),)}, "answer:a#1 (answer)"),
+        ({"due_s": 100.0, "waits": (Question("answer:a#1", "answer"),)}, "a worker: it is due"),
+    ],
+)
+def test_what_a_run_waits_for_is_told_in_a_few_words(fields: dict[str, object], told: str):
+    row = Run(
+        **{"id": "r", "agent": "a", "n": 1, "state": "s", "is_ended": False, "due_s": None, "holder": None},
+        **{"created_s": 1.0, "updated_s": 2.0, "waits": ()},
+    )
+    assert waits_for(row.changed(**fields), 100.0) == told
