@@ -68,9 +68,12 @@ def test_other():
 """
 
 
-def test_the_rows_of_all_flows_of_one_name_are_reported(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("workers", [(), ("-n2", "--dist=load")])
+def test_the_rows_of_all_flows_of_one_name_are_reported(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
+    """Also where one worker uses the one flow, and another the other."""
     pytester.makepyfile(dedent(VERSIONS))
-    done = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--fsm-coverage", "--fsm-coverage-fail-under=100")
+    options = ("-p", "no:cacheprovider", "--fsm-coverage", "--fsm-coverage-fail-under=100")
+    done = pytester.runpytest_subprocess(*options, *workers)
     text = done.stdout.str()
     assert "  MISSED  step --done False--> other" in text
     assert "1 of 3 rows were taken" in text
