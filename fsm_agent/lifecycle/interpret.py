@@ -462,7 +462,7 @@ class _Screen:
         if problem is None and self._lacks_arguments(call) and function.parameters.get("properties"):
             problem = f"The call of {call.name} was cut off at the token limit, before its arguments."
         if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
-            problem = _refusal_text(refusal, call, is_cut=self.cut is not None)
+            problem = _refusal_text(refusal, call, is_cut=call is self.cut)
         if problem is not None:
             call = call.changed(id=id)
             return call, call.changed(error=problem)

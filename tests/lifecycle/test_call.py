@@ -418,6 +418,18 @@ def test_arguments_cut_at_the_token_limit_are_told_as_such():
     assert "cut off at the token limit" in request(call).messages[-1].text
 
 
+def test_of_a_reply_that_was_cut_off_the_last_call_alone_is_told_so():
+    wrong, cut = function_call("add", a="x", b=1), FunctionCall(name="add", arguments_json='{"a": 1')
+    first, last = request(say(begun(), wrong, cut, finish="length")).messages[-2:]
+    assert "cut off" not in first.text
+    assert "cut off at the token limit" in last.text
+
+
+def test_a_call_whose_arguments_are_complete_is_run_though_its_reply_was_cut_off():
+    call = say(begun(), function_call("add", a=1, b=2), finish="length")
+    assert (call.state, [f.error for f in call.record.function_calls]) == (State.TOOL_INTERRUPT, [])
+
+
 @pytest.mark.parametrize("arguments", ["", "{}"])
 def test_a_call_that_was_cut_off_before_its_arguments_is_not_run(arguments):
     def delete(pattern: str = "*") -> int: ...
