@@ -39,6 +39,7 @@ class Shop:
 
     def __init__(self, *, is_async: bool = False, **policy: Any) -> None:
         self.store = LastingStore()
+        self.redact: Callable[[Outcome], Outcome] | None = None
         self.paid: list[str] = []
         self.begun, self.free, self.quick = threading.Event(), threading.Event(), threading.Event()
         self.noted: list[list[str]] = []
@@ -71,7 +72,8 @@ class Shop:
 
     def agent(self, *entries: Any, **options: Any) -> Agent[Any, Any]:
         replies = entries or ([call("pay", amount=3)], "done")
-        return Agent(Script(*replies), functions=[self.pay, self.glance], store=self.store, name="shop", **options)
+        runs = Runs(self.store, redact=self.redact)
+        return Agent(Script(*replies), functions=[self.pay, self.glance], store=runs, name="shop", **options)
 
     def next_holder(self) -> Agent[Any, Any]:
         """Another driver, for whom the lease of the first has passed."""
@@ -296,6 +298,22 @@ def test_what_came_at_the_moment_of_the_loss_is_posted():
     assert isinstance(came[0], LeaseLost)
     assert agent.resume("r1").output == "done"
     assert shop.paid == ["3"]
+
+
+def test_what_comes_late_is_redacted_as_well():
+    shop = Shop()
+    shop.redact = lambda outcome: outcome.changed(text="***") if isinstance(outcome, Returned) else outcome
+    driver, _ = lost_in_the_function(shop, is_async=False)
+    (recorder,) = [r for r in RENEWER._renewals if r.store is shop.store]
+    agent = shop.next_holder()
+    asked(agent)
+    renew(recorder)
+    until(lambda: recorder.lost is not None)
+    shop.free.set()
+    driver.join(10)
+    until(lambda: loaded(shop.store).posts)
+    assert "paid" not in loaded(shop.store).posts[0].body
+    assert [m.text for m in agent.resume("r1").dialog if m.role == "tool"] == ["***"]
 
 
 def once_more() -> None:
