@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import signal
+import sys
 
 import pytest
+import typer
 from rich.console import Console
 
 from fsm_agent._internal.plain_text import plain
@@ -229,6 +232,27 @@ class TestScreen:
             screen.pause()
         assert re.search(r"\x1b\[2K\x1b\[2mthe model does not take \[2Jit\x1b\[0m\n", streams[1].getvalue())
         assert not logging.getLogger("fsm_agent").handlers
+
+    def test_on_a_terminal_the_step_to_a_failure_is_left_to_its_error(self, streams):
+        with screen_on(streams, err_is_terminal=True) as screen:
+            screen.take(Stepped("Calling", "model_failed", "Failed", "model:0", 1.0, detail="busy"))
+        assert "busy" not in streams[1].getvalue()
+
+    def test_a_line_that_a_function_prints_in_pieces_is_ended_once(self, streams, monkeypatch):
+        monkeypatch.setattr(sys, "stderr", streams[1])
+        with screen_on(streams, err_is_terminal=True) as screen:
+            screen.resume()
+            print("one ", end="", file=sys.stderr, flush=True)
+            print("line", file=sys.stderr)
+            screen.tell("and a remark")
+        assert streams[1].getvalue().endswith("one line\n\x1b[2mand a remark\x1b[0m\n")
+
+    def test_the_line_of_a_question_that_ctrl_d_leaves_open_is_ended(self, streams, monkeypatch):
+        with open(os.devnull) as nothing, screen_on(streams) as screen:
+            monkeypatch.setattr(sys, "stdin", nothing)
+            with pytest.raises(typer.Abort):
+                screen.ask("Is it so? ")
+        assert streams[1].getvalue() == "Is it so? \n"
 
     def test_prose_is_broken_between_words_and_a_command_stays_whole(self, streams):
         with screen_on(streams, out_is_terminal=True, err_is_terminal=True) as screen:
