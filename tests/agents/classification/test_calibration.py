@@ -63,6 +63,14 @@ class TestFitted:
         calibration = Calibration.fitted(rows, labels)
         assert brier_score(map(calibration.applied, rows), labels) <= brier_score(rows, labels) + 1e-12
 
+    def test_nor_where_a_model_is_once_very_sure_of_the_wrong_class(self) -> None:
+        """The fit makes all of its probabilities even then: it is worse than none, which is kept."""
+        right = [found({"a": 0.95, "b": 0.05}), found({"a": 0.05, "b": 0.95})] * 6
+        rows = [*right, found({"a": 1 - 1e-12, "b": 1e-12}), found({"a": 1e-12, "b": 1 - 1e-12})]
+        labels = [*"ab" * 6, *"ba"]
+        calibration = Calibration.fitted(rows, labels)
+        assert brier_score(map(calibration.applied, rows), labels) == pytest.approx(brier_score(rows, labels))
+
     def test_a_temperature_is_positive_though_the_model_is_always_wrong(self) -> None:
         rows = [found({"a": p, "b": 1 - p}) for p in (0.9, 0.8, 0.3, 0.2)]
         assert Calibration.fitted(rows, ["b", "b", "a", "a"]).temperature > 0
