@@ -217,6 +217,21 @@ def test_what_a_fault_becomes(fault: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_an_embedded_server_is_started_beside_the_event_loop(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a while, in which other tasks go on."""
+    in_loops = list[bool]()
+
+    def start(path: str | None) -> Any:
+        in_loops.append(asyncio._get_running_loop() is not None)
+        raise ConfigError("it does not start")
+
+    monkeypatch.setattr("fsm_agent.clients.local.server.local_server", start)
+    with client_for("local:model.gguf") as client, pytest.raises(ConfigError, match="it does not start"):
+        ask(client, way)
+    assert in_loops == [False]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_nobody_listens(way: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
