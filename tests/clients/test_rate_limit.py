@@ -547,9 +547,11 @@ def test_after_a_fork_the_requests_of_the_parent_hold_nobody_up() -> None:
             with limit.reserve():
                 has_begun.set()
                 may_end.wait(20)
-        thread = threading.Thread(target=hold)
-        thread.start()
+        for _ in range(2):  # one holds it, and the other waits
+            threading.Thread(target=hold).start()
         has_begun.wait(20)
+        while not limit.waiting:
+            pass
         limit._lock.acquire()
         if not (child := os.fork()):
             def ask():
