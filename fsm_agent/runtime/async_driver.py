@@ -51,10 +51,11 @@ class AsyncDriver(Reconciler):
         return self
 
     async def __aexit__(self, kind: object, raised: object, traceback: object) -> None:
-        if self.ends_elsewhere(partial(self._end_without_loop, raised)):
-            return
-        with nullcontext() if raised is None else _one_cancellation():
+        if raised is None:
             await self._close(raised)
+        elif kind is not GeneratorExit or not self.ends_elsewhere(partial(self._end_without_loop, raised)):
+            with _one_cancellation():
+                await self._close(raised)
 
     async def _close(self, raised: object) -> None:
         try:
