@@ -13,7 +13,7 @@ from msgspec import field
 
 from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.redaction import path_tokens, secrets_in_headers, secrets_in_url
-from fsm_agent._internal.values import Tagged, Value, differing
+from fsm_agent._internal.values import Tagged, Value
 from fsm_agent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -200,11 +200,6 @@ def merged(tools: Sequence[HostedTool], over: Sequence[HostedTool]) -> tuple[Hos
 def secrets_of(tools: Sequence[HostedTool]) -> frozenset[str]:
     """Return the secret values of the tools, which must not be shown."""
     return frozenset([secret for tool in tools if isinstance(tool, HostedMCP) for secret in tool.secrets])
-
-
-def options_of(tool: HostedTool) -> dict[str, Any]:
-    """Return the options that differ from their defaults."""
-    return differing(tool)
 
 
 def _wrong(tool: Any, name: str, value: Any, right: str) -> UsageError:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from fsm_agent._internal.values import differing
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.hosted_tool import HostedMCP, HostedTool, UserLocation, options_of
+from fsm_agent.messages.hosted_tool import HostedMCP, HostedTool, UserLocation
 from fsm_agent.providers.codec import LEFT_OUT, Profile
 
 # For messages of errors; the catalogue's profiles decide.
@@ -57,10 +58,10 @@ def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dic
     Raises:
         UsageError: One of them is not ``supported`` by the wire format.
     """
-    options = options_of(tool)
+    options = differing(tool)
     if unknown := [name for name in options if name not in supported]:
         name = unknown[0]
-        shown = f"{name}={options[name]!r}" if name not in _hidden(tool) else name
+        shown = f"{name}={options[name]!r}" if name not in tool.hidden else name
         raise UsageError(
             f"the tool {type_!r} of the wire {wire!r} has no option {shown}, which {tool!r} asks for: leave it out"
         )
@@ -71,7 +72,3 @@ def location(area: UserLocation) -> dict[str, str]:
     """Return the known parts of a location, by the names that all wire formats share."""
     named = {"country": area.country, "region": area.region, "city": area.city, "timezone": area.timezone}
     return {name: value for name, value in named.items() if value is not None}
-
-
-def _hidden(tool: HostedTool) -> tuple[str, ...]:
-    return ("url", "authorization", "headers") if isinstance(tool, HostedMCP) else ()

@@ -25,7 +25,6 @@ from fsm_agent.messages.hosted_tool import (
     HostedTool,
     UserLocation,
     WebSearch,
-    options_of,
     secrets_of,
 )
 from fsm_agent.messages.message import Message
@@ -105,11 +104,6 @@ class TestDescriptors:
         settings = Settings(hosted_tools=(SEARCH, CodeExecution(), ComputerUse(), SERVER))
         assert from_json(to_json(settings), Settings) == settings
         assert len({*settings.hosted_tools, *settings.hosted_tools}) == 4
-
-    def test_options_are_those_that_differ(self) -> None:
-        assert options_of(WebSearch()) == options_of(CodeExecution()) == options_of(ComputerUse()) == {}
-        assert options_of(WebSearch(max_uses=2)) == {"max_uses": 2}
-        assert options_of(HostedMCP("a", "https://h")) == {"label": "a", "url": "https://h"}
 
     def test_what_is_secret_is_not_in_the_repr(self) -> None:
         secretive = HostedMCP(
