@@ -17,7 +17,6 @@ from typing import Any
 
 import typer
 
-MODE = "_FSM_AGENT_COMPLETE"  # the variable by which the shell's script asks for completions
 MAX_RUNS = 100
 MAX_FILES, MAX_BYTES = 200, 200_000  # of modules that are read
 _PREFIX = "_FSM_AGENT_COMPLETE_PREFIX"  # what bash has taken off the word
