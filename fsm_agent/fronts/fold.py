@@ -59,7 +59,6 @@ class _Inside:
         self.asked: dict[str, str] = {}  # names of functions without a result, by id
         self.known: set[str] = set()  # ids of functions that were told
         self.ended: set[str] = set()  # and of those whose end was; a stream may begin between both
-        self.is_flow = False
 
 
 class Fold(ABC):
@@ -210,7 +209,6 @@ class Fold(ABC):
                 return []
             return self._denied(path, _under(path, id), step.detail)
         if str(step.to) not in _STATES:
-            seen.is_flow = True
             inside = [name for name in self._inside if name.startswith(_under(path, "")) and name != path]
             left = [data for name in reversed(inside) for data in self._leave(name, ())]
             return [*left, *([] if path else self._stepped(str(step.to)))]
