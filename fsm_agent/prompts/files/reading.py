@@ -99,24 +99,22 @@ def handler_text(file: Path, owner: str) -> str:
     return read_template(found(file, [Path.cwd()], owner))
 
 
-def read_template(file: Path, within: str | Path | None = None) -> str:
-    """Return the text of the file, checked as a template, with the templates that it includes.
+def read_template(file: Path) -> str:
+    """Return the text of the file, checked as a template, with the templates that it includes from its directory.
 
-    Args:
-        file: The file; the end of its last line is not part of the template.
-        within: The directory in which the files must lie, and from which it names others; by default its own.
+    The end of the last line is not part of the template.
 
     Raises:
         PromptError: It cannot be read, its template is wrong, or it has front matter.
     """
-    content = read(file, within)
+    content = read(file)
     if content.has_front:
         raise PromptFileError(
             PromptFileProblem(
                 str(file), 1, f"front matter ({FENCE}) is for a prompt, as `load_prompt` reads it, not for a text"
             )
         )
-    return template_in(content, file, within)
+    return template_in(content, file)
 
 
 def read(file: Path, within: str | Path | None = None) -> Content:
