@@ -10,7 +10,7 @@ a pydantic model, a dataclass or a member of an enumeration, is printed by `rend
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -186,13 +186,12 @@ def _references(tree: jinja2_nodes.Template) -> Iterator[Reference]:
         yield Reference(node.lineno, tuple(names) if len(names) == len(items) else (), is_optional, is_base)
 
 
-def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] = ()) -> None:
+def check_used(template: str, values: Mapping[str, Any]) -> None:
     """Refuse values that ``template`` does not use.
 
     Args:
         template: The template.
         values: The values, by the names of variables.
-        options: Other meanings of an unknown name, for the error.
 
     Raises:
         PromptError: The template uses no variable of some name.
@@ -201,7 +200,7 @@ def check_used(template: str, values: Mapping[str, Any], options: Iterable[str] 
     for name in sorted(values.keys() - used):
         word = re.escape(name)
         other = re.search(rf"\$?\{{ *{word} *\}}(?!\}})|\$\b{word}\b|%\({word}\)[a-z]|<{word}>|\[{word}\]", template)
-        near = nearest(name, [*used, *options])
+        near = nearest(name, used)
         meant = f": did you mean {near!r}?" if near else f"; there are: {', '.join(sorted(used)) or 'none'}"
         meant = f": {{{{ {name} }}}} is right for {other[0]!r}" if other else meant
         raise PromptError(f"the template {template[:60]!r} uses no variable {name!r}{meant}")
