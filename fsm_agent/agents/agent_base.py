@@ -21,7 +21,7 @@ from fsm_agent.agents.config.attributes import arguments_of, check_attributes
 from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
 from fsm_agent.agents.delegation.program import LIMITS, Program, check_program, returned_type
 from fsm_agent.agents.options import ConfigOverrides
-from fsm_agent.agents.registry import AGENTS
+from fsm_agent.agents.registry import AGENTS, kind_name
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
@@ -50,12 +50,6 @@ _RIGHTS: Rights = (
         "a list of names, each once,",
     ),
 )
-
-
-def kind_of(cls: type[AgentBase[Any]]) -> str:
-    """Return the ``agent_type`` of a class as text."""
-    kind = cls.agent_type
-    return str(kind.value) if isinstance(kind, Enum) else kind
 
 
 def _take_program(cls: type[AgentBase[Any]]) -> None:
@@ -162,8 +156,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         kind = cls.__dict__.get("agent_type")
         if not register or not kind:
             return
-        cls.agent_type = kind_of(cls)
-        AGENTS.register(kind_of(cls), cls)
+        cls.agent_type = kind_name(kind)
+        AGENTS.register(cls.agent_type, cls)
 
     @with_options_shown(ConfigOverrides)
     def __init__(
@@ -176,7 +170,9 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         self.config = AgentConfig.of(config, **overrides)
         self._client = client
         of_class = arguments_of(self, AgentBase)
-        name = str(self.config.value("name") or of_class.get("name") or kind_of(type(self)) or type(self).__name__)
+        name = str(
+            self.config.value("name") or of_class.get("name") or kind_name(self.agent_type) or type(self).__name__
+        )
         group = tuple(self.agent_group) or (name,)
         self._check_group(name, group)
         clients = client if isinstance(client, Mapping) else dict.fromkeys(group, client)

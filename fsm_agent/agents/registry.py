@@ -27,6 +27,11 @@ AGENTS: Registry[type[AgentBase[Any]]] = Registry(
 )
 
 
+def kind_name(agent_type: str | Enum | None) -> str:
+    """Return an ``agent_type`` as text; empty: there is none."""
+    return str(agent_type.value) if isinstance(agent_type, Enum) else agent_type or ""
+
+
 @overload
 def build_agent(
     cls: Callable[Concatenate[AgentConfig, Options], Built],
@@ -73,13 +78,13 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
         if not hasattr(cls, "agent_type"):
             raise ConfigError(f"{path_of(cls)} is no class of agents: a subclass of AgentBase would be right")
         checked = _overridden(agent_type, cls, options)
-        kind = _text(cls.agent_type)
+        kind = kind_name(cls.agent_type)
         if checked.agent_type and ":" not in checked.agent_type and checked.agent_type != kind:
             problem = f": it is for agent_type {checked.agent_type!r}, and {path_of(cls)} is {kind!r}"
             raise checked.error(("agent_type",), problem)
     else:
         checked = AgentConfig.of(config)
-        cls = _class_of(checked, _text(agent_type or options.get("agent_type")))
+        cls = _class_of(checked, kind_name(agent_type or options.get("agent_type")))
         checked = _overridden(checked, cls, options)
     built: AgentBase[Any] = cls(checked, *args, **options)
     return built
@@ -105,10 +110,6 @@ def _class_of(config: AgentConfig, agent_type: str) -> Any:
     except UsageError as error:
         raise error if agent_type else config.error(("agent_type",), f": {error}") from error
     return found
-
-
-def _text(kind: str | Enum | None) -> str:
-    return str(kind.value) if isinstance(kind, Enum) else kind or ""
 
 
 _KEYS = frozenset(keys_of(AgentConfig)) - {"client"}
