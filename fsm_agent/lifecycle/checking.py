@@ -7,9 +7,10 @@ call reads the same output.  So a value that could not be read again is refused 
 from __future__ import annotations
 
 from functools import partial
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from types import NoneType
+from typing import Any
 
+from fsm_agent._internal.annotations import types_of
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.function_limits import governing_prompt
@@ -115,6 +116,5 @@ def _kept(value: Any, r: CallRecord, governing: Prompt[Any]) -> str:
 
 def _may_be_none(governing: Prompt[Any]) -> bool:
     """Return whether the type of the output names None."""
-    kind = governing.output
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kinds = types_of(governing.output)
     return governing.parser is None and (None in kinds or NoneType in kinds)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import EnumType
 from functools import cached_property
 from itertools import islice
-from types import UnionType
-from typing import Annotated, Any, Literal, NoReturn, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, NoReturn, cast, get_args, get_origin
 
+from fsm_agent._internal.annotations import UNIONS
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core, typing_extensions
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.errors import ParseError, PromptError
@@ -80,7 +80,7 @@ class Output:
     @property
     def name(self) -> str:
         """The name of the type on the wire; letters, digits and underscores."""
-        is_union = get_origin(self.type) in (Union, UnionType)
+        is_union = get_origin(self.type) in UNIONS
         kind = self.type.__origin__ if get_origin(self.type) is Annotated else self.type
         name = "answer" if is_union else getattr(kind, "__name__", "answer")
         return re.sub(r"\W+", "_", name, flags=re.ASCII)[:64]
@@ -225,7 +225,7 @@ class Output:
     def _other_forms(self, value: Any, bare: str) -> Iterator[str]:
         if self.is_wrapped:
             yield f'{{"value":{bare}}}'
-        if get_origin(self.type) in (Union, UnionType):
+        if get_origin(self.type) in UNIONS:
             kinds = get_args(self.type)
             for kind, tag in zip(kinds, tags_of(kinds), strict=True):
                 if tag is not None and type(value) is kind:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.annotations import types_of
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.delegation.delegate import AgentDelegate
@@ -192,20 +192,16 @@ def _is_of(inner: Any, outer: Any) -> bool:
     """Return whether all values of one type certainly belong to another."""
     if outer is Any or outer is object or inner == outer:
         return True
-    wanted = _members(outer)
-    return all(any(one == other or _is_subclass(one, other) for other in wanted) for one in _members(inner))
+    wanted = types_of(outer)
+    return all(any(one == other or _is_subclass(one, other) for other in wanted) for one in types_of(inner))
 
 
 def _is_subclass(one: Any, other: Any) -> bool:
     return isinstance(one, type) and isinstance(other, type) and issubclass(one, other)
 
 
-def _members(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-
-
 def _type_text(kind: Any) -> str:
-    return " | ".join([getattr(one, "__name__", None) or str(one) for one in _members(kind)])
+    return " | ".join([getattr(one, "__name__", None) or str(one) for one in types_of(kind)])
 
 
 def path_from(agent: Agent[Any, Any], prompt: Prompt, path: str) -> str:

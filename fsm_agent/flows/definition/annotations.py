@@ -11,11 +11,12 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
+from fsm_agent._internal.annotations import UNIONS, types_of, without_notes
 from fsm_agent.errors import hint as hint_of
-from fsm_agent.flows.definition.answer_types import ANY, Failure, types_of, union_of
+from fsm_agent.flows.definition.answer_types import ANY, Failure, union_of
 from fsm_agent.flows.definition.guards import takes_answer
 from fsm_agent.flows.definition.into_field import IntoField, fields_of
 from fsm_agent.flows.definition.states import (
@@ -222,9 +223,9 @@ def _hints(function: Callable[..., Any]) -> _Hints:
 def fits(kind: Any, hint: Any) -> bool:
     """Return False if a value of one type is certainly wrong where another is annotated."""
     kind, hint = _strip_annotations(kind), _strip_annotations(hint)
-    if get_origin(kind) in (Union, UnionType):
+    if get_origin(kind) in UNIONS:
         return all(fits(one, hint) for one in get_args(kind))
-    if get_origin(hint) in (Union, UnionType):
+    if get_origin(hint) in UNIONS:
         return any(fits(kind, one) for one in get_args(hint))
     if get_origin(kind) is Literal:
         return get_origin(hint) is Literal or all(fits(type(value), hint) for value in get_args(kind))
@@ -254,14 +255,9 @@ def _may_be(kind: type, hint: type) -> bool:
 
 
 def _strip_annotations(kind: Any) -> Any:
-    """Return a type without what `Annotated` and `NewType` add to it."""
-    while True:
-        if get_origin(kind) is Annotated:
-            kind = get_args(kind)[0]
-        elif isinstance(kind, NewType):
-            kind = kind.__supertype__
-        else:
-            return NoneType if kind is None else kind
+    """Return a type without what `Annotated` and `NewType` add to it; None as its class."""
+    kind = without_notes(kind)
+    return NoneType if kind is None else kind
 
 
 def _is_plain(kind: Any) -> bool:
@@ -272,7 +268,7 @@ def _named(kind: Any) -> str:
     """Return a type as it is written in code."""
     kind = _strip_annotations(kind)
     origin, arguments = get_origin(kind), get_args(kind)
-    if origin in (Union, UnionType):
+    if origin in UNIONS:
         return " | ".join(map(_named, arguments))
     if origin is Literal or not arguments:
         if kind is NoneType or kind is ...:

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import cached_property
 from itertools import combinations
-from types import NoneType, UnionType
+from types import NoneType
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
     Generic,
     Literal,
-    NewType,
     Union,
     cast,
     get_args,
@@ -30,6 +29,7 @@ from typing import (
 
 from typing_extensions import TypeVar, is_protocol, is_typeddict
 
+from fsm_agent._internal.annotations import types_of, without_notes
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.errors import OutcomeError
@@ -237,7 +237,7 @@ def case_name(case: Any) -> str:
     if (results := _results(case)) is not None:
         return f"CallResult of {results.state}"
     if get_origin(case) is Annotated:
-        return case_name(_strip_annotations(case))
+        return case_name(without_notes(case))
     if get_origin(case) is not None:
         return str(case).replace("typing.", "")
     return getattr(case, "__name__", None) or repr(case)
@@ -246,11 +246,6 @@ def case_name(case: Any) -> str:
 def union_of(types: Sequence[Any]) -> Any:
     """Return the union of types."""
     return Union[tuple(types)]  # noqa: UP007  # of as many as there are
-
-
-def types_of(hint: Any) -> tuple[Any, ...]:
-    """Return the types that an annotation names."""
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
@@ -283,31 +278,20 @@ def _local_hint(function: Callable[..., Any]) -> Any:
 
 def _is_exactly(value: Any, case: Any) -> bool:
     """Return True for a value of this class, and of none that inherits from it."""
-    case = _strip_annotations(case)
+    case = without_notes(case)
     return _is_of(value, case) if get_origin(case) is Literal else type(value) is case
 
 
 def _is_of(value: Any, case: Any) -> bool:
     if (results := _results(case)) is not None:
         return bool(results.takes(value))
-    case = _strip_annotations(case)
+    case = without_notes(case)
     if get_origin(case) is Literal:
         return any(type(value) is type(known) and value == known for known in get_args(case))
     case = get_origin(case) or case
     if isinstance(value, bool) and case is not bool:
         return False
     return isinstance(case, type) and isinstance(value, case)
-
-
-def _strip_annotations(kind: Any) -> Any:
-    """Return a type without what `Annotated` and `NewType` add to it."""
-    while True:
-        if get_origin(kind) is Annotated:
-            kind = get_args(kind)[0]
-        elif isinstance(kind, NewType):
-            kind = kind.__supertype__
-        else:
-            return kind
 
 
 def _results(case: Any) -> Any:
@@ -317,7 +301,7 @@ def _results(case: Any) -> Any:
 
 def _is_checkable(kind: Any) -> bool:
     """Return True if values can be checked against a type."""
-    kind = _strip_annotations(kind)
+    kind = without_notes(kind)
     if get_origin(kind) is Literal:
         return True
     kind = get_origin(kind) or kind

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain, compress, count, repeat
 from operator import attrgetter, is_not
-from types import NoneType, UnionType
-from typing import Annotated, Any, NewType, Union, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, NewType, get_args, get_origin
 
+from fsm_agent._internal.annotations import UNIONS
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.flows.definition.answer_types import case_name
@@ -221,7 +222,7 @@ class Shapes:
             return Anything(kind)
         if kind is None or kind in _PLAIN:
             return Plain(NoneType if kind is None else kind)
-        if origin in (Union, UnionType):
+        if origin in UNIONS:
             return self._choice(kind, arguments)
         if origin is tuple and arguments:
             if arguments[-1] is ...:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Un
 
 from typing_extensions import TypeVar
 
+from fsm_agent._internal.annotations import types_of
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.errors import hint
-from fsm_agent.flows.definition.answer_types import AnswerTypes, Failure, returned_types, types_of
+from fsm_agent.flows.definition.answer_types import AnswerTypes, Failure, returned_types
 from fsm_agent.flows.definition.options import (
     EXECUTE_OPTIONS,
     PARALLEL,

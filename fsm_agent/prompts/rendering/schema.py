@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, reduce
 from operator import or_
-from typing import Annotated, Any, Literal, NewType, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NewType, TypeVar, get_args, get_origin
 
 import pydantic
 from typing_extensions import TypeAliasType
 
+from fsm_agent._internal.annotations import UNIONS
 from fsm_agent.errors import PromptError
 from fsm_agent.functions.signature import undescribable
 from fsm_agent.prompts.rendering.choices import description_of, is_skipped, label_of
@@ -23,7 +24,6 @@ MAX_LINES = 5_000  # of a schema: types that contain others twice, which do so a
 _WORDS = {str: "string", bool: "boolean", int: "number", float: "number", None: "null", Any: "any", object: "any"}
 _JSON_WORDS = {"integer": "number", "array": "any[]"}
 _PLAIN = (str, bool, int, float, bytes, Enum, types.NoneType)
-UNIONS = (Union, types.UnionType)
 
 Lines = list[str]
 
