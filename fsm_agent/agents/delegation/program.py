@@ -52,7 +52,6 @@ class Program(Closing):
         function: The function: it is given a text, or a `Payload` if there is more than text, and the `Context` of the
             call if it takes two arguments; plain or a coroutine function.
         output: The type of what it returns.
-        context: The context of the call that it answers.
 
     Attributes:
         raised: The exception of the function, if it raised one.
@@ -62,14 +61,12 @@ class Program(Closing):
     takes_images = True
     reports_logprobs = False
 
-    def __init__(
-        self, name: str, function: Callable[..., Any], output: Any, context: Context[Any] | None = None
-    ) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], output: Any) -> None:
         self.name = f"{PROGRAM}{name}"
         self._function = function
         self._output = output
         self._expected = Output(output)  # as the call reads it
-        self._context = context
+        self._context: Context[Any] | None = None  # of the call that it answers; see `bound_to`
         self.raised: Exception | None = None
         self.used = UNUSED
 
