@@ -84,6 +84,5 @@ def _unknown(package: str, name: str, known: Iterable[str], former: Mapping[str,
     elif name in foreign_names.IMPORTS:
         remedy = foreign_names.remedy(name)
     else:
-        near = import_module(f"{_ROOT}._internal.hints").nearest(name, known)
-        remedy = f": did you mean {near!r}?" if near else ""
+        remedy = import_module(f"{_ROOT}._internal.hints").guess(name, known)
     return ImportError(f"cannot import name {name!r} from {package!r}{remedy}", name=package) if remedy else plain

@@ -19,8 +19,13 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     return close[0] if close else None
 
 
+def guess(word: str, words: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: the word that was probably meant; empty: none is near."""
+    meant = nearest(word, words)
+    return f": did you mean {meant!r}?" if meant else ""
+
+
 def hint(word: str, words: Iterable[str]) -> str:
     """Return the end of a message about an unknown word: the word that was probably meant, or all of them."""
     words = list(words)
-    meant = nearest(word, words)
-    return f": did you mean {meant!r}?" if meant else f"; there are: {', '.join(words) or 'none'}"
+    return guess(word, words) or f"; there are: {', '.join(words) or 'none'}"

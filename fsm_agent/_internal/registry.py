@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Generic, Self, TypeVar
 
-from fsm_agent._internal.hints import nearest
+from fsm_agent._internal.hints import guess
 
 T = TypeVar("T")
 
@@ -66,8 +66,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def hint(self, name: str) -> str:
         """Return the end of a message about an unknown name."""
-        meant = nearest(name, self) or nearest(name.strip().lower(), self)
-        return f"{f': did you mean {meant!r}?' if meant else ''}; known are {', '.join(sorted(self)) or 'none'}"
+        meant = guess(name, self) or guess(name.strip().lower(), self)
+        return f"{meant}; known are {', '.join(sorted(self)) or 'none'}"
 
     def copy(self) -> Self:
         """Return an independent registry with the same entries."""

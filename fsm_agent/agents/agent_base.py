@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.hints import nearest
+from fsm_agent._internal.hints import guess
 from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import ARGUMENTS, Agent
@@ -233,9 +233,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             raise TypeError(f"{path_of(cls)} is abstract: it has no method answer, and none of {', '.join(_SAYING)}")
         for each in self.config.agent_configs:
             if each not in group:
-                meant = nearest(each, group)
                 listed = f"its sub-agents are {', '.join(map(repr, group))}"
-                problem = f": it names {each!r}; {listed}{f': did you mean {meant!r}?' if meant else ''}"
+                problem = f": it names {each!r}; {listed}{guess(each, group)}"
                 raise self.config.error(("agent_configs", each), problem)
 
     def _arguments(self, each: str, owner: str, client: Client | None, of_class: Mapping[str, Any]) -> dict[str, Any]:

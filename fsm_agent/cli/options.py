@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pydantic_core import from_json
 from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.config.named import imported, loaded, within
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
@@ -242,10 +241,8 @@ def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
     """
     of_settings, of_limits = (set(field_names(kind)) for kind in (Settings, Limits))
     if unknown := sorted(options.keys() - of_settings - of_limits):
-        names = sorted(of_settings | of_limits)
-        close = get_close_matches(unknown[0], names, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names)}"
-        raise UsageError(f"{unknown[0]!r} is no setting or limit: {hint}")
+        known = sorted(of_settings | of_limits)
+        raise UsageError(f"{unknown[0]!r} is no setting or limit{hint(unknown[0], known)}")
     values = {name: _value(name, text) for name, text in options.items()}
     return (
         _valid(Settings, {name: value for name, value in values.items() if name in of_settings}),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from fsm_agent._internal.hints import guess
 from fsm_agent._internal.references import expanded
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ConfigError
@@ -82,7 +82,7 @@ def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
     for part in _PARTS:
         if part in config:
             return _object(config[part], repr(part))
-    hints = [hint for word in config if (hint := _suggestion(word, _PARTS))]
+    hints = [hint for word in config if (hint := guess(word, _PARTS))]
     raise ConfigError(f"an MCP configuration has its servers in 'mcpServers' or 'servers'{next(iter(hints), '')}")
 
 
@@ -91,7 +91,7 @@ def _server(name: str, entry: Any, options: ServerOptions) -> MCPServer | None:
     entry = _object(entry, label)
     for key in entry:
         if key not in _SHAPES:
-            raise ConfigError(f"{label}: {key!r} is unknown{_suggestion(key, _SHAPES)}; known: {', '.join(_SHAPES)}")
+            raise ConfigError(f"{label}: {key!r} is unknown{guess(key, _SHAPES)}; known: {', '.join(_SHAPES)}")
     if "disabled" in entry and _valid("disabled", entry["disabled"], label):
         return None
     settings = {key: _valid(key, _expanded(value, f"{key!r} of {label}"), label) for key, value in entry.items()}
@@ -107,7 +107,7 @@ def _server(name: str, entry: Any, options: ServerOptions) -> MCPServer | None:
 def _kind(settings: Mapping[str, Any], label: str) -> str:
     kind = settings.get("type") or ("http" if "url" in settings else "stdio")
     if kind not in _KINDS:
-        raise ConfigError(f"{label}: 'type' is {kind!r}{_suggestion(kind, _KINDS)}; known: {', '.join(_KINDS)}")
+        raise ConfigError(f"{label}: 'type' is {kind!r}{guess(kind, _KINDS)}; known: {', '.join(_KINDS)}")
     main, *_ = keys = _KINDS[kind]
     if not settings.get(main):
         raise ConfigError(f"{label} has no {main!r}: one of type {kind!r} needs it")
@@ -143,8 +143,3 @@ def _expanded(value: Any, label: str) -> Any:
         case dict():
             return {key: _expanded(item, f"{key!r} in {label}") for key, item in value.items()}
     return value
-
-
-def _suggestion(word: str, names: Iterable[str]) -> str:
-    close = get_close_matches(word, list(names), n=1)
-    return f": did you mean {close[0]!r}?" if close else ""

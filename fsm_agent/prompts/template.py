@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsm_agent._internal.hints import nearest
+from fsm_agent._internal.hints import hint
 from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import PromptError
@@ -200,9 +200,7 @@ def check_used(template: str, values: Mapping[str, Any]) -> None:
     for name in sorted(values.keys() - used):
         word = re.escape(name)
         other = re.search(rf"\$?\{{ *{word} *\}}(?!\}})|\$\b{word}\b|%\({word}\)[a-z]|<{word}>|\[{word}\]", template)
-        near = nearest(name, used)
-        meant = f": did you mean {near!r}?" if near else f"; there are: {', '.join(sorted(used)) or 'none'}"
-        meant = f": {{{{ {name} }}}} is right for {other[0]!r}" if other else meant
+        meant = f": {{{{ {name} }}}} is right for {other[0]!r}" if other else hint(name, sorted(used))
         raise PromptError(f"the template {template[:60]!r} uses no variable {name!r}{meant}")
 
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fsm_agent._internal.hints import nearest
+from fsm_agent._internal.hints import guess
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.registered import FUNCTIONS
@@ -53,9 +53,8 @@ def imported(module: str, named: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            meant = nearest(error.name, [path.stem for path in Path().glob("*.py")]) or ""
-            guess = f": did you mean {meant!r}?" if meant else ""
-            raise ConfigError(f"there is no module {error.name!r} for {named!r}, here or installed{guess}") from None
+            meant = guess(error.name, [path.stem for path in Path().glob("*.py")])
+            raise ConfigError(f"there is no module {error.name!r} for {named!r}, here or installed{meant}") from None
         raise ConfigError(f"the module of {named!r} cannot be imported: {error}{_position(error)}") from error
     except KeyboardInterrupt:
         raise
@@ -85,9 +84,7 @@ def within(target: Any, path: str, named: str) -> Any:
         try:
             target = getattr(target, name)
         except AttributeError:
-            meant = nearest(name, dir(target))
-            guess = f": did you mean {meant!r}?" if meant else ""
-            raise ConfigError(f"there is no {name!r} in {named!r}{guess}") from None
+            raise ConfigError(f"there is no {name!r} in {named!r}{guess(name, dir(target))}") from None
         except Exception as error:  # of a `__getattr__` or a property
             raise ConfigError(f"{name!r} of {named!r} cannot be had: {type(error).__name__}: {error}") from error
     return target

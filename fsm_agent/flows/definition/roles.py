@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsm_agent._internal.hints import nearest
+from fsm_agent._internal.hints import guess
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.states import CallState, LiveState, SubflowState
 from fsm_agent.flows.errors import FlowError
@@ -64,7 +64,5 @@ def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
     roles = roles_of(flow)
     for name in names:
         if name not in roles:
-            meant = nearest(name, roles)
             known = f"its roles are {', '.join(roles)}" if roles else "it has no roles"
-            hint = f": did you mean {meant!r}?" if meant else ""
-            raise FlowError(f"flow {flow.name!r} has no role {name!r}; {known}{hint}")
+            raise FlowError(f"flow {flow.name!r} has no role {name!r}; {known}{guess(name, roles)}")
