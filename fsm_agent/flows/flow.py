@@ -44,7 +44,6 @@ from fsm_agent.flows.definition.table import (
     TableEntry,
     entries_of,
     machine_for,
-    row_name,
     states_enum,
     with_defaults,
 )
@@ -56,6 +55,7 @@ from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.machine.journal import FlowTable
+from fsm_agent.machine.rows import row_name
 from fsm_agent.mistakes import check, plain_json, shown
 
 if TYPE_CHECKING:

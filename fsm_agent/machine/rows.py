@@ -21,6 +21,11 @@ Action: TypeAlias = Callable[[Any, Any, Any], Any]
 Row: TypeAlias = tuple[str, Any, Any, Guard | None, Action]
 
 
+def row_name(source: str, trigger: str, to: str, guard: str) -> str:
+    """Return a row, or the step of one, as text."""
+    return f"{source} --{trigger}{f' [{guard}]' if guard else ''}--> {to}"
+
+
 class Cursor:
     """A record during one step: the model that `transitions` moves.
 

@@ -23,7 +23,6 @@ from fsm_agent.flows.definition.states import (
     SubflowState,
     WaitState,
 )
-from fsm_agent.flows.definition.table import row_name
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process.effects import Timer
 from fsm_agent.flows.process.flow_process import StateResult, outcome_of
@@ -34,6 +33,7 @@ from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Slept, Started
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.machine.rows import row_name
 from fsm_agent.messages.event import Inside, Stepped
 from fsm_agent.mistakes import check
 from fsm_agent.testing.loops import loops_in

@@ -121,11 +121,11 @@ class _RowCoverage:
             self._add_rows(name, rows)
 
     def _watch(self, step: Stepped) -> None:
-        self.taken[_named(step.source, step.trigger, step.to, step.guard)] += 1
+        self.taken[_step_name(step)] += 1
 
     def _watch_flow(self, flow: Any, step: Stepped) -> None:
         self._add_rows(flow.name, flow.row_names)
-        self.taken[f"{flow.name}: {_named(step.source, step.trigger, step.to, step.guard)}"] += 1
+        self.taken[f"{flow.name}: {_step_name(step)}"] += 1
 
     def _add_rows(self, flow: str, rows: Mapping[str, bool]) -> None:
         known = self.flows.setdefault(flow, {})
@@ -173,11 +173,14 @@ class _RowCoverage:
 def _rows() -> Iterator[str]:
     """Yield every row of the table, once for each of its sources."""
     from fsm_agent.lifecycle.table import ROWS
+    from fsm_agent.machine.rows import row_name
 
     for trigger, sources, to, guard, _ in ROWS:
         for source in (sources,) if isinstance(sources, str) else sources:
-            yield _named(source, trigger, to or source, guard.__name__ if guard else "")
+            yield row_name(source, trigger, to or source, guard.__name__ if guard else "")
 
 
-def _named(source: str, trigger: str, to: str, guard: str) -> str:
-    return f"{source} --{trigger}{f' [{guard}]' if guard else ''}--> {to}"
+def _step_name(step: Stepped) -> str:
+    from fsm_agent.machine.rows import row_name
+
+    return row_name(step.source, step.trigger, step.to, step.guard)

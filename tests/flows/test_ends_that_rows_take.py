@@ -39,7 +39,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows.definition.table import row_name
 from fsm_agent.lifecycle import (
     Begun,
     Cancelled,
@@ -51,6 +50,7 @@ from fsm_agent.lifecycle import (
     Slept,
     Started,
 )
+from fsm_agent.machine.rows import row_name
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Inside, Stepped
 from fsm_agent.testing import FakeClock, Script, explore

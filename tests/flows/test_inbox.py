@@ -36,9 +36,9 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows.definition.table import row_name
 from fsm_agent.flows.diagram import flow_diagram, run_diagram
 from fsm_agent.lifecycle.outcomes import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
+from fsm_agent.machine.rows import row_name
 from fsm_agent.messages.event import Stepped
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store import NotAsked, RunBusy

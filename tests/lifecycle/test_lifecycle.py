@@ -23,8 +23,9 @@ from fsm_agent.context import Budget
 from fsm_agent.context.plan import ContextPlan
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import Reason
+from fsm_agent.machine.rows import row_name
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.testing.pytest_plugin import _named, _rows
+from fsm_agent.testing.pytest_plugin import _rows
 
 WORDS = ("answer", "wrong", "enough", "refusal", "filtered")
 ONE = {"rounds": 1, "parse_retries": 0, "recalls": 0}
@@ -264,7 +265,7 @@ def test_the_models_differ_in_every_limit():
 def test_every_row_is_taken_from_each_of_its_sources(say):
     found = [explored(name) for name in MODELS]
     teams = [handed_over(name) for name in TEAMS]
-    taken = {_named(*row) for one in (*found, *teams) for row in one.rows}
+    taken = {row_name(*row) for one in (*found, *teams) for row in one.rows}
     rows = list(_rows())
     assert [row for row in rows if row not in taken] == []
     assert {reason for one in (*found, *teams) for reason in one.reasons} == set(Reason)

@@ -27,7 +27,7 @@ from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome
 from fsm_agent.lifecycle.record import FINAL, LIVE
 from fsm_agent.lifecycle.snapshots import restore, snapshot
-from fsm_agent.testing.pytest_plugin import _named, _rows
+from fsm_agent.testing.pytest_plugin import _rows, _step_name
 
 WALKS = 8000
 PLANS = (
@@ -96,7 +96,7 @@ def test_every_walk_keeps_the_promises(seed):
         began = seeded(budget, depth=depth, prompt=prompt, check=check, view=plan and View(plan))
         call, journal = walk(rng, began, stored=number % 10 == 0)
         r = call.record
-        taken.update(_named(step.source, step.trigger, step.to, step.guard) for step in r.trace)
+        taken.update(_step_name(step) for step in r.trace)
         assert len(r.trace) == len(journal)
         if call.effects:
             assert budget.rounds is None, "with bounded budgets every call ends"

@@ -31,9 +31,10 @@ from fsm_agent.flows.definition.states import (
     WaitState,
     event_name,
 )
-from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, row_name, states_in
+from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
 from fsm_agent.flows.definition.times import check_time
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.machine.rows import row_name
 from fsm_agent.mistakes import shown
 
 if TYPE_CHECKING:

@@ -51,11 +51,6 @@ class TableEntry(NamedTuple):
         return self.row is None or self.row.is_default
 
 
-def row_name(source: str, event: str, to: str, guard: str) -> str:
-    """Return a row, or the step of one, as text."""
-    return f"{source} --{event}{f' [{guard}]' if guard else ''}--> {to}"
-
-
 def with_defaults(
     rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
 ) -> tuple[Row[Any], ...]:
