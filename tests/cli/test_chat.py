@@ -6,6 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -151,39 +152,45 @@ def test_ctrl_c_leaves_a_turn_out_and_the_chat_goes_on():
     assert "Traceback" not in terminal.seen
 
 
-@posix
-def test_after_ctrl_c_at_a_question_the_next_line_is_a_turn():
+@contextmanager
+def asked_for_approval(answer: str, typed: str = "Remove x.\n") -> Iterator[tuple[StubServer, Terminal]]:
+    """A chat whose model wants to call a function, up to the question; Ctrl-D ends it when the answer has come."""
     with (
-        StubServer([ASKS, "Hi there."]) as stub,
+        StubServer([ASKS, answer]) as stub,
         Terminal("chat", *MODEL, "--base-url", stub.base_url, "--function", "chat_tools:remove") as terminal,
     ):
         terminal.read_until("> ")
-        terminal.type("Remove x.\n")
-        terminal.read_until("[y/N]: ")
+        terminal.type(typed)
+        terminal.read_until("May the model call remove(path='x')? [y/N]: ")
+        yield stub, terminal
+        terminal.read_until(answer)
+        terminal.type("\x04")
+        terminal.read_until()
+        assert terminal.process.wait(LIMIT_S) == 0
+
+
+@posix
+def test_after_ctrl_c_at_a_question_the_next_line_is_a_turn():
+    with asked_for_approval("Hi there.") as (stub, terminal):
         terminal.interrupt()
         terminal.read_until("interrupted: what was called stays in the conversation")
         terminal.read_until("> ")
         terminal.type("y\n")
-        terminal.read_until("Hi there.")
-        terminal.type("\x04")
-        terminal.read_until()
     assert stub.requests[-1]["messages"][-1]["content"] == "y"
 
 
 @posix
 def test_what_was_typed_before_a_question_does_not_answer_it():
-    with (
-        StubServer([ASKS, "It is there."]) as stub,
-        Terminal("chat", *MODEL, "--base-url", stub.base_url, "--function", "chat_tools:remove") as terminal,
-    ):
-        terminal.read_until("> ")
-        terminal.type("Remove x.\ny\n")  # as a text of several lines is pasted
-        terminal.read_until("[y/N]: ")
+    with asked_for_approval("It is there.", "Remove x.\ny\n") as (stub, terminal):  # as several lines are pasted
         terminal.type("n\n")
-        terminal.read_until("It is there.")
-        terminal.type("\x04")
-        terminal.read_until()
     assert "removed x" not in str(stub.requests)
+
+
+@posix
+def test_the_person_at_the_terminal_approves():
+    with asked_for_approval("It is gone.") as (stub, terminal):
+        terminal.type("y\n")
+    assert "removed x" in str(stub.requests)
 
 
 @posix
@@ -200,19 +207,3 @@ def test_a_signal_ends_the_chat_and_not_only_the_turn(here: Path):
     assert "to continue: fsm-agent" in ended.stderr
     assert ended.stderr.endswith("fsm-agent: ended by SIGTERM\n")
     assert all("b" not in request for request in said)
-
-
-@posix
-def test_the_person_at_the_terminal_approves_and_ends_with_ctrl_d():
-    with (
-        StubServer([ASKS, "It is gone."]) as stub,
-        Terminal("chat", *MODEL, "--base-url", stub.base_url, "--function", "chat_tools:remove") as terminal,
-    ):
-        terminal.read_until("> ")
-        terminal.type("Remove x.\n")
-        terminal.read_until("May the model call remove(path='x')? [y/N]: ")
-        terminal.type("y\n")
-        terminal.read_until("It is gone.")
-        terminal.type("\x04")
-        terminal.read_until()
-        assert terminal.process.wait(LIMIT_S) == 0
