@@ -125,14 +125,12 @@ def _address(link: str, page: str, config: MkDocsConfig, files: Files) -> str:
     return f"{config.repo_url}/blob/main/{target}"
 
 
-def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+def on_post_page(output: str, **_: Any) -> str:
     """Keep the theme from asking GitHub for the stars of the repository: a reader fetches nothing from elsewhere."""
     return output.replace(' data-md-component="source"', "")
 
 
-def on_post_template(output: str, *, template_name: str, config: MkDocsConfig) -> str:
-    """Do so in the page for addresses that are unknown."""
-    return output.replace(' data-md-component="source"', "")
+on_post_template = on_post_page  # in the page for addresses that are unknown, too
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
