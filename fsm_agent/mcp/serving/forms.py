@@ -62,7 +62,7 @@ _KEPT = {  # of the schema of a field, by its type
 
 def form_of(question: Question) -> types.ElicitRequest:
     """Return what the client is to ask its user."""
-    params = types.ElicitRequestFormParams(message=_words(question), requested_schema=_schema(question))
+    params = types.ElicitRequestFormParams(message=_words(question), requested_schema=_form_schema(question))
     return types.ElicitRequest(params=params)
 
 
@@ -109,14 +109,20 @@ def _about(question: Question) -> Mapping[str, Any]:
     return about if isinstance(about, dict) else {}
 
 
-def _schema(question: Question) -> dict[str, Any]:
+def _form_schema(question: Question) -> dict[str, Any]:
     if question.kind == "approval":
         return _approval_form(question)
     known = {"doubt": _DOUBT, "result": _RESULT}.get(question.kind)
     if known is not None:
         return known
-    schema = from_json(question.schema) if question.schema else {}
+    schema = _answer_schema(question)
     return _fields(schema) or _one_field(schema)
+
+
+def _answer_schema(question: Question) -> dict[str, Any]:
+    """Return the schema of the answer; of an approval, that of the function's arguments."""
+    schema: dict[str, Any] = from_json(question.schema) if question.schema else {}
+    return schema
 
 
 def _approval_form(question: Question) -> dict[str, Any]:
@@ -154,7 +160,7 @@ def _approval(question: Question, content: Mapping[str, Any]) -> Outcome:
         if json.dumps(given, sort_keys=True) == json.dumps(shown, sort_keys=True):  # 1 and true are equal in Python
             return Approved()
         arguments = json.dumps(unmasked(given, shown, parsed(str(_about(question).get(_ARGUMENTS, "")))))
-        ArgumentsValidator(from_json(question.schema) if question.schema else {}).validate_json(arguments)
+        ArgumentsValidator(_answer_schema(question)).validate_json(arguments)
     except ValidationError as error:  # without what was given, in which secrets are as they are
         items = error.errors(include_url=False, include_input=False)[:_MAX_ERRORS]
         problems = "; ".join([f"{'.'.join(map(str, item['loc'])) or 'input'}: {item['msg']}"[:200] for item in items])
@@ -192,7 +198,7 @@ def _plain_field(schema: Any) -> dict[str, Any] | None:
 
 def _checked(question: Question, content: Mapping[str, Any]) -> str:
     """Return the answer to a question of a flow, as JSON."""
-    schema = from_json(question.schema) if question.schema else {}
+    schema = _answer_schema(question)
     if _fields(schema):
         value: Any = dict(content)
     elif _plain_field(schema):
