@@ -8,7 +8,7 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData, Timer
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
-from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.machine.process import SEPARATOR, subject_of
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import activity_of
 from fsm_agent.runtime.ask_approval import AskActivity
@@ -83,6 +83,5 @@ class TimerActivity(SleepActivity):
 
     def _is_of_question(self) -> bool:
         """Return whether it is the time that a person has for an answer."""
-        state = self.effect.key.rpartition(SEPARATOR)[2].partition(":")[2]
-        asked = f"{AwaitAnswer.prefix}:{state}"
+        asked = f"{AwaitAnswer.prefix}:{subject_of(self.effect.key)}"
         return any(effect.key.rpartition(SEPARATOR)[2] == asked for effect in self.process.effects)

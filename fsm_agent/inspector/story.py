@@ -11,7 +11,7 @@ from fsm_agent._internal.values import from_data
 from fsm_agent.inspector.wording import pretty, shown, span
 from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
 from fsm_agent.lifecycle.record import FAILURES, State
-from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.machine.process import SEPARATOR, prefix_of, subject_of
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Reasoning, Text
 from fsm_agent.store.reading import RETRIED, EntryReading, RunReading
 
@@ -109,7 +109,7 @@ class _Teller:
         """Return what an entry says."""
         self.note(entry)
         item = _item(entry, self._names)
-        prefix = _prefix(entry)
+        prefix = prefix_of(entry.key)
         if entry.by or prefix in ("ask", "answer"):
             item |= {"role": "person", "who": entry.by or "a person", "verdict": _VERDICTS.get(entry.kind, entry.kind)}
             item["is_bad"] = entry.kind in _BAD
@@ -141,8 +141,8 @@ class _Teller:
 
     def _returned(self, entry: EntryReading, data: Item, item: Item) -> Item:
         text = pretty(data.get("text", ""))
-        if _prefix(entry) == "answer":
-            return {"text": text, "note": f"the answer to {shown(_subject(entry))}"}
+        if prefix_of(entry.key) == "answer":
+            return {"text": text, "note": f"the answer to {shown(subject_of(entry.key))}"}
         is_bad = entry.kind == "function_failed" or data.get("is_error") is True
         role = item["role"] if entry.by else "result"
         return {"role": role, "text": text, "call": self._call(entry), "is_bad": is_bad, "is_failure": is_bad}
@@ -165,7 +165,7 @@ class _Teller:
 
     def _call(self, entry: EntryReading) -> Item:
         """Return the function call that a key such as ``run:4.0`` is about."""
-        subject, calls = _subject(entry), self._requested.get(entry.path, ())
+        subject, calls = subject_of(entry.key), self._requested.get(entry.path, ())
         number = subject.partition(":")[0].rpartition(".")[2]
         if "." in subject and number.isdecimal() and int(number) < len(calls):
             call = calls[int(number)]
@@ -185,15 +185,6 @@ _TELLING = {
     "edited": _Teller._edited,
     RETRIED: _Teller._retried,
 }
-
-
-def _prefix(entry: EntryReading) -> str:
-    """Return the kind of the effect that an entry answers."""
-    return entry.key.rpartition(SEPARATOR)[2].partition(":")[0]
-
-
-def _subject(entry: EntryReading) -> str:
-    return entry.key.rpartition(SEPARATOR)[2].partition(":")[2]
 
 
 def _reply(item: Item, outcome: Replied) -> Item:

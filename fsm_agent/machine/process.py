@@ -30,6 +30,11 @@ def prefix_of(key: str) -> str:
     return key.rpartition(SEPARATOR)[2].partition(":")[0]
 
 
+def subject_of(key: str) -> str:
+    """Return what the effect with this key is about, as ``1.0`` in ``ask:1.0``, without its path."""
+    return key.rpartition(SEPARATOR)[2].partition(":")[2]
+
+
 def with_prefix(key: str, prefix: str) -> str:
     """Return the key of another effect of the same process, about the same subject."""
     path, separator, own = key.rpartition(SEPARATOR)
