@@ -370,9 +370,7 @@ def is_cut_off(reply: Reply) -> bool:
 
 def _problem(reply: Reply, error: Exception) -> str:
     """Return the text of an exception for the model, with its type unless it is a `ValueError`."""
-    text = error_text(error)
-    if not isinstance(error, ValueError) or not text:
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text = (isinstance(error, ValueError) and error_text(error)) or typed_error_text(error)
     return f"{text} (The answer was cut off at the token limit.)" if is_cut_off(reply) and CUT_OFF not in text else text
 
 
@@ -382,6 +380,12 @@ def error_text(error: Exception) -> str:
         return str(error)
     except Exception:  # its class is user code, too
         return ""
+
+
+def typed_error_text(error: Exception) -> str:
+    """Return the type and the text of an exception."""
+    text = error_text(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def output_text(function: Function, f: FunctionCall, output: Any) -> str:

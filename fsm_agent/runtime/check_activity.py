@@ -17,7 +17,7 @@ from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.checking import Proposal
 from fsm_agent.lifecycle.effects import CheckOutput
-from fsm_agent.lifecycle.interpret import error_text
+from fsm_agent.lifecycle.interpret import error_text, typed_error_text
 from fsm_agent.lifecycle.outcomes import Checked, CheckFailed, CheckRefused
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import FunctionCall
@@ -168,9 +168,7 @@ class CheckActivity(Activity):
             return refused
         log_error(logging.WARNING, f"{subject} raised {type(error).__name__}", error)
         self.raised = error
-        text = error_text(error)
-        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-        failed = self.ended = CheckFailed(text=text, name=self.name, at_s=self.world.clock.now())
+        failed = self.ended = CheckFailed(text=typed_error_text(error), name=self.name, at_s=self.world.clock.now())
         return failed
 
     def _stop_if_cancelled(self) -> None:

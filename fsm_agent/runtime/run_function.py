@@ -21,7 +21,7 @@ from fsm_agent.functions.function import Function, result_text
 from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import RunFunction
-from fsm_agent.lifecycle.interpret import error_text, unprepared
+from fsm_agent.lifecycle.interpret import error_text, typed_error_text, unprepared
 from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, FunctionCall, Message
@@ -479,7 +479,7 @@ def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
     if isinstance(error, Retry):
         return _error_result(error_text(error), run)
     _log_raised(error, run)
-    text = _error_text(error)
+    text = typed_error_text(error)
     if run.has_listener:
         run.traceback = traceback_text(error)
     match run.function.on_error:
@@ -489,11 +489,6 @@ def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
         case Default(value):
             return _result_outcome(value, run)
     return _error_result(text, run)
-
-
-def _error_text(error: Exception) -> str:
-    message = error_text(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def _preparation_failed(error: Exception, run: FunctionExecution) -> Ended:
