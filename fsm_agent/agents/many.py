@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar
 
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.options import Progress
 from fsm_agent.errors import ConfigError, UsageError
@@ -169,8 +170,7 @@ def _in_order(results: dict[int, TaskResult[New]]) -> TaskResults[New]:
 def _check(tasks: object, concurrency: object) -> None:
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
     check("tasks", tasks, is_list, "a list of tasks")
-    is_right = isinstance(concurrency, int) and not isinstance(concurrency, bool) and concurrency >= 1
-    check("concurrency", concurrency, is_right, "1 or more")
+    check("concurrency", concurrency, is_whole(concurrency, 1), "1 or more")
 
 
 def _noted(item: TaskResult[Any]) -> Exception:

@@ -15,6 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Protocol
 
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.forks import at_fork
 from fsm_agent.errors import ConfigError, TimedOut
 from fsm_agent.runtime.abort import Abort, abort_in_force
@@ -85,7 +86,7 @@ class RateLimit:
         if not self._limits:
             raise ConfigError(f"a RateLimit without {', '.join(limits)} limits nothing: give one of them")
         for what, limit in self._limits.items():
-            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            if not is_whole(limit, 1):
                 raise ConfigError(f"{what}={limit!r} is no limit: a whole number from 1 on would be right")
         if (shared is None) == bool(name) or not isinstance(name, str):
             raise ConfigError(f"shared and name={name!r} go together: shared=SqliteStore('runs.db'), name='openai'")

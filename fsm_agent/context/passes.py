@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any, TypeAlias
 
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value
 from fsm_agent.context.rounds import EARLIER, broken_round, pinned, round_starts, system_messages, task_of
@@ -534,5 +535,5 @@ def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
     Raises:
         UsageError: It names the argument, and what would be right.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if not is_whole(value, least):
         raise UsageError(f"{owner}({name}={value!r:.80}): a whole number from {least} on would be right")

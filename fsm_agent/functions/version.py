@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent._internal.lazy_import import pattern
 from fsm_agent.errors import UsageError, hint
 
@@ -30,7 +30,7 @@ def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]
     for version, share in shares.items():
         if version not in versions:
             raise UsageError(f"function {name!r} has no version {version!r}{hint(str(version), versions)}")
-        if not _is_number(share) or share < 0:
+        if not is_amount(share):
             raise UsageError(f"the share of {name}@{version} is {share!r}: a number from 0 to 1 would be right")
     if not math.isclose(total := math.fsum(shares.values()), 1):
         raise UsageError(f"the shares of function {name!r} are {total!r} together: 1 would be right")
@@ -43,7 +43,7 @@ def chosen_point(name: str, choose: Callable[[], float]) -> float:
         UsageError: ``choose`` returned something else.
     """
     point = choose()
-    if not _is_number(point) or not 0 <= point < 1:
+    if not is_finite(point) or not 0 <= point < 1:
         raise UsageError(f"choose of function {name!r} returned {point!r}: a number from 0 to below 1 is right")
     return point
 
@@ -59,7 +59,3 @@ def sharer(shares: Sequence[float], point: float) -> int | None:
             if left < 0:
                 break
     return chosen
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

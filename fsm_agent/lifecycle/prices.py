@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, TypeAlias
 
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.reply import Usage
@@ -50,7 +51,7 @@ class Price(Value, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is None and name == "cached_micro_usd":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            if not is_whole(value, 0):
                 right = "a whole number from 0 on, in millionths of a dollar for a million tokens,"
                 raise UsageError(f"{name} of Price is {value!r}: {right} would be right")
 

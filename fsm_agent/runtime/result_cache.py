@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
@@ -108,7 +109,7 @@ class ResultCache:
             raise UsageError(f"ResultCache(ttl_s={ttl_s!r}): a number of seconds above 0 would be right")
         bounds = {"max_bytes": (max_bytes, 0), "preview_lines": (preview_lines, 0), "max_chars": (max_chars, 1_000)}
         for name, (value, least) in bounds.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if not is_whole(value, least):
                 raise UsageError(f"ResultCache({name}={value!r}): a whole number from {least} on would be right")
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes

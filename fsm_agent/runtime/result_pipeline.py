@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.values import Value
 from fsm_agent.context.passes import MIN_CHARACTERS, check_size, truncated
 from fsm_agent.context.tokens import estimated_tokens
@@ -73,7 +74,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True):
                 raise UsageError(f"the {name} of a ResultPipeline is {step!r:.80}: a function would be right, or None")
         for name in ("extraction_threshold", "inline_threshold"):
             tokens = getattr(self, name)
-            if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+            if not is_whole(tokens, 0):
                 raise UsageError(f"{name} is {tokens!r}: a whole number of tokens from 0 on would be right")
 
     def apply(

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.agents.classification.calibration import Calibration
 from fsm_agent.agents.classification.classification import UNSURE, Classification
 from fsm_agent.agents.classification.classifying import Classifying
@@ -86,10 +87,9 @@ class ClassificationRequest:
         check("what is classified", self.what, isinstance(self.what, kinds), "a text, a Payload or a Dialog")
         right = "a probability from 0 to 1"
         threshold: Any = self.threshold
-        is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-        check("threshold", threshold, is_number and 0 <= threshold <= 1, right)
+        check("threshold", threshold, is_finite(threshold) and 0 <= threshold <= 1, right)
         votes: Any = self.votes
-        check("votes", votes, isinstance(votes, int) and not isinstance(votes, bool) and votes >= 1, "1 or more")
+        check("votes", votes, is_whole(votes, 1), "1 or more")
         right = "an agent, or None,"
         check("otherwise", self.otherwise, isinstance(self.otherwise, Classifying | None), right)
         check(
