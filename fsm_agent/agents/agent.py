@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.generics import New
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import fields_alone
@@ -113,7 +114,7 @@ class ResolvedTask(NamedTuple):
 
 @hinting
 @dataclass(frozen=True, eq=False, repr=False)
-class Agent(CallVerbs[Deps, Out], Classifying):
+class Agent(CallVerbs[Deps, Out], Classifying, Closing):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     Type checkers see an ``Agent[Deps, Out]``: the types of its calls' deps and of its answers.  Plain
@@ -621,18 +622,6 @@ class Agent(CallVerbs[Deps, Out], Classifying):
         """`close` for asyncio."""
         for client in self._clients.values():
             await client.aclose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.aclose()
 
 
 ARGUMENTS = tuple([item.name for item in fields(Agent) if item.init])
