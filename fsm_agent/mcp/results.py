@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Sequence
+from operator import contains
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
@@ -68,13 +69,9 @@ def _contain(texts: list[str], structured: Any) -> bool:
     for value in values:
         if any(value in (text, parsed) for text, parsed in read):
             return True
-        if value and isinstance(value, list) and len(value) == len(read) and all(map(_is_equal, value, read)):
+        if value and isinstance(value, list) and len(value) == len(read) and all(map(contains, read, value)):
             return True
     return False
-
-
-def _is_equal(value: Any, read: tuple[str, Any]) -> bool:
-    return value in read
 
 
 def _read_json(text: str) -> Any:
