@@ -8,7 +8,6 @@ would not be recognized.
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -308,8 +307,3 @@ def arguments_of(text: str) -> Any:
     """Return the arguments of a function as an object."""
     found = as_json(text)
     return found if isinstance(found, dict) else {"arguments": found} if found not in ("", None) else {}
-
-
-def dumped(value: Any) -> str:
-    """Return JSON in ASCII."""
-    return json.dumps(value)

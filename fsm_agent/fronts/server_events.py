@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.errors import FsmAgentError
-from fsm_agent.fronts.fold import Data, Fold, dumped
+from fsm_agent.fronts.fold import Data, Fold
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.log import LOG
 
@@ -89,4 +90,4 @@ def told_error(error: Exception) -> tuple[str, str]:
 
 
 def _lines(data: Data | Any) -> str:
-    return f"data: {dumped(data)}\n\n"
+    return f"data: {json.dumps(data)}\n\n"
