@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
@@ -93,7 +94,7 @@ class _Pages:
 
     def __init__(self, live: Live, user: UserOf | None, task: Callable[[Message], Any] | None) -> None:
         self._live, self._user, self._task = live, user, task
-        self._html = (_HERE / "chat.html").read_text("utf-8").replace("TITLE", _escaped(live.runnable.name))
+        self._html = (_HERE / "chat.html").read_text("utf-8").replace("TITLE", html.escape(live.runnable.name))
 
     async def _who(self, request: Request) -> str:
         """Return the user; refuse whom the login does not know."""
@@ -213,13 +214,7 @@ def _said(header: str) -> dict[str, Any]:
         return {"text": json.dumps(seed.get("data")), "pictures": []}
     message: Message = msgspec.convert(seed["dialog"][-1], Message)
     images = [part for part in message.parts if isinstance(part, Image) and part.data is not None]
-    return {"text": message.text, "pictures": [_data_url(image) for image in images]}
-
-
-def _data_url(image: Image) -> str:
-    from base64 import b64encode
-
-    return f"data:{image.media_type};base64,{b64encode(image.data or b'').decode()}"
+    return {"text": message.text, "pictures": [image.data_url() for image in images]}
 
 
 async def _body(request: Request) -> bytes:
@@ -234,7 +229,3 @@ async def _body(request: Request) -> bytes:
 
 def _stream(lines: AsyncGenerator[str]) -> Response:
     return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -234,7 +233,7 @@ def _parts(parts: Iterable[Any]) -> Iterable[Item]:
             case FunctionResult(name=name, text=text):
                 yield {"kind": "result", "name": shown(name), "text": pretty(text)}
             case Image(data=bytes(data), media_type=kind) if kind in _PICTURES and len(data) <= _MOST_IMAGE:
-                yield {"kind": "image", "text": f"data:{kind};base64,{base64.b64encode(data).decode()}"}
+                yield {"kind": "image", "text": part.data_url()}
             case Reasoning(text=text):
                 yield {"kind": "reasoning", "text": shown(text) or "hidden by the provider"}
             case _:
