@@ -17,7 +17,6 @@ from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.log_store import AGENT, last_conversation, logged
 from fsm_agent.cli.models import (
     EMBEDDED,
-    GUESSES,
     Approve,
     BaseUrl,
     Debug,
@@ -28,9 +27,8 @@ from fsm_agent.cli.models import (
     NamedPrompt,
     Quiet,
     SettingsAndLimits,
-    code_of,
+    code_for,
     connected,
-    guesses,
     kept_in,
     settings_of,
 )
@@ -102,10 +100,7 @@ def ask(
         conversation, before = last_conversation(kept) if go_on and kept is not None else ("", {})
         if _is_default(ctx, "model") and isinstance(before.get("model"), str):
             model = before["model"]
-        is_guess = guesses(model, base_url)
-        functions, chosen = code_of(function, prompt, trusted=approve or not is_guess)
-        if is_guess and (functions or (chosen is not None and chosen.offers)):
-            screen.tell(GUESSES)
+        functions, chosen = code_for(model, base_url, function, prompt, screen, approve=approve)
         settings, limits = settings_of(
             model, base_url, setting, on_cut="accept"
         )  # a cut answer is visible to the person

@@ -16,7 +16,6 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import (
     EMBEDDED,
-    GUESSES,
     Approve,
     BaseUrl,
     Debug,
@@ -25,9 +24,8 @@ from fsm_agent.cli.models import (
     Model,
     Quiet,
     SettingsAndLimits,
-    code_of,
+    code_for,
     connected,
-    guesses,
     is_embedded,
     kept_in,
     settings_of,
@@ -227,10 +225,7 @@ def chat(
     """Talk with a model: a line is a turn. /help shows the commands."""
     lines = LineWriter(as_json)
     with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
-        is_guess = guesses(model, base_url)
-        functions, _ = code_of(function, None, trusted=approve or not is_guess)
-        if is_guess and functions:
-            screen.tell(GUESSES)
+        functions, _ = code_for(model, base_url, function, None, screen, approve=approve)
         settings, limits = settings_of(model, base_url, setting, on_cut="accept")
         with connected(model, base_url, screen) as (client, _), kept_in(store) as kept:
             agent = Agent(

@@ -84,6 +84,17 @@ def code_of(
     return [_chosen(function) for function in named], chosen
 
 
+def code_for(
+    model: str, base_url: str | None, functions: Many, prompt: str | None, screen: Screen, *, approve: bool
+) -> tuple[list[Function], Prompt | None]:
+    """Return the functions and the prompt for a model; say so if it may call one that does not fit."""
+    is_guess = guesses(model, base_url)
+    named, chosen = code_of(functions, prompt, trusted=approve or not is_guess)
+    if is_guess and (named or (chosen is not None and chosen.offers)):
+        screen.tell(GUESSES)
+    return named, chosen
+
+
 def _chosen(function: Function) -> Function:
     return Function.of(function, needs_approval=False) if function.needs_approval is None else function
 
