@@ -9,9 +9,8 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from typing_extensions import TypeVar
-
 from fsm_agent._internal.field_checks import is_whole
+from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.options import Progress
 from fsm_agent.errors import ConfigError, UsageError
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 else:
     asyncio = deferred("asyncio")
-
-Out = TypeVar("Out", covariant=True, default=Any)
-New = TypeVar("New")
 
 
 @dataclass(frozen=True)
