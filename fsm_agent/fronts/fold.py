@@ -35,7 +35,7 @@ from fsm_agent.messages.event import (
     Suspended,
     TextDelta,
 )
-from fsm_agent.messages.event_json import json_data, masked_data, parsed
+from fsm_agent.messages.event_json import about_question, json_data, masked_data, parsed
 from fsm_agent.messages.message import Reasoning
 from fsm_agent.prompts.output import ANSWER
 
@@ -290,10 +290,7 @@ def shown_result(event: FunctionEnded) -> str:
 
 def shown_question(question: Question) -> Data:
     """Return what a question is about, without what is secret."""
-    about = parsed(question.about)
-    if isinstance(about, dict) and isinstance(about.get("arguments"), str):
-        about["arguments"] = parsed(about["arguments"])
-    shown: Data = masked_data({"about": json_data(about)})
+    shown: Data = masked_data({"about": json_data(about_question(question))})
     return shown
 
 

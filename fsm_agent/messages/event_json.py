@@ -121,11 +121,17 @@ def _fields(event: Any) -> dict[str, Any]:
 
 
 def _question(question: Any) -> dict[str, Any]:
-    """Return a question; what it is about, its arguments and its schema as data, so that they are masked as such."""
+    """Return a question; its schema is data, too."""
+    schema = parsed(question.schema)
+    return {"key": question.key, "kind": question.kind, "about": about_question(question), "schema": schema}
+
+
+def about_question(question: Any) -> Any:
+    """Return what a question is about, and the arguments in it, as data, so that they are masked as such."""
     about = parsed(question.about)
     if isinstance(about, dict) and isinstance(about.get("arguments"), str):
         about["arguments"] = parsed(about["arguments"])
-    return {"key": question.key, "kind": question.kind, "about": about, "schema": parsed(question.schema)}
+    return about
 
 
 def parsed(text: str) -> Any:
