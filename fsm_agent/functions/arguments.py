@@ -207,12 +207,12 @@ class _Reader:
             return _ANY
         self.open.append(ref)
         try:
-            return self.read(_target(self.root, ref), depth + 1)
+            return self.read(target_of(self.root, ref), depth + 1)
         finally:
             self.open.pop()
 
 
-def _target(root: Mapping[str, Any], ref: str) -> Any:
+def target_of(root: Mapping[str, Any], ref: str) -> Any:
     """Return the target of a reference within the schema (RFC 6901); None when there is none."""
     target: Any = root
     for step in ref.removeprefix("#").split("/")[1:] if ref.startswith("#") else ("",):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fsm_agent.clients.local.functions.words import spaced
+from fsm_agent.functions.arguments import target_of
 from fsm_agent.functions.function import Function
 
 _MAX_DEPTH = 6
@@ -91,10 +92,7 @@ def resolved(schema: Any, root: Mapping[str, Any], depth: int = 0) -> dict[str, 
 def _parts(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the schemas that a schema refers to or is made of."""
     if isinstance(reference := schema.get("$ref"), str) and reference.startswith("#/"):
-        target: Any = root
-        for key in reference[2:].split("/"):
-            target = target.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
-        yield target
+        yield target_of(root, reference)
     for union in ("anyOf", "oneOf"):
         for choice in schema.get(union) or ():
             if isinstance(choice, Mapping) and choice.get("type") != "null":
