@@ -114,8 +114,6 @@ class ModelActivity(Activity):
         effect = self.effect
         if effect.refusal is not None:
             return self._refusal_outcome()
-        if effect.is_priced:
-            self.world.price_list.check()
         world = self._world_for_request()
         if not self.driver.is_streamed:
             return ask_model(effect, world, self.allowed_s)
@@ -125,15 +123,19 @@ class ModelActivity(Activity):
         effect = self.effect
         if effect.refusal is not None:
             return self._arefusal_outcome()
-        if effect.is_priced:
-            self.world.price_list.check()
         world = self._world_for_request()
         if not self.driver.is_streamed:
             return ask_model_async(effect, world, self.allowed_s)
         return stream_model_async(effect, world, self.allowed_s, self.process)
 
     def _world_for_request(self) -> World:
-        """Return the world; a client that is a user's program is bound to the context of the call."""
+        """Return the world; a client that is a user's program is bound to the context of the call.
+
+        Raises:
+            UsageError: There is a budget in dollars, and the price of the model is unknown.
+        """
+        if self.effect.is_priced:
+            self.world.price_list.check()
         bind = getattr(self.world.client, "bound_to", None)
         if bind is None:
             return self.world
