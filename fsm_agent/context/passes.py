@@ -6,7 +6,6 @@ never tears a round.  The dialog itself stays whole.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isnan
 from typing import Any, TypeAlias
@@ -17,6 +16,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.context.rounds import EARLIER, broken_round, pinned, round_starts, system_messages, task_of
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.context import one_or_two_parameters
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
 
@@ -85,16 +85,14 @@ def takes_record(one: AnyPass) -> bool:
     if isinstance(one, Value):
         return True
     try:
-        parameters = inspect.signature(one).parameters.values()
+        found = one_or_two_parameters(one)
     except (TypeError, ValueError):  # written in C, without a signature
         return False
-    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if len(needed) > 2 or not (placed or is_open) or any(p.kind is p.KEYWORD_ONLY for p in needed):
+    if found is None:
         raise UsageError(
             f"the pass {name_of(one)} is {one!r:.200}: a function of (messages) or of (messages, record) is right"
         )
+    placed, needed = found
     return len(placed) > 1 and (len(needed) == 2 or placed[1].name == "record")
 
 

@@ -169,18 +169,36 @@ def accepts_context(decide: Callable[..., Any], owner: str, first: str = "call")
     if isinstance(decide, type):  # an object of a class is no decision
         raise _unfit(decide, owner, first)
     try:
-        parameters = inspect.signature(decide).parameters.values()
+        found = one_or_two_parameters(decide)
     except (TypeError, ValueError):  # not callable, or written in C without a signature
         raise _unfit(decide, owner, first) from None
-    by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if found is None:
+        raise _unfit(decide, owner, first)
+    placed, needed = found
+    if placed and _is_context(placed[0].annotation):
+        raise _unfit(decide, owner, first)
+    second = placed[1] if len(placed) > 1 else None
+    return second is not None and (second in needed or second.name == "context" or "Context" in str(second.annotation))
+
+
+def one_or_two_parameters(
+    function: Callable[..., Any],
+) -> tuple[list[inspect.Parameter], list[inspect.Parameter]] | None:
+    """Return the parameters that arguments by position are for, and those that have no default.
+
+    None: the function cannot be called with one or two arguments by position.
+
+    Raises:
+        TypeError: It is not callable.
+        ValueError: It is written in C, without a signature.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    if by_position and _is_context(by_position[0].annotation):
-        raise _unfit(decide, owner, first)
-    if not (by_position or is_open) or len(needed) > 2 or any(p.kind is p.KEYWORD_ONLY for p in needed):
-        raise _unfit(decide, owner, first)
-    second = by_position[1] if len(by_position) > 1 else None
-    return second is not None and (second in needed or second.name == "context" or "Context" in str(second.annotation))
+    if not (placed or is_open) or len(needed) > 2 or any(p.kind is p.KEYWORD_ONLY for p in needed):
+        return None
+    return placed, needed
 
 
 def _is_context(annotation: object) -> bool:
