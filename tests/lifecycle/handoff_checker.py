@@ -6,6 +6,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from model_checker import check_that_all_can_end
 from support.agent_calls import asked, assert_sendable, function_call
 
 from fsm_agent import Agent, Limits, function, handoff
@@ -77,12 +78,7 @@ def explore_handoffs(limits: Limits, *, is_cyclic: bool, governed_by: str = "") 
             if call.record.ending is not None:
                 found.reasons[call.record.ending.reason] += 1
                 ending.add(there)
-    able, left = set(ending), deque(ending)
-    while left:
-        for source in before.get(left.popleft(), set()) - able:
-            able.add(source)
-            left.append(source)
-    assert able == known, f"{len(known - able)} configurations only end when they are called off"
+    check_that_all_can_end(known, ending, before)
     found.configurations = len(known)
     return found
 

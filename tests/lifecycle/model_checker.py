@@ -188,11 +188,11 @@ def explore(model: Model) -> Explored:
                 explored.reasons[call.record.ending.reason] += 1
                 ending.add(there)
     explored.configurations = len(known)
-    _check_that_all_can_end(known, ending, before)
+    check_that_all_can_end(known, ending, before)
     return explored
 
 
-def _check_that_all_can_end(known: set[object], ending: set[object], before: dict[object, set[object]]) -> None:
+def check_that_all_can_end(known: set[object], ending: set[object], before: dict[object, set[object]]) -> None:
     """From everywhere, without being called off."""
     able, waiting = set(ending), deque(ending)
     while waiting:
