@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 ABANDONED = object()  # stands for the outcome of an effect that was dropped
+TIMED_OUT = object()  # of one that was dropped as it took longer than it may
 
 
 class Measurement(Protocol):
@@ -34,7 +35,11 @@ class Measurement(Protocol):
         """Undo `enter`, in the same context."""
 
     def end(self, outcome: Any, /) -> None:
-        """Note the end, in any thread, once: an outcome, None if there is none, an exception, or `ABANDONED`."""
+        """Note the end, in any thread, once.
+
+        Args:
+            outcome: The outcome, None if there is none, an exception, `ABANDONED`, or `TIMED_OUT`.
+        """
 
 
 class DriveProbe(Protocol):

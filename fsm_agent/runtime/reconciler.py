@@ -50,6 +50,7 @@ from fsm_agent.runtime import call_activities, check_activity, probes  # noqa: F
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.collecting import is_collecting
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
+from fsm_agent.runtime.probes import TIMED_OUT
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
@@ -59,7 +60,6 @@ MAX_BACKLOG = 64  # events of streams that may wait to be taken; a stream with m
 
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
-_TIMED_OUT = object()  # in the inbox, stands for the outcome of an activity that exceeded its timeout
 
 _claiming = threading.Lock()
 
@@ -416,7 +416,7 @@ class Reconciler(ABC):
         if event is not None:
             self._check_timeout(activity)
             return activity.wrap_events((event,))
-        if ended is _TIMED_OUT:
+        if ended is TIMED_OUT:
             return self._handle_timeout(activity)
         del self.active[activity.key]
         outcome = ended
@@ -500,7 +500,7 @@ class Reconciler(ABC):
         if isinstance(limit, Deadline):
             self._reached_deadline = limit
         elif limit is not None and limit.timeout_s is not None:
-            self.inbox.append((limit, None, _TIMED_OUT))
+            self.inbox.append((limit, None, TIMED_OUT))
         else:
             self._wake_next()
 
@@ -533,12 +533,14 @@ class Reconciler(ABC):
         """Let an activity that reports events time out behind what has arrived: the driver may never have to wait."""
         limit_s = activity.timeout_s
         if limit_s is not None and time.monotonic() >= activity.since_s + limit_s:
-            self.inbox.append((activity, None, _TIMED_OUT))
+            self.inbox.append((activity, None, TIMED_OUT))
 
     def _handle_timeout(self, activity: Activity) -> Iterable[Event]:
         """Drop an activity that exceeded its timeout, unless its outcome has arrived meanwhile."""
         if self.active.get(activity.key) is not activity:
             return ()
+        if self.probe is not None:
+            self.probe.end(activity, TIMED_OUT)
         self.drop(activity.key)
         return activity.finish(activity.timeout_outcome()) if self._is_wanted(activity) else ()
 

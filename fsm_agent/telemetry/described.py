@@ -32,7 +32,7 @@ from fsm_agent.lifecycle.reports import trace_names as names
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Reasoning, Text
 from fsm_agent.messages.reply import Usage
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.probes import ABANDONED
+from fsm_agent.runtime.probes import ABANDONED, TIMED_OUT
 
 Facts: TypeAlias = dict[str, Any]
 Came: TypeAlias = tuple[Facts, str]  # attributes, and the type of an error
@@ -171,6 +171,8 @@ def came_of(activity: Activity, outcome: Any, content: bool) -> Came:
     """
     if outcome is ABANDONED:
         return {}, "cancelled"
+    if outcome is TIMED_OUT:
+        return {}, "timeout"
     if isinstance(outcome, BaseException):
         return {}, type(outcome).__qualname__
     if activity.effect.question is not None:

@@ -30,7 +30,6 @@ from fsm_agent.lifecycle.reports import trace_names as names
 from fsm_agent.machine.process import SEPARATOR, prefix_of
 from fsm_agent.messages.event import Event, Inside, Stepped
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.probes import ABANDONED
 from fsm_agent.telemetry.described import Facts, came_of, described, is_program, model_facts, question_name
 
 if TYPE_CHECKING:
@@ -105,8 +104,6 @@ class EffectSpan:
     def end(self, outcome: Any, /) -> None:
         activity, duration_s = self._activity, time.perf_counter() - self._since_s
         found, error = came_of(activity, outcome, self._of.content)
-        if outcome is ABANDONED and activity.timeout_s is not None and duration_s >= activity.timeout_s:
-            error = "timeout"
         if self._of.is_metered:
             self._of.measure(self._facts, found, error, duration_s)
         _end(self._span, found, error)

@@ -623,7 +623,7 @@ def test_a_run_shows_what_each_request_showed_the_model(store: Path, monkeypatch
         ({"due_s": 101.0}, moment(101.0)),
         ({"due_s": None, "waits": (Question("answer:a#1", "answer"),)}, "answer:a#1 (answer)"),
         ({"due_s": 101.0, "waits": (Question("answer:a#1", "answer"),)}, "answer:a#1 (answer)"),
-        ({"due_s": 100.0, "waits": (Question("answer:a#1", "answer"),)}, "a worker: it is due"),
+        ({"due_s": 100.0, "waits": (Question("answer:a#1", "answer"),)}, "answer:a#1 (answer), a worker: it is due"),
     ],
 )
 def test_what_a_run_waits_for_is_told_in_a_few_words(fields: dict[str, object], told: str):
