@@ -53,7 +53,11 @@ class AsyncDriver(Reconciler):
     async def __aexit__(self, kind: object, raised: object, traceback: object) -> None:
         if raised is None:
             await self._close(raised)
-        elif kind is not GeneratorExit or not self.ends_elsewhere(partial(self._end_without_loop, raised)):
+        elif self.ends_elsewhere(partial(self._end_without_loop, raised)):
+            pass
+        elif not self._loop.is_running():
+            self._end_without_loop(raised)
+        else:
             with _one_cancellation():
                 await self._close(raised)
 
@@ -79,7 +83,7 @@ class AsyncDriver(Reconciler):
             self.release(raised)
 
     def _end_without_loop(self, raised: object) -> None:
-        """End the drive of a coroutine that was left behind with its loop, in a thread."""
+        """End the drive of a coroutine that was left behind with its loop."""
         try:
             self.keep_results()
             self.give_back()
