@@ -700,7 +700,7 @@ def test_a_post_between_the_claim_and_the_drive_is_taken_at_once(verb: str, monk
     began_s = time.monotonic()
     with pytest.raises(CallFailed, match="gone"):
         agent.call("Go.", run_id="r1") if verb == "call" else asyncio.run(agent.acall("Go.", run_id="r1"))
-    assert time.monotonic() - began_s < lease_renewal.LEASE_S / 6
+    assert time.monotonic() - began_s < lease_renewal.LEASE_S / 4
 
 
 @pytest.mark.parametrize("is_heard", [False, True])
@@ -747,7 +747,7 @@ def test_a_second_cancellation_is_taken_at_once_while_a_stream_is_being_closed(i
         began_s = time.monotonic()
         with pytest.raises(FlowFailed, match=r"in Cancelled .*gone"):
             await task
-        assert time.monotonic() - began_s < lease_renewal.LEASE_S / 6
+        assert time.monotonic() - began_s < lease_renewal.LEASE_S / 4
 
     asyncio.run(main())
 
