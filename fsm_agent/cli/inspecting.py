@@ -60,7 +60,7 @@ def inspect(
         screen.line(server.url)
         screen.tell("Ctrl-C ends it; who has the address can answer questions" if not read_only else "Ctrl-C ends it")
         if not no_browser:
-            # A browser in a terminal ends before `open` returns: it would wait for pages that nobody serves.
+            # A browser in a terminal ends before `open` returns: it would wait for pages that are not served yet.
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         with suppress(KeyboardInterrupt):
             server.run()

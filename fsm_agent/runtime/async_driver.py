@@ -85,10 +85,7 @@ class AsyncDriver(Reconciler):
     def _end_without_loop(self, raised: object) -> None:
         """End the drive of a coroutine that was left behind with its loop."""
         try:
-            self.keep_results()
-            self.give_back()
-        except Exception as error:
-            self.add_cleanup_error(raised, error)
+            self.keep_and_give_back(raised)
         finally:
             self.release(raised)
 

@@ -555,12 +555,20 @@ class Reconciler(ABC):
         self.active.clear()
         self.inbox.clear()
 
-    def give_back(self) -> None:
-        """Write the last entries, and give the run back, due at once."""
-        if self.recorder is not None:
-            self.recorder.finish(is_stopped=True)
-            while self.recorder.is_behind:
-                self.recorder.write()
+    def keep_and_give_back(self, raised: object) -> None:
+        """Keep the results that have arrived, write the last entries, and give the run back, due at once.
+
+        Raises:
+            Exception: The run could not be given back, and no exception, ``raised``, has ended the drive.
+        """
+        try:
+            self.keep_results()
+            if self.recorder is not None:
+                self.recorder.finish(is_stopped=True)
+                while self.recorder.is_behind:
+                    self.recorder.write()
+        except Exception as error:
+            self.add_cleanup_error(raised, error)
 
     def add_cleanup_error(self, raised: object, error: Exception) -> None:
         """Add an error of the cleanup as a note to the exception that has ended the driver.

@@ -73,11 +73,7 @@ class SyncDriver(Reconciler):
             until_s = time.monotonic() + GRACE_S
             for child in self._left_behind:
                 child.join(max(0.0, until_s - time.monotonic()))
-            try:
-                self.keep_results()
-                self.give_back()
-            except Exception as error:
-                self.add_cleanup_error(raised, error)
+            self.keep_and_give_back(raised)
         finally:
             self._left_behind.clear()
             self.release(raised)

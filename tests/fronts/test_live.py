@@ -359,7 +359,7 @@ def test_only_without_a_store_a_client_that_goes_away_cancels(has_store: bool) -
 
 
 class TestAListenerGoesAwayWithoutAStore:
-    """Is a run cancelled that nobody hears, whenever they left?"""
+    """Is a run cancelled once its last listener has left, however early that was?"""
 
     @staticmethod
     async def goes_away(live: Live, run: str, when: str) -> None:

@@ -175,7 +175,7 @@ def test_letters_are_looked_for_at_each_beat(heart: Any, monkeypatch: pytest.Mon
 
 
 def test_an_answer_that_was_posted_is_no_failure_though_its_driver_cannot_be_told_now() -> None:
-    """Who heard of the failure answered again, and was told that somebody had answered before."""
+    """Who heard of the failure answered again, and was told that it had been answered before."""
 
     class Away(Renewed):
         def fetch(self) -> None:

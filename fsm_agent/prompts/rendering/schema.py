@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache, reduce
 from operator import or_
-from typing import Annotated, Any, Literal, NewType, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import pydantic
 from typing_extensions import TypeAliasType
 
-from fsm_agent._internal.annotations import UNIONS
+from fsm_agent._internal.annotations import UNIONS, without_notes
 from fsm_agent.errors import PromptError
 from fsm_agent.functions.signature import undescribable
 from fsm_agent.prompts.rendering.choices import description_of, is_skipped, label_of
@@ -240,14 +240,10 @@ def _is_plain(kind: Any) -> bool:
 def bare(kind: Any) -> Any:
     """Return the type without what else is said of it."""
     while True:
-        if get_origin(kind) is Annotated:
-            kind = get_args(kind)[0]
-        elif isinstance(kind, NewType):
-            kind = kind.__supertype__
-        elif isinstance(kind, TypeVar):
-            kind = kind.__bound__ or (reduce(or_, kind.__constraints__) if kind.__constraints__ else Any)
-        else:
+        kind = without_notes(kind)
+        if not isinstance(kind, TypeVar):
             return kind
+        kind = kind.__bound__ or (reduce(or_, kind.__constraints__) if kind.__constraints__ else Any)
 
 
 def _leaf(kind: Any) -> str:
