@@ -1,7 +1,8 @@
 """A worker with limits of concurrency, in an OS process of its own: its model notes who else is at work.
 
 A request takes a place: a file that it locks.  The system frees it when the OS process dies, however it dies.  There
-are as many places as the limits allow, so one that finds no place has found too many at work, and says so.
+are as many places as the limits allow, so one that finds no place has found too many at work, and says so.  To see
+who has a place takes a lock as well, so no place is taken meanwhile: the one that is looked at would seem taken.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,30 @@ class Places:
 
     @contextmanager
     def taken(self, kind: str, count: int) -> Iterator[None]:
+        with self._door(fcntl.LOCK_SH):
+            place = self._free(kind, count)
+        if place is None:
+            (self.folder / f"crowded-{kind}-{os.getpid()}").touch()
+            yield
+            return
+        try:
+            yield
+        finally:
+            os.close(place)
+
+    def holders(self, kind: str) -> list[int]:
+        """Return the OS processes that have places."""
+        found = []
+        with self._door(fcntl.LOCK_EX):
+            for path in self.folder.glob(f"{kind}-*"):
+                with path.open() as file:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    except OSError:
+                        found.append(int(file.read()))
+        return found
+
+    def _free(self, kind: str, count: int) -> int | None:
         for number in range(count):
             descriptor = os.open(self.folder / f"{kind}-{number}", os.O_RDWR | os.O_CREAT)
             try:
@@ -43,25 +68,14 @@ class Places:
                 os.close(descriptor)
                 continue
             os.pwrite(descriptor, f"{os.getpid():<8}".encode(), 0)
-            try:
-                yield
-            finally:
-                os.close(descriptor)
-            return
-        (self.folder / f"crowded-{kind}-{os.getpid()}").touch()
-        yield
+            return descriptor
+        return None
 
-    def holders(self, kind: str) -> list[int]:
-        """Return the OS processes that have places; one that has just begun may be missing."""
-        found = []
-        for path in self.folder.glob(f"{kind}-*"):
-            with path.open() as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except OSError:
-                    with suppress(ValueError):
-                        found.append(int(file.read()))
-        return found
+    @contextmanager
+    def _door(self, how: int) -> Iterator[None]:
+        with (self.folder / "door").open("a") as door:
+            fcntl.flock(door, how)
+            yield
 
     @property
     def crowded(self) -> list[str]:
