@@ -367,7 +367,10 @@ class Runnable(ABC):
         """Post answers to a run: a mapping by key, or the one answer to its only open question."""
         if not isinstance(answers, Mapping):
             answers = {self.runs.only_question(run_id): answers}
-        self.runs.answer(run_id, self.outcomes(run_id, answers, definition), by=by, at_s=definition.now())
+        outcomes = self.outcomes(run_id, answers, definition)
+        given = [id(answer) for answer in answers.values()]
+        typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # they were made of values
+        self.runs.answer(run_id, outcomes, by=by, at_s=definition.now(), typed=typed)
 
     def _resume(self, run_id: str, answers: Any, options: Mapping[str, Any]) -> Any:
         by, sink, definition = self._resumption(options)
