@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,8 @@ from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.reply import Usage
 from fsm_agent.mistakes import shown
-from fsm_agent.runtime.drivers import adrive, arun, drive, run
+from fsm_agent.runtime.async_driver import AsyncDriver
+from fsm_agent.runtime.drivers import arun, drive, last_event, run
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -277,11 +278,18 @@ class Runnable(ABC):
         else:
             process, recorder = await self.abegin(task, options)
         tell = self.listener_to(process)
-        async with aclosing(adrive(process, self.world_of(process), recorder=recorder)) as events:
-            async for event in events:
-                if tell is not None:
-                    tell(event)
-                yield event
+        # Without `adrive`: a loop that ends closes all async generators beside each other, also one inside of this one.
+        async with AsyncDriver(process, self.world_of(process), is_streamed=True, recorder=recorder) as driver:
+            for event in driver.events():
+                reported = event or await driver.wait()
+                if reported is not None:
+                    if tell is not None:
+                        tell(reported)
+                    yield reported
+        last = last_event(process)
+        if tell is not None:
+            tell(last)
+        yield last
         if not process.effects:
             self.result_of(process)
 

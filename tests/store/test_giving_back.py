@@ -351,3 +351,33 @@ def test_a_forked_process_does_not_give_back_the_run_that_its_parent_drives(tmp_
     [last] = [event for event in events if isinstance(event, Done)]
     assert last.result.output == "fine"
     agent.runs.close()
+
+
+@pytest.mark.parametrize("is_collected", [False, True], ids=["at the end of the loop", "in a cycle"])
+@pytest.mark.parametrize("taken", [1, 2, 3])
+def test_a_stream_that_was_left_half_way_is_closed_without_an_error(
+    is_collected: bool, taken: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """All async generators that are left are closed beside each other, each by a task of its own."""
+    store = SqliteStore(tmp_path / "runs.db")
+    left: list[Any] = []
+
+    async def main() -> None:
+        events = Agent(Script("fine"), name="clerk", store=store).astream("Go.", run_id="r1")
+        for _ in range(taken):
+            await anext(events)
+        left.extend([events, left])
+        if is_collected:
+            left[:] = [[events]]
+            left[0].append(left[0])
+            del events
+            left.clear()
+            gc.collect()
+            await asyncio.sleep(0)  # then the loop has tasks that close what was collected
+            await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+
+    asyncio.run(main())
+    gc.collect()  # asyncio tells of a task that has failed when it is gone
+    assert not caplog.records
+    assert loaded(store).run.holder is None
+    store.close()
