@@ -240,9 +240,13 @@ def add() -> str:
     return "2"
 
 
+asleep = threading.Event()
+
+
 @function
 async def sleep() -> str:
     """Sleep."""
+    asleep.set()
     await asyncio.sleep(PATIENCE_S)
     return "slept"
 
@@ -261,11 +265,11 @@ def half_read(agent: Agent[Any, Any]) -> object:
 
 def left_with_its_loop(agent: Agent[Any, Any]) -> object:
     """Return the task of a call that waits, whose event loop is closed."""
+    asleep.clear()
     loop = asyncio.new_event_loop()
     task = loop.create_task(agent.acall("Go.", run_id="r1"))
-    while not RENEWER._recorders():
+    while not asleep.is_set():  # before that, a write may have begun
         loop.run_until_complete(asyncio.sleep(0.01))
-    loop.run_until_complete(asyncio.sleep(0.01))
     loop.close()
     return task
 
