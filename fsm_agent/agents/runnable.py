@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,8 @@ from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.reply import Usage
 from fsm_agent.mistakes import shown
-from fsm_agent.runtime.drivers import adrive, arun, drive, run
+from fsm_agent.runtime.async_driver import AsyncDriver
+from fsm_agent.runtime.drivers import arun, drive, last_event, run
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -277,11 +278,18 @@ class Runnable(ABC):
         else:
             process, recorder = await self.abegin(task, options)
         tell = self.listener_to(process)
-        async with aclosing(adrive(process, self.world_of(process), recorder=recorder)) as events:
-            async for event in events:
-                if tell is not None:
-                    tell(event)
-                yield event
+        # Without `adrive`: a loop that ends closes all async generators beside each other, also one inside of this one.
+        async with AsyncDriver(process, self.world_of(process), is_streamed=True, recorder=recorder) as driver:
+            for event in driver.events():
+                reported = event or await driver.wait()
+                if reported is not None:
+                    if tell is not None:
+                        tell(reported)
+                    yield reported
+        last = last_event(process)
+        if tell is not None:
+            tell(last)
+        yield last
         if not process.effects:
             self.result_of(process)
 
@@ -367,7 +375,10 @@ class Runnable(ABC):
         """Post answers to a run: a mapping by key, or the one answer to its only open question."""
         if not isinstance(answers, Mapping):
             answers = {self.runs.only_question(run_id): answers}
-        self.runs.answer(run_id, self.outcomes(run_id, answers, definition), by=by, at_s=definition.now())
+        outcomes = self.outcomes(run_id, answers, definition)
+        given = [id(answer) for answer in answers.values()]
+        typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # they were made of values
+        self.runs.answer(run_id, outcomes, by=by, at_s=definition.now(), typed=typed)
 
     def _resume(self, run_id: str, answers: Any, options: Mapping[str, Any]) -> Any:
         by, sink, definition = self._resumption(options)

@@ -154,7 +154,8 @@ def answer(
     with reporting(debug), opened(store) as runs, Screen() as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
         again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)} {store_option(store)}"
-        runs.answer(run, _answers(replace(found, store=runs), run, state, value, again), by=by)
+        answers = _answers(replace(found, store=runs), run, state, value, again)
+        runs.answer(run, answers, by=by, typed=answers)
         screen.tell(f"to continue: {again}")
 
 

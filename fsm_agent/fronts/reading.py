@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fsm_agent._internal.redaction import MASK, masked_arguments, unmasked
-from fsm_agent.errors import OutcomeError, UsageError
-from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
+from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome, Returned
 from fsm_agent.machine.process import Question
 from fsm_agent.messages.event_json import parsed
@@ -139,9 +138,6 @@ def answers_to(questions: tuple[Question, ...], asked: Asked) -> dict[str, Any]:
 
     Arguments that were masked are again what they were before they were shown.  An object or a list that answers a flow
     becomes the JSON that it came as: the state knows of which type it is.
-
-    Raises:
-        OutcomeError: An object or a list does not fit its question.
     """
     by_key = {question.key: question for question in questions}
     return {key: _answer_to(by_key.get(key), answer, asked.payloads.get(key)) for key, answer in asked.answers.items()}
@@ -153,24 +149,7 @@ def _answer_to(question: Question | None, answer: Any, payload: Any) -> Any:
     if question.kind != "answer":
         return _unmasked(answer, parsed(question.about))
     found = answer if payload is None else payload
-    return _as_json(found, question) if isinstance(found, dict | list) else found
-
-
-def _as_json(answer: Any, question: Question) -> Returned:
-    """Return an answer as JSON; the driver of a run would refuse a wrong one where no client sees why.
-
-    Raises:
-        OutcomeError: It does not fit its question.
-    """
-    text, schema = json.dumps(answer), parsed(question.schema)
-    if isinstance(schema, dict) and "anyOf" not in schema:  # of several types, it has to name its own
-        defs = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-        whole = {"type": "object", "properties": {"answer": schema}, "required": ["answer"], **defs}
-        try:
-            ArgumentsValidator(whole).validate_json(f'{{"answer":{text}}}')
-        except REFUSALS as error:
-            raise OutcomeError(f"the answer to {question.key!r} does not fit: {refused(error)}") from None
-    return Returned(text=text)
+    return Returned(text=json.dumps(found)) if isinstance(found, dict | list) else found
 
 
 def _unmasked(answer: Any, about: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
@@ -37,6 +38,10 @@ Result = TypeVar("Result")
 
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
 _LONG = 1 << 64
+_NO_DOCSTRINGS = (
+    "python -OO removes docstrings, so no model is told what functions are for and what their arguments mean:"
+    " -O, or a description= of each, would be right"
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -136,6 +141,8 @@ class Function(Policy, Generic[P, R, Deps]):
         if not callable(call):
             raise UsageError(f"{call!r} cannot be called: a function, method, partial or object with __call__ can")
         signature = described(call, name, namespace or {})
+        if description is None and not signature.text and sys.flags.optimize > 1:
+            warnings.warn(_NO_DOCSTRINGS, stacklevel=2)
         if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
             raise UsageError(
                 f"function {signature.name!r} is a generator, which would run after its timeout and retries are over:"

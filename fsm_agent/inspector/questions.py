@@ -170,7 +170,7 @@ def _answer_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Ch
     """Yield the types of an answer."""
     if "returned" not in (question.answers or ("returned",)):
         return
-    if question.kind != "answer":
+    if not _is_typed(question):
         yield Choice("", (Field("v", _WHOLE, "what it returned", "string", "", is_needed=False),))
         return
     schema, types = _schema(question), about.get("types")
@@ -188,6 +188,11 @@ def _answer_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Ch
             else [_field(f"v{n}", _WHOLE, name or "answer", resolved, schema, None, is_needed=True)]
         )
         yield Choice(name if len(kinds) > 1 else "", tuple(fields))
+
+
+def _is_typed(question: Question) -> bool:
+    """Return True if an answer is JSON: of the types that a state of a flow gives."""
+    return question.kind == "answer" or bool(question.types)
 
 
 def _is_flat(schema: Mapping[str, Any]) -> bool:
@@ -284,7 +289,7 @@ def _approval(question: Question, asked: QuestionForm, form: Mapping[str, str]) 
 
 def _answer(question: Question, asked: QuestionForm, form: Mapping[str, str]) -> str:
     """Return the text of an answer: JSON, with the name of its type if there are several."""
-    if question.kind != "answer":
+    if not _is_typed(question):
         return form.get("v", "").replace("\r\n", "\n")
     names = [choice.name for choice in asked.choices]
     name = form.get("type", names[0])

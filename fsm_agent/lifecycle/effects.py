@@ -217,10 +217,13 @@ class FindOut(EffectValue, frozen=True):
     call: FunctionCall
     function: Function
     idempotency_key: str = ""  # the `Context.idempotency_key` of each attempt
+    types: tuple[str, ...] = ()  # the names of those that a state of a flow gives, as JSON; empty: any text
+    schema: str = ""  # JSON Schema of these
 
     @property
     def question(self) -> Question:
-        return _question(self, "doubt", idempotency_key=self.idempotency_key)
+        types = {"types": self.types} if self.types else {}
+        return _question(self, "doubt", self.schema, idempotency_key=self.idempotency_key, **types)
 
 
 class CheckOutput(EffectValue, frozen=True):
@@ -263,7 +266,7 @@ def schema_json(schema: Mapping[str, Any]) -> str:
     return text if len(text) <= MOST_SCHEMA else ""
 
 
-def _question(effect: AskApproval | RunFunction | FindOut, kind: str, schema: str = "", **more: str) -> Question:
+def _question(effect: AskApproval | RunFunction | FindOut, kind: str, schema: str = "", **more: Any) -> Question:
     about = to_json({"function": effect.call.name, "arguments": effect.call.arguments_json, **more})
     kinds: Any = effect.outcomes
     answers = tuple([kind.__struct_config__.tag for kind in kinds if kind is not Interrupted])

@@ -81,7 +81,7 @@ class Question(Value, frozen=True):
     def types(self) -> tuple[str, ...]:
         """The names of the types that a state of a flow takes, as JSON; empty: it asks for something else."""
         try:
-            about = from_json(self.about or "{}", Any) if self.kind == "answer" else {}
+            about = from_json(self.about or "{}", Any)
         except ValueError:
             return ()
         types = about.get("types") if isinstance(about, dict) else None

@@ -1,18 +1,20 @@
 """Run one function according to its policy.
 
 An exception of the function is shown to the model unless `Function.on_error` says otherwise.  `KeyboardInterrupt` and
-its like propagate to the driver.  An exception after the run was cancelled is no outcome: a driver that is stopped
-would keep it, and the function would not be run again.
+its like propagate to the driver; `SystemExit` does so from the main thread only, where a handler of a signal may have
+raised it.  An exception after the run was cancelled is no outcome: a driver that is stopped would keep it, and the
+function would not be run again.
 """
 
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import Retry, UsageError
@@ -157,11 +159,17 @@ class FunctionExecution:
 
     def invoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
         """Call the function; for a coroutine function, return its coroutine."""
-        return self.function.run(call.arguments_json, context)
+        try:
+            return self.function.run(call.arguments_json, context)
+        except SystemExit as error:
+            _raise_exit(error)
 
     def ainvoke(self, call: FunctionCall, context: Context[Any] | None = None) -> Any:
         """Call the async version of the function if it has one; the result may be awaitable."""
-        return self.function.arun(call.arguments_json, context)
+        try:
+            return self.function.arun(call.arguments_json, context)
+        except SystemExit as error:
+            _raise_exit(error)
 
     def _emit(self, data: Any) -> None:
         if self._tell is not None:
@@ -265,7 +273,7 @@ async def _arun_plain(run: FunctionExecution) -> Ended:
     try:
         value = run.ainvoke(run.effect.call)
         if inspect.isawaitable(value):
-            value = await value
+            value = await _await_value(value)
     except asyncio.CancelledError as error:
         return _error_outcome(_cancellation_error(error), run)
     except Exception as error:
@@ -426,8 +434,17 @@ async def _await_value(value: Awaitable[Any]) -> Any:
     """Await a value; a cancellation that does not come from this task is an error of the function."""
     try:
         return await value
+    except SystemExit as error:
+        _raise_exit(error)
     except asyncio.CancelledError as error:
         raise _cancellation_error(error) from error
+
+
+def _raise_exit(error: SystemExit) -> NoReturn:
+    """Raise the error of a function that would exit; in the main thread, where handlers of signals run, as it is."""
+    if threading.current_thread() is threading.main_thread():
+        raise error
+    raise RuntimeError(f"the function called sys.exit({error.code!r:.200})") from error
 
 
 def _cancellation_error(error: asyncio.CancelledError) -> Exception:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import decoder_of
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.lifecycle.outcomes import Outcome, Returned
 from fsm_agent.machine.journal import PendingLines
 from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import MAX_PRIORITY, Start
 
 if TYPE_CHECKING:
-    from fsm_agent.store.store import Head, Lease, Rest, Run
+    from fsm_agent.store.store import Head, Lease, Rest
 
 
 CONCURRENCY_KEY = "concurrency_key"  # in a run's `extra`: the key of those that share a limit, such as a tenant
@@ -208,39 +206,6 @@ def check_post(run: str, key: str, body: str, by: str) -> None:
     check_text("the key", key)
     check_text("the body", body)
     check_text("the name of who posts", by)
-
-
-def check_answers(answers: Mapping[str, Outcome], run: Run) -> None:
-    """Refuse answers that the open question does not accept: who answers does not hear what its driver refuses later.
-
-    Whether a question is open at all is checked by the store, in the transaction that posts the answer.
-
-    Raises:
-        UsageError: An answer is of another kind, or is an error or no JSON where a state of a flow wants some.
-    """
-    questions = {question.key: question for question in run.waits}
-    for key, outcome in answers.items():
-        right = questions[key].answers if key in questions else ()
-        if right and outcome.kind not in right:
-            named = " or ".join([_NAMES.get(kind, kind) for kind in right])
-            asked = f"{key!r} of the run {run.id!r}"
-            raise UsageError(f"{type(outcome).__name__} answers no {asked}, which stays open: {named} would")
-        types = questions[key].types if key in questions else ()
-        if types and isinstance(outcome, Returned) and (outcome.is_error or not _is_json(outcome.text)):
-            what = f"{'the error ' if outcome.is_error else ''}{outcome.text!r:.80}"
-            given = f"{key!r} of the run {run.id!r} was given {what}, and stays open"
-            raise UsageError(f"{given}: JSON of {' | '.join(types)} would be right, with a text in double quotes")
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-_NAMES = {kind.__struct_config__.tag: kind.__name__ for kind in get_args(Outcome)}
 
 
 def unknown_run(run: str) -> RunUnknown:

@@ -7,7 +7,7 @@ posts.  How runs are claimed is in `fsm_agent.store.claiming`, how they are fork
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Outcome, RunAgain, Stopped
 from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.mistakes import check
 from fsm_agent.store import checks, pruning, retrying
+from fsm_agent.store.answer_checks import check_answers
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import Forking
@@ -71,23 +72,33 @@ class Runs(Forking):
 
     # Posts
 
-    def answer(self, run: str, answers: Mapping[str, Outcome], *, by: str = "", at_s: float | None = None) -> None:
+    def answer(
+        self,
+        run: str,
+        answers: Mapping[str, Outcome],
+        *,
+        by: str = "",
+        at_s: float | None = None,
+        typed: Collection[str] = (),
+    ) -> None:
         """Post answers to open questions, by key; the key ``""`` is for outcomes that answer none, such as `Cancelled`.
 
-        A key such as ``inbox:review`` is that of a state of a flow whose answers may come before it asks.
+        An answer has to fit the schema that is in its question.  A key such as ``inbox:review`` is that of a state of a
+        flow whose answers may come before it asks: there is no question yet, so only the driver checks those.
 
         Args:
             run: The name of the run.
             answers: Outcomes by the keys of the questions.
             by: Who answers, for people.
             at_s: Unix time of the answers that have none of their own; None: now.
+            typed: The keys of answers that the types of their states have written: their schemas are not asked.
 
         Raises:
             RunUnknown: The run does not exist.
             NotAsked: The run has no such open question, or has ended.
             AlreadyAnswered: The question was answered before.
-            UsageError: ``answers`` is not a mapping, or a value is not an outcome that its question accepts; nothing is
-                posted.
+            UsageError: ``answers`` is not a mapping, or a value is not an outcome that its question accepts, or does
+                not fit its schema; nothing is posted.
         """
         right = "outcomes by the keys of the questions, such as {'ask:2.0': Approved()}"
         check("answers", answers, isinstance(answers, Mapping) and all(isinstance(key, str) for key in answers), right)
@@ -95,7 +106,7 @@ class Runs(Forking):
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
         if any(answers):
-            checks.check_answers(answers, self.store.get(run))
+            check_answers(answers, self.store.get(run), typed)
         for key, outcome in answers.items():
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
             kept = kept if self.redact is None else self.redact(kept)

@@ -367,6 +367,33 @@ def test_tokens_are_counted_once_and_by_agent():
     assert by_agent == {"": 1, over: 30, f"{over}/run:3.0": 100}
 
 
+def test_its_rounds_are_rounds_of_the_call():
+    """Of this turn, in which another agent is handed the dialog, and of the next, which begins with it."""
+
+    def seen(result: Any) -> list[Any]:
+        return [
+            (one.number, one.text, one.requests, [f.id for f in one.function_calls], one.usage.input_tokens)
+            for one in result.by_round
+        ]
+
+    replies = [spending(call("refund", order=17), 10), spending("It is done.", 20)]
+    other = billing(
+        *replies, spending(call("look_up", order=9), 40), spending("At noon.", 80), functions=[refund, look_up]
+    )
+    agent = triage(spending(call("look_up", order=17), 1), spending(GO, 2), to=other)
+    with pytest.raises(CallSuspended) as suspended:
+        agent.call("I want my money back.")
+    before = [(1, "", 1, ["2.0"], 1), (2, "", 1, ["4.0"], 2)]
+    assert seen(suspended.value.call.outcome) == [*before, (3, "", 1, [], 10)]
+    suspended.value.call.advance(suspended.value.call.effects[0].key, Approved())
+    first = agent.run(suspended.value.call)
+    assert seen(first) == [*before, (3, "", 1, ["6.0"], 10), (4, "It is done.", 1, [], 20)]
+    assert [f.id for one in first.by_round for f in one.function_calls] == [f.id for f in first.function_calls]
+    second = agent.call("When?", after=first)
+    assert seen(second) == [(1, "", 1, ["10.0"], 40), (2, "At noon.", 1, [], 80)]
+    assert [f.id for f in second.function_calls] == ["10.0"]
+
+
 def test_it_is_shown_what_its_context_chooses_and_the_dialog_keeps_all():
     other = billing()
     agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: [messages[0], *messages[-3:]]])])

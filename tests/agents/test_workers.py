@@ -135,6 +135,18 @@ class TestAdvancing:
         assert Worker([agent], store).run(threads=3, once=True) == 3
         assert {row.state for row in rows(store).values()} == {"Completed"}
 
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_a_function_that_would_exit_ends_no_worker(self, store, threads: int):
+        @function
+        def leave() -> str:
+            """Call the main function of a command."""
+            raise SystemExit(0)
+
+        agent = Agent(Script(*[call("leave")] * 2, *["done"] * 2), functions=[leave], name="leaving")
+        create(store, agent, "one", "two")
+        assert Worker([agent], store).run(threads=threads, once=True) == 2
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
     def test_a_long_backoff_rests_and_is_due_later(self, store):
         agent = shop.busy()
         create(store, agent, "one")

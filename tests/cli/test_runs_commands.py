@@ -494,16 +494,16 @@ class TestAnswer:
         """Else the model would be told of a person's mistake, and the question be over."""
         begin(store, "one")
         error = refused("answer", "one", "ask:3.0", "--arguments", given)
-        assert "--arguments does not fit: " in error
+        assert "was given arguments that do not fit, and stays open: " in error
         assert said in error
         assert json.loads(runs("list", "--asked", "--json"))["runs"]
 
     @pytest.mark.parametrize(
         ("given", "said"),
         [
-            ('"three"', "--result does not fit: answer.int: Input should be a valid integer"),
+            ('"three"', "an answer that does not fit, and stays open: answer.int: Input should be a valid integer"),
             ('["Size", {"width": "w"}]', "answer.width: Input should be a valid integer"),
-            ('["Size", 3]', "--result does not fit: answer: "),
+            ('["Size", 3]', "an answer that does not fit, and stays open: answer: "),
             ("three", "JSON of int | Size would be right"),
         ],
     )

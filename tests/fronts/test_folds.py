@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from served import Letter, desk, letters
 
 from fsm_agent import Agent, Approved, Denied, Image, MemoryStore, Modified
-from fsm_agent.errors import OutcomeError
 from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, failing, read_json, sse
 from fsm_agent.fronts.fold import NOT_RUN, Fold
 from fsm_agent.fronts.reading import MAX_BODY, Asked, answers_to
@@ -273,14 +272,10 @@ class TestSecrets:
         approved = {"ask:1.0": Approved()}
         assert answers_to((question,), Asked("t", "r", None, approved)) == approved
 
-    def test_an_answer_of_a_form_is_checked_before_it_is_posted(self) -> None:
-        day = {"$defs": {"Day": {"type": "integer"}}, "properties": {"day": {"$ref": "#/$defs/Day"}}}
-        schema = json.dumps({"type": "object", **day})
-        question = Question("answer:a#1", "answer", schema=schema)
+    def test_an_answer_of_a_form_is_posted_as_the_json_that_it_is(self) -> None:
+        question = Question("answer:a#1", "answer", schema='{"type": "object"}')
         (taken,) = answers_to((question,), Asked("t", "r", None, {"answer:a#1": {"day": 3}})).values()
         assert json.loads(taken.text) == {"day": 3}
-        with pytest.raises(OutcomeError, match=r"does not fit: answer\.day"):
-            answers_to((question,), Asked("t", "r", None, {"answer:a#1": {"day": "x"}}))
 
     def test_an_answer_of_several_types_may_name_its_own(self) -> None:
         schema = json.dumps({"anyOf": [{"type": "object"}, {"type": "string"}]})

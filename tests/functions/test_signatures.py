@@ -9,10 +9,12 @@ import enum
 import functools
 import inspect
 import json
+import sys
 import typing
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, Generic, Literal, NamedTuple, Optional, TypeVar
 
 import pytest
@@ -595,3 +597,16 @@ class TestAnnotations:
         f.__annotations__["a"] = annotation
         with pytest.raises(UsageError, match="the parameters of function 'f' have no JSON schema"):
             Function.of(f)
+
+
+def test_a_function_whose_docstring_python_has_removed_is_no_secret(monkeypatch: pytest.MonkeyPatch):
+    """No model is told what it is for, and nothing else would say so."""
+
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    assert Function.of(add).description == ""
+    monkeypatch.setattr(sys, "flags", SimpleNamespace(optimize=2))
+    with pytest.warns(UserWarning, match=r"python -OO removes docstrings.*: -O, or a description= of each"):
+        Function.of(add)
+    assert Function.of(add, description="Add two numbers.").description == "Add two numbers."

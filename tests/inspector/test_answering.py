@@ -390,3 +390,10 @@ class TestFormsBySchema:
         doubt = Question("doubt:1.0", "doubt", "{}", ("returned", "function_failed", "run_again"))
         assert outcome_of(doubt, {"kind": "run_again"}) == RunAgain()
         assert isinstance(outcome_of(doubt, {"kind": "function_failed"}), FunctionFailed)
+
+    def test_a_doubt_of_a_flow_is_answered_in_its_type(self):
+        about = json.dumps({"function": "pay", "arguments": "{}", "types": ["int"]})
+        doubt = Question("doubt:pay#1", "doubt", about, ("returned", "run_again"), '{"type":"integer"}')
+        (field,) = question_form(doubt).choices[0].fields
+        assert field.kind == "integer"
+        assert outcome_of(doubt, {"kind": "returned", field.name: "3"}) == Returned(text="3")

@@ -7,8 +7,10 @@ import functools
 import gc
 import inspect
 import json
+import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from random import Random
 from typing import Any
@@ -62,7 +64,7 @@ def run_of(
 class Fails:
     """A function that raises these, one after another, and returns then."""
 
-    def __init__(self, *errors: Exception) -> None:
+    def __init__(self, *errors: BaseException) -> None:
         self.errors = list(errors)
         self.runs = 0
 
@@ -399,6 +401,40 @@ class TestOnError:
 
         with pytest.raises(KeyboardInterrupt):
             sync(run_of(Function.of(interrupt, **policy)))
+
+    @both
+    @kinds
+    @pytest.mark.parametrize("policy", [{}, {"retries": Retries(attempts=1)}], ids=["plain", "governed"])
+    def test_a_function_that_would_exit_has_failed(self, way: Way, kind: str, policy: dict[str, Any]):
+        """Such as one that calls the `main` of a command; no driver ends, and no worker."""
+        run = run_of(Fails(SystemExit(3)).function(kind, **policy))
+        with ThreadPoolExecutor(1) as pool:  # not the main thread
+            ended = pool.submit(way, run).result(20)
+        assert (ended.is_error, ended.text) == (True, "RuntimeError: the function called sys.exit(3)")
+
+    @both
+    @kinds
+    def test_an_exit_in_the_main_thread_may_be_that_of_a_signal(self, way: Way, kind: str):
+        """Its handler runs there, wherever the thread is."""
+
+        def stop(number: int, frame: Any) -> None:
+            raise SystemExit(128 + number)
+
+        def killed() -> str:
+            """Be killed."""
+            signal.raise_signal(signal.SIGTERM)
+            return "done"
+
+        async def akilled() -> str:
+            """Be killed."""
+            return killed()
+
+        before = signal.signal(signal.SIGTERM, stop)
+        try:
+            with pytest.raises(SystemExit):
+                way(run_of(Function.of(killed if kind == "plain" else akilled, blocking=False)))
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     @both
     @pytest.mark.parametrize("policy", [{}, {"retries": Retries(attempts=1)}], ids=["plain", "governed"])

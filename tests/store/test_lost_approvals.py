@@ -195,7 +195,8 @@ def test_an_approval_that_comes_while_the_run_is_driven_is_kept(code: Any):
 def test_arguments_that_were_never_right_are_an_answer_of_the_person_and_not_of_the_code():
     store = MemoryStore()
     begun(plain, store)
-    result = plain(store, (refund, note), "Done.").resume("r", {"ask:1.0": Modified('{"cents": "many"}')})
+    agent = plain(store, (refund, note), "Done.").changed(approve=lambda call: Modified('{"cents": "many"}'))
+    result = agent.resume("r")
     assert "cents" in result.function_calls[0].error
 
 

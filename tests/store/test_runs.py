@@ -11,10 +11,13 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import PlainSerializer
 from recorded_drivers import WAYS, Way
 from support.kept_runs import (
     Elsewhere,
@@ -33,12 +36,30 @@ from support.kept_runs import (
 )
 
 from fsm_agent.agents.agent import Agent
-from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, ReplayError, UsageError
+from fsm_agent.errors import (
+    CallFailed,
+    CallSuspended,
+    JournalError,
+    OutcomeError,
+    RateLimited,
+    ReplayError,
+    UsageError,
+)
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, execute, wait
 from fsm_agent.flows import call as asking
 from fsm_agent.functions.function import Function, function
 from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, Outcome, Returned, RunAgain, Stopped
+from fsm_agent.lifecycle.outcomes import (
+    Approved,
+    Cancelled,
+    Denied,
+    Injected,
+    Modified,
+    Outcome,
+    Returned,
+    RunAgain,
+    Stopped,
+)
 from fsm_agent.lifecycle.record import Reason
 from fsm_agent.messages.event import Inside, TextDelta
 from fsm_agent.messages.message import Message, Text
@@ -56,6 +77,11 @@ from fsm_agent.store.store import Lease
 from fsm_agent.testing import Script, call
 
 LONG_S = 30.0
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -784,6 +810,92 @@ def test_an_answer_that_no_state_takes_is_refused_before_it_is_posted(store: Any
     assert "stays open: JSON of bool would be right" in str(caught.value)
     flow.runs.answer("r1", {key: Returned(text="true")})
     assert flow.resume("r1").state == "over"
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ("[]", "input: Input should be an object"),
+        ('{"order"', "input: Invalid JSON"),
+        ('{"cents": "many"}', "cents: Input should be a valid integer"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_before_they_are_posted(store: Any, given: str, what: str):
+    """Else the model would be told of a person's mistake, and the question be over."""
+
+    @function(needs_approval=True)
+    def refund(cents: int) -> str:
+        """Pay back."""
+        return f"{cents} paid back"
+
+    agent = Agent(Script(call("refund", cents=1), "Done."), functions=[refund], name="shop", store=store)
+    with pytest.raises(CallSuspended):
+        agent.call("Pay it back.", run_id="r1")
+    right = re.escape(f"'ask:1.0' of the run 'r1' was given arguments that do not fit, and stays open: {what}")
+    with pytest.raises(OutcomeError, match=right):
+        agent.runs.answer("r1", {"ask:1.0": Modified(given)})
+    with pytest.raises(OutcomeError, match=right):
+        asyncio.run(agent.aresume("r1", {"ask:1.0": Modified(given)}))
+    assert not loaded(store).posts
+    assert agent.resume("r1", {"ask:1.0": Modified('{"cents": 2}')}).function_calls[0].result == "2 paid back"
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ('"wide"', "answer.int: Input should be a valid integer"),
+        ('["Size", {"width": "w"}]', "answer.width: Input should be a valid integer"),
+        ('["Size", 3]', "answer: Input should be"),
+    ],
+)
+def test_an_answer_of_the_wrong_type_is_refused_before_it_is_posted(store: Any, given: str, what: str):
+    """Its driver would refuse it later, and tell only its own log."""
+    measure = wait(int, Size, name="measure")(lambda n: "How wide?")
+    flow = Flow("measuring", int, start=measure, rows=[measure.done(end("measured"))], store=store)
+    with pytest.raises(FlowSuspended):
+        flow.call(1, run_id="r1")
+    (key,) = answers(flow.runs, "r1")
+    right = re.escape(f"'{key}' of the run 'r1' was given an answer that does not fit, and stays open: {what}")
+    with pytest.raises(OutcomeError, match=right):
+        flow.runs.answer("r1", {key: Returned(text=given)})
+    with pytest.raises(OutcomeError, match=right):
+        flow.resume("r1", {measure: Returned(text=given)})
+    assert not loaded(store).posts
+    assert flow.resume("r1", {key: Returned(text='["Size", {"width": 3}]')}).state == "measured"
+
+
+def test_a_value_of_the_right_type_is_taken_whatever_its_schema(store: Any):
+    """A type may write other JSON than it describes, and read that again."""
+    stamp = Annotated[datetime, PlainSerializer(datetime.timestamp, return_type=float)]
+    begin = wait(stamp, name="begin")(lambda n: "When?")
+    flow = Flow("dated", int, start=begin, rows=[begin.done(end("known"))], store=store)
+    with pytest.raises(FlowSuspended):
+        flow.call(1, run_id="r1")
+    assert flow.resume("r1", {begin: datetime(2026, 1, 1, tzinfo=UTC)}).state == "known"
+
+
+def test_what_became_of_a_function_of_a_flow_is_told_in_its_type(store: Any):
+    gone = [KeyboardInterrupt]
+
+    @execute(once=True)
+    def pay(n: int) -> int:
+        raise gone.pop()
+
+    flow = Flow("paying", int, start=pay, rows=[pay.done(end("paid"))], store=store)
+    with pytest.raises(KeyboardInterrupt):
+        flow.call(1, run_id="r1")
+    with pytest.raises(FlowSuspended):
+        flow.resume("r1")
+    (key,) = answers(flow.runs, "r1")
+    (question,) = store.get("r1").waits
+    assert (question.kind, question.types, question.schema) == ("doubt", ("int",), '{"type":"integer"}')
+    for given, what in (
+        ("three", "JSON of int would be right"),
+        ('"three"', "answer: Input should be a valid integer"),
+    ):
+        with pytest.raises(UsageError, match=what):
+            flow.runs.answer("r1", {key: Returned(text=given)})
+    assert flow.resume("r1", {key: Returned(text="3")}).state == "paid"
 
 
 def test_a_post_of_the_wrong_kind_is_reported_and_the_question_asked_again(

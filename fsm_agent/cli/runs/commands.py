@@ -43,7 +43,6 @@ from fsm_agent.cli.options import load_callable, load_runnables, store_option
 from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
-from fsm_agent.cli.runs.answering import check_answer
 from fsm_agent.cli.runs.operating import backup, cancel, delete, prune, requeue, retry, seconds_of, stats, user
 from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.runs.reading import RunName, StorePath, opened, turns_of
@@ -65,10 +64,12 @@ from fsm_agent.lifecycle.outcomes import (
     Denied,
     FunctionFailed,
     Modified,
+    Outcome,
     Returned,
     RunAgain,
 )
 from fsm_agent.machine.journal import Header, header_of
+from fsm_agent.machine.process import Question
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
 from fsm_agent.store.differences import as_json as parting_json
@@ -418,10 +419,18 @@ def answer(
             raise typer.BadParameter("the key of the question is missing: 'runs show' has it", param_hint="KEY")
         for question in runs.store.get(run).waits:
             if question.key == key:  # if none is, the store tells who has answered it
-                check_answer(question, answers[0])
+                _check_option(question, answers[0])
         runs.answer(run, {key or "": answers[0]}, by=user() if by is None else by)
         about = f"to {one_line(key)}" if key else "to the run"
         screen.line(f"posted {answers[0].kind} {about} of {one_line(run)}; its next driver takes it")
+
+
+def _check_option(question: Question, outcome: Outcome) -> None:
+    """Refuse an answer of another kind than the question takes, in the words of the command line."""
+    if question.answers and outcome.kind not in question.answers:
+        named = ", ".join([OPTIONS.get(kind, kind) for kind in question.answers])
+        given = OPTIONS[outcome.kind].split(" ")[0]
+        raise UsageError(f"{question.key!r} is not answered with {given}: {named} would be right")
 
 
 @app.command()

@@ -416,5 +416,6 @@ def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once:
     if once.phase == "cleared":
         return StartFunction(f"start:{subject}", call)
     if once.phase == "doubtful":
-        return FindOut(f"doubt:{subject}", call, function, f"{id}/{name}")
+        types = state.answer_types
+        return FindOut(f"doubt:{subject}", call, function, f"{id}/{name}", tuple(types.names), types.schema)
     return RunOnData(f"run:{subject}", call, function, is_once=True, data=data)

@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import groupby
+from typing import TypeAlias
 
 from fsm_agent._internal.values import Value
+from fsm_agent._internal.vector import Vector
 from fsm_agent.lifecycle.prices import Tariff
-from fsm_agent.lifecycle.record import ASKING, CallRecord, ContextUse, RequestFailure, State
+from fsm_agent.lifecycle.record import ASKING, CallRecord, ContextUse, RequestFailure, State, successor_name
 from fsm_agent.messages.event import Stepped
-from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.mistakes import check
+
+_ByReply: TypeAlias = Iterator[tuple[str, Iterator[FunctionCall]]]
 
 
 class RoundReport(Value, frozen=True, kw_only=True):
     """One round of a call: from the request for a reply to the results of the functions that it requests.
 
-    The last one of a call that was answered ends with the answer.  Times are those of the steps, as far as they are
-    known; what a call waits for at present is not in them.
+    The last one of a call that was answered ends with the answer.  If the dialog was handed over, the rounds of the
+    agent that took it over follow.  Times are those of the steps, as far as they are known; what a call waits for at
+    present is not in them.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -67,21 +72,46 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
         [(1, 'Hi.')]
     """
     check("the record", record, isinstance(record, CallRecord), "that of a call, such as result.record,")
-    rounds = [_Round(number, steps) for number, steps in enumerate(_stretches(record), 1)]
-    requested = groupby(record.function_calls, lambda f: f.id.partition(".")[0])
+    rounds = _rounds(record, _by_reply(record), record.dialog)
+    return tuple([one.report(number, price) for number, one in enumerate(rounds, 1)])
+
+
+def _by_reply(record: CallRecord) -> _ByReply:
+    """Return the function calls in a record, grouped by the place of their reply in its dialog."""
+    return groupby(record.function_calls, lambda f: f.id.partition(".")[0])
+
+
+def _rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) -> list[_Round]:
+    """Return the rounds of a call, and behind them those of the agent that has taken its dialog over."""
+    rounds = [
+        _Round(steps, has_ended=record.ending is not None or n < record.rounds)
+        for n, steps in enumerate(_stretches(record))
+    ]
     for one in rounds:
         if one.has_functions:
             index, calls = next(requested, ("", ()))
             one.function_calls = tuple(calls)
-            one.text = record.dialog[int(index)].text if index else ""
-    if rounds and record.round:
-        rounds[-1].function_calls = tuple([f for f in record.round if f.is_settled])
-    if rounds and record.reply is not None and record.successor is None and rounds[-1].has_reply:
-        rounds[-1].text = record.reply.message.text
+            one.text = dialog[int(index)].text if index else ""
     for failure in record.failures:
         rounds[failure.round - 1].failures.append(failure)
-    ended = len(rounds) if record.ending is not None else record.rounds
-    return tuple([one.report(price, one.number <= ended) for one in rounds])
+    if rounds and record.round:
+        rounds[-1].function_calls = tuple([f for f in record.round if f.is_settled])
+    later = _successor_rounds(record, requested, dialog)
+    if later is not None:
+        return [*rounds[:-1], *later] if not rounds[-1].has_requests else [*rounds, *later]
+    if rounds and record.reply is not None and rounds[-1].has_reply:
+        rounds[-1].text = record.reply.message.text
+    return rounds
+
+
+def _successor_rounds(record: CallRecord, requested: _ByReply, dialog: Vector[Message]) -> list[_Round] | None:
+    """Return the rounds of the agent that has taken the dialog of a call over; None: there is none."""
+    if record.successor is not None:  # it has ended, and the call has its dialog and its function calls
+        return _rounds(record.successor, requested, dialog)
+    inner = record.children.get(successor_name(record.governed_by))
+    if record.state is State.HANDED_OVER and isinstance(inner, CallRecord):
+        return _rounds(inner, _by_reply(inner), inner.dialog)
+    return None
 
 
 def _stretches(record: CallRecord) -> Iterator[list[tuple[Stepped, float]]]:
@@ -89,6 +119,8 @@ def _stretches(record: CallRecord) -> Iterator[list[tuple[Stepped, float]]]:
     steps: list[tuple[Stepped, float]] = []
     before_s = 0.0
     for step in record.trace:
+        if step.trigger == "relayed":  # its tokens are those of the successor's rounds
+            continue
         steps.append((step, before_s))
         before_s = step.at_s if 0 < step.at_s < math.inf else before_s
         if _closes(step):
@@ -106,22 +138,28 @@ def _closes(step: Stepped) -> bool:
 _AT_ONCE = ("functions_asked", "paused")  # triggers that close a round whose functions need not be run
 # Triggers after which a reply stands in the dialog, or may come to stand there.
 _KEPT = ("functions_asked", "answered", "checked", "stopped")
+_REQUESTS = ("model:", "summary:")
 _REFUSED = ("parse_failed", "check_refused")
 
 
 class _Round:
     """One round in the making."""
 
-    def __init__(self, number: int, steps: list[tuple[Stepped, float]]) -> None:
-        self.number = number
+    def __init__(self, steps: list[tuple[Stepped, float]], *, has_ended: bool) -> None:
         self.steps = steps
+        self.has_ended = has_ended
         self.text = ""
         self.function_calls: tuple[FunctionCall, ...] = ()
         self.failures: list[RequestFailure] = []
 
     @property
     def has_functions(self) -> bool:
-        return self.steps[-1][0].trigger != "paused"
+        return self.has_requests and self.steps[-1][0].trigger != "paused"
+
+    @property
+    def has_requests(self) -> bool:
+        """True if a model was asked."""
+        return any(step.key.startswith(_REQUESTS) for step, _ in self.steps)
 
     @property
     def has_reply(self) -> bool:
@@ -129,7 +167,7 @@ class _Round:
         verdicts = [step.trigger for step, _ in self.steps if step.key.startswith(("model:", "check:"))]
         return bool(verdicts) and verdicts[-1] in _KEPT
 
-    def report(self, price: Tariff | None, has_ended: bool) -> RoundReport:
+    def report(self, number: int, price: Tariff | None) -> RoundReport:
         usage, waited_s = UNUSED, dict.fromkeys(_WAITED, 0.0)
         for step, before_s in self.steps:
             if step.usage is not None:
@@ -139,9 +177,9 @@ class _Round:
         steps = [step for step, _ in self.steps]
         first, before_s = self.steps[0]
         return RoundReport(
-            number=self.number,
+            number=number,
             text=self.text,
-            requests=sum(step.key.startswith(("model:", "summary:")) for step in steps),
+            requests=sum(step.key.startswith(_REQUESTS) for step in steps),
             function_calls=self.function_calls,
             parse_errors=tuple([step.detail for step in steps if step.trigger in _REFUSED]),
             failures=tuple(self.failures),
@@ -151,7 +189,7 @@ class _Round:
             usage=usage,
             cost_pico_usd=_cost(usage, price),
             began_at_s=before_s or first.at_s or None,
-            ended_at_s=(steps[-1].at_s or None) if has_ended else None,
+            ended_at_s=(steps[-1].at_s or None) if self.has_ended else None,
             **waited_s,
         )
 
