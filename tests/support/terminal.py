@@ -112,11 +112,9 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         """Type keys; Ctrl-C when the command waits, since CPython forgets one that comes just before `input` waits."""
-        waited = 0
-        for _ in range(500 if keys == "\x03" else 0):
+        waited, ends_s = 0 if keys == "\x03" else 5, time.monotonic() + LIMIT_S / 4
+        while waited < 5 and time.monotonic() < ends_s:
             waited = waited + 1 if self._waits() else 0
-            if waited == 5:
-                break
             time.sleep(0.01)
         os.write(self._terminal, keys.encode())
 

@@ -92,7 +92,7 @@ class Worker:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
 
     def join(self) -> None:
-        self._thread.join(LIMIT_S / 2)
+        self._thread.join(2.5 * LIMIT_S)  # longer than it waits for a connection
         assert not self._thread.is_alive()
 
 
