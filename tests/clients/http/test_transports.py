@@ -264,11 +264,12 @@ class TestUploads:
 
         def check(way: str) -> None:
             def sip(connection: socket.socket) -> None:
-                left = int(server.requests[-1].headers["content-length"]) - 100_000
+                left, due_s = int(server.requests[-1].headers["content-length"]) - 100_000, time.monotonic()
                 while left > 0:
                     data = connection.recv(100_000)
-                    left -= len(data)
-                    time.sleep(len(data) / 5_000_000)
+                    left -= len(data) or left
+                    due_s += len(data) / 5_000_000
+                    time.sleep(max(0.0, due_s - time.monotonic()))  # no longer on a slow machine
                 connection.sendall(says("hello", way))
 
             network = Network(write_s=1.2)
@@ -358,6 +359,7 @@ class TestResending:
         in_each_way(check)
 
     @each_way
+    @pytest.mark.usefixtures("is_soon")
     def test_one_that_hangs_up_when_it_is_asked_again_is(self, way: str) -> None:
         """The connections close in the moment in which they are used."""
         soon: Step = lambda _: time.sleep(random.uniform(0, 0.004))  # noqa: E731
