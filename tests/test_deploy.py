@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 from support.paths import ROOT
-from support.postgres import NOT_HERE, PostgresServer, free_port, programs
+from support.ports import free_port
+from support.postgres import NOT_HERE, PostgresServer, programs
 from support.stub_server import StubServer
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")

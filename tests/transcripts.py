@@ -167,7 +167,7 @@ STREAMS = [SSE_HEAD + chunk(events({"choices": [{"delta": {"content": "The first
 WHOLE = [
     SSE_HEAD + chunk(events({"choices": [{"delta": {"content": "The first and the last."}, "finish_reason": "stop"}]}))
 ]
-BUSY = [http({"error": {"message": "slow down"}}, status=429, retry_after="3")]
+BUSY = [http({"error": {"message": "slow down"}}, status=429, retry_after="8")]  # as long as a Ctrl-C may take to come
 WHO = f"fsm-agent ask 'Who are you?' {MODEL}"
 _AT_IMPORT = """
 import sys, time

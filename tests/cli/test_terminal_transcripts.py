@@ -47,6 +47,7 @@ def test_a_question_that_was_interrupted_is_asked_again():
 
 @posix
 @pytest.mark.long
+@pytest.mark.timeout(300)  # a scene is as many as six commands, and each imports what it needs
 @pytest.mark.parametrize("name", SCENES)
 def test_it_looks_as_it_did(name: str):
     assert transcript(name) == kept(name), AGAIN

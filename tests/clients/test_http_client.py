@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import importlib.util
 import json
-import socket
 import ssl
 import threading
 import time
@@ -51,6 +50,7 @@ from support.http_clients import (
     refused,
     text,
 )
+from support.ports import free_port
 
 from fsm_agent.clients.client import client_for
 from fsm_agent.clients.http.network import Network
@@ -114,7 +114,7 @@ def silent(*script: Step, network: Network = TINY, says: str = "did not reply fo
 
 
 def late(*script: Step, ways: tuple[str, ...] = WAYS) -> Case:
-    return Case(list(script), TimedOut, LATE, ways=ways, timeout_s=0.1)
+    return Case(list(script), TimedOut, LATE, ways=ways, timeout_s=0.3)  # in which its request has to be sent
 
 
 def cut(*script: Step, ways: tuple[str, ...] = STREAMED, says: str = "cut off") -> Case:
@@ -233,8 +233,7 @@ def test_an_embedded_server_is_started_beside_the_event_loop(way: str, monkeypat
 
 @pytest.mark.parametrize("way", WAYS)
 def test_nobody_listens(way: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     with client_of(f"http://127.0.0.1:{port}/v1") as client, pytest.raises(TimedOut) as caught:
         ask(client, way)
     assert caught.value.retryable
@@ -280,7 +279,7 @@ def test_not_even_the_head_can_drip_past_the_deadline(way: str) -> None:
         started_s = time.monotonic()
         with pytest.raises(TimedOut, match=LATE):
             ask(client, way, timeout_s=0.1)
-        assert time.monotonic() - started_s < 1
+        assert time.monotonic() - started_s < 5
         assert server.wait_until_all_closed()
 
 

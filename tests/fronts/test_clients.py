@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import os
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from service import running, service
+from support.npm import installed
 from test_folds import TASKS, ag_ui, ai_sdk, events_of, folded
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]  # it may have to install the clients
 SOURCES = Path(__file__).parent / "node"
-INSTALL_S = 200
 
 
 @pytest.fixture(scope="session")
 def node() -> Path:
-    """A folder with the clients, installed once for each lock file and kept."""
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        pytest.skip("node and npm are not installed")
-    name = hashlib.sha256((SOURCES / "package-lock.json").read_bytes()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"fsm_agent_front_clients_{os.getuid()}_{name}"
-    if not (folder / "node_modules" / ".package-lock.json").exists():
-        made = Path(tempfile.mkdtemp(prefix="fsm_agent_npm_"))
-        for file in ("package.json", "package-lock.json"):
-            shutil.copy(SOURCES / file, made)
-        command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-        ended = subprocess.run(command, cwd=made, capture_output=True, text=True, timeout=INSTALL_S, check=False)
-        if ended.returncode:
-            pytest.skip(f"npm cannot install the clients: {ended.stderr[-300:]}")
-        try:
-            made.rename(folder)
-        except OSError:  # another worker was first
-            shutil.rmtree(made)
-    return folder
+    """A folder with the clients and the scripts."""
+    return installed(SOURCES)
 
 
 def seen(node: Path, script: str, folder: Path) -> dict[str, Any]:
@@ -50,7 +29,6 @@ def seen(node: Path, script: str, folder: Path) -> dict[str, Any]:
         "agui": [data for pair in runs for events in pair for data in folded(ag_ui(), events)],
         "ai": [data for pair in runs for events in pair for data in folded(ai_sdk(), events)],
     }
-    shutil.copy(SOURCES / script, node)
     with running(service(folder, told)) as base:
         command = ["node", str(node / script), base]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -18,6 +18,7 @@ from served import Letter, desk, letters, refund, sums, weather
 from fsm_agent import Agent, Approved, MemoryStore, Runs, SqliteStore, UsageError, Worker, function
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, end, pause, wait
+from fsm_agent.flows.activities import PATIENCE_S
 from fsm_agent.fronts import AgUi, Live, sse
 from fsm_agent.fronts.live import RETRY_S, Item
 from fsm_agent.fronts.told import BACKLOG, Told, is_step, unwrapped
@@ -399,9 +400,9 @@ class TestAListenerGoesAwayWithoutAStore:
             flow = Flow("later", int, start=later, rows=[later.elapsed(end("over"))])
             async with Live(flow) as live:
                 run = await live.begin(1)
-                items = live.follow(run)
-                reading = asyncio.create_task(collect(items))
-                await until(lambda: live.runs.store.get(run).due_s is not None and not live._driven)
+                told: list[Item] = []
+                reading = asyncio.create_task(take_all(live.follow(run), told))
+                await until(lambda: live.runs.store.get(run).due_s is not None and not live._driven and bool(told))
                 reading.cancel()
                 await until(lambda: live.runs.store.get(run).is_ended)
 
@@ -432,13 +433,15 @@ def test_questions_are_answered_once_and_listeners_go_on(store: Any) -> None:
             asked = last(await heard(live, run))
             assert isinstance(asked, Suspended)
             assert [question.key for question in asked.questions] == ["ask:1.0"]
-            tab = asyncio.create_task(collect(live.follow(run, to_end=True)))
+            told: list[Item] = []
+            tab = asyncio.create_task(take_all(live.follow(run, to_end=True), told))
+            await until(lambda: bool(told) and isinstance(last(told), Suspended))
             steps = await live.answer(run, {"ask:1.0": Approved()}, by="ann")
             with pytest.raises((AlreadyAnswered, NotAsked)):
                 await live.answer(run, {"ask:1.0": Approved()}, by="bob")
             rest = await heard(live, run, after=steps)
             assert [event.text for _, event in rest if isinstance(event, FunctionEnded)] == ["refunded 20 for A-17"]
-            told = await tab
+            await tab
             assert [type(event) for _, event in told if isinstance(event, Suspended | Done)] == [Suspended, Done]
             assert lasting(await heard(live, run))[-1] == lasting(rest)[-1]
 
@@ -634,28 +637,40 @@ class TestWhatIsTold:
         asyncio.run(main())
 
 
-@wait(bool, within_s=0.5)
-def soon(n: int) -> str:
-    return "Now?"
+def hurry(within_s: float, store: Any) -> Flow[int]:
+    """Return a flow that asks a person who has little time."""
+
+    @wait(bool, within_s=within_s)
+    def soon(n: int) -> str:
+        return "Now?"
+
+    return Flow("hurry", int, start=soon, rows=[soon.done(end("answered")), soon.elapsed(end("late"))], store=store)
 
 
 napping = pause("napping", 0.05)
 naps = Flow("naps", int, start=napping, rows=[napping.elapsed(end("awake"))])
-hurry = Flow("hurry", int, start=soon, rows=[soon.done(end("answered")), soon.elapsed(end("late"))])
 
 
 def test_a_question_with_little_time_is_told_before_its_time_is_over(store: Any) -> None:
-    async def main() -> tuple[list[Any], Any]:
-        async with Live(replace(hurry, store=store)) as live:
-            run = await live.begin(1, run_id="r1")
-            first = await heard(live, run)
-            await asyncio.wrap_future(live.runs.watcher.watch(run, lambda row: row.is_ended))  # with no listener
-            return [*first, *await heard(live, run, after=1)], store.get(run).state
+    little_s = PATIENCE_S - 10.0  # a driver would wait so long before it gives the run back
 
-    items, state = asyncio.run(main())
-    asked = items[1][1]
+    async def main() -> list[Item]:
+        async with Live(hurry(little_s, store)) as live:
+            return await heard(live, await live.begin(1))
+
+    asked = last(asyncio.run(main()))
     assert isinstance(asked, Suspended)
     assert [question.kind for question in asked.questions] == ["answer"]
+
+
+def test_a_question_whose_time_is_over_needs_no_listener(store: Any) -> None:
+    async def main() -> tuple[list[Item], Any]:
+        async with Live(hurry(0.1, store)) as live:
+            run = await live.begin(1)
+            await asyncio.wrap_future(live.runs.watcher.watch(run, lambda row: row.is_ended))
+            return await heard(live, run), store.get(run).state
+
+    items, state = asyncio.run(main())
     assert state == "late"
     assert isinstance(last(items), Done)
 

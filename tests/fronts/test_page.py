@@ -122,6 +122,7 @@ def test_a_conversation(browser: Any, tmp_path: Path) -> None:
         for each in (tab, other):
             each.sees("It is so: went on")
             each.sees("It is so: refunded 5 for B-2")
+        tab.page.locator("#conversations li").wait_for()
         assert tab.page.locator("#conversations li").count() == 1
         tab.page.click("#new")
         tab.say("hello")

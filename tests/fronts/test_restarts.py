@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from support.paths import ROOT
+from support.ports import free_port
 
 from fsm_agent.fronts.door import derived
 
@@ -51,11 +51,6 @@ PROGRAM = {"authorization": f"Bearer {TOKEN}"}
 
 def address(port: int) -> str:
     return f"http://127.0.0.1:{port}/{derived(TOKEN, 'path')[:12]}"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 @contextmanager

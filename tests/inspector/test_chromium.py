@@ -326,6 +326,7 @@ class TestActs:
         page.fill("#acts [name=name]", "again")
         page.click("text=Fork >> nth=-1")
         page.wait_for_selector("text=Fork of")
+        page.wait_for_selector("form.ask")
         assert read(runs, "again").header.forked == ("order-17", 4)
         assert page.locator("form.ask").count() == 1  # by its code, it asks what the run asked then
 
@@ -358,7 +359,7 @@ class TestActs:
         page.wait_for_selector(".posted")
         page.goto(f"{tab.base}/run?id=desk-3")
         page.click(".processes a[data-inside='run:1.0']")
-        assert page.locator("svg[data-picture='run:1.0']").count() == 1
+        page.wait_for_selector("svg[data-picture='run:1.0']")
         tab.context.close()
 
 
@@ -386,13 +387,13 @@ class TestNews:
         tab.go("/run", id="live")
         tab.live()
         best = float("inf")
-        for n in range(8):
+        for n in range(30):
             name = f"live-{n}"
             Agent(Script("Hi."), name="clerk", store=runs).submit("Hello", run_id=name)
             page = tab.go("/run", id=name)
             tab.live()
             page.evaluate(LATENCY, name)
-            time.sleep(0.1 + 0.03 * n)  # at any time between two looks at the store
+            time.sleep(0.1 + 0.03 * (n % 8))  # at any time between two looks at the store
             Agent(Script("Hi."), name="clerk", store=runs).resume(name)
             committed_s = time.time()
             tab.until("document.querySelectorAll('.item').length === 2")

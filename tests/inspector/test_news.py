@@ -117,10 +117,13 @@ class TestMarks:
             news = News(runs.store)
             async with aclosing(news.marks()) as marks:
                 first = await anext(marks)
+                waiting = news._pages[0].news
                 for n in range(5):
                     await asyncio.to_thread(call, runs, f"s{n}")
-                    await asyncio.sleep(0.25)
-                assert news._pages[0].news.qsize() <= 1
+                    newest = news.mark()
+                    while newest not in waiting._queue:  # noqa: ASYNC110  # a queue has no event of what it has
+                        await asyncio.sleep(0.01)
+                    assert waiting.qsize() == 1
                 second = await anext(marks)
                 assert second == news.mark()
                 assert second != first

@@ -23,6 +23,7 @@ tools = {
     ),
     **dict.fromkeys(["refuse", "over", "latin", "half", "noise"], OPEN),
 }
+stuck: list[Any] = []
 cancelled: list[Any] = []
 sampling: list[Any] = []
 
@@ -52,9 +53,9 @@ def call(id: Any, name: str, arguments: dict[str, Any]) -> None:
             sampling.append(id)
             send(id="mine", method="sampling/createMessage", params={"messages": [], "maxTokens": 1})
         case "stuck":
-            pass
+            stuck.append(id)
         case "cancelled":
-            answer(id, json.dumps(len(cancelled)))
+            answer(id, json.dumps([len(stuck), len(cancelled)]))
         case "leave":
             answer(id, str(os.getpid()))
             os._exit(0)

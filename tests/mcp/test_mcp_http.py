@@ -12,6 +12,7 @@ import pytest
 from mcp_http_stub import HttpStub
 from support.fault_server import CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 from support.paths import ROOT
+from support.ports import free_port
 
 from fsm_agent.mcp.bounds import MAX_BYTES
 from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError
@@ -108,12 +109,13 @@ def test_a_session_that_the_server_forgot_is_begun_anew(stub):
 
 
 def test_a_server_that_went_away_is_used_again_when_it_is_back():
-    with HttpStub() as stub:
+    port = free_port()  # which no other test is given meanwhile
+    with HttpStub(port) as stub:
         server = MCPServer.http(stub.url)
         assert server.call("ask") == "yes"
     with pytest.raises(MCPServerError, match="ended before the tool 'ask' answered: All connection attempts failed"):
         server.call("ask")
-    with HttpStub(int(stub.url.split(":")[2].split("/")[0])), server:
+    with HttpStub(port), server:
         assert server.call("ask") == "yes"
 
 

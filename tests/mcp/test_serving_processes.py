@@ -186,6 +186,7 @@ def test_two_processes_with_one_store_take_one_answer(tmp_path, notes):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(200)  # the lease of the dead process alone takes half a minute
 def test_a_state_outlives_its_process_and_what_had_begun_is_asked_about(tmp_path, notes):
     """The first process is killed in the middle of a function that must not run twice."""
     store = tmp_path / "runs.db"
@@ -219,7 +220,7 @@ def test_a_state_outlives_its_process_and_what_had_begun_is_asked_about(tmp_path
         assert isinstance(failed, BaseExceptionGroup)
     with http(store, notes) as (url, _):
         assert text_of(asyncio.run(answer(url, input_responses=yes()))) == ANSWERED
-        until_s = time.monotonic() + 50  # the lease of the dead process ends
+        until_s = time.monotonic() + 100  # the lease of the dead process ends
         while not isinstance(waits := asyncio.run(answer(url)), types.InputRequiredResult):
             assert time.monotonic() < until_s
             time.sleep(0.5)
@@ -238,11 +239,10 @@ def test_a_server_is_reached_from_this_machine_and_no_page_of_another(tmp_path, 
     with http(tmp_path / "runs.db", notes) as (url, process):
         for header in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
             accept = {"Accept": "application/json, text/event-stream", **header}
-            answer = httpx.post(url, json=body, headers=accept, trust_env=False)
+            answer = httpx.post(url, json=body, headers=accept, trust_env=False, timeout=50)
             assert answer.status_code in (403, 421)
-        too_long = httpx.post(
-            url, content=b"[" * 5_000_000, headers={"Content-Type": "application/json"}, trust_env=False
-        )
+        headers = {"Content-Type": "application/json"}
+        too_long = httpx.post(url, content=b"[" * 5_000_000, headers=headers, trust_env=False, timeout=50)
         assert too_long.status_code == 413
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) in (0, -signal.SIGTERM)

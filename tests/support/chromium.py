@@ -50,5 +50,5 @@ def served(runs: Runs, **options: Any) -> Iterator[Any]:
         yield server
     finally:
         server.stop()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()

@@ -171,8 +171,8 @@ class FaultServer:
                 self._end(connection)
                 return
             self.protocols.append(connection.selected_alpn_protocol())
-        with connection.makefile("rb", buffering=8192) as reader:  # a body that is left unread is not here
-            try:
+        try:
+            with connection.makefile("rb", buffering=8192) as reader:  # a body that is left unread is not here
                 while (seen := _read_request(reader, number, is_early=self._is_early)) is not None:
                     with self._changed:
                         script = self.scripts[min(len(self.requests), len(self.scripts) - 1)]
@@ -185,10 +185,10 @@ class FaultServer:
                     finally:
                         with self._changed:
                             self.n_under_way -= 1
-            except (OSError, threading.BrokenBarrierError):
-                pass
-            finally:
-                self._end(connection)
+        except (OSError, threading.BrokenBarrierError):
+            pass
+        finally:
+            self._end(connection)  # the reader is closed: what holds the socket would keep it open
 
     def _end(self, connection: socket.socket) -> None:
         with self._changed:

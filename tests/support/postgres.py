@@ -18,6 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from support.ports import free_port
+
 NOT_HERE = "no Postgres server program is installed (Debian: postgresql)"
 NO_POOLER = "pgbouncer is not installed (Debian: pgbouncer)"
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
@@ -28,12 +30,6 @@ def programs() -> Path | None:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     there = shutil.which("initdb")
     return found[-1].parent if found else Path(there).parent if there else None
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class PostgresServer:

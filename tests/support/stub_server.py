@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -11,13 +11,13 @@ from support.http_stub import HttpStubServer
 
 
 class StubServer(HttpStubServer):
-    """Answers each request with the next of ``messages``: a text, or a chat message as a dict.
+    """Answers each request with the next of ``messages``: a text, a chat message as a dict, or what a function returns.
 
     Attributes:
         requests: The JSON body of every request, in order.
     """
 
-    def __init__(self, messages: Sequence[str | dict[str, Any]]) -> None:
+    def __init__(self, messages: Sequence[str | dict[str, Any] | Callable[[], str]]) -> None:
         self.requests: list[dict[str, Any]] = []
         self._messages = list(messages)
         stub = self
@@ -32,6 +32,7 @@ class StubServer(HttpStubServer):
                     self.reply(500, "application/json", json.dumps({"error": {"message": "the stub has no more"}}))
                     return
                 said = stub._messages.pop(0)
+                said = said() if callable(said) else said
                 message = {"role": "assistant", "content": said} if isinstance(said, str) else said
                 finish = "tool_calls" if message.get("tool_calls") else "stop"
                 usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}

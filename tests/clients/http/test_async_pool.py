@@ -45,9 +45,9 @@ async def post(pool: AsyncPooledTransport, server: FaultServer, content: bytes =
 
 
 def asked(server: FaultServer | str, content: bytes = b"{}", **timeouts: float) -> httpx.Request:
-    """A request; a step without a timeout has 5 seconds."""
+    """A request; a step without a timeout has 20 seconds."""
     url = server if isinstance(server, str) else f"{server.base_url}/x"
-    limits = {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 5.0, **timeouts}
+    limits = {"connect": 20.0, "read": 20.0, "write": 20.0, "pool": 20.0, **timeouts}
     return httpx.Request("POST", url, content=content, extensions={"timeout": limits})
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.copies import replace
 from support.fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
-from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, TINY, WHOLE, client_of, good, in_threads, refused, text
+from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, WHOLE, client_of, good, in_threads, refused, text
 
 from fsm_agent.clients.http.network import Network
 from fsm_agent.clients.http_client import HttpClient
@@ -64,6 +64,7 @@ def test_a_refusal_costs_no_connection(refusal: list[Step]) -> None:
 
 
 @our_own
+@pytest.mark.usefixtures("is_soon")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fault", [CLOSE, RESET])
 def test_a_used_one_that_proves_dead_is_replaced_at_once(fault: Step, way: str) -> None:
@@ -74,6 +75,7 @@ def test_a_used_one_that_proves_dead_is_replaced_at_once(fault: Step, way: str) 
 
 
 @our_own
+@pytest.mark.usefixtures("is_soon")
 @pytest.mark.parametrize("way", WAYS)
 def test_but_only_once(way: str) -> None:
     with FaultServer(good(way), [CLOSE], [CLOSE], good(way)) as server, client_of(server) as client:
@@ -82,6 +84,7 @@ def test_but_only_once(way: str) -> None:
 
 
 @our_own
+@pytest.mark.usefixtures("is_soon")
 def test_however_many_of_them_are_dead() -> None:
     """The second attempt goes over a new one: there is no telling how many of the others are dead, too."""
     scripts: list[list[Step]] = [[BARRIER, *WHOLE], [BARRIER, *WHOLE], [CLOSE], WHOLE]
@@ -95,8 +98,8 @@ def test_however_many_of_them_are_dead() -> None:
 def test_and_not_for_a_timeout_or_once_the_reply_has_begun(way: str) -> None:
     faults: list[list[Step]] = [[STALL], [JSON_HEAD, b"{", CLOSE], [JSON_HEAD, b"{", RESET]]
     for fault in faults:
-        with FaultServer(good(way), fault, good(way)) as server, client_of(server, TINY) as client:
-            assert isinstance(outcomes(client, way, None, None)[1], ProviderError)
+        with FaultServer(good(way), fault, good(way)) as server, client_of(server) as client:
+            assert isinstance(outcomes(client, way, None, 0.5 if fault == [STALL] else None)[1], ProviderError)
             assert len(server.requests) == 2
 
 

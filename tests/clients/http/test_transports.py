@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from support.fault_server import (
     DRIP,
     END_OF_CHUNKS,
     HOLD,
+    LIMIT_S,
     RESET,
     SSE_HEAD,
     STALL,
@@ -71,6 +73,7 @@ each_way = pytest.mark.parametrize("way", WAYS)
 
 AT_ONCE_S = 1.0
 NAP_S = 0.01
+FILLERS = 4  # of a queue
 INTERIM = b"HTTP/1.1 102 Processing\r\n\r\n"
 BIG = Request(messages=(Message.of("user", "x" * 8_000_000),))
 
@@ -261,19 +264,20 @@ class TestUploads:
 
         def check(way: str) -> None:
             def sip(connection: socket.socket) -> None:
-                left = int(server.requests[-1].headers["content-length"]) - 100_000
+                left, due_s = int(server.requests[-1].headers["content-length"]) - 100_000, time.monotonic()
                 while left > 0:
                     data = connection.recv(100_000)
-                    left -= len(data)
-                    time.sleep(len(data) / 6_500_000)
+                    left -= len(data) or left
+                    due_s += len(data) / 5_000_000
+                    time.sleep(max(0.0, due_s - time.monotonic()))  # no longer on a slow machine
                 connection.sendall(says("hello", way))
 
-            network = Network(write_s=0.6)
+            network = Network(write_s=1.2)
             with FaultServer([sip, HOLD], is_early=True) as server, client_of(server, network) as client:
                 started_s = time.monotonic()
-                reply = ask(client, way, 10.0, BIG)[-1]
+                reply = ask(client, way, 50.0, BIG)[-1]
                 assert text(reply) == "hello"
-                assert time.monotonic() - started_s > 1.0
+                assert time.monotonic() - started_s > 1.4
 
         in_each_way(check)
 
@@ -289,7 +293,7 @@ class TestUploads:
     @pytest.mark.parametrize("end", [CLOSE, RESET], ids=["close", "reset"])
     def test_a_refusal_before_it_is_over_is_heard(self, end: Step, way: str, over: str | None) -> None:
         """By asyncio if the loop comes to read it: what is unread when a write fails is thrown away."""
-        soon: list[Step] = [lambda _: time.sleep(0.05)] if way in ASYNC else []
+        soon: list[Step] = [lambda _: time.sleep(NAP_S)] * 20 if way in ASYNC else []  # when all stands still, once
         with FaultServer([*refused(413), *soon, end], is_early=True) as server, client_of(server) as client, at_once():
             error = error_of(client, way, None, BIG)
         if over == "httpx" and way in ASYNC:
@@ -355,6 +359,7 @@ class TestResending:
         in_each_way(check)
 
     @each_way
+    @pytest.mark.usefixtures("is_soon")
     def test_one_that_hangs_up_when_it_is_asked_again_is(self, way: str) -> None:
         """The connections close in the moment in which they are used."""
         soon: Step = lambda _: time.sleep(random.uniform(0, 0.004))  # noqa: E731
@@ -381,7 +386,7 @@ class Worker(threading.Thread):
             self.error = error
 
     def ends_at_once(self) -> BaseException | None:
-        self.join(AT_ONCE_S)
+        self.join(LIMIT_S / 2)
         assert not self.is_alive(), "it is still there"
         return self.error
 
@@ -416,7 +421,7 @@ class TestClosing:
             assert await asyncio.to_thread(server.wait_for_requests, 1)
             await (asyncio.to_thread(client.close) if from_outside else client.aclose())
             with pytest.raises(ProviderError):
-                await asyncio.wait_for(asking, AT_ONCE_S)
+                await asyncio.wait_for(asking, LIMIT_S / 2)
 
         with FaultServer(WAITING[phase]) as server:
             asyncio.run(main())
@@ -428,9 +433,9 @@ class TestClosing:
     def test_who_connects_is_told_at_once(self, way: str) -> None:
         async def main(client: HttpClient) -> BaseException | None:
             asking = asyncio.create_task(aask(client, way))
-            await asyncio.sleep(0.05)
+            await asyncio.to_thread(wait_for_a_connect, base_url)
             await client.aclose()
-            await asyncio.wait([asking], timeout=AT_ONCE_S)
+            await asyncio.wait([asking], timeout=LIMIT_S / 2)
             return asking.exception()
 
         with nobody_accepts() as base_url:
@@ -439,7 +444,7 @@ class TestClosing:
                 error = asyncio.run(main(client))
             else:
                 worker = Worker(ask, client, way)
-                threading.Event().wait(0.05)
+                wait_for_a_connect(base_url)
                 client.close()
                 error = worker.ends_at_once()
         assert isinstance(error, TimedOut)
@@ -453,7 +458,7 @@ class TestClosing:
             tasks = [asyncio.create_task(aask(client, way)) for _ in range(10)]
             assert await asyncio.to_thread(server.wait_for_requests, 3)
             await client.aclose()
-            return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), AT_ONCE_S)
+            return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), LIMIT_S / 2)
 
         with FaultServer([STALL]) as server:
             client = client_of(server, Network(max_connections=3))
@@ -472,13 +477,22 @@ class TestClosing:
 def nobody_accepts() -> Iterator[str]:
     """The base URL of a server whose queue is full: a `connect` waits for ever."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
-        fillers = [socket.socket() for _ in range(4)]
+        fillers = [socket.socket() for _ in range(FILLERS)]
         for filler in fillers:
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
         for filler in fillers:
             filler.close()
+
+
+def wait_for_a_connect(base_url: str) -> None:
+    """Wait until somebody else connects, as the kernel tells, to the server that `nobody_accepts` gives."""
+    there = f":{int(base_url.rpartition(':')[2].partition('/')[0]):04X}"
+    ends_s = time.monotonic() + LIMIT_S
+    while sum(line.split()[2].endswith(there) for line in Path("/proc/net/tcp").read_text().splitlines()) <= FILLERS:
+        assert time.monotonic() < ends_s
+        time.sleep(NAP_S)
 
 
 @pytest.mark.parametrize("way", ["complete", "stream"])
@@ -522,8 +536,7 @@ class TestAborting:
         abort = Abort()
         with nobody_accepts() as base_url, client_of(base_url) as client:
             worker = Worker(abort.run, ask, client, way)
-            threading.Event().wait(0.05)
-            assert worker.is_alive()
+            wait_for_a_connect(base_url)
             abort.set()
             assert isinstance(worker.ends_at_once(), Aborted)
 
