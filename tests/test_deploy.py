@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from typing import Any
 
 import pytest
 from support.paths import ROOT
-from support.postgres import NOT_HERE, PostgresServer, free_port, programs
+from support.postgres import NOT_HERE, PostgresServer, kept_port, programs
 from support.stub_server import StubServer
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
@@ -70,11 +71,13 @@ class Stack:
         self._changed |= {self._services["worker-1"]["environment"]["OPENAI_BASE_URL"]: model}
         self._changed |= {"openai:": "openai-chat:"}
         self.ports: dict[str, int] = {}
+        self._kept: list[socket.socket] = []
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
         service = self._services[name]
-        self.ports[name] = free_port()
+        self._kept.append(kept_port())
+        self.ports[name] = self._kept[-1].getsockname()[1]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PG")}
         environment |= {key: self._here(name, value) for key, value in service["environment"].items()}
         environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
@@ -109,9 +112,11 @@ class Stack:
         for process in self.running.values():
             process.kill()
             process.wait(30)
+        for kept in self._kept:
+            kept.close()
 
 
-def until(condition: Callable[[], object], stack: Stack, patience_s: float = 60.0) -> None:
+def until(condition: Callable[[], object], stack: Stack, patience_s: float = 180.0) -> None:
     ends_s = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < ends_s, stack.logs()
@@ -138,7 +143,7 @@ def server() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_ticket_is_done_by_workers_one_of_which_dies(server: PostgresServer, tmp_path: Path) -> None:
     """Asked and answered over the service, with the secrets in files; all leave well when they are told to."""
     pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")

@@ -30,10 +30,15 @@ def programs() -> Path | None:
     return found[-1].parent if found else Path(there).parent if there else None
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def kept_port() -> socket.socket:
+    """Return a socket whose port is given to nobody who asks for any, but to a server that asks for that one.
+
+    Between a look for a free port and the start of its server others take ports; while a server is down, they did too.
+    """
+    kept = socket.socket()
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("127.0.0.1", 0))
+    return kept
 
 
 class PostgresServer:
@@ -53,7 +58,8 @@ class PostgresServer:
         if self._user is not None:
             owner = pwd.getpwnam(self._user)
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
-        self.port = free_port()
+        self._kept = kept_port()
+        self.port = int(self._kept.getsockname()[1])
         self._run("initdb", "-D", "data", "-U", "fsm", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync")
         rules = self.folder / "data" / "pg_hba.conf"
         rules.write_text(f"host all guarded 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
@@ -79,6 +85,7 @@ class PostgresServer:
 
     def close(self) -> None:
         self.stop()
+        self._kept.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -100,7 +107,8 @@ class Pooler:
     """PgBouncer, which gives a connection of its own to whoever is in a transaction."""
 
     def __init__(self, server: PostgresServer, connections: int = 5) -> None:
-        self.port = free_port()
+        self._kept = kept_port()
+        self.port = int(self._kept.getsockname()[1])
         folder = server.folder / f"pooler-{self.port}"
         folder.mkdir()
         (folder / "users").write_text('"fsm" ""\n')
@@ -128,7 +136,8 @@ class Pooler:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        for _ in range(100):
+        ends_s = time.monotonic() + 60.0
+        while time.monotonic() < ends_s:
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
                 return
@@ -138,7 +147,8 @@ class Pooler:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
+        self._kept.close()
 
 
 def pooler_program() -> str | None:
