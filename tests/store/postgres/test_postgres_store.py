@@ -383,7 +383,7 @@ def test_after_one_connection_was_lost_the_others_are_looked_at(url: str):
     with closing(PostgresStore(url)) as other, closing(PostgresStore(url)) as store:
         barrier = threading.Barrier(8)
         with ThreadPoolExecutor(8) as threads:
-            pids = list(threads.map(lambda _: store._do(lambda c: (barrier.wait(PATIENCE_S), c.info.backend_pid)[1]), range(8)))
+            pids = list(threads.map(lambda _: store._do(lambda c: (barrier.wait(30), c.info.backend_pid)[1]), range(8)))
         assert len({*pids}) == 8
         for pid in pids:
             other._do(lambda c, pid=pid: c.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,)))
