@@ -38,6 +38,7 @@ LONGEST = {
     ROOT / "tests" / name
     for name in ("typing/test_typing.py", "test_quality.py", "test_without_posix.py", "engines/test_engines.py")
 }
+LONG_S = 300  # of a long test that says nothing else; some take 30 s while others run
 LOCAL_NAMES = ("localhost", "", None)
 
 
@@ -130,12 +131,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; let properties be among the long tests as well, with all of their examples."""
+    """Begin with the longest files; let properties be among the long tests as well, with all of their examples.
+
+    And give those more time than others have.
+    """
     items.sort(key=lambda item: item.path not in LONGEST)
     if settings.get_current_profile_name() == FULL:
         for item in items:
             if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
                 item.add_marker("long")
+            if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(LONG_S))
 
 
 def pytest_collection_finish() -> None:

@@ -63,7 +63,7 @@ from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.drivers import adrive, arun, drive, run
-from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG
+from fsm_agent.runtime.reconciler import MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.runtime.world import SystemClock, World
@@ -453,16 +453,16 @@ class Deaf(Script):
 @pytest.mark.parametrize("deadline_s", [None, 30.0])
 def test_a_request_ends_in_time_although_its_client_goes_on(driven: Driver, deadline_s: float | None):
     script = Deaf(call("add", a=1, b=2), "42", late=2)
-    one = seed(limits=Limits(request_s=0.05, recalls=2, deadline_s=deadline_s))
+    one = seed(limits=Limits(request_s=0.5, recalls=2, deadline_s=deadline_s))
     began = time.monotonic()
     try:
         driven(one, script, backoff=tenacity.wait_none())
     finally:
         script.free.set()
     assert one.result().output == 42
-    assert 0.1 <= time.monotonic() - began < 5
+    assert 1.0 <= time.monotonic() - began < 15
     reports = [(f.report.kind, f.report.message, f.report.model) for f in one.result().failures]
-    assert reports == [("TimedOut", "no reply within 0.05 s", "script")] * 2
+    assert reports == [("TimedOut", "no reply within 0.5 s", "script")] * 2
 
 
 @anyhow
@@ -807,7 +807,7 @@ def test_a_stream_that_waits_for_room_ends_with_its_driver():
 
 
 def test_under_asyncio_no_one_is_told_what_a_request_raises_that_was_left_behind():
-    told = list[Any]()
+    told, go_on = list[Any](), asyncio.Event()
 
     class Stubborn(Script):
         begun = threading.Event()
@@ -819,7 +819,7 @@ def test_under_asyncio_no_one_is_told_what_a_request_raises_that_was_left_behind
             try:
                 await asyncio.sleep(30.0)
             finally:
-                await asyncio.sleep(2 * GRACE_S)
+                await go_on.wait()
                 raise ValueError("too late")
 
     async def main() -> None:
@@ -833,6 +833,7 @@ def test_under_asyncio_no_one_is_told_what_a_request_raises_that_was_left_behind
         await driver
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert len(left) == 2
+        go_on.set()
         await asyncio.wait(left)
         left.clear()
         await asyncio.sleep(0)
@@ -971,7 +972,7 @@ def test_long_streams_beside_each_other_end_although_one_is_cut(is_cut: bool, dr
             for item in super().stream(request):
                 yield item
 
-    limits = Limits(request_s=0.05) if is_cut else Limits()
+    limits = Limits(request_s=0.5) if is_cut else Limits()
     members = {
         "cut": Solo(prompt=Prompt("x"), limits=limits, world=World.of(Cut(text), backoff=tenacity.wait_none())),
         **{name: Solo(prompt=Prompt("x"), world=World.of(Script(text))) for name in ("one", "other")},

@@ -140,10 +140,10 @@ def test_a_job_for_a_thread_that_is_about_to_end_is_done():
         thread_task.IDLE_S = 0.001
         sys.setswitchinterval(1e-6)
         until_s, done = time.monotonic() + 0.7, 0
-        while time.monotonic() < until_s:
-            assert ThreadTask(lambda child: 42).start().future.result(5) == 42
+        while time.monotonic() < until_s or done <= 20:
+            assert ThreadTask(lambda child: 42).start().future.result(20) == 42
             done += 1
             time.sleep(0.001 * (done % 7) / 6)
-        print(done > 20)"""
+        print("done")"""
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=40, check=True)
-    assert ended.stdout == "True\n"
+    assert ended.stdout == "done\n"

@@ -24,7 +24,6 @@ from fsm_agent.store.store import Store
 
 FILES = ("machine/journal.py", "runtime/reconciler.py", "runtime/sync_driver.py", "store/recorder.py")
 SAMPLES = 100
-LAST_PART = 1_500
 
 
 class Effects:
@@ -176,11 +175,12 @@ def test_an_interruption_at_any_line_leaves_a_run_that_goes_on():
 def test_an_interruption_at_each_line_leaves_a_run_that_goes_on(say: Callable[[str], None]):
     lines = lines_of_a_run()
     places = {check(at) for at in range(1, lines)}
+    assert len(places) > SAMPLES
     say(f"{lines - 1} interruptions at {len(places)} places: all went on")
 
 
 def check(at: int) -> str:
+    """Return where it was interrupted; empty: nowhere, as the driver waited less often for threads than it may."""
     store, effects, trap = interrupted(at)
-    assert trap.sprung or at > LAST_PART  # how often the driver waits for threads differs
     assert_whole(store, effects, f"{trap.sprung} (line {at})")
     return trap.sprung

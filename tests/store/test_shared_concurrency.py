@@ -69,7 +69,7 @@ def until(condition: Callable[[], object], patience_s: float = 60.0) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_so_many_are_driven_whoever_is_killed(address: str, tmp_path: Path) -> None:
     """All the places are used, those of the dead are used by others, and never is there one too many."""
     places, random_ = Places(tmp_path / "places"), random.Random(7)
@@ -93,7 +93,7 @@ def test_so_many_are_driven_whoever_is_killed(address: str, tmp_path: Path) -> N
             time.sleep(random_.uniform(0.1, 0.8))
             crew.kill(random_.choice([*crew.workers]))
             crew.start()
-        until(lambda: len(runs.store.list(ended=True, limit=RUNS)) == RUNS, 180.0)
+        until(lambda: len(runs.store.list(ended=True, limit=RUNS)) == RUNS, 300.0)
     finally:
         crew.close()
     assert places.crowded == []

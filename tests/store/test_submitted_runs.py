@@ -334,12 +334,13 @@ def test_to_wait_costs_a_few_looks_a_second_however_many_wait(store: Store, monk
 
     monkeypatch.setattr(store, "get", counted)
     watcher = agent.runs.watcher
+    began_s = time.monotonic()
     futures = [watcher.watch(run.run_id, lambda _: False) for run in runs * 20]
     time.sleep(1.0)
-    seen = looks
+    seen, took_s = looks, time.monotonic() - began_s
     for future in futures:
         future.cancel()
-    assert 3 <= seen <= 3 * (1.0 / LOOK_S + 8)  # the first looks come after 20, 30, 45 … ms
+    assert 3 <= seen <= 3 * (took_s / LOOK_S + 8)  # the first looks come after 20, 30, 45 … ms
     ends_s = time.monotonic() + PATIENCE_S
     while watcher._thread is not None and time.monotonic() < ends_s:
         time.sleep(0.01)
@@ -547,7 +548,7 @@ def test_both_sides_of_a_fork_wait(address: str) -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                os._exit(0 if run.result(PATIENCE_S / 3).output == "Done." else 2)
+                os._exit(0 if run.result(PATIENCE_S).output == "Done." else 2)
             except BaseException:
                 os._exit(1)
         time.sleep(0.5)

@@ -124,7 +124,8 @@ class Pooler:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        for _ in range(100):
+        ends_s = time.monotonic() + 60.0
+        while time.monotonic() < ends_s:
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
                 return
@@ -134,7 +135,7 @@ class Pooler:
 
     def close(self) -> None:
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 def pooler_program() -> str | None:

@@ -317,7 +317,7 @@ def test_a_forked_process_can_use_its_copy_whatever_other_threads_did_at_that_mo
     writer.start()
     assert is_writing.wait(PATIENCE_S)
     if (child := os.fork()) == 0:
-        signal.alarm(5)
+        signal.alarm(30)
         status = 1
         try:
             status = len(store.list()) - 1

@@ -33,6 +33,7 @@ from fsm_agent.store.errors import LeaseLost, QueueFull, RunBusy, RunUnknown
 from fsm_agent.store.postgres import postgres_store
 from fsm_agent.store.postgres import schema as schema_module
 from fsm_agent.store.postgres.address import address_of
+from fsm_agent.store.postgres.session import _READY_S as READY_S
 from fsm_agent.store.postgres.session import POLL_S
 from fsm_agent.store.store import Lease, Rest, Start
 from fsm_agent.testing import Script, StoreConformance, call
@@ -40,6 +41,8 @@ from fsm_agent.testing.storages import ENDED, outcome
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 LONG_S = 600.0
+PATIENCE_S = 30.0
+AWAY_S = 8.0  # how long a server is away
 
 OTHER = """
 import sys, time
@@ -115,8 +118,8 @@ def test_what_is_due_at_once_is_so_for_a_worker_whose_clock_is_behind(url: str) 
         assert store.claim("w", for_s=LONG_S, now_s=behind_s) is None
 
 
-def test_a_killed_process_frees_its_runs_within_two_seconds(store: PostgresStore, url: str):
-    """Its lease would last ten minutes; time, the server's and a waiting worker's, is real."""
+def test_a_killed_process_frees_its_runs_soon(store: PostgresStore, url: str):
+    """Its lease would last ten minutes, and the wait half of one; time, the server's and a worker's, is real."""
     store._session.instance()
     held = subprocess.Popen([sys.executable, "-c", OTHER, url], stdout=subprocess.PIPE, text=True)
     assert held.stdout is not None
@@ -131,12 +134,12 @@ def test_a_killed_process_frees_its_runs_within_two_seconds(store: PostgresStore
     held.stdout.close()
     began = time.monotonic()
     lease = None
-    while lease is None and time.monotonic() - began < 10:
-        store.wait(5.0)
+    while lease is None and time.monotonic() - began < PATIENCE_S:
+        store.wait(PATIENCE_S)
         lease = store.claim("w", for_s=9)
     assert lease is not None
     assert (lease.run, lease.fence, lease.n) == ("r", 2, 1)
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < PATIENCE_S / 3
 
 
 def _age_s(store: PostgresStore) -> float:
@@ -145,29 +148,29 @@ def _age_s(store: PostgresStore) -> float:
 
 
 def test_a_stopped_process_keeps_its_runs_until_its_lease_ends_and_cannot_write_after(store: PostgresStore, url: str):
-    script = OTHER.replace("for_s=600", "for_s=1.5").replace(
+    script = OTHER.replace("for_s=600", "for_s=3").replace(
         "time.sleep(60)",
-        "time.sleep(0.1)\ntry:\n    store.append(lease, 1, ['two'])\nexcept Exception as error:\n"
+        "sys.stdin.readline()\ntry:\n    store.append(lease, 1, ['two'])\nexcept Exception as error:\n"
         "    print(type(error).__name__, flush=True)",
     )
-    held = subprocess.Popen([sys.executable, "-c", script, url], stdout=subprocess.PIPE, text=True)
-    assert held.stdout is not None
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    held = subprocess.Popen([sys.executable, "-c", script, url], **pipes)
     assert held.stdout.readline() == "held\n"
     held.send_signal(signal.SIGSTOP)
     try:
         with pytest.raises(RunBusy):
             store.claim("w", for_s=LONG_S, run="r")
         began, lease = time.monotonic(), None
-        while lease is None and time.monotonic() - began < 10:
+        while lease is None and time.monotonic() - began < PATIENCE_S:
             store.wait(5.0)
             lease = store.claim("w", for_s=LONG_S)
         assert lease is not None
+        held.stdin.write("append\n")
     finally:
         held.send_signal(signal.SIGCONT)
     assert held.stdout.readline() == "LeaseLost\n"
     held.kill()
-    held.wait()
-    held.stdout.close()
+    held.communicate()
     assert store.load("r").lines == ("one",)
 
 
@@ -188,7 +191,7 @@ def test_leases_end_with_a_session_alone_and_not_soon_after_a_start_of_the_serve
         assert [store.load(name).run.holder for name in ("living", "dead", "pooled")] == ["w", None, "w"]
         other.close()
         other.close()
-        latest_s = time.monotonic() + 10
+        latest_s = time.monotonic() + PATIENCE_S
         while store.load("living").run.holder is not None and time.monotonic() < latest_s:
             ended(0.0)
         assert store.load("living").run.holder is None
@@ -211,7 +214,7 @@ def test_a_session_that_was_cut_begins_anew_under_its_number(store: PostgresStor
 
     [first] = holders()
     store._do(lambda c: c.execute("SELECT pg_terminate_backend(%s, 5000)", (first,)))
-    until_s = time.monotonic() + 10.0
+    until_s = time.monotonic() + PATIENCE_S
     while not (now := holders()):
         assert time.monotonic() < until_s
         time.sleep(0.02)
@@ -224,17 +227,16 @@ def test_behind_a_pooler_there_is_no_session_and_leases_end_at_their_time(url: s
     with closing(PostgresStore(f"{url}&pooled=yes")) as pooled, closing(PostgresStore(url)) as other:
         pooled.create("r", "header", agent="a")
         began = time.monotonic()
-        lease = pooled.claim("w", for_s=1.0, run="r")
-        assert time.monotonic() - began < 1.0
+        lease = pooled.claim("w", for_s=LONG_S, run="r")
+        assert time.monotonic() - began < READY_S - 1.0, "it has waited for a session"
         assert lease is not None
         assert pooled._session._thread is None
         other._session.instance()
-        time.sleep(max(0.0, 5.5 - _age_s(other)))
-        lease = pooled.claim("w", for_s=1.0, run="r") if pooled.load("r").run.holder is None else lease
         other._do(lambda c: other._tables.end_leases_of_the_dead(c, other._now(c), 0.0))
         assert other.load("r").run.holder == "w"
-        took = None
-        while took is None and time.monotonic() - began < 20:
+        pooled.renew(lease, for_s=0.5)
+        began, took = time.monotonic(), None
+        while took is None and time.monotonic() - began < PATIENCE_S:
             pooled.wait(2.0)
             took = pooled.claim("v", for_s=LONG_S)
         assert took is not None
@@ -277,9 +279,10 @@ def test_a_rest_wakes_those_who_wait_for_room_and_no_others(store: PostgresStore
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 def test_a_restart_of_the_server_is_a_delay(tmp_path: Path):
     """Appends, submitted or not, reads and claims wait for it; nothing is written twice, nothing is lost."""
-    with closing(PostgresServer()) as server, closing(PostgresStore(server.url())) as store:
+    with closing(PostgresServer()) as server, closing(PostgresStore(server.url(), patience_s=90.0)) as store:
         store.create("r", "header", agent="a")
         lease = store.claim("w", for_s=LONG_S, run="r")
         assert lease is not None
@@ -288,7 +291,7 @@ def test_a_restart_of_the_server_is_a_delay(tmp_path: Path):
         future = store.submit(lease, 1, ["two"])
         assert not future.done()
         server.start()
-        assert future.result(20) == 0
+        assert future.result(PATIENCE_S) == 0
         server.stop("fast")
         server.start()
         assert store.append(lease, 2, ["three"], Rest(state="S", due_s=0.0)) == 0
@@ -302,34 +305,35 @@ def test_a_restart_of_the_server_is_a_delay(tmp_path: Path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
+@pytest.mark.timeout(300)
 def test_after_a_restart_work_goes_on_at_once(mode: str):
     """All connections of the pool are lost, and no attempt at a new one may have pauses that double."""
-    with closing(PostgresServer()) as server, closing(PostgresStore(server.url(), patience_s=20.0)) as store:
+    with closing(PostgresServer()) as server, closing(PostgresStore(server.url(), patience_s=90.0)) as store:
         with ThreadPoolExecutor(10) as threads:  # so many connections
             barrier = threading.Barrier(10)
-            for future in [threads.submit(store._do, lambda c: barrier.wait(5)) for _ in range(10)]:
+            for future in [threads.submit(store._do, lambda c: barrier.wait(PATIENCE_S)) for _ in range(10)]:
                 future.result()
             server.stop(mode)
             heads = [threads.submit(store.head, "c") for _ in range(10)]
-            time.sleep(4.0)
+            time.sleep(AWAY_S)
             assert not any(head.done() for head in heads)
             server.start()
             began_s = time.monotonic()
             for head in heads:
-                assert head.result(10).version == 0
-            assert time.monotonic() - began_s < 2.0
+                assert head.result(PATIENCE_S).version == 0
+            assert time.monotonic() - began_s < AWAY_S / 2, "a pause that doubles would be about as long as the outage"
         server.stop(mode)
         server.start()
         began_s = time.monotonic()
         assert store.head("c").version == 0
-        assert time.monotonic() - began_s < 1.0
+        assert time.monotonic() - began_s < AWAY_S / 2
 
 
 def test_a_holder_that_freezes_in_a_transaction_locks_nothing_for_long(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The server ends what idles in a transaction, so that others can take the run; the holder tries again."""
-    monkeypatch.setattr(postgres_store, "_BEGIN", postgres_store._BEGIN.replace("5s", "300ms"))
+    monkeypatch.setattr(postgres_store, "_BEGIN", postgres_store._BEGIN.replace("5s", "1s"))
     store.create("r", "header", agent="a")
     tries = []
 
@@ -337,11 +341,12 @@ def test_a_holder_that_freezes_in_a_transaction_locks_nothing_for_long(
         c.execute(f"SELECT 1 FROM {store._address.schema}.run FOR UPDATE")
         tries.append(1)
         if len(tries) == 1:
-            with closing(PostgresStore(url)) as other:
-                assert other.claim("w", for_s=LONG_S) is None
-                assert other.claim("w", for_s=LONG_S, run="r") is not None  # would wait for ever
+            assert other.claim("w", for_s=LONG_S) is None
+            assert other.claim("w", for_s=LONG_S, run="r") is not None  # would wait for ever
 
-    store._do(freeze)
+    with closing(PostgresStore(url)) as other:
+        assert other.claim("w", for_s=LONG_S, agents=["none"]) is None  # it has begun what takes long: its session
+        store._do(freeze)
     assert len(tries) == 2
 
 
@@ -378,7 +383,7 @@ def test_after_one_connection_was_lost_the_others_are_looked_at(url: str):
     with closing(PostgresStore(url)) as other, closing(PostgresStore(url)) as store:
         barrier = threading.Barrier(8)
         with ThreadPoolExecutor(8) as threads:
-            pids = list(threads.map(lambda _: store._do(lambda c: (barrier.wait(10), c.info.backend_pid)[1]), range(8)))
+            pids = list(threads.map(lambda _: store._do(lambda c: (barrier.wait(30), c.info.backend_pid)[1]), range(8)))
         assert len({*pids}) == 8
         for pid in pids:
             other._do(lambda c, pid=pid: c.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,)))
@@ -475,7 +480,7 @@ def refused_of(url: str, patience_s: float = 30.0) -> str:
     try:
         PostgresStore(url, patience_s=patience_s)
     except StoreError as error:
-        assert time.monotonic() - began_s < 5.0
+        assert time.monotonic() - began_s < 15.0
         frames = everything_of(error).replace(repr(url), "")  # the caller's own variable
         assert "s3cret" not in frames
         return str(error)
@@ -665,7 +670,7 @@ def test_processes_may_create_or_migrate_a_schema_at_once(url: str, how: str):
         one.stdin.write("go\n")
         one.stdin.flush()
     for one in some:
-        _, errors = one.communicate(timeout=30)
+        _, errors = one.communicate(timeout=60)
         assert (one.returncode, errors) == (0, "")
 
 
@@ -684,7 +689,7 @@ def test_a_schema_of_version_1_is_migrated_by_many_at_once_and_goes_on(url: str,
     script = "import sys; from fsm_agent.store import PostgresStore; PostgresStore(sys.argv[1]).close()"
     all_ = [subprocess.Popen([sys.executable, "-c", script, url], stderr=subprocess.PIPE, text=True) for _ in range(4)]
     for one in all_:
-        _, errors = one.communicate(timeout=30)
+        _, errors = one.communicate(timeout=60)
         assert (one.returncode, errors) == (0, "")
     with closing(PostgresStore(url)) as store:
         store.create("new", "header", agent="a", start=Start(priority=1))
@@ -787,7 +792,7 @@ def test_a_server_that_stands_still_holds_up_no_event_loop(server: PostgresServe
             """Have the server stand still for a while, in which others begin, and go on."""
             network.stall()
             is_still.set()
-            loop.call_later(1.5, network.heal)
+            loop.call_later(3.0, network.heal)
             return "ok"
 
         def shop(*replies: Any) -> Agent[Any, str]:
@@ -808,7 +813,7 @@ def test_a_server_that_stands_still_holds_up_no_event_loop(server: PostgresServe
         closing(PostgresStore(server.url(schema_of(tmp_path), network.port))) as store,
     ):
         asyncio.run(main(network, store))
-    assert max(gaps_s) < 1.2
+    assert max(gaps_s) < 2.5
 
 
 # The same agent, with another address
