@@ -187,9 +187,9 @@ class ClientConformance:
     def test_the_event_loop_goes_on(self, way: str) -> None:
         """While one task waits for the model, others run."""
 
-        async def main() -> tuple[int, float]:
+        async def main(timeout_s: float) -> tuple[int, float]:
             ticks, started_s = 0, time.monotonic()
-            task = asyncio.ensure_future(aask(client, way, 0.3))
+            task = asyncio.ensure_future(aask(client, way, timeout_s))
             while not task.done():
                 await asyncio.sleep(0.01)
                 ticks += 1
@@ -198,7 +198,10 @@ class ClientConformance:
             return ticks, time.monotonic() - started_s
 
         with self.serving(Endless("hel")) as client:
-            ticks, took_s = asyncio.run(main())
+            for timeout_s in (0.3, 1.5):  # a busy machine may take the whole of the first for two turns
+                ticks, took_s = asyncio.run(main(timeout_s))
+                if ticks > 2 or took_s < 0.1:
+                    break
         assert ticks > 2 or took_s < 0.1, f"the loop stood still: {ticks} turns in {took_s:.1f} s"
 
     @each_way

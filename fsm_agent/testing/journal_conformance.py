@@ -12,9 +12,9 @@ from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
 from fsm_agent.store.errors import Conflict, LeaseLost, RunBusy, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
+from fsm_agent.testing import storages
 from fsm_agent.testing.storages import (
     ENDED,
-    HELD_UP_S,
     PATIENCE_S,
     Storage,
     StoreTests,
@@ -329,7 +329,7 @@ class JournalConformance(StoreTests):
         if storage.store.is_volatile:
             pytest.skip("is_volatile: this store never waits")
         storage.clock.held_thread = None
-        storage.clock.holds_up = lambda: was_late.append(not goes_on.wait(10 * HELD_UP_S))
+        storage.clock.holds_up = lambda: was_late.append(not goes_on.wait(storages.PATIENCE_S))
         future = storage.store.submit(lease, 0, ["one"])
         goes_on.set()
         assert future.result(PATIENCE_S) == 0

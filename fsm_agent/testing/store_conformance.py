@@ -226,7 +226,7 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
             )
             assert results[0] in (0, 1)
             assert [post.body for post in store.load(run).posts] == ["body"]
-            due = other.claim("v", for_s=9)
+            due = other.claim("v", for_s=LONG_S)
             assert due is not None, f"a post was lost: {store.load(run).run}"
             assert due.run == run
 

@@ -255,28 +255,25 @@ def test_functions_of_a_round_call_agents_at_the_same_time(way: Any, asking: Ask
 @pytest.mark.parametrize("is_stored", [False, True])
 @pytest.mark.parametrize("how", ["cancel", "stop", "expire", "time out"])
 def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, is_stored: bool, how: str):
-    model, heard = Slow(), list[Any]()
-    store = MemoryStore() if is_stored else None
-
-    class Hook:
-        def on_done(self, event: Any) -> None:
-            heard.append(event.result.ending.reason)
-
-    child = Agent(model, name="inner", hooks=[Hook()])
-    ask = asking(child, timeout_s=0.4 if how == "time out" else None)
-    limits = Limits(deadline_s=0.4 if how == "expire" else None)
-    agent = outer(ask, store=store, limits=limits, world={"clock": SystemClock()})
-    one = agent.seed("Go.", run_id="r" if is_stored else None)
-    if how in ("cancel", "stop"):
-        threading.Thread(target=lambda: (model.asked.wait(10), getattr(one, how)("enough"))).start()
-    since_s = time.monotonic()
-    with suppress(CallFailed):
-        way(agent, one, [])
-    assert time.monotonic() - since_s < 3
+    for limit_s in (0.4, 5.0):  # on a busy machine the child may not have been asked before the first
+        model = Slow()
+        store = MemoryStore() if is_stored else None
+        ask = asking(Agent(model, name="inner"), timeout_s=limit_s if how == "time out" else None)
+        limits = Limits(deadline_s=limit_s if how == "expire" else None)
+        agent = outer(ask, store=store, limits=limits, world={"clock": SystemClock()})
+        one = agent.seed("Go.", run_id="r" if is_stored else None)
+        if how in ("cancel", "stop"):
+            threading.Thread(target=lambda m=model, o=one: (m.asked.wait(10), getattr(o, how)("enough"))).start()
+        since_s = time.monotonic()
+        with suppress(CallFailed):
+            way(agent, one, [])
+        assert time.monotonic() - since_s < 15
+        assert one.record.ending is not None
+        if model.asked.is_set():
+            break
     assert model.asked.is_set()
-    assert one.record.ending is not None
     if store is not None:
-        until_s = time.monotonic() + 3
+        until_s = time.monotonic() + 15
         while not store.load("r/1.0/1").run.is_ended and time.monotonic() < until_s:
             time.sleep(0.01)
         assert store.load("r/1.0/1").run.is_ended
@@ -317,15 +314,16 @@ def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: 
 
 
 def test_a_child_that_its_function_cut_off_is_asked_again():
-    store = MemoryStore()
+    store, model = MemoryStore(), Slow()
 
     async def ask(context: Context[Any], task: str) -> str:
         """Ask."""
-        try:
-            async with asyncio.timeout(0.1):
-                return str((await context.acall(Agent(Slow(), name="inner"), task)).output)
-        except TimeoutError:
-            raise Crash from None
+        asking = asyncio.ensure_future(context.acall(Agent(model, name="inner"), task))
+        assert await asyncio.to_thread(model.asked.wait, 20)
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        raise Crash
 
     with suppress(Crash):
         outer(Function.of(ask), store=store).call("Go.", run_id="r")
@@ -476,12 +474,12 @@ def test_a_run_that_another_drives_is_waited_for(asking: Ask):
 
     with suppress(Stop):
         agent.run(agent.seed("Go.", run_id="r"), stop)
-    since_s, lease = time.monotonic(), None
+    gives_up_s, lease = time.monotonic() + 15, None
     while lease is None:  # a thread that was left behind gives its run back a moment later
-        assert time.monotonic() - since_s < 3
+        assert time.monotonic() < gives_up_s
+        since_s = time.monotonic()
         with suppress(RunBusy):
             lease = store.claim("other", for_s=0.4, run="r/1.0/1")
-    since_s = time.monotonic()
     again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
     assert again.resume("r").function_calls[0].result == "Found."
     assert time.monotonic() - since_s > 0.2

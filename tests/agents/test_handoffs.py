@@ -220,7 +220,7 @@ def test_a_call_that_is_cancelled_ends_the_agent_that_has_the_dialog_at_once(way
     with pytest.raises(CallFailed, match="cancelled: enough"):
         way(agent, one, [])
     canceller.join()
-    assert time.monotonic() - began_s < 4
+    assert time.monotonic() - began_s < 10
     assert one.record.ending.reason is Reason.CANCELLED
 
 

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from support.paths import ROOT
@@ -32,9 +33,12 @@ def create(runs: Runs, count: int) -> None:
 
 
 @contextmanager
-def started(store: str, *options: str, model_s: float, rounds: int = 1) -> Iterator[subprocess.Popen[str]]:
+def started(
+    store: str, *options: str, model_s: float, rounds: int = 1, until: str = ""
+) -> Iterator[subprocess.Popen[str]]:
     path = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"
     model = {"SLOW_MODEL_S": str(model_s), "SLOW_MODEL_ROUNDS": str(rounds), "SLOW_MODEL_LOG": f"{store}.asked"}
+    model["SLOW_MODEL_UNTIL"] = until
     environment = {**os.environ, "PYTHONPATH": path, **model}
     command = [sys.executable, "-m", "fsm_agent", "worker", "--store", store, "--agents", "support.slow_agent"]
     process = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE, text=True)
@@ -50,6 +54,23 @@ def until(condition: Any, patience_s: float = 50.0) -> None:
     while not condition():
         assert time.monotonic() < ends_s
         time.sleep(0.05)
+
+
+def health_url(process: subprocess.Popen[str]) -> str:
+    """Return where a worker answers probes, which it says first."""
+    assert process.stderr is not None
+    return process.stderr.readline().partition("health: ")[2].strip()
+
+
+def health(url: str) -> dict[str, Any]:
+    """Return what a worker says of itself, also before it is alive."""
+    try:
+        with urlopen(url, timeout=20) as answer:
+            said: dict[str, Any] = json.load(answer)
+    except HTTPError as error:
+        with error:
+            said = json.load(error)
+    return said
 
 
 def held(runs: Runs) -> int:
@@ -109,30 +130,26 @@ def test_sigterm_gives_back_what_does_not_end_in_time(runs: Runs, tmp_path: Path
 
 def test_a_second_signal_ends_it_at_once(runs: Runs, tmp_path: Path) -> None:
     create(runs, 3)
-    with started(str(tmp_path / "runs.db"), "--tasks", "9", "--drain-s", "60", model_s=60.0) as process:
+    options = ("--tasks", "9", "--drain-s", "60", "--health-port", "0")
+    with started(str(tmp_path / "runs.db"), *options, model_s=60.0) as process:
+        url = health_url(process)
         asked = tmp_path / "runs.db.asked"
         until(lambda: asked.exists() and len(asked.read_text().splitlines()) == 3)
+        assert health(url)["is_ready"]
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
+        until(lambda: not health(url)["is_ready"])  # of two that come together, one may be heard
+        time.sleep(0.3)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 128 + signal.SIGTERM
+        assert process.wait(30) == 128 + signal.SIGTERM
 
 
 def test_it_answers_probes(runs: Runs, tmp_path: Path) -> None:
     create(runs, 1)
     with started(str(tmp_path / "runs.db"), "--tasks", "2", "--health-port", "0", model_s=60.0) as process:
-        assert process.stderr is not None
-        lines = iter(process.stderr.readline, "")
-        (url,) = [line.split("health: ")[1].strip() for line in (next(lines), next(lines)) if "health: " in line]
+        url = health_url(process)
         assert url.startswith("http://127.0.0.1:")
-
-        def health() -> dict[str, Any]:
-            with urllib.request.urlopen(url, timeout=20) as answer:
-                said: dict[str, Any] = json.load(answer)
-                return said
-
-        until(lambda: health()["held"] == 1)
+        until(lambda: health(url)["held"] == 1)
         assert held(runs) == 1
 
 
@@ -141,12 +158,14 @@ def test_it_answers_probes(runs: Runs, tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_a_thousand_runs_in_flight(runs: Runs, tmp_path: Path) -> None:
     create(runs, 1000)
-    with started(str(tmp_path / "runs.db"), "--tasks", "1000", "--once", model_s=25.0) as process:
+    free = tmp_path / "free"
+    with started(str(tmp_path / "runs.db"), "--tasks", "1000", "--once", model_s=0.0, until=str(free)) as process:
         until(lambda: held(runs) == 1000, 120)
         time.sleep(6)  # their leases are renewed
         status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
         found = dict(line.split(":", 1) for line in status)
         peak_mb = int(found["VmHWM"].split()[0]) / 1024
+        free.touch()
         until(lambda: process.poll() is not None, 200)
     print(f"1,000 runs in flight: {peak_mb:.0f} MB at most, {found['Threads'].strip()} threads")
     assert peak_mb < MOST_MB

@@ -37,6 +37,7 @@ from fsm_agent.flows import call as asks_for
 from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Returned
 from fsm_agent.messages.event import Inside
+from fsm_agent.runtime.thread_task import ThreadTask
 
 over, failed = end("over"), end("failed")
 
@@ -355,29 +356,34 @@ def freeing(free: threading.Event) -> Callable[[Data], None]:
 
 
 @contextmanager
-def silent_server() -> Generator[tuple[str, threading.Event]]:
-    """A server that answers no request, and notes when the other side hangs up."""
-    hung_up = threading.Event()
+def silent_server() -> Generator[tuple[str, threading.Event, threading.Event]]:
+    """A server that answers no request, and notes when one comes and when the other side hangs up."""
+    asked, hung_up = threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
             connection, _ = server.accept()
             with connection:
                 while connection.recv(65536):
-                    pass
+                    asked.set()
                 hung_up.set()
 
         threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1", hung_up
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1", asked, hung_up
 
 
 @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
 def test_the_request_of_a_model_is_aborted_once_others_are_enough(driven: Driver) -> None:
-    with silent_server() as (url, hung_up):
+    with silent_server() as (url, is_asked, hung_up):
+
+        async def answered_then(d: Data) -> int:
+            assert await asyncio.to_thread(is_asked.wait, 30)
+            return 1
+
         slow = Agent(HttpClient("openai-compatible", "m", base_url=url, api_key="k"), name="slow")
         asked = asks_for(slow, int, name="asked")(lambda d: "?")
-        quick = execute(name="quick")(answered_soon)
-        other = execute(name="other")(answered_soon)
+        quick = execute(name="quick")(answered_then)
+        other = execute(name="other")(answered_then)
         flow = flow_of(gather("g", asked, quick, other, enough=2))
         run = flow.seed(Data())
         driven(flow, run)
@@ -385,20 +391,25 @@ def test_the_request_of_a_model_is_aborted_once_others_are_enough(driven: Driver
         assert hung_up.wait(10)
 
 
-async def answered_soon(d: Data) -> int:
-    await asyncio.sleep(0.3)  # the request of the other is on its way
-    return 1
+def test_a_result_that_is_enough_is_kept_when_the_driver_is_stopped_just_then(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_run, has_come, free = threading.Event(), threading.Event(), threading.Event()
+    works = ThreadTask._work
 
+    def work_and_say(task: Any) -> None:
+        works(task)
+        if has_run.is_set():
+            has_come.set()
 
-def test_a_result_that_is_enough_is_kept_when_the_driver_is_stopped_just_then(caplog: pytest.LogCaptureFixture) -> None:
-    returned, free = threading.Event(), threading.Event()
+    monkeypatch.setattr(ThreadTask, "_work", work_and_say)
 
     @execute
     def work(n: int) -> int:
         if n == 2:
             free.wait(60)
         elif n == 1:
-            returned.set()
+            has_run.set()
         return n
 
     both = gather("both", each("g", work, items, enough=1, parallel=None), a)
@@ -407,8 +418,7 @@ def test_a_result_that_is_enough_is_kept_when_the_driver_is_stopped_just_then(ca
     with closing(flow.stream(run)) as events:
         for event in events:
             if isinstance(event, Inside) and getattr(event.event, "id", "") == "2":  # two run
-                returned.wait(20)
-                time.sleep(0.1)
+                assert has_come.wait(20), "the result of the first is there, and was not taken"
                 break
     free.set()
     assert [effect.key for effect in run.effects] == ["both#1/answer:a"]

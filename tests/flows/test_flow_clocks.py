@@ -222,7 +222,7 @@ class TestFakeClock:
     @LOOPS
     def test_a_wait_for_the_next_attempt_begins_when_nothing_else_runs(self, driven: Driver) -> None:
         clock = FakeClock()
-        model = Script(Overloaded("busy", retry_after_s=0.2), "fine", clock=clock)
+        model = Script(Overloaded("busy", retry_after_s=20), "fine", clock=clock)
         asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
 
         @execute
@@ -237,7 +237,7 @@ class TestFakeClock:
         run = flow.seed(0.0)
         began = clock.now()
         driven(flow, run)
-        assert (run.state, run.data - began, clock.sleeps) == ("over", 0.0, [pytest.approx(0.2)])
+        assert (run.state, run.data - began, clock.sleeps) == ("over", 0.0, [pytest.approx(20)])
 
     @pytest.mark.parametrize("is_first", [True, False])
     @pytest.mark.parametrize("driven", [*DRIVERS[:-1], by_call])

@@ -478,8 +478,8 @@ orders = Flow(
 )  # fmt: skip
 
 
-def kept(folder: str, lease_s: float = 30.0) -> Flow[Order]:
-    store = Runs(SqliteStore(f"{folder}/runs.db"), lease_s=lease_s)
+def kept(folder: str) -> Flow[Order]:
+    store = Runs(SqliteStore(f"{folder}/runs.db"), lease_s=30.0)
     return replace(orders, store=store, world={"clock": SystemClock()})
 
 
@@ -542,7 +542,7 @@ def test_payments_reach_a_run_that_another_process_drives(elsewhere: ProcessPool
 
     def call() -> None:
         with pytest.raises(FlowSuspended) as waiting:
-            kept(folder, lease_s=0.6).call(Order("ann"), run_id="r", deps=folder)
+            kept(folder).call(Order("ann"), run_id="r", deps=folder)
         found.append(waiting.value.run)
 
     driver = threading.Thread(target=call)

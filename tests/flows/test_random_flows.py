@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from random_flows import RandomFlows
-from timed_flows import FAR_S, Log, Stopwatch, freed
+from timed_flows import LATE_S, Log, Stopwatch, freed
 
 from fsm_agent import MemoryStore
 from fsm_agent.flows import Flow, FlowFailed
@@ -94,7 +94,7 @@ def came_to(seed: int, drive: Way) -> Any:
     except FlowFailed as failed:
         ended = failed.run
     took_s = watch.taken_s
-    is_right = least_s - 0.01 <= took_s < FAR_S / 2
+    is_right = least_s - 0.01 <= took_s < LATE_S
     found = None if entries is None else ended.output.entries
     return ended.state, found, "in time" if is_right else f"after {took_s:.2f} s, not {least_s:.2f}"
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from timed_flows import Stopwatch
 
 from fsm_agent import Agent
 from fsm_agent.flows import (
@@ -93,10 +93,10 @@ def test_polling_with_a_limit(is_inside: bool, driven: Driven) -> None:
     nested = subflow("nested", polling, lambda d: d, within_s=60)
     around = Flow("around", Job, start=nested, rows=[nested.done(end("ready"), do=lambda d, a: a)])
     flow: Flow[Any] = around if is_inside else polling
-    began = time.monotonic()
+    watch = Stopwatch()
     result = driven(flow, Job(4))
     assert (result.state, result.output.looks) == ("ready", 4)
-    assert time.monotonic() - began >= 3 * 0.03
+    assert watch.taken_s >= 3 * 0.03
     with pytest.raises(FlowFailed, match="looked five times"):
         driven(flow, Job(9))
 
@@ -155,20 +155,20 @@ retrying = retrying_after(*PAUSES_S)
     ],
 )
 def test_a_retry_with_growing_pauses(down: int, error: str, state: str, tries: int, driven: Driven) -> None:
-    began = time.monotonic()
+    watch = Stopwatch()
     try:
         result = driven(retrying, Payment(down, error))
     except FlowFailed as failed:
         result = failed.result
     assert (result.state, result.output.tries) == (state, tries)
-    assert time.monotonic() - began >= sum(PAUSES_S[:tries])
+    assert watch.taken_s >= sum(PAUSES_S[:tries])
 
 
 def test_a_deadline_counts_from_the_start_of_all_tries(driven: Driven) -> None:
-    began = time.monotonic()
+    watch = Stopwatch()
     with pytest.raises(FlowFailed, match=r"in Expired has failed, .* 0\.4 s are over"):
         driven(retrying_after(0.25, 0.25, 30, deadline_s=0.4), Payment(9))
-    assert 0.4 <= time.monotonic() - began < 10
+    assert 0.4 <= watch.taken_s < 10
     with pytest.raises(FlowFailed, match="in Expired has failed"):
         driven(retrying_after(0.2, 0.2, 0.2, deadline_s=0.4), Payment(9))
 
@@ -229,9 +229,9 @@ quorum = Flow(
     ],
 )
 def test_a_quorum(asked: tuple[str, ...], state: str, rounds: int, driven: Driven) -> None:
-    began = time.monotonic()
+    watch = Stopwatch()
     result = driven(quorum, Vote(asked))
-    assert time.monotonic() - began >= (rounds - 1) * 0.02
+    assert watch.taken_s >= (rounds - 1) * 0.02
     assert (result.state, result.output.rounds) == (state, rounds)
 
 

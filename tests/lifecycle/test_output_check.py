@@ -41,7 +41,7 @@ from fsm_agent.lifecycle.outcomes import Cancelled, Checked, CheckFailed, CheckR
 from fsm_agent.messages.event import FunctionProgress, Stepped
 from fsm_agent.messages.reply import Reply
 from fsm_agent.store.errors import RunExists
-from fsm_agent.testing import FakeClock, Script
+from fsm_agent.testing import Delayed, FakeClock, Script
 from fsm_agent.testing import call as asks
 
 WAYS: list[Way] = [by_run, by_run_unheard, by_stream, by_arun, by_astream]
@@ -491,7 +491,8 @@ def test_a_deadline_ends_a_check(way: Way):
         late.wait(10)
         return output
 
-    one, _ = driven(way, checked(slow, "12", limits=Limits(deadline_s=0.2)))
+    script = Script(Delayed(59.8, "12"), clock=FakeClock())  # and 0.2 s are left
+    one, _ = driven(way, checked(slow, script, limits=Limits(deadline_s=60)))
     assert (one.record.ending.reason, one.record.trace[-1].source) == (Reason.EXPIRED, State.CHECKING)
     late.set()
 

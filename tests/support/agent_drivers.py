@@ -42,7 +42,7 @@ def by_run_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Even
 
 
 class StuckScript(Script):
-    """A model that takes five seconds, longer than a test waits for it.
+    """A model that takes twenty seconds, longer than a test waits for it.
 
     Args:
         begun: Set when it is asked.
@@ -54,12 +54,12 @@ class StuckScript(Script):
 
     def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
         self._begun.set()
-        time.sleep(5)
+        time.sleep(20)
         return Reply.of("late")
 
     async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
         self._begun.set()
-        await asyncio.sleep(5)
+        await asyncio.sleep(20)
         return Reply.of("late")
 
     def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:

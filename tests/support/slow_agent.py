@@ -28,6 +28,8 @@ class SlowModel:
     def __init__(self) -> None:
         self.model_s = float(os.environ.get("SLOW_MODEL_S", "0.05"))
         self.rounds = int(os.environ.get("SLOW_MODEL_ROUNDS", "1"))
+        self.until = os.environ.get("SLOW_MODEL_UNTIL", "")  # a path: under asyncio it takes until that is there
+        self._is_there: asyncio.Future[None] | None = None
         self.log = os.environ.get("SLOW_MODEL_LOG", os.devnull)  # gets a line for each request that has begun
 
     def reply_to(self, request: Request) -> Reply:
@@ -51,7 +53,14 @@ class SlowModel:
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         self.note()
         await asyncio.sleep(self.model_s)
+        if self.until:
+            self._is_there = self._is_there or asyncio.ensure_future(self.wait_for_path())  # one for all requests
+            await asyncio.shield(self._is_there)
         return self.reply_to(request)
+
+    async def wait_for_path(self) -> None:
+        while not os.path.exists(self.until):  # noqa: ASYNC110, ASYNC240  # it is made in another process
+            await asyncio.sleep(0.05)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
         yield await self.acomplete(request)

@@ -481,7 +481,8 @@ class ReferenceStore:
     def wait(self, timeout_s: float) -> None:
         with self.shared.changed:
             now_s = self.clock()
-            times = [kept.due_s - now_s for kept in self.shared.runs.values() if (kept.due_s or 0.0) > now_s]
+            free = [kept for kept in self.shared.runs.values() if kept.due_s is not None and kept.until_s is None]
+            times = [max(0.0, kept.due_s - now_s) for kept in free]  # 0: it became due after it was looked for
             self.shared.changed.wait(min([timeout_s, *times]))
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:

@@ -51,17 +51,35 @@ class TestReference(ReferenceSuite):
     """Without a fault, nothing is found."""
 
 
+class JumpingTime:
+    """The system's time, which a sleep moves on at once."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def time(self) -> float:
+        return time.time() + self.ahead_s
+
+    def sleep(self, seconds: float) -> None:
+        self.ahead_s += seconds
+
+
 class TestOwnClock(ReferenceSuite):
-    """One with a clock of its own is waited for."""
+    """One with a clock of its own is waited for: leases so long that they do not run out by themselves take no time."""
 
     takes_clock = False
-    short_s = 0.05
+    short_s = 2.0
+    jumping = JumpingTime()
+
+    @pytest.fixture(autouse=True)
+    def _sleeps_are_jumps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("fsm_agent.testing.storages.time", self.jumping)
 
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
-        return ReferenceStore(folder, time.time)
+        return ReferenceStore(folder, self.jumping.time)
 
     def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store:
-        return ReferenceStore(folder, time.time, read_only=True)
+        return ReferenceStore(folder, self.jumping.time, read_only=True)
 
 
 # what is kept
@@ -242,10 +260,13 @@ class KeepsItsHeadsToItself(ReferenceStore):
 class SubmitsOutOfOrder(ReferenceStore):
     def submit(self, lease: Lease, n: int, lines: Sequence[str], rest: Rest | None = None, **more: Any) -> Any:
         self.writer = ThreadPoolExecutor(1) if n == 5 else self.writer
-        started = threading.Event()
         if n == 4:
-            self.writer.submit(started.wait, 0.1)
-        return super().submit(lease, n, lines, rest, **more)
+            self.is_overtaken = threading.Event()
+            self.writer.submit(self.is_overtaken.wait, 20)
+        future = super().submit(lease, n, lines, rest, **more)
+        if n == 5:
+            future.add_done_callback(lambda _: self.is_overtaken.set())
+        return future
 
 
 class SubmitsNoSnapshots(ReferenceStore):
@@ -1219,6 +1240,7 @@ def test_a_wrong_store_is_caught(
     check: str, wrong: type[ReferenceStore], case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsm_agent.testing.storages.PATIENCE_S", 1.0)
+    monkeypatch.setattr("fsm_agent.testing.storages.HELD_UP_S", 1.0)  # the thread of the second may begin late
     storage, suite = Storage(lambda clock: wrong(tmp_path, clock)), ReferenceSuite()
     monkeypatch.setattr(ReferenceSuite, "make", wrong)
     case |= {"tmp_path": tmp_path} if check.startswith("a_store_that_only_reads") else {}
