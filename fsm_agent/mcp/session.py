@@ -184,8 +184,8 @@ class Session:
         match self._problem:
             case ConfigError() as error:
                 return error
-            case OSError(strerror=str(reason), filename=str()):
-                return ConfigError(f"{target} cannot be started: {reason}")
+            case FileNotFoundError() | PermissionError() | OSError(filename=str()) as error:  # uvloop names no file
+                return ConfigError(f"{target} cannot be started: {error.strerror}")
             case None if self._stop.is_set():
                 return target.failure("was closed while it started")
             case None:

@@ -396,6 +396,16 @@ class TestTrouble:
         with pytest.raises(ConfigError, match=r"'files' \(no-such-command\) cannot be started: No such file"):
             _ = MCPServer.stdio("no-such-command", name="files").functions
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop for Windows")
+    def test_a_command_that_is_not_there_under_uvloop(self):
+        code = f"""import asyncio, uvloop
+asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # as older versions of uvicorn do
+from fsm_agent.mcp import MCPServer
+MCPServer.stdio({sys.executable + "-is-not-there"!r}, name="files").functions"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        assert "ConfigError: MCP server 'files'" in done.stderr
+        assert done.stderr.endswith("cannot be started: No such file or directory\n")
+
     def test_a_server_that_cannot_start_says_why_but_no_secret(self):
         code = "import os, sys; sys.exit('no entry with ' + os.environ['KEY'])"
         with pytest.raises(MCPServerError, match=r"cannot be used: Connection closed: no entry with \*\*\*"):
