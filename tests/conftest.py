@@ -33,10 +33,10 @@ if sys.dont_write_bytecode:
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# Files of few tests that take long: they begin first, or one core would have them left when the others are done.
+# Files that take long: they begin first, or one core would have them left when the others are done.
 LONGEST = {
     ROOT / "tests" / name
-    for name in ("typing/test_typing.py", "test_quality.py", "test_without_posix.py", "engines/test_engines.py")
+    for name in ("typing/test_typing.py", "test_quality.py", "agents/test_workers.py", "engines/test_engines.py")
 }
 LONG_S = 300  # of a long test that says nothing else; some take 30 s while others run
 LOCAL_NAMES = ("localhost", "", None)

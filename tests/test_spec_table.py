@@ -120,7 +120,10 @@ def test_the_table_is_printed_and_nothing_is_run(project: Path, command: list[st
     assert (code, "nobody asked" in output) == (0, False)
 
 
-@pytest.mark.parametrize("options", [[], ["-p", "xdist", "-n1"]], ids=["here", "worker"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param([], id="here"), pytest.param(["-p", "xdist", "-n1"], id="worker", marks=pytest.mark.long)],
+)
 def test_a_marker_that_names_no_part_is_an_error(project: Path, options: list[str]):
     tests = [f"@pytest.mark.{marker}\ndef test_{n}(): ...\n" for n, marker in enumerate(WRONG)]
     (project / "tests" / "test_it.py").write_text("\n".join(["import pytest", *tests]))

@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support import without_posix
 from support.paths import ROOT
+
+pytestmark = pytest.mark.long
 
 POSIX_ONLY = {  # whole modules that a system without POSIX does not load, and the error of those who ask for them
     "fsm_agent.clients.local.child": "the small server of the embedded model",

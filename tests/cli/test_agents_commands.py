@@ -80,7 +80,7 @@ def test_new_writes_a_project(weather):
 
 @pytest.mark.spec("3.35: its test passes")
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["word_smith2", "script"])
+@pytest.mark.parametrize("name", ["word_smith2", pytest.param("script", marks=pytest.mark.long)])
 def test_the_test_of_the_project_passes_and_fails_when_it_should(tmp_path, name):
     assert run("new", name, "--folder", "mine", "--model", "anthropic:claude-opus-5").exit_code == 0
 

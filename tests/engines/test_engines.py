@@ -26,6 +26,7 @@ from fsm_agent import Runs
 
 pytestmark = [
     pytest.mark.skipif(programs() is None, reason=NOT_HERE),
+    pytest.mark.long,
     pytest.mark.timeout(300),  # workers begin in OS processes of their own, on a machine that may be busy
 ]
 DBOS = pytest.param("dbos", marks=pytest.mark.skipif(find_spec("dbos") is None, reason="dbos comes with [dbos]"))
@@ -129,7 +130,6 @@ def test_the_rows_of_jobs_that_are_done_are_removed(engine: str, place: Places) 
                 time.sleep(0.1)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("engine", [pytest.param("", id="own"), DBOS, TEMPORAL])
 def test_nothing_is_lost_while_workers_are_killed(engine: str, place: Places, say: Callable[[str], None]) -> None:

@@ -68,7 +68,7 @@ def test_other():
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-n2", "--dist=load")])
+@pytest.mark.parametrize("workers", [(), pytest.param(("-n2", "--dist=load"), marks=pytest.mark.long)])
 def test_the_rows_of_all_flows_of_one_name_are_reported(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     """Also where one worker uses the one flow, and another the other."""
     pytester.makepyfile(dedent(VERSIONS))

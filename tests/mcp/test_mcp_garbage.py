@@ -104,8 +104,11 @@ def is_in_a_cycle(kept: Any, garbage: list[Any]) -> bool:
 @pytest.mark.parametrize(
     "work",
     [
-        *(use_and_close, forget, serve_an_agent),
-        *[pytest.param(work, marks=pytest.mark.long) for work in (use_an_old_one, fail, take_too_long, die)],
+        use_and_close,
+        *[
+            pytest.param(work, marks=pytest.mark.long)
+            for work in (forget, serve_an_agent, use_an_old_one, fail, take_too_long, die)
+        ],
     ],
 )
 def test_no_cycle_goes_through_us(work: Callable[[], None]) -> None:

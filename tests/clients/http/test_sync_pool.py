@@ -420,6 +420,7 @@ class TestInterrupts:
                 break
         assert number > 150
 
+    @pytest.mark.long
     def test_none_keeps_who_waits_from_its_turn(self) -> None:
         """At each line of closing a response, while another thread waits for its connection."""
         for number in count(1):
