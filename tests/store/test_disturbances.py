@@ -89,7 +89,7 @@ def test_a_killed_worker_is_succeeded_within_two_seconds(
             process.join(10)
         runs.close()
     say(f"{len(took_s)} workers were succeeded after {', '.join(f'{s:.2f}' for s in took_s)} s")
-    assert min(took_s) < 2.0  # the others may meet a busy machine
+    assert sorted(took_s)[-2] < 2.0  # one may meet a busy machine
     assert max(took_s) < lease_renewal.LEASE_S / 2, "a lease has to end before"
 
 
