@@ -11,9 +11,20 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+if sys.dont_write_bytecode:
+    # Keep bytecode out of the tree, as was asked; without any, each OS process here would compile what it imports.
+    # And before all imports below: pytest rewrites every module of its plugins, and those of hypothesis are hundreds.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(
+        Path(__file__).parents[1] / ".pytest_cache" / "bytecode"
+    )
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from support.examples import FULL, FULL_COUNT, SHORT, SHORT_PART
 from support.http_clients import chosen
@@ -27,16 +38,17 @@ for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BAS
     del os.environ[variable]
 os.environ["FSM_AGENT_LOGS"] = "off"  # nothing is kept beside what a person has asked
 
-if sys.dont_write_bytecode:
-    # Keep bytecode out of the tree, as was asked; without any, each OS process here would compile what it imports.
-    sys.dont_write_bytecode = False
-    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(ROOT / ".pytest_cache" / "bytecode")
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-
 # Files that take long: they begin first, or one core would have them left when the others are done.
 LONGEST = {
     ROOT / "tests" / name
-    for name in ("typing/test_typing.py", "test_quality.py", "agents/test_workers.py", "engines/test_engines.py")
+    for name in (
+        "typing/test_typing.py",
+        "test_quality.py",
+        "engines/test_engines.py",
+        "agents/test_workers.py",
+        "store/test_submitted_runs.py",
+        "store/postgres/test_postgres_store.py",
+    )
 }
 LONG_S = 300  # of a long test that says nothing else; some take 30 s while others run
 LOCAL_NAMES = ("localhost", "", None)
