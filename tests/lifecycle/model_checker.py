@@ -10,6 +10,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -271,7 +272,7 @@ def _configuration(r: CallRecord) -> object:
         None if limits.identical_problems is None else ("".join(_refused(r)[-1:]), _same_rounds(_refused(r))),
         None if loop is None else ("".join(_marks(r)[-1:]), min(r.identical_rounds, loop), r.identical_rounds % loop),
     )
-    waiting = tuple((f.name, f.arguments_json, f.needs_approval, f.is_settled, f.succeeded) for f in r.round)
+    waiting = tuple([(f.name, f.arguments_json, f.needs_approval, f.is_settled, f.succeeded) for f in r.round])
     succeeded = frozenset(f.name for f in r.function_calls if f.succeeded), str(_stands(r))
     tallies = tuple(sorted((name, min(t.successes, 2), min(t.failures, 2)) for name, t in r.tallies.items()))
     injected = any(m.text == "Hurry." for m in r.dialog), len(r.injected)
@@ -555,7 +556,12 @@ def _marks(r: CallRecord) -> list[str]:
 
 
 def _mark(message: Message) -> str:
-    return json.dumps(sorted([f.name, f.arguments_json.replace(" ", "")] for f in message.function_calls))
+    return _mark_of(tuple((f.name, f.arguments_json) for f in message.function_calls))
+
+
+@cache
+def _mark_of(calls: tuple[tuple[str, str], ...]) -> str:
+    return json.dumps(sorted([name, arguments.replace(" ", "")] for name, arguments in calls))
 
 
 def _same_rounds(marks: list[str]) -> int:

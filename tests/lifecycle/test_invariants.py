@@ -138,7 +138,7 @@ def test_what_really_happened_is_consistent(make):
 
 
 def test_a_long_record_is_looked_at_in_linear_time():
-    count = 20_000
+    count = 10_000
     prompt = Prompt("x", path="p", functions=[Function(name="f", needs_approval=True)])
     one = AgentCall.seed(DIALOG, prompt)
     one.advance("begin", Begun(at_s=0.0))

@@ -29,7 +29,7 @@ from fsm_agent.lifecycle.record import FINAL, LIVE
 from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.testing.pytest_plugin import _rows, _step_name
 
-WALKS = 8000
+SHORT, FULL = 15, 100  # hundreds of walks
 PLANS = (
     ContextPlan((summarize(keep=1, step=1),), Budget()),
     ContextPlan(budget=Budget(passes=(summarize(keep=1, step=1), keep_last(1)))),
@@ -84,7 +84,9 @@ def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list
     "3.30: JSON and back",
     "4.23: every step as JSON and back",
 )
-@pytest.mark.parametrize("seed", range(WALKS // 100))
+@pytest.mark.parametrize(
+    "seed", [*range(SHORT), *[pytest.param(seed, marks=pytest.mark.long) for seed in range(SHORT, FULL)]]
+)
 def test_every_walk_keeps_the_promises(seed):
     for number in range(100):
         rng = Random(seed * 100 + number)
@@ -113,7 +115,7 @@ def test_every_walk_keeps_the_promises(seed):
             assert requests <= stages + budget.rounds + budget.parse_retries + budget.recalls
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_journal_replayed_in_another_order_gives_the_same_record(seed):
     replayed = 0
     for number in range(50):
@@ -132,6 +134,7 @@ def test_a_journal_replayed_in_another_order_gives_the_same_record(seed):
     assert replayed > 10
 
 
+@pytest.mark.long  # some are rare
 def test_the_walks_took_every_row():
     """Those of handoffs need another agent, and are taken in ``tests/agents/test_handoffs.py``."""
     rows = [name for name in _rows() if not re.search(r"handed_over|HandedOver", name)]

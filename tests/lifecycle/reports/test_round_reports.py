@@ -175,4 +175,4 @@ def test_it_takes_linear_time():
             returned(say(call, function_call("tick")))
         return call
 
-    assert growth(of_rounds, lambda call: rounds_of(call.record), 250) < 3
+    assert growth(of_rounds, lambda call: rounds_of(call.record), 100) < 3
