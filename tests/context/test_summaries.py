@@ -534,7 +534,7 @@ class TestOneMechanism:
 
 class TestKilled:
     @pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
-    @pytest.mark.parametrize("number", [1, 2])
+    @pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.long), 2])
     def test_a_summary_is_not_asked_for_again_in_another_process(self, number: int, tmp_path: Path):
         store, notes = str(tmp_path / "runs.db"), tmp_path / "notes"
         notes.touch()

@@ -72,6 +72,7 @@ class Session:
         return _SUMMARY.format(count=count, path=at.path, line=at.line)
 
 
+@lru_cache
 def session(rounds: int, seed: int = 1) -> Session:
     """Return a session of so many rounds; one of more rounds begins with the same."""
     random = Random(seed)

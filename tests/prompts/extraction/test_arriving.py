@@ -422,14 +422,14 @@ def test_nothing_is_withdrawn_whatever_comes(data, text, kind):
         "\n```json\n",
     ],
 )
-@pytest.mark.parametrize("opening", ["", r"<answer>", json_block.opening or ""])
+@pytest.mark.parametrize("opening", ["", "<answer>", pytest.param(json_block.opening, marks=pytest.mark.long)])
 def test_the_time_is_linear_in_the_reply(unit, opening):
     def fed(text: str) -> None:
         reader = Arriving(Output(list[Step]), opening)
         for at in range(0, len(text), 10):
             reader.feed(text[at : at + 10])
 
-    assert growth(lambda size: "[" + unit * (size // len(unit)), fed, 6000) < 3
+    assert growth(lambda size: "[" + unit * (size // len(unit)), fed, 3000) < 3
 
 
 class Counted(Output):
@@ -446,7 +446,7 @@ def steps_of(size: int) -> str:
     return "[" + '{"name": "abcdefghi", "minutes": 5}, ' * (size // 37) + '{"name": "last", "minutes": 1}]'
 
 
-@pytest.mark.parametrize("size", [30_000, 120_000, 1_000_000])
+@pytest.mark.parametrize("size", [30_000, 1_000_000])
 def test_what_is_validated_is_a_few_times_the_reply_at_most(size):
     output = Counted(list[Step], max_length=10 * size)
     reader = Arriving(output)

@@ -348,10 +348,7 @@ MEGABYTES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "unit",
-    ["<ShowImage/>", "<ShowImage href/ ", "different", *[pytest.param(u, marks=pytest.mark.long) for u in MEGABYTES]],
-)
+@pytest.mark.parametrize("unit", ["different", *[pytest.param(unit, marks=pytest.mark.long) for unit in MEGABYTES]])
 def test_a_megabyte_takes_at_most_a_second(unit):
     text = unit * (10**6 // len(unit))
     if unit == "different":
