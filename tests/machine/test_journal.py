@@ -30,7 +30,7 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script
 
 KEY = b"k" * 32
-MUTATIONS = 1_000
+MUTATIONS = 300
 HEADER = to_json(Header(version=1, agent="a", definition="f", seed=msgspec.Raw(b'{"x":1}')))
 
 
@@ -188,7 +188,7 @@ WAYS = [flipped, swapped, dropped, doubled, cut, spliced, *CONTENTS]
 
 
 @pytest.mark.parametrize("signing_key", [None, KEY])
-def test_a_thousand_mutated_journals_are_refused(signing_key: bytes | None, say: Callable[[str], None]):
+def test_mutated_journals_are_refused(signing_key: bytes | None, say: Callable[[str], None]):
     agent, header, lines = kept(signing_key)
     hashed = None if signing_key is None else key_bytes(signing_key)
     refused: Counter[str] = Counter()
@@ -220,7 +220,7 @@ def test_with_a_key_those_are_refused_whose_digests_were_computed_anew(say: Call
             taken += 1
         except (JournalError, ReplayError):
             pass
-    assert taken > 100, "without a key nobody can tell a forger"
+    assert taken > MUTATIONS / 10, "without a key nobody can tell a forger"
     say(f"{2 * MUTATIONS} forged journals with a key: all refused; without one, {taken} of {MUTATIONS} taken")
 
 
