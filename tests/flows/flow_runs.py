@@ -132,6 +132,8 @@ def _performed(effect: Any, one: FlowRun[Any], world: Any) -> Any:
 DRIVERS = [by_run, by_threads, by_run_unheard, by_drive, by_arun, by_adrive, by_hand]
 Driver = Callable[[Flow[Any], FlowRun[Any]], list[Any]]
 everywhere = pytest.mark.parametrize("driven", DRIVERS)
+# For what the drivers have no part in, but threads or asyncio may have
+in_both_worlds = pytest.mark.parametrize("driven", [by_threads, by_adrive])
 LOOPS = pytest.mark.parametrize("driven", DRIVERS[:-1])
 
 

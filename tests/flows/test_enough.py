@@ -14,7 +14,7 @@ from itertools import permutations, product
 from typing import Any
 
 import pytest
-from flow_runs import LOOPS, Driver, by_adrive, by_arun, by_drive, by_threads
+from flow_runs import Driver, by_adrive, by_arun, by_drive, by_threads, in_both_worlds
 
 from fsm_agent import Agent, MemoryStore
 from fsm_agent.clients.http_client import HttpClient
@@ -113,8 +113,10 @@ def outcome_of(name: str, is_well: bool) -> Any:
     return Returned(text=str(NAMES.index(name))) if is_well else FunctionFailed(text="down", reason="fell")
 
 
-@pytest.mark.parametrize("kind", ["gather", "each"])
-@pytest.mark.parametrize("enough", [1, 2, 3, 4, 0.5, 0.51])
+@pytest.mark.parametrize(
+    ("enough", "kind"),
+    [(1, "gather"), (2, "gather"), (3, "gather"), (4, "gather"), (1, "each"), (0.5, "each"), (0.51, "each")],
+)
 def test_the_first_that_are_enough_are_given_in_the_order_written(enough: float, kind: str) -> None:
     """Whatever ends first, well or not; through JSON between two steps; and again from the journal."""
     needed = {0.5: 2, 0.51: 3}.get(enough, enough)
@@ -169,7 +171,7 @@ def test_a_race_that_was_saved_before_failures_were_counted_ends_as_it_should() 
 # How many there are
 
 
-@LOOPS
+@in_both_worlds
 @pytest.mark.parametrize("parallel", [None, 1, 2])
 @pytest.mark.parametrize(
     ("count", "enough", "got"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from flow_kill_worker import models
-from flow_runs import LOOPS, Driver, by_adrive, by_arun, by_drive, by_run, by_threads, s
+from flow_runs import DRIVERS, LOOPS, Driver, by_adrive, by_arun, by_drive, by_run, by_threads, s
 
 from fsm_agent import Agent, CallFailed, Context, MemoryStore, SqliteStore, UsageError, Worker
 from fsm_agent.errors import Overloaded
@@ -103,27 +103,27 @@ def to_its_end(driven: Driver, flow: Any, run: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize(
-    ("stop", "drivers"), [(stopped, (by_run, by_arun)), (astopped, (by_arun, by_run)), (raised, (by_run, by_arun))]
-)
-def test_stopped_at_every_event_it_comes_to_the_same_end(stop: Any, drivers: tuple[Driver, Driver]) -> None:
-    """Through JSON at each, with another driver from then on, by turns: each of them goes on from each event."""
+@pytest.mark.parametrize("turn", [0, *[pytest.param(turn, marks=pytest.mark.long) for turn in (1, 2)]])
+def test_stopped_at_every_event_it_comes_to_the_same_end(turn: int) -> None:
+    """Through JSON at each; who stops and who goes on from there takes turns."""
+    stops, drivers = (stopped, astopped, raised), DRIVERS[:-1]
     whole = to_its_end(by_run, (flow := support()), flow.seed(s.Ticket("x"), clients=models()))
     count = len(by_drive(flow, flow.seed(s.Ticket("x"), clients=models())))
     for number in range(1, count + 1):
         one = support()
         run = one.seed(s.Ticket("x"), clients=models())
-        events = stop(one, run, number)
+        events = stops[(number + turn) % len(stops)](one, run, number)
         assert len(events) == number
         assert [type(event) for event in events if isinstance(event, Done | Suspended)] == [Done] * (number == count)
-        again = to_its_end(drivers[number % 2], one, one.restore(run.snapshot(), clients=models()))
+        driven = drivers[number // len(stops) % len(drivers)]
+        again = to_its_end(driven, one, one.restore(run.snapshot(), clients=models()))
         assert again.record.changed(once={}) == whole.record.changed(once={}), f"stopped at event {number}"
         assert again.data == whole.data
 
 
-@pytest.mark.parametrize("driver", [drive, adrive])
-def test_cancelled_at_every_event_it_ends_there(driver: Any) -> None:
-    """Whoever listens: one `Done` at last, and nothing is waited for."""
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.long)])
+def test_cancelled_at_every_event_it_ends_there(turn: int) -> None:
+    """One `Done` at last, and nothing is waited for; the loops of threads and of asyncio take turns."""
     count = len(by_drive((flow := support()), flow.seed(s.Ticket("x"), clients=models())))
     ended = set()
     for number in range(1, count):
@@ -136,7 +136,7 @@ def test_cancelled_at_every_event_it_ends_there(driver: Any) -> None:
             if len(seen) == number:
                 run.cancel("enough")
 
-        if driver is drive:
+        if (number + turn) % 2:
             for event in drive(run, run.run_context.own_world):
                 look(event)
         else:
@@ -201,9 +201,9 @@ def test_those_who_lose_a_race_are_let_go_of(driven: Driver) -> None:
     assert [effect.key for effect in run.effects] == ["sleep:nap#2"]
 
 
-@pytest.mark.parametrize("count", [0, 1, 1000])
+@pytest.mark.parametrize("count", [0, 1, 200])
 @pytest.mark.parametrize("driven", [by_run, by_arun, by_threads])
-def test_no_item_one_item_and_a_thousand(count: int, driven: Driver) -> None:
+def test_no_item_one_item_and_many(count: int, driven: Driver) -> None:
     @execute(blocking=False)
     def double(n: int) -> int:
         return 2 * n

@@ -397,7 +397,7 @@ class TestDamaged:
         for text in documents()[2::3]:
             document = json.loads(text)
             for path in [path for path in paths(document) if path and ("trace" not in path or chosen.random() < 0.1)]:
-                for value in chosen.sample(values, 4):
+                for value in chosen.sample(values, 2):
                     try:
                         run = shop.restore(json.dumps(put(document, path, value)))
                     except SnapshotError:

@@ -186,12 +186,12 @@ def test_what_is_taken_at_once_is_bounded_by_the_states_of_a_run() -> None:
         run.result()
 
 
-def test_thousands_of_early_answers_are_taken_in_one_step() -> None:
-    run = begun(loop_of(limits=FlowLimits(steps=5000, inbox=3000)))
-    for n in range(3000):
+def test_a_thousand_early_answers_are_taken_in_one_step() -> None:
+    run = begun(loop_of(limits=FlowLimits(steps=5000, inbox=1000)))
+    for n in range(1000):
         run.give(more, n + 1)
     work(run)
-    assert (run.state, run.data.got) == ("more", tuple(range(1, 3001)))
+    assert (run.state, run.data.got) == ("more", tuple(range(1, 1001)))
 
 
 def test_an_early_answer_is_there_before_the_time_of_its_state_begins() -> None:
@@ -760,7 +760,7 @@ WAYS = [through_sync, through_asyncio, through_stream, through_astream, through_
 @pytest.mark.parametrize("way", WAYS)
 def test_random_flows_come_to_what_their_model_says(way: Callable[..., Any], is_stored: bool) -> None:
     """Each flow through one of the ways, with a store and without."""
-    for seed in range(WAYS.index(way), 100, len(WAYS)):
+    for seed in range(WAYS.index(way), 40, len(WAYS)):
         made = RandomInboxes(seed)
         if is_stored:
             made.flow = replace(made.flow, store=MemoryStore())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import Driver, everywhere
+from flow_runs import Driver, in_both_worlds
 from orchestrations import FAIL, PASS, as_json, ended, step, strategy
 from support.paths import ROOT
 from support.wire_samples import PNG
@@ -109,7 +109,7 @@ MEMBERS: list[tuple[Any, str, Any]] = [
 
 
 @pytest.mark.spec("2.27: any agent may take part in an orchestrator")
-@everywhere
+@in_both_worlds
 @pytest.mark.parametrize(("member", "can", "output"), MEMBERS, ids=range(len(MEMBERS)))
 def test_any_member_does_what_it_says(driven: Driver, member: Any, can: str, output: Any) -> None:
     o = Orchestrator([member()], strategy=ONE, planner=Agent(Script(), name="planner"))
@@ -199,7 +199,7 @@ def test_the_planner_and_the_validator_may_be_any_agent() -> None:
 
 
 @pytest.mark.spec("2.27: a task of an orchestrator may have pictures")
-@everywhere
+@in_both_worlds
 def test_pictures_go_with_the_task(driven: Driver) -> None:
     plan = strategy(step("a", "Look: {{ task }}"), step("b", "Use {{ a }}", requires_validation=True))
     worker, planner, validator = Script("A", "B"), Script(as_json(plan)), Script(PASS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import Driver, everywhere
+from flow_runs import Driver, in_both_worlds
 from orchestrations import FAIL, PASS, Ones, as_json, ended, step, strategy
 
 from fsm_agent import Agent
@@ -36,7 +36,7 @@ def _matches(**steps: Any) -> str:
 
 
 @pytest.mark.spec("2.49: a model is asked for names that match nothing, if configured")
-@everywhere
+@in_both_worlds
 def test_a_model_matches_names(driven: Driver) -> None:
     ones = Ones("A", "B", planner=[_matches(the_gist="a")], strategy=NAMED, config=OrchestratorConfig(llm_names=True))
     run = ones.orchestrator.seed("x")
@@ -161,7 +161,7 @@ def test_types_of_several_agents_may_have_one_shape() -> None:
 
 
 @pytest.mark.spec("2.57: rendered once, in every driver")
-@everywhere
+@in_both_worlds
 def test_outputs_are_rendered_once(driven: Driver) -> None:
     rendered: list[str] = []
 

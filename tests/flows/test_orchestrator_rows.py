@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import Driver, everywhere
+from flow_runs import Driver, in_both_worlds
 from orchestrations import FAIL, PASS, Ones, as_json, ended, step, strategy
 from support.paths import ROOT
 
@@ -57,7 +57,7 @@ def made(*said: str, **options: Any) -> Ones:
 # Rows of one's own
 
 
-@everywhere
+@in_both_worlds
 @pytest.mark.parametrize(("answer", "end"), [(Agreed("ann"), "completed"), (Kept("too dear"), "given_up")])
 def test_a_person_is_asked_before_a_full_redesign(driven: Driver, answer: Any, end: str) -> None:
     ones = made("A", "Z")

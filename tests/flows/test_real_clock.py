@@ -246,8 +246,19 @@ AROUND: list[Callable[[Flow[Log]], Flow[Log]]] = [
 ]
 
 
+WAYS = [*[(drive, False) for drive in DRIVERS], (by_call, True), (by_acall, True)]  # who drives, and whether stored
+
+
+def by_turns(timed: str, number: int) -> list[Any]:
+    """Return one of the ways: each comes up for each flow, and with whatever is around it."""
+    return [WAYS[([*TIMED].index(timed) + number) % len(WAYS)]]
+
+
+@pytest.mark.parametrize("is_each", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("timed", TIMED)
-def test_timers_in_a_row_last_their_time_whatever_is_around_them_and_whoever_drives(timed: str, tmp_path: Path) -> None:
+def test_timers_in_a_row_last_their_time_whatever_is_around_them_and_whoever_drives(
+    timed: str, is_each: bool, tmp_path: Path
+) -> None:
     make, entries, times = TIMED[timed]
 
     def driven(put: Callable[[Flow[Log]], Flow[Log]], drive: Callable[[Flow[Log]], Any], store: Any) -> Any:
@@ -261,10 +272,9 @@ def test_timers_in_a_row_last_their_time_whatever_is_around_them_and_whoever_dri
     assert driven(just_so, by_call, SqliteStore(tmp_path / "runs.db")) == (entries, "in time")
     with ThreadPoolExecutor(64) as threads:
         tried = {}
-        for put in AROUND:
-            for drive in DRIVERS:
-                tried[put.__name__, drive.__name__] = threads.submit(driven, put, drive, None)
-            for drive in (by_call, by_acall):
-                tried[put.__name__, f"{drive.__name__}, stored"] = threads.submit(driven, put, drive, MemoryStore())
+        for number, put in enumerate(AROUND):
+            for drive, is_stored in WAYS if is_each else by_turns(timed, number):
+                store = MemoryStore() if is_stored else None
+                tried[put.__name__, drive.__name__, is_stored] = threads.submit(driven, put, drive, store)
         found = {which: one.result() for which, one in tried.items()}
     assert found == dict.fromkeys(tried, (entries, "in time"))

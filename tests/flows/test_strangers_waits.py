@@ -95,14 +95,14 @@ def drive(name: str, leg: Leg, folder: str, is_async: bool) -> tuple[str, Any]:
 Legs = Callable[..., list[tuple[str, Any]]]
 
 
-@pytest.fixture(params=["sync", "asyncio"])
-def legs(request: pytest.FixtureRequest, elsewhere: ProcessPoolExecutor, tmp_path: Path) -> Legs:
-    """Do the legs of a run: the even ones here, the odd ones elsewhere."""
+@pytest.fixture
+def legs(elsewhere: ProcessPoolExecutor, tmp_path: Path) -> Legs:
+    """Do the legs of a run: the even ones here, the odd ones elsewhere; with threads and with asyncio by turns."""
 
     def do(name: str, *legs: Leg) -> list[tuple[str, Any]]:
-        is_async, found = request.param == "asyncio", []
+        found: list[tuple[str, Any]] = []
         for number, leg in enumerate(legs):
-            args = (name, leg, str(tmp_path), is_async)
+            args = (name, leg, str(tmp_path), (number + len(legs)) % 2 == 1)
             found.append(elsewhere.submit(drive, *args).result(60) if number % 2 else drive(*args))
         return found
 

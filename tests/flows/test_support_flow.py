@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import DRIVERS, LOOPS, Driver, by_run, everywhere, given_to_agents, people, s, scripts, steps_of
+from flow_runs import LOOPS, Driver, by_run, everywhere, given_to_agents, people, s, scripts, steps_of
 
 from fsm_agent import Stepped, Suspended
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import Timer
-from fsm_agent.lifecycle import Cancelled, Returned, RunAgain
+from fsm_agent.lifecycle import Cancelled, Returned
 from fsm_agent.messages.event import Done, Inside
 from fsm_agent.testing import FakeClock, Script
 
@@ -140,38 +140,6 @@ def test_events_say_whose_they_are() -> None:
     paths = {e.path for e in events if isinstance(e, Inside)}
     assert {"triage#1", "drafting#5/draft_warmly", "drafting#8/draft_tersely"} <= paths
     assert [type(e) for e in events].count(Done) == 1
-
-
-@pytest.mark.parametrize("driven", [d for d in DRIVERS if d.__name__ != "by_hand"])
-def test_stopped_at_every_step_it_comes_to_the_same_end(driven: Driver) -> None:
-    """Through JSON at each, with another driver from then on."""
-    whole = flow()
-    expected = whole.seed(s.Ticket("x"), clients=scripts())
-    by_run(whole, expected)
-    count = len(list(flow().stream(s.Ticket("x"), clients=scripts())))
-    places = 0
-    for stop in range(0, count, 3):
-        one, clients = flow(), scripts()
-        run = one.seed(s.Ticket("x"), clients=clients)
-        stream = one.stream(run)
-        deltas = 0
-        for number, event in enumerate(stream):
-            inner = event.event if isinstance(event, Inside) else event
-            deltas = deltas + 1 if type(inner).__name__ == "TextDelta" else 0
-            if number == stop:
-                break
-        stream.close()
-        if deltas or any("model:" in e.key for e in run.effects):
-            continue  # a request was begun, whose reply the script has given away
-        places += 1
-        again = one.restore(run.snapshot(), clients=clients)
-        driven(one, again)
-        if again.record.once:  # stopped between the note that it begins and its end: nobody knows, so somebody is asked
-            assert [effect.key for effect in again.effects] == ["doubt:sending#11"]
-            again.advance("doubt:sending#11", RunAgain())
-            driven(one, again)
-        assert again.record == expected.record, f"stopped at event {stop}"
-    assert places >= 5
 
 
 def test_too_many_changes_are_a_failure_of_the_flow() -> None:
