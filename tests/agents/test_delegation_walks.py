@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -148,6 +148,7 @@ SCENES: dict[str, Callable[[], Agent[Any, Any]]] = {
         a_dialog_that_was_handed_over,
     )
 }
+QUICK = ("a_failing_agent_with_a_default", "an_agent_inside_of_a_handoff")  # all walks are in the short part
 ENDS = {"cancelled": Cancelled(reason="Enough."), "stopped": Stop(reason="Enough."), "expired": Expired()}
 
 
@@ -161,10 +162,12 @@ class Walk:
     """
 
     def __init__(self, scene: str, takes: int, approves: bool) -> None:
+        self.scene = scene
         self.agent = SCENES[scene]()
         self.takes = takes
         self.approves = approves
         self.now_s = 0.0
+        self.is_looked_at = True
         self.seen: list[Any] = []
         seed = self.agent.seed("Go.")
         if scene == "a_dialog_that_was_handed_over":
@@ -177,6 +180,14 @@ class Walk:
         self.now_s += 1.0
         self.take(effect.key, self._outcome(effect))
 
+    def to_its_end(self) -> Self:
+        """Answer effects until there are none."""
+        for _ in range(MOST_STEPS):
+            if not self.call.effects:
+                return self
+            self.step()
+        raise AssertionError(f"{self.scene} takes more than {MOST_STEPS} steps")
+
     def take(self, key: str, outcome: Any) -> None:
         """Take an outcome, or see how it is refused."""
         before = self.call.record
@@ -185,6 +196,9 @@ class Walk:
         except UsageError as error:
             assert self.call.record is before
             self.seen.append([key, f"{type(error).__name__}: {error}"])
+            return
+        if not self.is_looked_at:
+            _ = self.call.effects, self.call.change  # a driver asks for them after each step
             return
         call, journal = self.call, self.call.journal
         assert journal is not None
@@ -237,48 +251,76 @@ def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def walked(scene: str, takes: int, approves: bool, at: int = MOST_STEPS, then: str = "") -> Walk:
-    """Walk to the end, with something else at a step: an end, "injected", "resumed", "undone" or a wrong key."""
-    walk = Walk(scene, takes, approves)
-    for n in range(MOST_STEPS):
-        if n == at:
-            if then in ENDS:
-                walk.take("", ENDS[then].changed(at_s=walk.now_s))
-            elif then == "injected":
-                walk.take("", Injected((Message.of("user", "Hurry."),), at_s=walk.now_s))
-            elif then == "resumed":
-                walk.resume()
-            elif then == "undone":
-                walk.undo()
-            else:
-                walk.take(then, Returned(text="?", at_s=walk.now_s))
-        if not walk.call.effects:
-            return walk
+def walked(whole: Walk, at: int, then: str) -> list[Any]:
+    """What is seen of the same walk with something else at a step.
+
+    That is an end, "injected", "resumed", "undone" or a wrong key.
+    """
+    walk = Walk(whole.scene, whole.takes, whole.approves)
+    walk.is_looked_at = False  # until then it is as it was
+    for _ in range(at):
         walk.step()
-    raise AssertionError(f"{scene} takes more than {MOST_STEPS} steps")
+    walk.is_looked_at = True
+    walk.seen = whole.seen[:at]
+    if then in ENDS:
+        walk.take("", ENDS[then].changed(at_s=walk.now_s))
+    elif then == "injected":
+        walk.take("", Injected((Message.of("user", "Hurry."),), at_s=walk.now_s))
+    elif then == "resumed":
+        walk.resume()
+    elif then == "undone":
+        walk.undo()
+    else:
+        walk.take(then, Returned(text="?", at_s=walk.now_s))
+    return walk.to_its_end().seen
+
+
+def walks_of(scene: str) -> dict[str, Walk]:
+    """The walks on which nothing else happens, by name."""
+    first, last = (Walk(scene, takes, approves) for takes, approves in ((0, True), (-1, False)))
+    return {"from the first, approved": first.to_its_end(), "from the last, denied": last.to_its_end()}
+
+
+def steps_of(whole: Walk) -> list[str]:
+    """What is kept of a walk: each step, and a digest of what is seen of it."""
+    return [f"{'; '.join(map(str, step[:3]))} [{_digest(json.dumps(step))}]" for step in whole.seen]
+
+
+def branches_of(name: str, whole: Walk) -> dict[str, str]:
+    """What is kept of the walks that leave one at each of its steps: their number, and a digest."""
+    kept: dict[str, str] = {}
+    inside = sorted({step[0].rpartition("/")[0] + "/" for step in whole.seen if "/" in step[0]})
+    for then in (*ENDS, "injected", "resumed", "undone", *inside, "run:2.0", "nothing/asked"):
+        first = 1 if then in ("resumed", "undone") else 0
+        ways = [walked(whole, at, then) for at in range(first, len(whole.seen))]
+        kept[f"{name}, {then}"] = f"{len(ways)} walks [{_digest(json.dumps(ways))}]"
+    return kept
 
 
 def recorded_of(scene: str) -> dict[str, Any]:
-    """What is kept of a scene: the walks step by step, and a digest of those on which something else happens."""
+    """What is kept of a scene."""
     kept: dict[str, Any] = {}
-    for takes, approves in ((0, True), (-1, False)):
-        whole = walked(scene, takes, approves)
-        name = "from the first, approved" if approves else "from the last, denied"
-        kept[name] = [f"{'; '.join(map(str, step[:3]))} [{_digest(json.dumps(step))}]" for step in whole.seen]
-        inside = sorted({step[0].rpartition("/")[0] + "/" for step in whole.seen if "/" in step[0]})
-        for then in (*ENDS, "injected", "resumed", "undone", *inside, "run:2.0", "nothing/asked"):
-            first = 1 if then in ("resumed", "undone") else 0
-            ways = [walked(scene, takes, approves, at, then).seen for at in range(first, len(whole.seen))]
-            kept[f"{name}, {then}"] = f"{len(ways)} walks [{_digest(json.dumps(ways))}]"
+    for name, whole in walks_of(scene).items():
+        kept |= {name: steps_of(whole), **branches_of(name, whole)}
     return kept
 
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_steps_journals_and_snapshots_are_those_that_were_recorded(scene: str) -> None:
-    recorded, now = json.loads(RECORDED.read_text())[scene], recorded_of(scene)
-    assert now.keys() == recorded.keys()
-    for name, walk in now.items():
-        assert walk == recorded[name], name
+    recorded = json.loads(RECORDED.read_text())[scene]
+    for name, whole in walks_of(scene).items():
+        assert steps_of(whole) == recorded[name], name
+
+
+@pytest.mark.parametrize(
+    "scene", [scene if scene in QUICK else pytest.param(scene, marks=pytest.mark.long) for scene in SCENES]
+)
+def test_so_are_those_of_walks_that_end_resume_or_are_disturbed_at_any_step(scene: str) -> None:
+    recorded, wholes = json.loads(RECORDED.read_text())[scene], walks_of(scene)
+    now = {name: text for kept in (branches_of(*named) for named in wholes.items()) for name, text in kept.items()}
+    assert now.keys() == recorded.keys() - wholes.keys()
+    for name, walks in now.items():
+        assert walks == recorded[name], name
 
 
 def test_the_walks_come_to_every_end() -> None:
