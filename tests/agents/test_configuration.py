@@ -185,16 +185,19 @@ WRITERS: dict[str, Callable[[Any], str]] = {
     "json": lambda values: json.dumps(values, indent=2),
 }
 
-# Finding the line of each key in YAML takes as long as all the rest.
-EACH = [pytest.param(name, marks=pytest.mark.long) if name == "yaml" else name for name in WRITERS]
-# What is wrong with a value is found in the same way whatever it was read from.
-ONE = [name if name == "json" else pytest.param(name, marks=pytest.mark.long) for name in WRITERS]  # the quickest
-
-
-def tried(format_: str) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Return all keys; of YAML, which is read slowly, each fourth one and those that are needed."""
-    is_slow = format_ == "yaml"
-    return [found for number, found in enumerate(ALL) if not is_slow or number % 4 == 0 or found[1][-1] in NEEDED]
+Keys = list[tuple[Any, tuple[Any, ...]]]
+# Each key once, at another level than the one before it, and those that are needed wherever they may be.
+ONCE: Keys = [
+    found
+    for number, name in enumerate(dict.fromkeys(path[-1] for _, path in ALL))
+    for places in [[found for found in ALL if found[1][-1] == name]]
+    for found in (places if name in NEEDED else [places[number % len(places)]])
+]
+IN_JSON = pytest.param("json", ONCE, id="json")  # the quickest
+LONG = [pytest.param(name, ALL, marks=pytest.mark.long, id=f"{name}, everywhere") for name in ("json", "toml")]
+# YAML is read slowly; what is wrong with a value is found in the same way whatever it was read from.
+EACH = [IN_JSON, *LONG, pytest.param("yaml", ONCE, marks=pytest.mark.long, id="yaml")]
+EACH_NAME = [*EACH, *[pytest.param(name, ONCE[::12], id=f"{name}, some") for name in ("toml", "yaml")]]
 
 
 @pytest.fixture
@@ -290,9 +293,9 @@ def test_the_whole_configuration_is_right(paper, format_):
 
 @pytest.mark.spec("3.25: a misspelt key is refused")
 @pytest.mark.timeout(180)  # YAML
-@pytest.mark.parametrize("format_", EACH)
-def test_every_misspelt_key_is_named_with_the_right_one(paper, format_):
-    for whole, path in ALL:
+@pytest.mark.parametrize(("format_", "keys"), EACH_NAME)
+def test_every_misspelt_key_is_named_with_the_right_one(paper, format_, keys):
+    for whole, path in keys:
         wrong = f"{path[-1]}z"
 
         def misspell(at: dict[str, Any], key: str, wrong: str = wrong) -> None:
@@ -304,9 +307,9 @@ def test_every_misspelt_key_is_named_with_the_right_one(paper, format_):
         assert f"did you mean {path[-1]!r}?" in message, message
 
 
-@pytest.mark.parametrize("format_", ONE)
-def test_every_value_of_a_wrong_type_is_named_with_a_right_one(paper, format_):
-    for whole, path in tried(format_):
+@pytest.mark.parametrize(("format_", "keys"), EACH)
+def test_every_value_of_a_wrong_type_is_named_with_a_right_one(paper, format_, keys):
+    for whole, path in keys:
         value: Any = whole
         for key in path:
             value = value[key]
@@ -320,10 +323,10 @@ def test_every_value_of_a_wrong_type_is_named_with_a_right_one(paper, format_):
         assert REMEDY.search(message.partition("\n")[2]), message
 
 
-@pytest.mark.parametrize("format_", ONE)
-def test_every_removed_key_is_either_optional_or_named(paper, format_):
+@pytest.mark.parametrize(("format_", "keys"), EACH)
+def test_every_removed_key_is_either_optional_or_named(paper, format_, keys):
     needed = set()
-    for whole, path in tried(format_):
+    for whole, path in keys:
         values = changed(whole, path, lambda at, key: at.pop(key))
         if path[-1] == "model":
             values = {**values, "global": {}, "agent_configs": {}}
@@ -536,11 +539,11 @@ class TestBounds:
     @pytest.mark.parametrize(
         ("text", "says"),
         [
-            (LAUGHS, "more than 20000 values, with those that aliases repeat"),
-            ("a: [" + "x," * 400_000 + "]", "more than 20000 values"),
+            (LAUGHS, "more than 2000 values, with those that aliases repeat"),
+            ("a: [" + "x," * 400_000 + "]", "more than 2000 values"),
             ("a: &a [*a]", "nested more than 50 deep"),
-            ("a: " + "[" * 5000, "is not YAML: "),
-            ("- " * 5000, "is not YAML: "),
+            ("a: " + "[" * 2000, "is not YAML: "),
+            ("- " * 2000, "is not YAML: "),
             ("a: " + "1:" * 100_000 + "1", "a value of the kind int is not taken"),
             ("a: !!python/object/apply:os.system [ls]", "a value of the kind python/object/apply:os.system is not"),
             ("a: !!binary x", "kind binary is not taken"),
@@ -556,7 +559,8 @@ class TestBounds:
         ids=lambda value: value[:20],
     )  # fmt: skip
     @pytest.mark.timeout(20)
-    def test_yaml_is_read_within_bounds(self, tmp_path, text, says):
+    def test_yaml_is_read_within_bounds(self, tmp_path, monkeypatch, text, says):
+        monkeypatch.setattr("fsm_agent.agents.config.yaml_file.MAX_VALUES", 2000)  # ten times as many take seconds
         (tmp_path / "a.yml").write_text(text)
         with pytest.raises(ConfigError) as caught:
             build_agent(tmp_path / "a.yml")
@@ -608,9 +612,9 @@ class TestLines:
         assert lines == {("system",): 3, ("stop",): 9, ("limits", "rounds"): 15}
         assert Lines(text, tomllib.loads).find(("a",)) is None
 
-    @pytest.mark.timeout(40)
-    def test_a_big_file_is_not_searched_for_long(self, tmp_path):
-        text = "".join([f'x{index} = "{"y" * 90}"\n' for index in range(9000)])
+    def test_a_big_file_is_not_searched_for_long(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("fsm_agent.agents.config.files.MAX_SEARCHED_CHARS", 500_000)
+        text = "".join([f'x{index} = "{"y" * 90}"\n' for index in range(900)])
         (tmp_path / "a.toml").write_text(text)
         with pytest.raises(ConfigError) as caught:
             AgentConfig.of(tmp_path / "a.toml")
