@@ -11,10 +11,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from recorded_drivers import HEARD, WAYS, Way, by_arun, by_threads
 from support import agent_calls as walks
+from support.examples import examples
 from support.kept_runs import (
     LastingStore,
     Noting,
@@ -94,7 +95,7 @@ def some_outcome(rng: Random, effect: Any, state: Any) -> tuple[str, Outcome]:
     return key, outcome
 
 
-@settings(max_examples=2_000)
+@examples(2_000)
 @given(seeds)
 def test_the_record_of_every_walk_is_the_fold_of_its_journal(seed: int):
     rng = Random(seed)
@@ -239,7 +240,7 @@ def walked(seed: int, way: Way, store: Any) -> None:
 
 @pytest.mark.spec("3.28: every message is logged with its data")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@settings(max_examples=120)
+@examples(120)
 @given(seed=seeds)
 def test_a_record_is_the_fold_of_its_journal_whoever_drives(seed: int, way: Way):
     walked(seed, way, MemoryStore() if seed % 2 else LastingStore())
@@ -247,13 +248,13 @@ def test_a_record_is_the_fold_of_its_journal_whoever_drives(seed: int, way: Way)
 
 @pytest.mark.parametrize("way", [by_threads, by_arun], ids=lambda way: way.__name__)
 def test_it_is_in_a_file_of_sqlite(way: Way, tmp_path: Path):
-    for seed in range(12):
+    for seed in range(4):
         store = SqliteStore(tmp_path / f"{seed}.db")
         walked(seed, way, store)
         store.close()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(seed=seeds)
 def test_the_lines_are_the_same_whoever_drives_where_the_schedule_is(seed: int):
     found = {}
@@ -302,7 +303,7 @@ class EndOfTeam:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("plan", PLANS)
-@settings(max_examples=30)
+@examples(30)
 @given(seed=seeds)
 def test_the_record_of_processes_with_children_is_the_fold_of_one_journal(seed: int, plan: str, way: Way):
     rng, store = Random(seed), MemoryStore()
