@@ -17,7 +17,7 @@ from fsm_agent.functions.function import function
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 
-RUNS = 200
+RUNS = 100
 MOST_S = 0.040
 ATTEMPTS = 12  # the first that is within the bound ends it
 TICK_S = 0.001
@@ -91,10 +91,10 @@ def test_many_runs_in_one_file_hold_the_loop_up_for_no_time_that_anybody_sees(tm
     with closing(SqliteStore(tmp_path / "runs.db")) as store:
         asyncio.run(agent_of(store, 0).acall("Add.", run_id="first"))  # loads what is loaded late
         for attempt in range(ATTEMPTS):
-            noises_s.append(asyncio.run(noise_s()))
             gaps_s.append(asyncio.run(hold_up_s(store, attempt)))
             if gaps_s[-1] <= MOST_S:
                 break
+            noises_s.append(asyncio.run(noise_s()))
         runs = store.list(limit=10**6)
     if min(gaps_s) > MOST_S and max(noises_s) > MOST_S / 4:
         pytest.skip(f"the machine is too busy to tell: a loop without runs is held up for {max(noises_s):.3f} s")

@@ -475,22 +475,22 @@ class TestWindow:
     @pytest.mark.parametrize(
         "keep", [keep_last(7), [once(), shorten(60), compress(2), keep_last(4)], lambda messages: messages[-5:]]
     )
-    def test_400_turns_with_functions_keep_a_window_in_which_nothing_is_torn(self, keep):
+    def test_120_turns_with_functions_keep_a_window_in_which_nothing_is_torn(self, keep):
         """Whatever is read, sent or written is bounded, and each function result has its request."""
         store, rng = MemoryStore(), random.Random(1)
         if inspect.isfunction(keep):
             keep = whole_rounds(keep)
         replies: list[Any] = []
-        for n in range(400):
+        for n in range(120):
             replies += [call("add", a=n, b=i) for i in range(rng.randrange(3))]
             replies.append(f"answer {n}")
         agent = agent_of(store, *replies)
         written = list[int]()
-        for n in range(400):
+        for n in range(120):
             conversation = agent.conversation("c", keep=keep)
             result = conversation.call(f"question {n}")
             assert result.output == f"answer {n}"
-            if n % 50 == 0 or n > 390:
+            if n % 20 == 0 or n > 115:
                 assert conversation.read() == result.dialog
             header, snapshot = (loaded := store.load(result.record.id)).header, loaded.snapshot
             assert snapshot is not None
@@ -498,7 +498,7 @@ class TestWindow:
         sent = [request.messages for request in agent.client.requests]
         assert all(broken_round(messages) == "" for messages in sent)
         assert max(map(len, sent)) <= 30
-        assert sum(written[300:]) <= 1.05 * sum(written[100:200])
+        assert sum(written[90:]) <= 1.05 * sum(written[30:60])
 
     def test_a_policy_that_tears_is_refused_before_anything_is_sent(self, store):
         agent = agent_of(store, call("add", a=1, b=2), "3")
@@ -626,6 +626,7 @@ class TestTwoProcesses:
         assert sorted(said) == sorted(f"{who} {n}" for who in ("one", "two") for n in range(3))
         assert [run.is_ended for run in agent.runs.store.list()] == [True] * 6
 
+    @pytest.mark.long
     def test_one_that_comes_while_the_other_is_at_it_learns_who_that_is(self, tmp_path):
         path = str(tmp_path / "runs.db")
         answerers.opened(path).close()  # who makes the file is no part of this race

@@ -326,14 +326,15 @@ def test_what_would_grow_too_large_is_referred_to() -> None:
     assert "$defs" in large
 
 
-def test_size_and_depth_are_bounded() -> None:
+def test_size_and_depth_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     deep: dict[str, Any] = {}
     for _ in range(70):
         deep = {"type": "array", "items": deep}
     with pytest.raises(UsageError, match="more than 64 levels deep"):
         translated(deep)
-    wide = {"anyOf": [{}] * 50_001}
-    with pytest.raises(UsageError, match="more than 50000 parts"):
+    monkeypatch.setattr("fsm_agent.providers.gemini.schema._MAX_NODES", 2_000)
+    wide = {"anyOf": [{}] * 2_001}
+    with pytest.raises(UsageError, match="more than 2000 parts"):
         translated(wide)
     loops = {"A": {"allOf": [{"$ref": "#/$defs/B"}] * 3}, "B": {"allOf": [{"$ref": "#/$defs/A"}] * 3}}
     assert translated({"$ref": "#/$defs/A"}, **{"$defs": loops}) is not None

@@ -142,7 +142,7 @@ def test_pages_have_what_a_look_at_all_runs_finds():
     """Whatever came before: runs that are held, posted to, deleted, and a clock that goes back."""
     random_, clock = random.Random(11), Clock()
     store, leases = MemoryStore(clock), dict[str, Lease]()
-    for step in range(1_500):
+    for step in range(500):
         clock.now_s += random_.choice([0.0, 1.0, 1.0, -3.0])
         name = f"run{random_.randrange(40)}"
         lease = leases.pop(name, None)
