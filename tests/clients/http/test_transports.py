@@ -68,6 +68,7 @@ from fsm_agent.testing.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aa
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", ["own", "own with TLS"], indirect=True)
+own_soon = pytest.mark.parametrize("over", ["own", pytest.param("httpx", marks=pytest.mark.long)], indirect=True)
 without_tls = pytest.mark.parametrize("over", ["own", "httpx"], indirect=True)
 each_way = pytest.mark.parametrize("way", WAYS)
 
@@ -325,7 +326,7 @@ class TestUploads:
 class TestCompressed:
     @each_way
     def test_what_comes_behind_its_end_is_not_taken(self, way: str) -> None:
-        body = gzip.compress(json.dumps(completion()).encode()) + b" " * 40_000_000
+        body = gzip.compress(json.dumps(completion()).encode()) + b" " * 5_000_000
         network = Network(max_reply_bytes=1_000_000)
         script = [http(body, content_encoding="gzip")]
         with FaultServer(script) as server, client_of(server, network) as client, at_once():
@@ -365,8 +366,8 @@ class TestResending:
         soon: Step = lambda _: time.sleep(random.uniform(0, 0.004))  # noqa: E731
         scripts: list[list[Step]] = [[*good(way), soon, CLOSE]]
         with FaultServer(*scripts) as server, client_of(server) as client:
-            assert ask_often(client, way, 40, lambda: time.sleep(0.002)) == ["hello"] * 40
-            assert len(server.requests) == 40
+            assert ask_often(client, way, 15, lambda: time.sleep(0.002)) == ["hello"] * 15
+            assert len(server.requests) == 15
 
 
 class Worker(threading.Thread):
@@ -645,7 +646,7 @@ class TestForking:
     @pytest.mark.parametrize(
         ("reader", "over"),
         [
-            ("read_a_stream()", "own"),
+            pytest.param("read_a_stream()", "own", marks=pytest.mark.long),
             ("read_a_stream_in_a_thread()", "own"),
             pytest.param("read_a_stream_in_a_thread()", "httpx", marks=pytest.mark.long),
             ("asyncio.run(read_a_stream_in_a_loop())", "own"),
@@ -660,7 +661,7 @@ class TestForking:
         with FaultServer(stream, WHOLE, WHOLE, [lambda _: has_ended.set(), *WHOLE]) as server:
             assert self.run(f"print({reader})", server, over, *children).split() == ["9"]
 
-    @without_tls
+    @own_soon
     def test_a_child_waits_for_no_thread_of_its_parent(self, over: str | None) -> None:
         code = """
 client.complete(request)  # imports what it needs: a child would wait for a module that another thread imports
@@ -668,10 +669,10 @@ done = threading.Event()
 def ask():
     while not done.is_set():
         client.complete(request)
-threads = [threading.Thread(target=ask) for _ in range(8)]
+threads = [threading.Thread(target=ask) for _ in range(4)]
 [thread.start() for thread in threads]
 try:
-    [fork() for _ in range(4)]
+    [fork() for _ in range(2)]
 finally:
     done.set()
 print("done")
@@ -679,7 +680,7 @@ print("done")
         with FaultServer(WHOLE) as server:
             assert self.run(code, server, over, "asks").split() == ["done"]
 
-    @without_tls
+    @own_soon
     def test_each_has_its_own(self, over: str | None) -> None:
         code = "client.complete(request), fork(), client.complete(request)"
         with FaultServer(WHOLE) as server:

@@ -621,6 +621,7 @@ def client(server: LocalServer) -> Iterator[httpx.Client]:
 
 @needs_model
 class TestRealModel:
+    @pytest.mark.long
     def test_calls_a_function_and_answers_with_its_result(self, client: httpx.Client) -> None:
         def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
             settings = {"temperature": 0, "seed": 1, "max_tokens": 48}
