@@ -452,17 +452,17 @@ class Deaf(Script):
 @anyhow
 @pytest.mark.parametrize("deadline_s", [None, 30.0])
 def test_a_request_ends_in_time_although_its_client_goes_on(driven: Driver, deadline_s: float | None):
-    script = Deaf(call("add", a=1, b=2), "42", late=2)
-    one = seed(limits=Limits(request_s=0.5, recalls=2, deadline_s=deadline_s))
+    script = Deaf(call("add", a=1, b=2), "42", late=1)
+    one = seed(limits=Limits(request_s=0.5, recalls=1, deadline_s=deadline_s))
     began = time.monotonic()
     try:
         driven(one, script, backoff=tenacity.wait_none())
     finally:
         script.free.set()
     assert one.result().output == 42
-    assert 1.0 <= time.monotonic() - began < 15
+    assert 0.5 <= time.monotonic() - began < 15
     reports = [(f.report.kind, f.report.message, f.report.model) for f in one.result().failures]
-    assert reports == [("TimedOut", "no reply within 0.5 s", "script")] * 2
+    assert reports == [("TimedOut", "no reply within 0.5 s", "script")]
 
 
 @anyhow

@@ -653,10 +653,12 @@ class TestDeadline:
         assert results(one)[1:] == ["Not run: limits.deadline_s=5.0 has passed in ToolInterrupt"] * 2
         assert log_of(events) in (["work(", "work)"], ["work("], [])  # it may expire before the first is heard of
 
+    LONGER = pytest.param(1.2, LONG_S, True, marks=pytest.mark.long)
+
     @anyhow
     @pytest.mark.parametrize(
         ("deadline_s", "timeout_s", "is_over"),
-        [(None, 0.05, False), (1000.0, 0.05, False), (0.05, LONG_S, True), (0.05, None, True), (1.2, LONG_S, True)],
+        [(None, 0.05, False), (1000.0, 0.05, False), (0.05, LONG_S, True), (0.05, None, True), LONGER],
     )
     def test_a_wait_that_ends_ends_what_was_waited_for(
         self, deadline_s: float | None, timeout_s: float | None, is_over: bool, driven: Driver

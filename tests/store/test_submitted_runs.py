@@ -65,7 +65,7 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])  # for other OS processes
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "runs.db")
@@ -89,6 +89,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         made = PostgresStore(server.url(f"s{abs(hash(str(tmp_path)))}"))
     with closing(made):
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _idles_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have workers that idle look soon whether they were stopped, as most of these tests end so."""
+    monkeypatch.setattr("fsm_agent.agents.worker.IDLE_S", 0.2)
 
 
 def agent_of(store: Any, *replies: Any, **options: Any) -> Agent[Any, str]:
@@ -301,9 +307,9 @@ def test_a_full_queue_refuses_by_name(store: Store) -> None:
 
 
 def test_many_threads_and_tasks_wait_for_many_runs(store: Store) -> None:
-    agent = agent_of(store, *["Done."] * 20)
-    runs = [agent.submit(f"task {number}") for number in range(20)]
-    meeting = threading.Barrier(41)
+    agent = agent_of(store, *["Done."] * 8)
+    runs = [agent.submit(f"task {number}") for number in range(8)]
+    meeting = threading.Barrier(17)
 
     def wait(run: RunHandle[Any]) -> Any:
         meeting.wait(PATIENCE_S)
@@ -312,7 +318,7 @@ def test_many_threads_and_tasks_wait_for_many_runs(store: Store) -> None:
     async def wait_for_all() -> list[Any]:
         return await asyncio.gather(*[run.aresult(PATIENCE_S) for run in runs])
 
-    with ThreadPoolExecutor(41) as threads:
+    with ThreadPoolExecutor(17) as threads:
         waits = [threads.submit(wait, run) for run in (*runs, *runs)]
         tasks = threads.submit(asyncio.run, wait_for_all())
         meeting.wait(PATIENCE_S)
@@ -349,11 +355,11 @@ def test_to_wait_costs_a_few_looks_a_second_however_many_wait(store: Store, monk
 
 def test_a_result_is_there_when_the_run_has_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store says so; those who wait do not look again for an hour."""
-    agent = agent_of(store, *["Done."] * 40)
+    agent = agent_of(store, *["Done."] * 8)
     for name in ("FIRST_LOOK_S", "LOOK_S"):
         monkeypatch.setattr(watching, name, LATER_S)
     with Working(agent):
-        for number in range(20):
+        for number in range(8):
             run = agent.submit("x")
             waits = [agent.handle(run.run_id) for _ in range(3)]
             with ThreadPoolExecutor(3) as threads:

@@ -12,6 +12,7 @@ from agents.test_workers import (  # noqa: F401  # their tests, with the store o
     TestDraining,
     TestUnderAsyncio,
     TestVersionsSideBySide,
+    idles_shortly,
 )
 from support.postgres import NOT_HERE, PostgresServer, programs
 
