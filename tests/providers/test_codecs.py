@@ -6,9 +6,10 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
+from support.examples import examples
 from support.recordings import RECORDED, needs_recorded
 from wire_check import CODECS, body_of, cases
 
@@ -23,7 +24,7 @@ from fsm_agent.testing.streams import Framing, events_of, framed, outcome
 MAX_RECORDED_BYTES = 8_000  # of a stream that is read again and again
 
 codecs = pytest.mark.parametrize("api", CODECS)
-some = settings(max_examples=25)
+some = examples(40)
 
 
 class TestChat(ChatDialect, CodecConformance): ...
@@ -32,10 +33,12 @@ class TestChat(ChatDialect, CodecConformance): ...
 class TestResponses(ResponsesDialect, CodecConformance): ...
 
 
+@pytest.mark.long
 class TestResponsesThatCountOn(ResponsesDialect, DecodingConformance):
     runs_on = True
 
 
+@pytest.mark.long
 class TestResponsesThatAreNeverWhole(ResponsesDialect, DecodingConformance):
     is_bare = True
     test_a_call_is_complete_before_the_next_one_begins = None  # nothing tells where a call ends

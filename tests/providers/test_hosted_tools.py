@@ -228,6 +228,7 @@ class TestAnthropic:
         assert tools(f"anthropic:{model}", computer) == [said]
         assert betas(f"anthropic:{model}", computer) == {"anthropic-beta": beta}
 
+    @pytest.mark.long  # to read the beta types of the SDK takes two seconds
     @pytest.mark.parametrize("model", ["claude-3-7-sonnet-latest", "claude-sonnet-4-6", "claude-opus-5-5"])
     def test_the_official_sdk_takes_them(self, model: str) -> None:
         params = pytest.importorskip("anthropic.types.beta.message_create_params", reason="the SDK is not installed")
