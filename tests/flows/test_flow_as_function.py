@@ -520,6 +520,23 @@ def test_agents_inside_have_no_larger_budget_than_the_call_has_left():
     ]
 
 
+def test_an_agent_inside_has_what_those_before_it_have_left_of_the_budget():
+    seen: list[Any] = []
+
+    class Hook:
+        def on_done(self, event: Any) -> None:
+            seen.append(event.result)
+
+    asked = [call(Agent(Script(spending("Hi.", 40)), name=name, hooks=[Hook()]), name=name)(text_of) for name in "ab"]
+    flow = Flow("letters", Letter, start=asked[0], rows=[asked[0].done(asked[1]), asked[1].done(end("sent"))])
+    with pytest.raises(CallFailed, match=r"limits.tokens is 70, and 80 tokens were used"):
+        boss(flow, asks("letters", about="x", text="?"), limits=Limits(tokens=70)).call("Go.")
+    assert [result.ending.detail for result in seen] == [
+        "",
+        "limits.tokens is 30, all that the call around this one had left, and 40 tokens were used",
+    ]
+
+
 def test_a_model_of_which_nobody_knows_the_price_is_refused_under_a_budget_in_dollars():
     with pytest.raises(UsageError, match="price"):
         boss(letters(), asks("letters", about="x"), limits=Limits(cost_usd=1.0)).call("Go.")
