@@ -334,3 +334,18 @@ def test_flows_inside_are_the_same_alone() -> None:
         alone.advance(effect.key, outcome_for(effect))
     inside = [run for run, _ in walk(0)][-1]
     assert alone.data.total == inside.data.total == 10
+
+
+def test_a_run_that_has_begun_a_function_is_not_equal_to_one_that_has_not() -> None:
+    @execute(once=True)
+    def pay(o: Order) -> str:
+        return "paid"
+
+    run = Flow("f", Order, start=pay, rows=[pay.done(over)]).seed(Order())
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    before = run.record
+    run.advance("start:pay#1", Started())
+    assert run.record != before
+    again = run.record.changed(trace=before.trace)
+    assert again == run.record
+    assert not again != run.record  # noqa: SIM202

@@ -167,6 +167,8 @@ class TestChanged:
             run.advance("answer:nobody#1", Returned(text='"y"'))
         with pytest.raises(OutcomeError):
             run.advance("answer:person#2", Returned(text='"y"'))
+        with pytest.raises(OutcomeError, match="nothing was asked under 'answer:salesperson#1'"):  # it ends alike
+            run.advance("answer:salesperson#1", Returned(text='"y"'))
         run = new.restore(run.snapshot())
         assert run.record.renamed == "person#1"
         run.advance("answer:person#1", Returned(text='"y"'))

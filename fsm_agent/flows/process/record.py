@@ -88,6 +88,8 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
             if name != "trace"
         )
 
+    __ne__ = object.__ne__  # its opposite; that of msgspec compares identities under eq=False
+
     @property
     def total_usage(self) -> Usage:
         """Tokens of all replies, including those to running agent calls."""
