@@ -409,6 +409,17 @@ class TestEnds:
         conversation.call("2")
         assert broken_round(agent.client.requests[-1].messages) == ""
 
+    def test_one_that_was_stopped_before_a_reply_leaves_no_question_behind(self, store):
+        agent = agent_of(store, "one", "three")
+        conversation = agent.conversation("c")
+        conversation.call("1")
+        stopped = conversation.seed("2")
+        stopped.stop("enough")
+        assert agent.run(stopped).record.state == "Completed"
+        assert shown(agent.conversation("c").read())[1:] == ["user: 1", "assistant: one"]
+        conversation.call("3")
+        assert shown(agent.client.requests[-1].messages)[1:] == ["user: 1", "assistant: one", "user: 3"]
+
     def test_the_os_process_that_died_in_it_is_named_and_the_turn_goes_on(self, store):
         agent = agent_of(store, "one")
         conversation = agent.conversation("c")
