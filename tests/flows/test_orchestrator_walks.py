@@ -169,3 +169,12 @@ def test_the_output_of_a_step_that_is_called_previous_output_is_not_that_of_the_
     steps = [replace(step("a"), output_key="previous_output"), step("b")]
     assert Earlier(steps).source_of("previous_output") == "a"
     assert Earlier(steps[1:]).source_of("previous_output") == "b"
+
+
+def test_a_new_step_goes_to_its_own_agent_even_if_it_replaces_one_that_another_agent_did() -> None:
+    team = Team([Agent("openai:gpt-5-mini", name=name) for name in ("w", "x")], {})
+    j = Job("t", CONFIG).planned(strategy(step("a", assigned_agent="w"))).noted([_work(step("a"), None)])
+    j = team.reassigned(j, None)
+    assert [w.agent for w in team.wave(j)] == ["x"]
+    again = replace(j, failed="a").redesigned(NewSteps((step("a", assigned_agent="w"),)))
+    assert [w.agent for w in team.wave(again)] == ["w"]
