@@ -189,6 +189,12 @@ def test_after_a_persons_output_the_rest_goes_on(tmp_path: Path) -> None:
     assert ones.asked[-1] == "Use mine"
 
 
+def test_a_persons_output_of_the_last_step_ends_the_task_at_once() -> None:
+    ones = Ones("A", validator=[FAIL], planner=["ASK"], strategy=REFUSED, answer=lambda question: Supply("mine"))
+    result = ones.call()
+    assert (result.output, result.run.record.trace[-1].source) == ("mine", "asking")
+
+
 def test_without_new_steps_it_is_a_full_redesign() -> None:
     planner = ["TACTICAL", "no", "none", "not", "never", as_json(strategy(step("z")))]
     assert Ones("A", "Z", validator=[FAIL], planner=planner, strategy=REFUSED).call().context == {"z": "Z"}
