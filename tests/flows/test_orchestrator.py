@@ -27,7 +27,7 @@ from fsm_agent.flows.orchestrator import (
     Supply,
 )
 from fsm_agent.flows.orchestrator.mapping import Earlier, placeholders
-from fsm_agent.lifecycle.outcomes import Slept
+from fsm_agent.lifecycle.outcomes import Begun, Slept
 from fsm_agent.prompts.rendering.model import PromptModel
 from fsm_agent.testing import Script
 
@@ -507,6 +507,13 @@ def _at_work(ones: Ones) -> Any:
 
 
 # 2.56
+
+
+def test_at_most_so_many_steps_run_at_once() -> None:
+    plan = strategy(*[step(name, depends_on=()) for name in "abcde"])
+    run = Ones(strategy=plan, config=OrchestratorConfig(parallel=3)).orchestrator.seed("x")
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    assert [effect.key.partition("/run")[0] for effect in run.effects] == [f"executing#1/{n}" for n in range(3)]
 
 
 @pytest.mark.spec("2.56: another agent does the same step")
