@@ -203,6 +203,12 @@ MISTAKES: list[tuple[str, Callable[[], Any], str]] = [
     ),
     ("a time that is none", lambda: flow(ask.done(over), ask.elapsed(other)), "ask has no within_s"),
     ("a pause without a row", lambda: flow(start=pause("nap", 5)), "nap has no row for 'elapsed'"),
+    (
+        "a guard that is no function",
+        lambda: flow(ask.done(over, when=5), ask.done(over)),
+        "the guard of .* is 5: a function would be",
+    ),
+    ("an action that is no function", lambda: flow(ask.done(over, do=5)), "the action of .* is 5: a function would be"),
     ("a lambda as guard", lambda: flow(ask.done(over, when=lambda d, a: True), ask.done(over)), "has no name"),
     ("data that can change", lambda: flow(ask.done(over), data=Open), "'Open', which can be changed in place"),
     ("a list in the data", lambda: flow(ask.done(over), data=WithList), "WithList.items of the data is a list"),
