@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import cache
 from importlib import import_module
 from io import StringIO
 from typing import Annotated, Any, NamedTuple
@@ -107,6 +108,7 @@ class LateCommands(TyperGroup):
             raise typer.Exit(error.exit_code) from None
 
 
+@cache
 def load_command(name: str) -> Any:
     """Return a command of the table with its options, or with the commands in it."""
     location = COMMANDS[name]
