@@ -6,7 +6,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -152,45 +151,36 @@ def test_ctrl_c_leaves_a_turn_out_and_the_chat_goes_on():
     assert "Traceback" not in terminal.seen
 
 
-@contextmanager
-def asked_for_approval(answer: str, typed: str = "Remove x.\n") -> Iterator[tuple[StubServer, Terminal]]:
-    """A chat whose model wants to call a function, up to the question; Ctrl-D ends it when the answer has come."""
+@posix
+def test_what_is_typed_after_a_question_answers_it_and_ctrl_c_leaves_it():
     with (
-        StubServer([ASKS, answer]) as stub,
+        StubServer([ASKS, "It is there.", ASKS, "It is gone.", ASKS, "Hi there."]) as stub,
         Terminal("chat", *MODEL, "--base-url", stub.base_url, "--function", "chat_tools:remove") as terminal,
     ):
-        terminal.read_until("> ")
-        terminal.type(typed)
-        terminal.read_until("May the model call remove(path='x')? [y/N]: ")
-        yield stub, terminal
-        terminal.read_until(answer)
-        terminal.type("\x04")
-        terminal.read_until()
-        assert terminal.process.wait(LIMIT_S) == 0
 
+        def ask(typed: str) -> None:
+            terminal.read_until("> ")
+            terminal.type(typed)
+            terminal.read_until("May the model call remove(path='x')? [y/N]: ")
 
-@posix
-def test_after_ctrl_c_at_a_question_the_next_line_is_a_turn():
-    with asked_for_approval("Hi there.") as (stub, terminal):
+        ask("Remove x.\ny\n")  # as several lines are pasted: what came before the question is no answer to it
+        terminal.type("n\n")
+        terminal.read_until("It is there.")
+        assert "removed x" not in str(stub.requests)
+        ask("Remove x.\n")
+        terminal.type("y\n")
+        terminal.read_until("It is gone.")
+        assert stub.requests[-1]["messages"][-1]["content"] == "removed x"
+        ask("Remove x.\n")
         terminal.interrupt()
         terminal.read_until("interrupted: what was called stays in the conversation")
         terminal.read_until("> ")
-        terminal.type("y\n")
-    assert stub.requests[-1]["messages"][-1]["content"] == "y"
-
-
-@posix
-def test_what_was_typed_before_a_question_does_not_answer_it():
-    with asked_for_approval("It is there.", "Remove x.\ny\n") as (stub, terminal):  # as several lines are pasted
-        terminal.type("n\n")
-    assert "removed x" not in str(stub.requests)
-
-
-@posix
-def test_the_person_at_the_terminal_approves():
-    with asked_for_approval("It is gone.") as (stub, terminal):
-        terminal.type("y\n")
-    assert "removed x" in str(stub.requests)
+        terminal.type("y\n")  # the next line is a turn
+        terminal.read_until("Hi there.")
+        assert stub.requests[-1]["messages"][-1]["content"] == "y"
+        terminal.type("\x04")
+        terminal.read_until()
+        assert terminal.process.wait(LIMIT_S) == 0
 
 
 @posix

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.testing import Script, call
 
+posix = pytest.mark.skipif(os.name == "nt", reason="a shell, and os.kill(pid, 0) that asks, are POSIX")
 ERASE = call("erase", path="notes.txt")
 
 
@@ -82,19 +85,29 @@ class TestGood:
         assert "LLAMA_API_KEY" not in os.environ
 
 
+def problem_with(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str) -> str:
+    """What is wrong with the part, if each other process is this program of a shell."""
+    other = folder / "other"
+    other.write_text(f"#!/bin/sh\n{program}\n")
+    other.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(other))
+    items = approved_elsewhere(Agent(Script(ERASE), name="demo/eraser"), prompt(), Reach(options=()))
+    return finding(list(items)).problem
+
+
 class TestBad:
-    def test_another_file_is_asked_for(self):
-        items, stub = shown(call("erase", path="../x"), elsewhere=["I could not."])
-        assert finding(items).problem == "notes.txt is still there"
-        assert "'../x' is no file of this directory" in stub.requests[0]["messages"][-1]["content"]
+    @posix
+    def test_a_second_process_that_erases_nothing(self, tmp_path, monkeypatch):
+        assert problem_with(monkeypatch, tmp_path, "exit 0") == "notes.txt is still there"
 
-    def test_a_second_process_that_fails(self):
-        agent = Agent(Script(ERASE), name="demo/eraser")
-        reach = Reach(options=("--model", "openai-compatible:stub"))
-        problem = finding(list(approved_elsewhere(agent, prompt(), reach))).problem
-        assert problem.startswith("the other process ended with status 1: fsm-agent: provider 'openai-compatible' has")
+    @posix
+    @pytest.mark.parametrize("command", ["answer", "resume"])
+    def test_a_second_process_that_fails(self, tmp_path, monkeypatch, command):
+        fails = f'[ "$4" != {command} ] || {{ echo "it told $4"; exit 7; }}'
+        problem = problem_with(monkeypatch, tmp_path, fails)
+        assert problem == f"the other process ended with status 7: it told {command}"
 
-    @pytest.mark.skipif(os.name == "nt", reason="os.kill(pid, 0) asks on POSIX only")
+    @posix
     def test_whoever_stops_watching_ends_the_second_process(self, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         reach = Reach(options=("--model", "openai-compatible:stub"))
