@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app
 
+PLUGIN = "fsm_agent.testing.pytest_plugin"
+
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
@@ -85,8 +87,9 @@ def test_the_test_of_the_project_passes_and_fails_when_it_should(tmp_path, name)
     assert run("new", name, "--folder", "mine", "--model", "anthropic:claude-opus-5").exit_code == 0
 
     def tested() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", PLUGIN]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # Hypothesis and others take as long as all else
         return subprocess.run(command, cwd=tmp_path / "mine", env=environment, capture_output=True, text=True)
 
     done = tested()

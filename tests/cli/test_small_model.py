@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import ROOT, TESTS
 from support.stub_server import StubServer
+from typer.testing import CliRunner
 
+from fsm_agent.cli.commands import app
 from fsm_agent.cli.models import GUESSES, code_of, guesses
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 
@@ -42,12 +47,6 @@ def ask(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "watched_tools.py").write_text(TOOLS)
-    return tmp_path
-
-
 def a_model(folder: Path) -> str:
     (folder / "other.gguf").write_bytes(b"GGUF")
     return str(folder / "other.gguf")
@@ -68,24 +67,37 @@ class TestGuesses:
         assert (trusted.needs_approval, watched.needs_approval) == (False, None)
 
 
+def typed(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words), prog_name="fsm-agent", catch_exceptions=False)
+
+
 class TestEnds:
-    def test_the_command_that_goes_on_can_be_typed_as_it_is(self, folder: Path):
+    @pytest.fixture(autouse=True)
+    def _here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        (tmp_path / "watched_tools.py").write_text(TOOLS)
+        yield
+        sys.modules.pop("watched_tools", None)
+
+    def test_the_command_that_goes_on_can_be_typed_as_it_is(self, monkeypatch: pytest.MonkeyPatch):
         with StubServer([ASKS, "It is done."]) as stub:
-            asked = (*STUB, "--base-url", stub.base_url, *WATCHED, "--set", "temperature=0", "--set", "rounds=3")
-            ended = ask(*asked, "--store", "my runs.db", "--run-id", "one", folder=folder)
-            assert ended.returncode == 3
+            asked = ["ask", "?", *STUB, "--base-url", stub.base_url, *WATCHED, "--set", "temperature=0"]
+            asked += ["--set", "rounds=3", "--store", "my runs.db", "--run-id", "one"]
+            monkeypatch.setattr(sys, "argv", ["fsm-agent", *asked])
+            ended = typed(*asked)
+            assert ended.exit_code == 3
             lines = [line for line in ended.stderr.splitlines() if "fsm-agent runs" in line]
             for command in reversed([line[line.index("fsm-agent runs") :] for line in lines]):  # the last one answers
-                typed = f"{sys.executable} -m {command.replace('fsm-agent', 'fsm_agent', 1)}"
-                done = subprocess.run(typed, shell=True, capture_output=True, text=True, env=ENVIRONMENT, cwd=folder)
-                assert done.returncode == 0, done.stderr
+                done = typed(*shlex.split(command)[1:])
+                assert done.exit_code == 0, done.stderr
         assert len(lines) == 2
         assert done.stdout == "It is done.\n"
 
-    def test_approve_runs_what_requires_approval(self, folder: Path):
+    def test_approve_runs_what_requires_approval(self):
         with StubServer([ASKS, "It is done."]) as stub:
-            ended = ask(*STUB, "--base-url", stub.base_url, *WATCHED, "--approve", folder=folder)
-        assert (ended.returncode, ended.stdout) == (0, "It is done.\n")
+            ended = typed("ask", "?", *STUB, "--base-url", stub.base_url, *WATCHED, "--approve")
+        assert (ended.exit_code, ended.stdout) == (0, "It is done.\n")
 
 
 @needs_model

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+import runpy
 import sys
 
 import pytest
-from support.terminal import ENVIRONMENT, LIMIT_S, ROOT, Terminal
+from support.terminal import LIMIT_S, ROOT, Terminal
 
 from fsm_agent import Agent
 from fsm_agent.cli import TerminalHook
 from fsm_agent.errors import CallFailed, Overloaded
 from fsm_agent.testing import Script, call
 
+HERE = ROOT / "tests" / "cli"
 PROGRAM = "from shown_agent import guide; guide.call('What do I wear?')"
-PATHS = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "cli")])}
+PATHS = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE)])}
 OVERVIEW = [
     "1 round, 1 function call",
     "  ask_weather",
@@ -35,27 +36,27 @@ def add(a: int, b: int) -> int:
 
 
 @pytest.mark.spec("3.27: progress and an overview are shown")
-def test_piped_the_answer_is_alone_and_progress_has_the_path_of_who_makes_it():
-    environment = {**ENVIRONMENT, **PATHS, "COLUMNS": "40"}
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=True
-    )
-    assert ran.stdout == "[b]Take a coat.\n"
-    lines = ran.stderr.splitlines()
+def test_piped_the_answer_is_alone_and_progress_has_the_path_of_who_makes_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "40")
+    runpy.run_path(str(HERE / "shown_agent.py"))["guide"].call("What do I wear?")
+    out, err = capsys.readouterr()
+    assert out == "[b]Take a coat.\n"
+    lines = err.splitlines()
     assert lines[-5:] == OVERVIEW
     assert "ask_weather(task='Berlin?')" in lines
     for inside in ("measure(city='Berlin')", "measure → 11.5", "Calling → Completed (answered)"):
         assert f"run:1.0: {inside}" in lines
     assert "run:1.0: measure raised ValueError: it has sunk" in lines
     assert lines.index("run:1.0: Calling → Completed (answered)") < lines.index("ask_weather → It is mild.")
-    assert "\x1b" not in ran.stderr
+    assert "\x1b" not in err
 
 
 @pytest.mark.spec("3.27: progress and an overview are shown")
 @posix
-@pytest.mark.parametrize("no_color", ["", "1"])
-def test_on_a_terminal_of_40_columns(no_color: str):
-    with Terminal(program=PROGRAM, COLUMNS="40", NO_COLOR=no_color, **PATHS) as terminal:
+def test_on_a_terminal_of_40_columns_without_colours():
+    with Terminal(program=PROGRAM, COLUMNS="40", NO_COLOR="1", **PATHS) as terminal:
         terminal.read_until()
         assert terminal.process.wait(LIMIT_S) == 0
     seen = terminal.seen
@@ -65,7 +66,7 @@ def test_on_a_terminal_of_40_columns(no_color: str):
     assert "run:1.0: measure → 11.5" in ESCAPES.sub("", seen)
     assert "[b]Take a coat." in seen
     assert seen.count("\x1b[?25h") >= seen.count("\x1b[?25l") > 0, "the cursor is back"
-    assert not (no_color and COLOURS.search(seen))
+    assert not COLOURS.search(seen)
 
 
 def test_functions_are_counted_and_those_that_failed(capsys: pytest.CaptureFixture[str]):
