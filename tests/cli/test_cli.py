@@ -517,10 +517,9 @@ def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
 
 class TestProcess:
     @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full")
-    @pytest.mark.parametrize("arguments", [("--version",), ("ask", "--help")])
-    def test_help_for_a_full_disk_is_an_error_and_no_traceback(self, arguments):
+    def test_help_for_a_full_disk_is_an_error_and_no_traceback(self):
         with open("/dev/full", "w") as full:
-            ended = command(*arguments, stdout=full, stderr=subprocess.PIPE)
+            ended = command("--help", stdout=full, stderr=subprocess.PIPE)
         assert (ended.returncode, ended.stderr) == (1, "fsm-agent: OSError: [Errno 28] No space left on device\n")
 
     def test_it_can_be_run_as_a_module(self):
@@ -540,7 +539,9 @@ class TestProcess:
         assert ended.stderr == f"fsm-agent: the command needs {missing!r}; run: pip install 'fsm-agent[cli]'\n"
 
     @posix
-    @pytest.mark.parametrize("words", [("diagram",), ("runs", "list", "--store", "runs.db")])
+    @pytest.mark.parametrize(
+        "words", [("diagram",), pytest.param(("runs", "list", "--store", "runs.db"), marks=pytest.mark.long)]
+    )
     def test_a_reader_that_goes_away_ends_it_quietly(self, words, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         with Agent(Script("Hi."), name="host", store="runs.db") as agent:
@@ -592,7 +593,7 @@ class TestTerminal:
         assert seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l")  # the cursor is back
         assert not re.search(r"\x1b\[[0-9;]*3[0-8]", seen), "NO_COLOR asks for none"
 
-    @pytest.mark.parametrize(("name", "columns"), [("ask", 40), ("runs", 80)])
+    @pytest.mark.parametrize(("name", "columns"), [("ask", 40), pytest.param("runs", 80, marks=pytest.mark.long)])
     def test_the_help_breaks_no_word_and_has_all_of_them(self, name: str, columns: int):
         with Terminal(name, "--help", columns=columns) as terminal:
             terminal.read_until()
@@ -621,19 +622,7 @@ class TestTerminal:
         between = terminal.seen.partition("two")[2].partition("three")[0]
         assert "Interrupt" in between, "the live line stays while the function is at work"
 
-    def test_whoever_sits_there_approves(self):
-        with (
-            StubServer([asks_for("remove", path="x\x1b[2J"), "It is gone."]) as stub,
-            Terminal("ask", "?", *MODEL, "--base-url", stub.base_url, "--function", "tools_of_test:remove") as terminal,
-        ):
-            terminal.read_until("May the model call remove(path='x\\x1b[2J')? [y/N]: ")
-            terminal.type("y\n")
-            terminal.read_until()
-            assert terminal.process.wait(LIMIT_S) == 0
-        assert "It is gone." in terminal.seen
-        assert stub.requests[1]["messages"][-1]["content"].startswith("removed x")
-
-    @pytest.mark.parametrize("keys", ["\x03", "\x04"], ids=["ctrl-c", "ctrl-d"])
+    @pytest.mark.parametrize("keys", ["\x03", pytest.param("\x04", marks=pytest.mark.long)], ids=["ctrl-c", "ctrl-d"])
     def test_whoever_does_not_answer_is_told_how_to_continue(self, keys: str, tmp_path: Path):
         given = ("ask", "?", *MODEL, "--function", "tools_of_test:remove", "--store", str(tmp_path / "r.db"))
         with (
@@ -646,18 +635,25 @@ class TestTerminal:
             terminal.read_until()
             assert terminal.process.wait(LIMIT_S) == 130
 
-    def test_whoever_sits_there_is_shown_all_that_is_asked_about(self):
+    def test_whoever_sits_there_is_shown_all_that_is_asked_about_and_approves(self):
         path = "x" * 1000 + "  REAL"
+        asks = asks_for_each("remove", {"path": "x\x1b[2J"}, {"path": path})
         with (
-            StubServer([asks_for("remove", path=path), "It stays."]) as stub,
+            StubServer([asks, "One is gone."]) as stub,
             Terminal("ask", "?", *MODEL, "--base-url", stub.base_url, "--function", "tools_of_test:remove") as terminal,
         ):
+            terminal.read_until("May the model call remove(path='x\\x1b[2J')? [y/N]: ")
+            terminal.type("y\n")
             terminal.read_until("? [y/N]: ")
             assert "May the model call remove with all of these 1,021 characters? [y/N]: " in terminal.seen
             assert f"remove(path='{path}')" in terminal.seen.replace("\r\n", "")
             terminal.type("n\n")
             terminal.read_until()
-        assert stub.requests[1]["messages"][-1]["content"].startswith("The call was not allowed")
+            assert terminal.process.wait(LIMIT_S) == 0
+        assert "One is gone." in terminal.seen
+        *_, removed, denied = stub.requests[1]["messages"]
+        assert removed["content"].startswith("removed x")
+        assert denied["content"].startswith("The call was not allowed")
 
 
 @pytest.mark.long
@@ -702,7 +698,7 @@ class TestEmbedded:
     ("verdict", "said"),
     [
         ("approve", "I was told: 25.00 EUR for A-17 are on their way."),
-        ("deny", "I was told: The call was not allowed: not before Monday."),
+        pytest.param("deny", "I was told: The call was not allowed: not before Monday.", marks=pytest.mark.long),
     ],
 )
 def test_the_example_of_two_processes_runs(here, verdict, said):

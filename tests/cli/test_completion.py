@@ -101,14 +101,8 @@ class TestShells:
         assert complete("fsm-agent runs pru", "fish").startswith("prune\tDelete runs that have ended")
 
     @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-    @pytest.mark.parametrize(
-        ("typed", "found"),
-        [
-            (["fsm-agent", "ask", "--model", "openai", ":", "gpt-5-m"], ["gpt-5-mini"]),
-            (["fsm-agent", "ask", "--model", "local", ":", "hf", ":", "Qwen/Qwen3"], ["Qwen/Qwen3-4B-GGUF:Q4_K_M"]),
-        ],
-    )
-    def test_bash_which_splits_at_colons(self, here: Path, typed: list[str], found: list[str]):
+    def test_bash_which_splits_at_colons(self, here: Path):
+        typed = ["fsm-agent", "ask", "--model", "local", ":", "hf", ":", "Qwen/Qwen3"]
         (here / "fsm-agent").write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{RUN}' \"$@\"\n")
         (here / "fsm-agent").chmod(0o755)
         (here / "try.sh").write_text(
@@ -119,7 +113,7 @@ class TestShells:
         ended = subprocess.run(
             ["bash", "--norc", "try.sh"], capture_output=True, text=True, env=path, check=False, timeout=60
         )
-        assert (ended.stdout.split(), ended.stderr) == (found, "")
+        assert (ended.stdout.split(), ended.stderr) == (["Qwen/Qwen3-4B-GGUF:Q4_K_M"], "")
 
 
 @pytest.mark.parametrize(

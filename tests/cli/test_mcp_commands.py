@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.paths import ROOT
 from typer.testing import CliRunner
 
 from fsm_agent.cli.commands import app
+from fsm_agent.mcp.serving.tool_server import ToolServer
 
 pytest.importorskip("mcp")
 
@@ -69,7 +71,7 @@ def test_what_cannot_be_served_is_refused(folder, monkeypatch):
         assert problem in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("named", ["all", "sums"])
+@pytest.mark.parametrize("named", ["all", pytest.param("sums", marks=pytest.mark.long)])
 def test_over_stdio(folder, named):
     command = ["-m", "fsm_agent", "mcp", "serve", f"shop_tools:{named}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -92,6 +94,22 @@ def test_over_stdio(folder, named):
     assert asyncio.run(main()) == (["3", "refunded A", "Good day."] if named == "all" else ["3"])
 
 
+def test_the_kind_and_the_port_are_those_that_are_asked_for(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    served = []
+
+    def serve_http(server: ToolServer, *, port: int, ready: Callable[[str], None]) -> None:
+        served.append((server.name, port))
+        ready("http://here")
+
+    monkeypatch.setattr(ToolServer, "run_http", serve_http)
+    monkeypatch.setattr(ToolServer, "run_stdio", lambda server: served.append((server.name, None)))
+    assert ran("shop_tools:add", "--http", "--port", "7").stderr.endswith("shop_tools: http://here\n")
+    assert ran("shop_tools:sums").exit_code == 0
+    assert served == [("shop_tools", 7), ("sums", None)]
+
+
+@pytest.mark.long
 def test_over_http(folder):
     command = [sys.executable, "-m", "fsm_agent", "mcp", "serve", "shop_tools:add", "--http", "--port", "0"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

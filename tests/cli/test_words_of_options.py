@@ -99,7 +99,7 @@ def test_what_waits_is_told_without_code(here: Path):
 
 
 class TestNarrow:
-    @pytest.mark.parametrize("columns", [40, 58])
+    @pytest.mark.parametrize("columns", [40, pytest.param(58, marks=pytest.mark.long)])
     def test_help_and_errors(self, columns: int):
         commands = ("--help", "ask --help", "runs answer --help", "demo -x")
         environment = {**ENVIRONMENT, "COLUMNS": str(columns)}  # which is read when the command is loaded
