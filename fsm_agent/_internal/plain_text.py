@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
 
-from fsm_agent._internal.lazy_import import deferred
-
-if TYPE_CHECKING:
-    import unicodedata
-else:
-    unicodedata = deferred("unicodedata")  # a library of its own on most systems
-
-_KEPT = "\n\t"
-_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_TAGS = range(0xE0000, 0xE0080)  # letters that are invisible, but read by models
+_CONTROLS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # but for tabs and line ends
+_SURROGATES = r"\ud800-\udfff"
+_REORDERING = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_TAGS = r"\U000e0000-\U000e007f"  # letters that are invisible, but read by models
+_HIDDEN = re.compile(f"[{_CONTROLS}{_SURROGATES}{_REORDERING}{_TAGS}]+")
 
 
 def plain(text: str) -> str:
     """Return ``text`` without control characters (line ends and tabs stay), tags, and marks that reorder it."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join([c for c in text if c in _KEPT or not _is_hidden(c)])
-
-
-def _is_hidden(c: str) -> bool:
-    return unicodedata.category(c) in ("Cc", "Cs") or c in _REORDERING or ord(c) in _TAGS
+    return text if text.isascii() and text.isprintable() else _HIDDEN.sub("", text)

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import unicodedata
 
 import pytest
 import typer
@@ -32,6 +33,7 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Usage
 from fsm_agent.testing import Script, call
 
+REORDERING = ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI")
 EVIL = "a\x1b[31mred\x1b]0;title\x07\x9b2J\r\x08\x7f\u202eb\ud800\tc\nd"
 
 
@@ -46,6 +48,16 @@ class TestPlain:
     def test_what_people_write_stays(self):
         text = "Grüße, 世界 👩‍👩‍👧 [red]not markup[/red] :smile:"
         assert plain(text) == text
+
+    def test_those_of_unicode_are_controls_surrogates_tags_and_marks_that_reorder(self):
+        every = "".join(map(chr, [*range(0x10000), *range(0xE0000, 0xE0100)]))  # no others have these categories
+        hidden = {*every} - {*plain(every)}
+        assert {c for c in hidden if unicodedata.category(c) in ("Cc", "Cs")} == {
+            c for c in every if unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n"
+        }
+        others = {c for c in hidden if unicodedata.category(c) not in ("Cc", "Cs")}
+        reordering = {c for c in every if unicodedata.bidirectional(c) in REORDERING} | {*"\u061c\u200e\u200f"}
+        assert others == reordering | {*map(chr, range(0xE0000, 0xE0080))}
 
     def test_one_line_is_bounded(self):
         assert one_line("a\n  b\x1b") == "a b"

@@ -6,6 +6,7 @@ import json
 from contextlib import closing
 from enum import Enum
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, Literal
 
 import pytest
@@ -24,10 +25,17 @@ from fsm_agent.store.reading import read
 from fsm_agent.testing import Script, call
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("filled") / "runs.db"
+    fill(SqliteStore(path)).close()
+    return path
+
+
 @pytest.fixture
-def runs(tmp_path: Path) -> Any:
-    with closing(fill(SqliteStore(tmp_path / "runs.db"))) as filled:
-        yield filled
+def runs(filled: Path, tmp_path: Path) -> Any:
+    with closing(Runs(copyfile(filled, tmp_path / "runs.db"))) as copied:
+        yield copied
 
 
 @pytest.fixture

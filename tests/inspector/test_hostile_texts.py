@@ -250,7 +250,9 @@ class TestDamage:
         for n in range(len(read(Runs(damaged), "s").entries) + 1):
             pages.page("/moment", id="s", n=n)
 
-    @pytest.mark.parametrize("depth", [100, 300, 490, 900, 990, 5_000])
+    @pytest.mark.parametrize(
+        "depth", [100, 490, *[pytest.param(depth, marks=pytest.mark.long) for depth in (300, 900)], 990, 5_000]
+    )
     def test_an_entry_that_is_nested_deeply(self, damaged, depth):
         """It is shown, or told to be wrong: Python's stack ends somewhere."""
         (name, line), *_ = [(name, line) for name in "rs" for line in [damaged.load(name).lines[-1]]]

@@ -34,7 +34,7 @@ ALL = {
 ASKING = {"order-22", "note-1", "letter-9", "ticket-8", "rent-11", "desk-3"}
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite", "postgres"])
+@pytest.fixture(scope="module", params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     if request.param != "postgres":
         path = tmp_path_factory.mktemp("runs") / "runs.db"
