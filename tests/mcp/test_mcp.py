@@ -125,6 +125,7 @@ def test_a_prompt_file_brings_a_server(tmp_path):
         assert script.requests[1].functions == ()
 
 
+@pytest.mark.long
 class TestARealServer:
     @pytest.mark.spec("4.5: name, description, schema and callable")
     def test_an_agent_uses_its_tools_sync_and_async(self, time):
@@ -155,6 +156,17 @@ class TestResults:
     def test_a_functions_failure_is_told_to_the_model(self, server):
         result = Agent(Script(call("fail"), "Sorry."), functions=server.functions).call("Try.")
         assert "no luck with" in (result.function_calls[0].error or "")
+
+    @pytest.mark.spec("4.29: before the function is run")
+    def test_arguments_are_checked_before_it_is_asked(self, server):
+        result = Agent(Script(call("add", a="x"), "Sorry."), functions=server.functions).call("Try.")
+        assert "a: Input should be a valid integer" in (result.function_calls[0].error or "")
+
+    @pytest.mark.spec("4.5: name, description, schema and callable")
+    def test_a_tool_is_a_function_sync_and_async(self, server):
+        agent = Agent(Script(*[call("add", a=1, b=2), "3."] * 2), functions=server.functions)
+        for result in (agent.call("How many?"), asyncio.run(agent.acall("How many?"))):
+            assert (result.output, result.function_calls[0].result) == ("3.", "3")
 
     @pytest.mark.parametrize(("tool", "told"), [("refuse", r"no entry with \*\*\*"), ("over", "Session terminated")])
     def test_an_error_that_looks_like_the_end_of_a_session_ends_none(self, old_server, tool, told):
@@ -356,26 +368,15 @@ class TestTheEnd:
         background().submit(asyncio.wait_for(asyncio.wait([session._owner]), 20)).result(30)
         assert is_gone(pid)
 
-    def test_at_exit_all_end_without_a_word(self):
-        code = f"""
-from fsm_agent.mcp.client import MCPServer
-server = MCPServer.stdio(*{OLD!r})
-print(server.call("pid"))
-"""
-        run = [sys.executable, "-W", "error", "-c", code]
-        done = subprocess.run(run, env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True, timeout=60)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert is_gone(int(done.stdout))
-
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-    def test_after_a_fork_each_process_has_its_own(self):
+    def test_after_a_fork_each_process_has_its_own_and_at_exit_all_end_without_a_word(self):
         code = f"""
 import os
 from fsm_agent.mcp.client import MCPServer
 server = MCPServer.stdio(*{OLD!r})
 mine = server.call("pid")
 unused = MCPServer.stdio(*{OLD!r})
-assert unused.call("pid")
+print(mine, unused.call("pid"), flush=True)
 if (child := os.fork()) == 0:
     unused.close()
     assert server.call("pid") != mine
@@ -386,9 +387,11 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert server.call("pid") == mine
 """
         quiet = "ignore:This process :DeprecationWarning"  # that it has threads, since Python 3.12
-        run = [sys.executable, "-W", quiet, "-c", code]
+        run = [sys.executable, "-W", "error", "-W", quiet, "-c", code]
         done = subprocess.run(run, env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, "")
+        pids = [int(pid) for pid in done.stdout.split()]
+        assert [is_gone(pid) for pid in pids] == [True, True]
 
 
 class TestTrouble:
@@ -396,6 +399,7 @@ class TestTrouble:
         with pytest.raises(ConfigError, match=r"'files' \(no-such-command\) cannot be started: No such file"):
             _ = MCPServer.stdio("no-such-command", name="files").functions
 
+    @pytest.mark.long
     @pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop for Windows")
     def test_a_command_that_is_not_there_under_uvloop(self):
         code = f"""import asyncio, uvloop

@@ -37,6 +37,7 @@ def test_headers_go_with_every_request_and_the_session_is_ended(stub):
     assert stub.heard[-1][0] == "DELETE"
 
 
+@pytest.mark.long
 def test_at_exit_the_session_is_ended_without_a_word(stub):
     """The host has a name, which a loop looks up in a thread; an interpreter that exits starts none."""
     url = stub.url.replace("127.0.0.1", "localhost")

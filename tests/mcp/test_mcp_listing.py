@@ -12,12 +12,14 @@ import pytest
 from mcp_http_stub import HttpStub
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.mcp import listing
 from fsm_agent.mcp.client import MCPServer, MCPServerError, _optional
-from fsm_agent.mcp.listing import MAX_CHARS, MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS, MAX_PAGES, MAX_TOOLS
+from fsm_agent.mcp.listing import MAX_CHARS, MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS, MAX_TOOLS
 from fsm_agent.testing import Script, call
 
 pytest.importorskip("mcp")
 
+FEW_PAGES = 20  # instead of a thousand
 OPEN = {"type": "object"}
 
 
@@ -42,8 +44,8 @@ class TestBounds:
         [
             ([[tool(f"t{n}") for n in range(MAX_TOOLS + 1)]], f"lists more than {MAX_TOOLS} tools"),
             ([[tool(f"t{n}") for n in range(MAX_TOOLS)], [tool("last")]], f"lists more than {MAX_TOOLS} tools"),
-            ([[tool(f"t{n}")] for n in range(MAX_PAGES + 1)], f"lists its tools in more than {MAX_PAGES} pages"),
-            ([[]] * (MAX_PAGES + 1), f"lists its tools in more than {MAX_PAGES} pages"),
+            ([[tool(f"t{n}")] for n in range(FEW_PAGES + 1)], f"lists its tools in more than {FEW_PAGES} pages"),
+            ([[]] * (FEW_PAGES + 1), f"lists its tools in more than {FEW_PAGES} pages"),
             ([[tool("x" * (MAX_NAME_CHARS + 1))]], "has a tool whose name is longer than 1000 characters: 'xxx"),
             (
                 [[tool(f"t{n}", description="x" * MAX_DESCRIPTION_CHARS) for n in range(201)]],
@@ -56,7 +58,10 @@ class TestBounds:
         ],
         ids=["a page", "two pages", "pages", "empty pages", "a name", "descriptions", "a schema"],
     )
-    def test_more_is_refused(self, stub: HttpStub, pages: list[Any], told: str) -> None:
+    def test_more_is_refused(
+        self, stub: HttpStub, pages: list[Any], told: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(listing, "MAX_PAGES", FEW_PAGES)
         stub.pages = pages
         with pytest.raises(MCPServerError, match=told) as caught:
             _ = MCPServer.http(stub.url).functions
