@@ -23,7 +23,6 @@ from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.runs import Runs
 
 THREADS = 32
-EACH = 4  # runs that each thread resumes
 
 
 class City(BaseModel):
@@ -85,7 +84,7 @@ def journey(**options: Any) -> Flow[Trip]:
 def prepare(path: str) -> None:
     """Fill a store with runs that wait for an approval, and runs that were approved."""
     runs = Runs(path)
-    for run in [f"{kind}{i}.{n}" for kind in "rp" for i in range(THREADS) for n in range(EACH if kind == "r" else 1)]:
+    for run in [f"{kind}{i}" for kind in "rp" for i in range(THREADS)]:
         agent = clerk(runs, doubles.call("look", at=1), doubles.call("wipe", path="x"))
         with suppress(CallSuspended):
             agent.call("Go.", run_id=run)
@@ -95,8 +94,7 @@ def prepare(path: str) -> None:
 
 
 def resumed(runs: Runs, i: int) -> Iterator[bool]:
-    for n in range(EACH):
-        yield clerk(runs).resume(f"r{i}.{n}", {"ask:3.0": Approved()}).output == 42
+    yield clerk(runs).resume(f"r{i}", {"ask:3.0": Approved()}).output == 42
 
 
 def asked(runs: Runs, i: int) -> Iterator[bool]:
@@ -127,7 +125,7 @@ def worked(runs: Runs, i: int) -> Iterator[bool]:
 
 def looked(runs: Runs, i: int) -> Iterator[bool]:
     yield len(runs.store.list(agent="clerk", limit=500)) >= THREADS
-    yield runs.store.load(f"p{i}.0").run.agent == "clerk"
+    yield runs.store.load(f"p{i}").run.agent == "clerk"
 
 
 def classified(runs: Runs, i: int) -> Iterator[bool]:

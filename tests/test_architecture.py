@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -38,22 +39,25 @@ MODULES = {
 }
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """What a module imports, and whether it does so inside a function."""
-    tree = ast.parse(path.read_text())
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-    }
     found = []
-    for node in ast.walk(tree):
+    coming: list[tuple[ast.AST, bool]] = [(tree_of(path), False)]
+    while coming:
+        node, inside = coming.pop()
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-            found += [(name if is_module(name) else node.module, id(node) in inside) for name in names]
+            found += [(name if is_module(name) else node.module, inside) for name in names]
         elif isinstance(node, ast.Import):
-            found += [(alias.name, id(node) in inside) for alias in node.names]
+            found += [(alias.name, inside) for alias in node.names]
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        coming += [(child, inside) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
     return found
 
 
@@ -75,7 +79,7 @@ def test_the_loop_knows_processes_and_no_agent_call(name: str):
     path = MODULES[f"runtime.{name}"]
     known = {imported for imported, _ in imports(path) if imported.startswith("fsm_agent.")}
     assert {imported for imported in known if ".lifecycle" in imported} <= {"fsm_agent.lifecycle.outcomes"}
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert not named & {"AgentCall", "CallRecord", "Replied", "ModelFailed", "Returned"}
     assert named & EVENTS <= {"Event", "Inside", "Done", "Suspended"}
@@ -84,9 +88,7 @@ def test_the_loop_knows_processes_and_no_agent_call(name: str):
 def test_each_folder_says_what_it_holds():
     folders = {path.parent for path in MODULES.values()}
     for folder in folders:
-        assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), (
-            f"{folder} does not say what it holds"
-        )
+        assert ast.get_docstring(tree_of(folder / "__init__.py")), f"{folder} does not say what it holds"
 
 
 @pytest.mark.spec("0.1: no part of an agent does input or output while it is made")
@@ -97,7 +99,7 @@ def test_the_lower_floors_are_pure():
         for imported, inside in imports(path):
             assert imported.partition(".")[0] not in IMPURE - DO_NO_IO.get(name, set()), f"{name} imports {imported}"
             assert not inside, f"{name} imports {imported} inside a function"
-        handlers = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ExceptHandler)]
+        handlers = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.ExceptHandler)]
         caught = {ast.unparse(h.type) if h.type else "" for h in handlers}
         assert not caught & {"", "Exception"} or name in CALLS_USERS, f"{name} catches everything"
 

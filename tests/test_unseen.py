@@ -234,8 +234,14 @@ def shown_by_rich(*values: Any) -> str:
     return console.file.getvalue()
 
 
-@pytest.mark.parametrize("kind", STORES)
-@pytest.mark.parametrize("way", ["call", "acall", "stream"])
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        *[("memory", "acall"), ("sqlite", "call"), ("sqlite", "stream")],
+        *[pytest.param("sqlite", "acall", marks=pytest.mark.long)],
+        *[pytest.param("memory", way, marks=pytest.mark.long) for way in ("call", "stream")],
+    ],
+)
 def test_what_is_kept_of_a_run(kind: str, way: str, tmp_path: Path, written: Any) -> None:
     """The server quotes all that it knows while it is away, then has a function asked for, and fails in the end."""
     asked = {"id": "c1", "type": "function", "function": {"name": "wipe", "arguments": "{}"}}

@@ -53,8 +53,8 @@ def test_allowed(monkeypatch):
 
 def run(folder: Path, *options: str) -> str:
     options = ("-p", "no:cacheprovider", "--fsm-coverage", "-W", "error", *options)
-    command = [sys.executable, "-m", "pytest", "-q", *options, str(folder)]
-    environment = {**os.environ, "COLUMNS": "250"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "fsm_agent.testing.pytest_plugin", *options, str(folder)]
+    environment = {**os.environ, "COLUMNS": "250", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # others load for a second
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=50, check=False)
     return done.stdout
 
@@ -89,6 +89,6 @@ def test_the_rows_are_listed_with_their_counts(output):
 def test_the_rows_of_several_workers_are_added_up(tmp_path):
     for name in ("one", "other"):
         (tmp_path / f"test_{name}.py").write_text(TESTS.partition("@pytest.fixture")[0])
-    output = run(tmp_path, "-n2", "--dist", "loadfile")
+    output = run(tmp_path, "-p", "xdist", "-n2", "--dist", "loadfile")
     assert "4 passed" in output
     assert "       2  Calling --functions_asked [some_to_run]--> ToolInterrupt" in output
