@@ -45,19 +45,24 @@ def tree_of(path: Path) -> ast.Module:
 
 
 @cache
+def statements(path: Path) -> list[tuple[ast.AST, bool]]:
+    """All nodes of a module but expressions, and whether each is inside a function."""
+    found: list[tuple[ast.AST, bool]] = [(tree_of(path), False)]
+    for node, inside in found:
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        found += [(child, inside) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
+    return found
+
+
 def imports(path: Path) -> list[tuple[str, bool]]:
     """What a module imports, and whether it does so inside a function."""
     found = []
-    coming: list[tuple[ast.AST, bool]] = [(tree_of(path), False)]
-    while coming:
-        node, inside = coming.pop()
+    for node, inside in statements(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
             found += [(name if is_module(name) else node.module, inside) for name in names]
         elif isinstance(node, ast.Import):
             found += [(alias.name, inside) for alias in node.names]
-        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        coming += [(child, inside) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
     return found
 
 
@@ -99,7 +104,7 @@ def test_the_lower_floors_are_pure():
         for imported, inside in imports(path):
             assert imported.partition(".")[0] not in IMPURE - DO_NO_IO.get(name, set()), f"{name} imports {imported}"
             assert not inside, f"{name} imports {imported} inside a function"
-        handlers = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.ExceptHandler)]
+        handlers = [n for n, _ in statements(path) if isinstance(n, ast.ExceptHandler)]
         caught = {ast.unparse(h.type) if h.type else "" for h in handlers}
         assert not caught & {"", "Exception"} or name in CALLS_USERS, f"{name} catches everything"
 

@@ -9,9 +9,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from served import Letter, desk, letters
+from support.examples import examples
 
 from fsm_agent import Agent, Approved, Denied, Image, MemoryStore, Modified
 from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, failing, read_json, sse
@@ -234,7 +235,7 @@ class TestReplies:
             assert kinds == ["REASONING_MESSAGE_CONTENT", "TEXT_MESSAGE_CONTENT"]
             assert "reasoning-delta" in types(folded(ai_sdk(), each))
 
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     @given(st.text(max_size=30), st.lists(st.integers(0, 30), max_size=5), st.integers(0, 5))
     def test_any_pieces_and_then_the_whole_are_the_text(self, text: str, cuts: list[int], most: int) -> None:
         ends = sorted({0, len(text), *[cut for cut in cuts if cut < len(text)]})

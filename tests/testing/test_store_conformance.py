@@ -1239,7 +1239,7 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
 def test_a_wrong_store_is_caught(
     check: str, wrong: type[ReferenceStore], case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsm_agent.testing.storages.PATIENCE_S", 1.0)
+    monkeypatch.setattr("fsm_agent.testing.storages.PATIENCE_S", 0.3)
     monkeypatch.setattr("fsm_agent.testing.storages.HELD_UP_S", 1.0)  # the thread of the second may begin late
     storage, suite = Storage(lambda clock: wrong(tmp_path, clock)), ReferenceSuite()
     monkeypatch.setattr(ReferenceSuite, "make", wrong)
