@@ -16,7 +16,7 @@ from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.responses import OpenAIResponses
 
 SIZE = 10_000_000
-SHORT = 2_500_000  # with which a copy of the text for each delta takes thrice as long as all else
+SHORT = 4_000_000  # with which a copy of the text for each delta takes several times as long as all else
 ANTHROPIC_START = (
     {"type": "message_start", "message": {"id": "m", "model": "claude", "role": "assistant", "content": []}},
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
