@@ -49,7 +49,7 @@ class TestPlain:
         text = "Grüße, 世界 👩‍👩‍👧 [red]not markup[/red] :smile:"
         assert plain(text) == text
 
-    def test_those_of_unicode_are_controls_surrogates_tags_and_marks_that_reorder(self):
+    def test_it_drops_the_controls_surrogates_tags_and_reordering_marks_of_unicode(self):
         every = "".join(map(chr, [*range(0x10000), *range(0xE0000, 0xE0100)]))  # no others have these categories
         hidden = {*every} - {*plain(every)}
         assert {c for c in hidden if unicodedata.category(c) in ("Cc", "Cs")} == {

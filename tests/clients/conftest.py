@@ -1,4 +1,4 @@
-"""What holds for all tests of clients: nobody is to be trusted here."""
+"""What holds for all tests of clients: httpx trusts a single certificate authority."""
 
 from __future__ import annotations
 

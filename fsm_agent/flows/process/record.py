@@ -88,7 +88,7 @@ class FlowProcessRecord(Value, frozen=True, kw_only=True):
             if name != "trace"
         )
 
-    __ne__ = object.__ne__  # its opposite; that of msgspec compares identities under eq=False
+    __ne__ = object.__ne__  # the opposite of __eq__; that of msgspec compares identities under eq=False
 
     @property
     def total_usage(self) -> Usage:
