@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fsm_agent.providers.catalog import PROVIDERS, Provider
+from fsm_agent.providers import Provider
+from fsm_agent.providers.catalog import PROVIDERS
 
 COLUMNS = ("provider", "wire", "key", "schema for answers", "beside functions", "images", "log probabilities")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from support.paths import ROOT
 
 from fsm_agent import Agent, RateLimited, Reply, Usage, function
-from fsm_agent.diagrams.diagram import Diagram, trace_diagram, write
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.testing import Script, call
-from fsm_agent.testing.script import Delayed
+from fsm_agent.diagrams import Diagram, trace_diagram, write
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.testing import Delayed, Script, call
 
 
 @function

@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from fsm_agent.messages.event import Event
+from fsm_agent.messages import Event
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "fsm_agent"

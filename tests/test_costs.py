@@ -28,9 +28,8 @@ from support.uncollected import uncollected
 
 from fsm_agent import Agent, CallFailed, FunctionCall, Limits, function
 from fsm_agent._internal.vector import Vector
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Done, HistoryChanged, ReplyCompleted, RequestStarted, Stepped, TextDelta
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Done, HistoryChanged, Reply, ReplyCompleted, RequestStarted, Stepped, TextDelta
 from fsm_agent.testing import Pieces, Script
 
 WORKS = {**works(), "200 rounds": long_work(200)}

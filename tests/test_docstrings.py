@@ -26,7 +26,7 @@ from fsm_agent._internal.values import field_names
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.functions.registered import FUNCTIONS
-from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle import Limits
 from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.providers.catalog import PROVIDERS
 

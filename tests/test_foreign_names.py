@@ -32,8 +32,7 @@ from fsm_agent.clients import Network
 from fsm_agent.context import Budget
 from fsm_agent.flows import Flow, FlowLimits, end, execute, wait
 from fsm_agent.foreign_names import IMPORTS, WORDS, remedy
-from fsm_agent.messages import WebSearch
-from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages import FunctionCall, Message, WebSearch
 from fsm_agent.testing import Script
 
 number = wait(int, name="number")(lambda data: "How many?")

@@ -47,8 +47,7 @@ from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients import Network
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.context import Budget, keep_last
-from fsm_agent.diagrams import trace_diagram
-from fsm_agent.diagrams.diagram import render
+from fsm_agent.diagrams import render, trace_diagram
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Flow,
@@ -63,7 +62,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.lifecycle import Injected, any_of, rounds_of, spans_of
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import Reply
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts import register_prompt
 from fsm_agent.runtime import Cache

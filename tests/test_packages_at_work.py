@@ -19,7 +19,7 @@ from support.http_clients import KEY, completion, refused
 
 from fsm_agent import Agent, client_for, function
 from fsm_agent.errors import RateLimited, TimedOut
-from fsm_agent.functions.policy import Retries
+from fsm_agent.functions import Retries
 from fsm_agent.runtime.retry_delay import BetweenRuns, Default, delay_s
 from fsm_agent.testing import FakeClock
 

@@ -26,12 +26,11 @@ from fsm_agent._internal.values import field_names
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.commands import app
 from fsm_agent.clients.registered import CLIENTS
-from fsm_agent.diagrams.diagram import lifecycle
+from fsm_agent.diagrams import lifecycle
 from fsm_agent.functions.policy import Policy
 from fsm_agent.functions.registered import FUNCTIONS
-from fsm_agent.lifecycle import State
-from fsm_agent.lifecycle.outcomes import Begun, Replied
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Begun, Replied, State
+from fsm_agent.messages import Reply
 from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.testing import Script, call

@@ -22,21 +22,18 @@ from rich.scope import render_scope
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 from support.http_clients import KEY, client_of
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.clients.cassette import Cassette
-from fsm_agent.clients.http.network import Network
+from fsm_agent.agents import Agent
+from fsm_agent.clients import Cassette
+from fsm_agent.clients.http import Network
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, ProviderError, RateLimited, UsageError
-from fsm_agent.functions.function import Function, function
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved
-from fsm_agent.lifecycle.snapshots import snapshot
-from fsm_agent.messages.hosted_tool import HostedMCP
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.functions import Function, function
+from fsm_agent.lifecycle import Approved, Limits, snapshot
+from fsm_agent.messages import HostedMCP
+from fsm_agent.prompts import Prompt
+from fsm_agent.store import Runs, Store
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Store
 from fsm_agent.testing import Script, call
 from fsm_agent.testing.client_requests import WAYS, ask, shown_by
 

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import ProviderError
-from fsm_agent.messages.event import Delta
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import Delta, Reply
+from fsm_agent.providers import Codec
 from fsm_agent.providers.anthropic.messages import Anthropic
-from fsm_agent.providers.codec import Codec
 from fsm_agent.providers.gemini.generate_content import Gemini
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.responses import OpenAIResponses

@@ -21,11 +21,9 @@ import fsm_agent
 from fsm_agent._internal.values import Tagged, Value, from_data, from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.clients.endpoint import Access
-from fsm_agent.clients.http.network import Network
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.hosted_tool import HostedMCP
-from fsm_agent.messages.message import Document, FunctionCall, Image, Message, Text
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.clients.http import Network
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import Document, FunctionCall, HostedMCP, Image, Message, Reply, Text, Usage
 from fsm_agent.providers.catalog import PROVIDERS
 
 

@@ -38,8 +38,7 @@ from fsm_agent.flows import Flow, end, execute, failure, into, wait
 from fsm_agent.flows import call as asking
 from fsm_agent.functions import Default
 from fsm_agent.lifecycle import Modified, Request, Returned, RunAgain
-from fsm_agent.messages import Event, FunctionCall, ReplyCompleted, RequestStarted, Where
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages import Event, FunctionCall, Reply, ReplyCompleted, RequestStarted, Usage, Where
 from fsm_agent.testing import FakeClock, Script, call
 
 ID = "one"  # of each call and of each run

@@ -26,7 +26,7 @@ from fsm_agent import (
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages import Reply, Usage
 from fsm_agent.testing import Script, call
 
 

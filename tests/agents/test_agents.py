@@ -35,10 +35,8 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.errors import Overloaded
-from fsm_agent.lifecycle import State
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Done, FunctionCallStarted, FunctionStarted, LoopDetected, Suspended, TextDelta
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Request, State
+from fsm_agent.messages import Done, FunctionCallStarted, FunctionStarted, LoopDetected, Reply, Suspended, TextDelta
 from fsm_agent.testing import Script, ScriptError, call
 
 

@@ -9,19 +9,11 @@ from typing import Any
 import pytest
 
 from fsm_agent._internal.values import from_json, to_json
-from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.delegation.handoffs import handoff
+from fsm_agent.agents import Agent, handoff
 from fsm_agent.errors import CallFailed, CallSuspended, UsageError
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved
-from fsm_agent.lifecycle.prices import Price
-from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.lifecycle.reports.rounds import RoundReport
-from fsm_agent.lifecycle.snapshots import snapshot
-from fsm_agent.messages.event import Event, Inside, ReplyCompleted, Stepped
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.functions import function
+from fsm_agent.lifecycle import AgentCall, Approved, Limits, Price, Reason, RoundReport, State, snapshot
+from fsm_agent.messages import Event, Inside, Reply, ReplyCompleted, Stepped, Usage
 from fsm_agent.runtime.activity import ACTIVITIES
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, AgentBase, ConfigError, Denied, Limits, MemoryStore, Price, Prompt, Settings, function
-from fsm_agent.agents.config.agent_config import AgentConfig, keys_of
+from fsm_agent.agents import AgentConfig
+from fsm_agent.agents.config.agent_config import keys_of
 from fsm_agent.agents.config.attributes import KNOWN
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.context import keep_last, mask

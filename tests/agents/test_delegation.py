@@ -12,25 +12,25 @@ from typing import Any
 import pytest
 from support.agent_drivers import StuckScript, Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.delegation.handoffs import handoff
-from fsm_agent.agents.metrics import Metrics
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents import Agent, Metrics, Worker, handoff
 from fsm_agent.errors import CallFailed, CallSuspended, SnapshotError, UsageError
-from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import function
-from fsm_agent.functions.policy import Default, Retries
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Denied
-from fsm_agent.lifecycle.record import Reason
-from fsm_agent.lifecycle.snapshots import snapshot
-from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped, Suspended
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.functions import Context, Default, Retries, function
+from fsm_agent.lifecycle import AgentCall, Approved, Denied, Limits, Reason, snapshot
+from fsm_agent.messages import (
+    Done,
+    Event,
+    FunctionCall,
+    FunctionEnded,
+    FunctionStarted,
+    Inside,
+    Reply,
+    Stepped,
+    Suspended,
+    Usage,
+)
+from fsm_agent.runtime import ResultPipeline
+from fsm_agent.store import Runs
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Runs
 from fsm_agent.testing import FakeClock, Script, call
 
 

@@ -18,19 +18,13 @@ import pytest
 from support.agent_drivers import by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent import flows
-from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.agents import Agent, AgentBase
 from fsm_agent.errors import CallFailed, UsageError
-from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function, function
-from fsm_agent.functions.policy import Retries
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.prices import Price
-from fsm_agent.lifecycle.record import Reason
-from fsm_agent.messages.event import FunctionProgress
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.functions import Context, Function, Retries, function
+from fsm_agent.lifecycle import Limits, Price, Reason
+from fsm_agent.messages import FunctionProgress, Reply, Usage
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store.errors import RunBusy, RunExists
+from fsm_agent.store import RunBusy, RunExists
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call

@@ -18,17 +18,28 @@ import pytest
 
 from fsm_agent import Agent, Limits, Message, function, handoff, snapshot
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.policy import Default
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.functions import Default
+from fsm_agent.lifecycle import (
+    AgentCall,
+    Approved,
+    AskApproval,
+    Begin,
+    Begun,
+    CallModel,
+    Cancelled,
+    Denied,
+    Expired,
+    Injected,
+    Replied,
+    Returned,
+    RunFunction,
+)
+from fsm_agent.lifecycle import Stopped as Stop
 from fsm_agent.lifecycle.delegation.delegating_call import DelegatingCall
 from fsm_agent.lifecycle.delegation.function_events import with_functions
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel, RunFunction
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Denied, Expired, Injected, Replied, Returned
-from fsm_agent.lifecycle.outcomes import Stopped as Stop
 from fsm_agent.machine.journal import Chain
-from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.testing import Script, call
-from fsm_agent.testing.script import ScriptError
+from fsm_agent.messages import Reply, Usage
+from fsm_agent.testing import Script, ScriptError, call
 
 RECORDED = Path(__file__).with_name("delegation_walks.json")
 MOST_STEPS = 60

@@ -28,12 +28,8 @@ from fsm_agent import (
 )
 from fsm_agent.context import keep_last
 from fsm_agent.errors import OutcomeError, SnapshotError
-from fsm_agent.lifecycle import Injected
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.messages.event import Done, Event, Inside, Stepped
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.lifecycle import AgentCall, Injected, Reason, Returned, State
+from fsm_agent.messages import Done, Event, Inside, Reply, Stepped, Usage
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import FakeClock, Script, call
 

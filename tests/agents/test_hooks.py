@@ -11,8 +11,8 @@ import pytest
 from fsm_agent import Agent, Limits, function
 from fsm_agent.agents.hooks import check_hooks, notify
 from fsm_agent.errors import CallFailed, UsageError
-from fsm_agent.lifecycle.record import State
-from fsm_agent.messages.event import (
+from fsm_agent.lifecycle import State
+from fsm_agent.messages import (
     Done,
     Event,
     FunctionEnded,

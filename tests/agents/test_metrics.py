@@ -15,9 +15,7 @@ from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limit
 from fsm_agent.agents import Metrics
 from fsm_agent.agents.metrics import FunctionMetrics
 from fsm_agent.errors import Overloaded
-from fsm_agent.messages.event import Done, ReplyCompleted, Stepped
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages import Done, Message, Reply, ReplyCompleted, Stepped, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
 
 PRICES = {

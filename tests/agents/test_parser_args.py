@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel, ValidationInfo, field_validator
 
 from fsm_agent import Agent, ParseError, Prompt, UsageError, restore, snapshot
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.messages.event import Done
+from fsm_agent.lifecycle import AgentCall
+from fsm_agent.messages import Done
 from fsm_agent.prompts import ParserInput, parser
-from fsm_agent.store.memory.memory_store import MemoryStore
+from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 

@@ -8,10 +8,8 @@ import logging
 import pytest
 
 from fsm_agent import Agent, AgentBase, FallbackClient, MemoryStore, Payload, Prompt
-from fsm_agent.clients.client import client_for
-from fsm_agent.clients.rate_limit import RateLimit
-from fsm_agent.clients.rate_limited_client import RateLimitedClient
-from fsm_agent.messages.message import Text
+from fsm_agent.clients import RateLimit, RateLimitedClient, client_for
+from fsm_agent.messages import Text
 from fsm_agent.testing import Script
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8

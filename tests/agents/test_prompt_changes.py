@@ -10,8 +10,8 @@ import pytest
 
 from fsm_agent import Agent, Approved, CallSuspended, MemoryStore, Prompt, UsageError, Worker, function
 from fsm_agent.errors import PromptChanged
-from fsm_agent.lifecycle.snapshots import restore, snapshot
-from fsm_agent.store.runs import Runs
+from fsm_agent.lifecycle import restore, snapshot
+from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
 
 

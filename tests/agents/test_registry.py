@@ -26,7 +26,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.messages.hosted_tool import HostedMCP, WebSearch
+from fsm_agent.messages import HostedMCP, WebSearch
 from fsm_agent.testing import Script
 
 

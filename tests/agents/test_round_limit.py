@@ -15,8 +15,7 @@ from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Reason
 from fsm_agent.errors import AuthFailed, Overloaded
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import call as asking
-from fsm_agent.messages.event import Event, Inside, Stepped
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages import Event, Inside, Reply, Stepped, Usage
 from fsm_agent.testing import Script, call
 
 FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."

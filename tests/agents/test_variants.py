@@ -25,15 +25,15 @@ from fsm_agent import (
     function,
     snapshot,
 )
+from fsm_agent.agents import Worker
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.agents.worker import Worker
 from fsm_agent.clients import register_client
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.errors import Overloaded
-from fsm_agent.lifecycle.outcomes import Approved
+from fsm_agent.lifecycle import Approved
 from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import header_of
-from fsm_agent.store.errors import RunExists
+from fsm_agent.store import RunExists
 from fsm_agent.testing import Script, call
 
 

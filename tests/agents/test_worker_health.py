@@ -14,8 +14,7 @@ from agents.test_workers import Away, Patient, create, rows, wait_until, working
 from support import shop_agent as shop
 
 from fsm_agent import Agent, ConfigError
-from fsm_agent.agents import crews, worker_health
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents import Worker, crews, worker_health
 from fsm_agent.agents.worker_health import CONNECTIONS, HealthServer, metrics_text
 from fsm_agent.machine.process import Question
 from fsm_agent.store.memory import MemoryStore

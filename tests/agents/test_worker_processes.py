@@ -19,7 +19,7 @@ import pytest
 from support.paths import ROOT
 from support.slow_agent import slow
 
-from fsm_agent.store.runs import Runs
+from fsm_agent.store import Runs
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
 MOST_MB = 150  # of memory, with a thousand runs in flight

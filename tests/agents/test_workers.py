@@ -21,15 +21,15 @@ from support import shop_agent as shop
 from support.paths import ROOT
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
-from fsm_agent.agents.worker import PRUNING, RETRY_S, Worker
+from fsm_agent.agents import Worker
+from fsm_agent.agents.worker import PRUNING, RETRY_S
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
-from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Returned, RunAgain
+from fsm_agent.lifecycle import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.machine.process import Question
+from fsm_agent.store import RunBusy, Runs, RunUnknown, StoreClosed
 from fsm_agent.store.claiming import MAX_TRIES
-from fsm_agent.store.errors import RunBusy, RunUnknown, StoreClosed
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Choice, Rest
 from fsm_agent.testing import Script, call

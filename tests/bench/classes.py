@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.classification.calibration import Calibration, brier_score
-from fsm_agent.agents.classification.classification import Classification
-from fsm_agent.clients.client import Client
-from fsm_agent.lifecycle.effects import Settings
-from fsm_agent.prompts.library import Prompts, packaged_prompts
+from fsm_agent.agents import Agent, Calibration, Classification, brier_score
+from fsm_agent.clients import Client
+from fsm_agent.lifecycle import Settings
+from fsm_agent.prompts import Prompts
+from fsm_agent.prompts.library import packaged_prompts
 
 LABELS = ("positive", "negative")
 BINS = 5

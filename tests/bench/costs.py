@@ -27,15 +27,11 @@ from typing import Any
 
 import fsm_agent
 from bench.works import TASK, Work, agent_of, message_of, opening, turns
-from fsm_agent.agents.agent import Agent
-from fsm_agent.clients.client import Client
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import Settings
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.snapshots import snapshot
-from fsm_agent.messages.event import ReplyCompleted, TextDelta
-from fsm_agent.runtime.drivers import run
-from fsm_agent.runtime.world import World
+from fsm_agent.agents import Agent
+from fsm_agent.clients import Client
+from fsm_agent.lifecycle import AgentCall, Limits, Settings, snapshot
+from fsm_agent.messages import ReplyCompleted, TextDelta
+from fsm_agent.runtime import World, run
 
 SIZES = (50, 100, 200, 400)  # rounds of one call
 LONG = 200  # of these, the one that is reported

@@ -346,7 +346,7 @@ def fsm_agent(way: str = "sync") -> Mapping[str, Work]:
     """
     from fsm_agent import Agent, Message, Reply
     from fsm_agent.flows import Flow, FlowLimits, call, each, end, execute
-    from fsm_agent.lifecycle.outcomes import Begun, Replied, Returned
+    from fsm_agent.lifecycle import Begun, Replied, Returned
 
     class Model:
         name = "in-process"

@@ -29,9 +29,9 @@ from typing import Any, TypeAlias
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.local.functions.question import Question
 from fsm_agent.errors import FsmAgentError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import FunctionCall, FunctionResult, Message
 from fsm_agent.providers.catalog import provider
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

@@ -21,7 +21,7 @@ from bench.works import Work, works
 from fsm_agent.agents import brier_score
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local.model import command_to_fetch, find_model
-from fsm_agent.lifecycle.effects import Settings
+from fsm_agent.lifecycle import Settings
 from fsm_agent.testing import Script, token_reply
 
 needs_model = pytest.mark.skipif(

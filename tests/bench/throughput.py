@@ -23,9 +23,8 @@ from typing import Any
 from support.postgres import PostgresServer
 
 from bench.works import TASK, turns
-from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.worker import Worker
-from fsm_agent.store.runs import Runs
+from fsm_agent.agents import Agent, Worker
+from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
 
 MODEL_S, ROUNDS, AT_ONCE = 0.05, 3, 8

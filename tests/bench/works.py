@@ -15,13 +15,10 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.messages.event import Delta, TextDelta
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.agents import Agent
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Limits, Request
+from fsm_agent.messages import Delta, FunctionCall, Message, Reply, TextDelta, Usage
 
 AT_ONCE = 16
 SYSTEM = "You are a careful assistant. Use the functions you are given."

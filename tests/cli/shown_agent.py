@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fsm_agent import Agent, Reply
 from fsm_agent.cli import TerminalHook
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Usage
+from fsm_agent.messages import Message, Usage
 from fsm_agent.testing import Script, call
 
 

@@ -9,9 +9,8 @@ import pytest
 from fsm_agent._internal.values import field_names
 from fsm_agent.cli.options import dialog_of, load_function, pairs, settings_and_limits
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.lifecycle.effects import Settings
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.lifecycle import Limits, Settings
+from fsm_agent.prompts import Prompt
 
 
 @pytest.fixture

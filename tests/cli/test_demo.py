@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli.demo.demo import (
     TEXTS,
@@ -32,10 +32,8 @@ from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.errors import AuthFailed, CallFailed, ConfigError, UsageError
 from fsm_agent.functions.function import result_text
-from fsm_agent.messages.event import Stepped, Suspended
-from fsm_agent.messages.message import FunctionResult, Message
-from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
-from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.messages import FunctionResult, Message, Reply, Stepped, Suspended, TokenLogprob, Usage
+from fsm_agent.prompts import Dialog
 from fsm_agent.testing import Script, call
 
 MARIA = '{"name": "Maria Silva", "age": 34, "city": "Lisbon"}'

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from support.stub_server import StubServer
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.cli.demo.approval import Reach, approved_elsewhere, eraser
 from fsm_agent.cli.demo.items import DemoItem, Finding, PartStarted, Remark
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.prompts.library import Prompts, packaged_prompts
+from fsm_agent.lifecycle import Limits
+from fsm_agent.prompts import Prompts
+from fsm_agent.prompts.library import packaged_prompts
 from fsm_agent.testing import Script, call
 
 posix = pytest.mark.skipif(os.name == "nt", reason="a shell, and os.kill(pid, 0) that asks, are POSIX")

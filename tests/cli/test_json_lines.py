@@ -15,12 +15,10 @@ from typer.testing import CliRunner
 from fsm_agent._internal.values import field_names
 from fsm_agent.cli.commands import app
 from fsm_agent.cli.json_lines import LineWriter, event_line
+from fsm_agent.messages import FunctionCall, Message, Reply, Usage, Where
 from fsm_agent.messages import event as events
-from fsm_agent.messages.event import Where
 from fsm_agent.messages.event_json import MAX_EVENT as MAX_LINE
 from fsm_agent.messages.event_json import MAX_TEXT
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply, Usage
 
 KEY = "sk-abcdefghijklmnopqrstuvwx"
 TOOLS = f"""

@@ -15,7 +15,7 @@ from support.paths import ROOT
 from typer.testing import CliRunner
 
 from fsm_agent.cli.commands import app
-from fsm_agent.mcp.serving.tool_server import ToolServer
+from fsm_agent.mcp import ToolServer
 
 pytest.importorskip("mcp")
 

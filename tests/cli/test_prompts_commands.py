@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fsm_agent.cli.commands import app
-from fsm_agent.prompts.library import Prompts
+from fsm_agent.prompts import Prompts
 
 MODULE = '''
 from dataclasses import dataclass

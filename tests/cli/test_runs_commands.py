@@ -22,10 +22,11 @@ from fsm_agent.cli.commands import app
 from fsm_agent.cli.runs.tables import moment, waits_for
 from fsm_agent.context import Budget, keep_last, shorten
 from fsm_agent.flows import Flow, end, wait
-from fsm_agent.lifecycle.outcomes import Approved, Denied, Outcome
+from fsm_agent.lifecycle import Approved, Denied
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import header_of
 from fsm_agent.machine.process import Question
-from fsm_agent.store.runs import Runs
+from fsm_agent.store import Runs
 from fsm_agent.store.store import Run
 from fsm_agent.testing import Script, call
 

@@ -19,8 +19,7 @@ from typer.testing import CliRunner
 
 from fsm_agent import Agent, CallFailed, CallSuspended, function
 from fsm_agent.cli.commands import app
-from fsm_agent.store import SqliteStore
-from fsm_agent.store.runs import Runs
+from fsm_agent.store import Runs, SqliteStore
 from fsm_agent.testing import Script, call
 
 PRINTER = {"is_broken": True}

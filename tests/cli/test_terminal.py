@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.cli.terminal import (
     MAX_SHOWN,
     Screen,
@@ -28,9 +28,7 @@ from fsm_agent.cli.terminal import (
     whole_call,
 )
 from fsm_agent.errors import Overloaded
-from fsm_agent.messages.event import FunctionEnded, FunctionStarted, Stepped, TextDelta
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.reply import Usage
+from fsm_agent.messages import FunctionCall, FunctionEnded, FunctionStarted, Stepped, TextDelta, Usage
 from fsm_agent.testing import Script, call
 
 REORDERING = ("LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI")

@@ -11,11 +11,11 @@ from support.dialects import ChatDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Seen, Step, chunk, head, http
 from support.http_clients import KEY, over_httpx
 
-from fsm_agent.clients.client import Client
-from fsm_agent.clients.http.network import Network
+from fsm_agent.clients import Client
+from fsm_agent.clients.http import Network
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import ProviderError
-from fsm_agent.messages.event import TextDelta
+from fsm_agent.messages import TextDelta
 from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing import Delayed, Endless, Script, Turn, TurnPart, framed
 from fsm_agent.testing.client_conformance import ScriptedAnswer

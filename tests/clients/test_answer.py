@@ -11,20 +11,17 @@ from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, Respo
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Step, chunk
 from support.http_clients import KEY, ROOMY, chosen, over_httpx
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.clients.http.network import Network
+from fsm_agent.agents import Agent
+from fsm_agent.clients.http import Network
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ProviderError
-from fsm_agent.lifecycle.effects import Settings
-from fsm_agent.messages.event import Delta, Done, TextDelta
-from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Profile
+from fsm_agent.lifecycle import Settings
+from fsm_agent.messages import Delta, Done, Reply, TextDelta
+from fsm_agent.providers import Profile, Provider
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.chat_reply import UNREPORTED
-from fsm_agent.providers.provider import Provider
+from fsm_agent.testing import Turn, TurnPart, framed
 from fsm_agent.testing.client_requests import REQUEST, STREAMED
-from fsm_agent.testing.streams import framed
-from fsm_agent.testing.turns import Turn, TurnPart
 
 DIALECTS: dict[str, Any] = {
     "openai-chat": ChatDialect(),

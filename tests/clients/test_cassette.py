@@ -18,14 +18,14 @@ from support.fault_server import FaultServer, head, http
 from support.http_clients import KEY, PIECES, client_of, completion, good
 from support.stub_server import StubServer
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
+from fsm_agent.clients import Cassette
 from fsm_agent.clients import cassette as cassette_module
-from fsm_agent.clients.cassette import Cassette, CassetteError
+from fsm_agent.clients.cassette import CassetteError
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ConfigError, ProviderError, RateLimited
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import TextDelta
-from fsm_agent.messages.message import Message
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Message, TextDelta
 from fsm_agent.testing.client_requests import STREAMED, WAYS, ask
 
 ADDRESS = "http://127.0.0.1:9/v1"  # nobody listens there

@@ -11,11 +11,10 @@ import pytest
 from support.fault_server import FaultServer, http
 from support.http_clients import client_of, completion, good
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.clients.fallback import MAX_SHOWN_ERRORS, FallbackClient, is_not_the_requests_fault
-from fsm_agent.clients.rate_limit import RateLimit
-from fsm_agent.clients.rate_limited_client import RateLimitedClient
-from fsm_agent.clients.registered import CLIENTS, register_client
+from fsm_agent.agents import Agent
+from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient, register_client
+from fsm_agent.clients.fallback import MAX_SHOWN_ERRORS, is_not_the_requests_fault
+from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.errors import (
     AuthFailed,
     BadReply,
@@ -27,11 +26,8 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.snapshots import snapshot
-from fsm_agent.messages.event import Delta, TextDelta, UsageReported
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.lifecycle import Limits, Request, snapshot
+from fsm_agent.messages import Delta, Reply, TextDelta, Usage, UsageReported
 from fsm_agent.providers.failures import failure
 from fsm_agent.testing import Delayed, FakeClock, Script
 from fsm_agent.testing.client_requests import REQUEST, STREAMED, WAYS, ask

@@ -35,10 +35,8 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.lifecycle import Returned
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.messages import ComputerUse, HostedMCP
-from fsm_agent.messages.event import Done
+from fsm_agent.lifecycle import CallResult, Returned
+from fsm_agent.messages import ComputerUse, Done, HostedMCP
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

@@ -52,8 +52,8 @@ from support.http_clients import (
 )
 from support.ports import free_port
 
-from fsm_agent.clients.client import client_for
-from fsm_agent.clients.http.network import Network
+from fsm_agent.clients import client_for
+from fsm_agent.clients.http import Network
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import (
@@ -66,10 +66,8 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.event import TextDelta
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import Message, Reply, TextDelta
 from fsm_agent.testing.client_requests import REQUEST, STREAMED, WAYS, ask, outcomes, shown_by
 
 pytestmark = pytest.mark.usefixtures("over")

@@ -13,16 +13,14 @@ from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Ste
 from fsm_agent import Agent, Limits, Prompt, Reason, Settings
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import CallFailed
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.messages.event import ArgumentsDelta, Done
+from fsm_agent.lifecycle import CallResult
+from fsm_agent.messages import ArgumentsDelta, Done
 from fsm_agent.prompts.output import ANSWER
+from fsm_agent.providers import Profile, Provider
 from fsm_agent.providers.anthropic.messages import AnthropicProfile
-from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.gemini.generate_content import GeminiProfile
-from fsm_agent.providers.provider import Provider
 from fsm_agent.providers.streams import ServerEvent
-from fsm_agent.testing.streams import framed
-from fsm_agent.testing.turns import Turn, TurnPart
+from fsm_agent.testing import Turn, TurnPart, framed
 
 WIRES: dict[str, tuple[Any, Profile]] = {
     "chat": (ChatDialect(), Profile()),

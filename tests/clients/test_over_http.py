@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from support.stub_server import StubServer
 
 from fsm_agent import Agent, CallFailed, Limits, function, snapshot
-from fsm_agent.clients.client import client_for
-from fsm_agent.messages.event import Done, TextDelta
+from fsm_agent.clients import client_for
+from fsm_agent.messages import Done, TextDelta
 from fsm_agent.testing import FakeClock
 
 KEY = "sk-recognisable-0123456789abcdef"

@@ -30,10 +30,9 @@ from support.http_clients import (
 )
 
 from fsm_agent import Agent, Limits
-from fsm_agent.clients.http import AsyncPooledTransport, Deadline, PooledTransport
-from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http import AsyncPooledTransport, Deadline, Network, PooledTransport
 from fsm_agent.errors import RateLimited, TimedOut, UsageError
-from fsm_agent.messages.event import TextDelta
+from fsm_agent.messages import TextDelta
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing import FakeClock
 from fsm_agent.testing.client_requests import ASYNC, REQUEST, WAYS, aask, ask, outcomes

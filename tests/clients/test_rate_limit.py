@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from fsm_agent.clients.rate_limit import PERIOD_S, RateLimit, SteadyClock, _Window
+from fsm_agent.clients import RateLimit
+from fsm_agent.clients.rate_limit import PERIOD_S, SteadyClock, _Window
 from fsm_agent.errors import ConfigError, TimedOut
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing import FakeClock

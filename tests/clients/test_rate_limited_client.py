@@ -8,16 +8,13 @@ from contextlib import aclosing, closing
 
 import pytest
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.clients.fallback import FallbackClient
-from fsm_agent.clients.rate_limit import RateLimit
-from fsm_agent.clients.rate_limited_client import RateLimitedClient, estimated_tokens
+from fsm_agent.agents import Agent
+from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
+from fsm_agent.clients.rate_limited_client import estimated_tokens
 from fsm_agent.errors import Overloaded, TimedOut
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import TextDelta
-from fsm_agent.messages.message import FunctionResult, Image, Message, Reasoning
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import FunctionResult, Image, Message, Reasoning, Reply, TextDelta, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
 from fsm_agent.testing.client_requests import REQUEST, WAYS, ask
 

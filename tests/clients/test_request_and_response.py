@@ -9,11 +9,11 @@ from support.fault_server import FaultServer, http
 from support.http_clients import KEY
 
 from fsm_agent._internal.values import from_json, to_json
-from fsm_agent.clients.client import client_for
+from fsm_agent.clients import client_for
 from fsm_agent.clients.http_client import HttpClient
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import FunctionResult, Message, Opaque, Reasoning, Text
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import FunctionResult, Message, Opaque, Reasoning, Text
 from fsm_agent.providers.catalog import PROVIDERS
 
 USER = Message.of("user", "hi")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import ConfigError
-from fsm_agent.clients.rate_limit import RateLimit
+from fsm_agent.clients import RateLimit
 from fsm_agent.errors import TimedOut
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore

@@ -14,17 +14,13 @@ from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Ste
 
 from fsm_agent import Agent, AgentBase, ConfigError, Prompt, Settings, UsageError, build_agent
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.clients.client import client_for
+from fsm_agent.clients import client_for
 from fsm_agent.clients.http_client import HttpClient
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.messages import WebSearch
-from fsm_agent.messages.event import Done
-from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP
-from fsm_agent.providers import Provider, Wire, register_provider
+from fsm_agent.lifecycle import CallResult
+from fsm_agent.messages import CodeExecution, ComputerUse, Done, HostedMCP, WebSearch
+from fsm_agent.providers import Profile, Provider, Wire, register_provider
 from fsm_agent.providers.catalog import CHAT, PROVIDERS, RESPONSES, provider
-from fsm_agent.providers.codec import Profile
-from fsm_agent.testing.streams import framed
-from fsm_agent.testing.turns import Turn, TurnPart
+from fsm_agent.testing import Turn, TurnPart, framed
 
 KEY = "the.key.4711"
 PATHS = {"openai-chat": "/chat/completions", "openai-responses": "/responses"}

@@ -46,10 +46,9 @@ from fsm_agent.context.plan import DEFAULT, ContextPlan
 from fsm_agent.context.tokens import ESTIMATE, estimate
 from fsm_agent.context.view import View
 from fsm_agent.errors import BudgetExceeded, ConfigError, ContextTooLong
-from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle import Request
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.messages import WebSearch
-from fsm_agent.messages.event import ContextShortened, RequestStarted
+from fsm_agent.messages import ContextShortened, RequestStarted, WebSearch
 from fsm_agent.prompts.output import Output
 from fsm_agent.testing import Script, call
 

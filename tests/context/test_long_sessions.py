@@ -19,10 +19,8 @@ from support.http_clients import over_transport
 from fsm_agent import Agent, Limits, Reply, Usage, function
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.context import Budget, TextTokenizer
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.testing import Script, call
-from fsm_agent.testing.turns import Turn, TurnPart
+from fsm_agent.lifecycle import CallResult, Request
+from fsm_agent.testing import Script, Turn, TurnPart, call
 
 WIRES: dict[str, tuple[str, Any]] = {
     "chat": ("openai-chat", ChatDialect()),

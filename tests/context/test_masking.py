@@ -21,11 +21,9 @@ from fsm_agent.context.release import CONTEXT_RELEASE
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.context.view import View
 from fsm_agent.errors import Overloaded
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected
-from fsm_agent.lifecycle.record import Reason
-from fsm_agent.messages.event import ObservationsMasked, Stepped
-from fsm_agent.messages.message import FunctionResult
-from fsm_agent.runtime.drivers import adrive, drive
+from fsm_agent.lifecycle import Begun, Cancelled, Injected, Reason
+from fsm_agent.messages import FunctionResult, ObservationsMasked, Stepped
+from fsm_agent.runtime import adrive, drive
 from fsm_agent.testing import Script, call
 
 LARGE = "x" * 2004  # 501 tokens

@@ -38,8 +38,9 @@ from fsm_agent import (
 )
 from fsm_agent.context import Budget, compress, keep_last, shorten, summarize
 from fsm_agent.errors import AuthFailed, ContextTooLong, Overloaded
-from fsm_agent.lifecycle.effects import AskSummary, Request
-from fsm_agent.messages.event import RequestStarted, Summarized, TextDelta
+from fsm_agent.lifecycle import Request
+from fsm_agent.lifecycle.effects import AskSummary
+from fsm_agent.messages import RequestStarted, Summarized, TextDelta
 from fsm_agent.testing import Script, call
 
 WAYS = [by_run, by_stream, by_arun, by_astream, by_run_unheard]

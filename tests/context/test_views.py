@@ -33,9 +33,9 @@ from fsm_agent.context.passes import takes_record
 from fsm_agent.context.plan import ContextPlan
 from fsm_agent.context.view import View
 from fsm_agent.errors import BudgetExceeded, ContextTooLong, Overloaded
-from fsm_agent.lifecycle import PhaseDetector, PhaseRule
-from fsm_agent.lifecycle.record import CallRecord, Reason
-from fsm_agent.messages.event import RequestStarted
+from fsm_agent.lifecycle import PhaseDetector, PhaseRule, Reason
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages import RequestStarted
 from fsm_agent.testing import Script, call
 
 Messages = Sequence[Message]

@@ -23,16 +23,24 @@ from support.examples import examples
 from support.paths import ROOT
 from support.programs import needs_dot
 
-from fsm_agent.diagrams.diagram import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
+from fsm_agent.diagrams import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
 from fsm_agent.diagrams.drawing import _fold_lines, one_line
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, ModelFailed, Replied, Returned, Slept
-from fsm_agent.lifecycle.record import FINAL, State
+from fsm_agent.lifecycle import (
+    AgentCall,
+    Begun,
+    Cancelled,
+    Expired,
+    Limits,
+    ModelFailed,
+    Replied,
+    Returned,
+    Slept,
+    State,
+)
+from fsm_agent.lifecycle.record import FINAL
 from fsm_agent.lifecycle.table import ROWS, may_retry
-from fsm_agent.messages.event import Stepped
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages import Reply, Stepped, Usage
 
 COMMITTED = ROOT / "diagrams"
 SVG = "{http://www.w3.org/2000/svg}"

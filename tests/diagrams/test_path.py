@@ -8,7 +8,7 @@ import pytest
 from support import agent_calls as walks
 
 from fsm_agent.diagrams.path import path
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages import Stepped
 
 
 def known(step: Stepped) -> Stepped:

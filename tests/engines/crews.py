@@ -16,10 +16,11 @@ from typing import Any
 from engine_agents import clerk, orchestrator, s, support
 
 from fsm_agent import Approved, Runs
-from fsm_agent.flows.orchestrator.strategy import Accept
-from fsm_agent.lifecycle.outcomes import Outcome, Returned, RunAgain
+from fsm_agent.flows.orchestrator import Accept
+from fsm_agent.lifecycle import Returned, RunAgain
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import Question
-from fsm_agent.store.errors import AlreadyAnswered, NotAsked
+from fsm_agent.store import AlreadyAnswered, NotAsked
 from fsm_agent.store.store import Run
 
 HERE = Path(__file__).parent

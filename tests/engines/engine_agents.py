@@ -23,7 +23,7 @@ from flow_runs import s
 from fsm_agent import Agent, Context, Limits, function
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows.orchestrator import Orchestrator
-from fsm_agent.messages.event import Inside
+from fsm_agent.messages import Inside
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Script, call
 

@@ -24,8 +24,7 @@ from fsm_agent.engines import Engine, engine_of
 from fsm_agent.engines.engine import LOST_S
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.machine.process import Question
-from fsm_agent.store import MemoryStore, PostgresStore, StoreError
-from fsm_agent.store.errors import NotAsked, RunExists
+from fsm_agent.store import MemoryStore, NotAsked, PostgresStore, RunExists, StoreError
 from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.store import Rest, Start
 

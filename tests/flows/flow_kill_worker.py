@@ -13,7 +13,7 @@ from kill_points import KillPoints
 
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.lifecycle import Returned, RunAgain
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages import Stepped
 from fsm_agent.testing import Script
 
 RUN = "t1"

@@ -14,9 +14,18 @@ from support.paths import ROOT
 from fsm_agent.flows import AwaitAnswer, Flow, FlowRun
 from fsm_agent.flows.activities import RunWithData
 from fsm_agent.flows.process.effects import RunOnData, Timer
-from fsm_agent.lifecycle.effects import Begin, CallModel, RunFunction, StartFunction
-from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned, Started
-from fsm_agent.runtime.drivers import adrive, arun, drive, run
+from fsm_agent.lifecycle import (
+    Begin,
+    Begun,
+    CallModel,
+    FunctionFailed,
+    Replied,
+    Returned,
+    RunFunction,
+    Started,
+    StartFunction,
+)
+from fsm_agent.runtime import adrive, arun, drive, run
 from fsm_agent.runtime.run_function import FunctionExecution, run_function
 from fsm_agent.testing import Script
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from fsm_agent import Agent
 from fsm_agent.flows import FlowFailed
-from fsm_agent.flows.orchestrator import OrchestrationResult, Orchestrator, Strategy
-from fsm_agent.flows.orchestrator.strategy import Step
+from fsm_agent.flows.orchestrator import OrchestrationResult, Orchestrator, Step, Strategy
 from fsm_agent.testing import Script
 
 PASS, FAIL = '{"status": "PASS", "reason": ""}', '{"status": "FAIL", "reason": "dull"}'

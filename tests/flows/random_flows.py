@@ -47,8 +47,8 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Reply
 from fsm_agent.testing import Script
 
 SOON_S = SHORT_S / 2

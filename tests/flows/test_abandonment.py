@@ -23,9 +23,8 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
-from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned
-from fsm_agent.lifecycle.outcomes import Expired, Slept, Started, Stopped
-from fsm_agent.messages.message import Message
+from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Replied, Returned, Slept, Started, Stopped
+from fsm_agent.messages import Message
 from fsm_agent.testing import call as asks
 
 HEARD = "was begun, and nobody was told what became of it"

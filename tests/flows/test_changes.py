@@ -14,24 +14,25 @@ from flow_runs import LOOPS, Driver
 from fsm_agent import Agent, Approved, Denied, Limits, Message, Reply, function
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowRun, call, each, end, execute, gather, race, subflow, wait
-from fsm_agent.lifecycle import Begun, Replied
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.lifecycle import (
+    Begun,
     Cancelled,
     Expired,
     FunctionFailed,
     Interrupted,
-    Outcome,
+    Replied,
     Returned,
     RunAgain,
     Slept,
     Started,
 )
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import prefix_of
-from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages import FunctionCall
+from fsm_agent.runtime import World
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.recorder import PostedOutcome
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.runtime.world import World
 from fsm_agent.testing import FakeClock
 
 

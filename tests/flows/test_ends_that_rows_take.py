@@ -52,7 +52,7 @@ from fsm_agent.lifecycle import (
 )
 from fsm_agent.machine.rows import row_name
 from fsm_agent.machine.watching import TABLE_WATCHES
-from fsm_agent.messages.event import Inside, Stepped
+from fsm_agent.messages import Inside, Stepped
 from fsm_agent.testing import FakeClock, Script, explore
 from fsm_agent.testing import call as asked
 

@@ -27,6 +27,7 @@ from fsm_agent.flows import (
     each,
     end,
     execute,
+    flow_diagram,
     gather,
     into,
     race,
@@ -34,9 +35,8 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows import call as asks_for
-from fsm_agent.flows.diagram import flow_diagram
-from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Returned
-from fsm_agent.messages.event import Inside
+from fsm_agent.lifecycle import Begun, FunctionFailed, Returned
+from fsm_agent.messages import Inside
 from fsm_agent.runtime.thread_task import ThreadTask
 
 over, failed = end("over"), end("failed")

@@ -33,9 +33,8 @@ from fsm_agent import (
 )
 from fsm_agent.flows import Flow, call, end, execute, failure, gather, subflow, wait
 from fsm_agent.functions import Default
-from fsm_agent.lifecycle import Returned
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
+from fsm_agent.lifecycle import AgentCall, Returned
+from fsm_agent.messages import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks

@@ -24,8 +24,17 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned, RunAgain
-from fsm_agent.lifecycle.outcomes import ModelFailed, Slept, Started
+from fsm_agent.lifecycle import (
+    Begun,
+    Cancelled,
+    FunctionFailed,
+    ModelFailed,
+    Replied,
+    Returned,
+    RunAgain,
+    Slept,
+    Started,
+)
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 

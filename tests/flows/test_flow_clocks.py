@@ -31,10 +31,9 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Returned
-from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle import Request, Returned
 from fsm_agent.machine.process import wakes_at_s
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import Reply
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Delayed, FakeClock, Script
 from fsm_agent.testing import call as asked

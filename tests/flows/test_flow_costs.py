@@ -22,8 +22,8 @@ from test_costs import count
 
 from fsm_agent import Agent
 from fsm_agent.flows import Flow, FlowLimits, call, each, end, execute
-from fsm_agent.lifecycle.outcomes import Begun, Returned
-from fsm_agent.store.memory.memory_store import MemoryStore
+from fsm_agent.lifecycle import Begun, Returned
+from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script
 
 A_STEP = {  # calls of functions, Python's and C's: a tenth more than there are (November 2026)

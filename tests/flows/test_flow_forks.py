@@ -35,7 +35,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.lifecycle import Returned
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages import Stepped
 from fsm_agent.store import RunBusy, RunExists, RunUnknown
 from fsm_agent.store.memory import MemoryStore as Memory
 from fsm_agent.store.store import Lease

@@ -14,6 +14,7 @@ from fsm_agent.flows import (
     Failure,
     Flow,
     FlowFailed,
+    FlowRun,
     call,
     each,
     end,
@@ -23,9 +24,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned
-from fsm_agent.lifecycle.outcomes import Slept
+from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned, Slept
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 

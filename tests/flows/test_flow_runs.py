@@ -45,11 +45,8 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned, RunAgain, Stopped
-from fsm_agent.lifecycle.outcomes import Expired, Started
-from fsm_agent.messages.event import Suspended
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import TokenLogprob
+from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Replied, Returned, RunAgain, Started, Stopped
+from fsm_agent.messages import FunctionCall, Message, Suspended, TokenLogprob
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists
 from fsm_agent.testing import FakeClock, Script

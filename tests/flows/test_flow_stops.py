@@ -32,9 +32,9 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.lifecycle import Returned, RunAgain
-from fsm_agent.messages.event import Done, Event, Stepped, Suspended
-from fsm_agent.runtime.drivers import adrive, drive
-from fsm_agent.runtime.drivers import run as drive_to_rest
+from fsm_agent.messages import Done, Event, Stepped, Suspended
+from fsm_agent.runtime import adrive, drive
+from fsm_agent.runtime import run as drive_to_rest
 from fsm_agent.store import RunBusy
 from fsm_agent.testing import FakeClock, Script
 

@@ -30,8 +30,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Returned, Stop
-from fsm_agent.lifecycle.outcomes import FunctionFailed, Started
+from fsm_agent.lifecycle import Begun, FunctionFailed, Returned, Started, Stop
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 

@@ -32,10 +32,8 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, FunctionFailed, Replied, Returned
-from fsm_agent.lifecycle.effects import CallModel, StartFunction
-from fsm_agent.lifecycle.outcomes import Slept, Started
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Begun, CallModel, FunctionFailed, Replied, Returned, Slept, Started, StartFunction
+from fsm_agent.messages import Reply
 from fsm_agent.testing import Script
 
 # Names: a random flow, renamed at random in the middle of a run

@@ -29,8 +29,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, FunctionFailed, Replied, Returned
-from fsm_agent.lifecycle.outcomes import Started
+from fsm_agent.lifecycle import Begun, FunctionFailed, Replied, Returned, Started
 from fsm_agent.testing import Script
 
 

@@ -29,20 +29,20 @@ from fsm_agent.flows import (
     each,
     end,
     execute,
+    flow_diagram,
     gather,
     into,
     pause,
     renamed,
+    run_diagram,
     subflow,
     wait,
 )
-from fsm_agent.flows.diagram import flow_diagram, run_diagram
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
+from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.machine.rows import row_name
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages import Stepped
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store import NotAsked, RunBusy
-from fsm_agent.store.runs import Runs
+from fsm_agent.store import NotAsked, RunBusy, Runs
 from fsm_agent.testing import Script, explore
 from fsm_agent.testing import call as asks
 

@@ -26,9 +26,8 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Replied
-from fsm_agent.lifecycle.outcomes import Expired, Returned
-from fsm_agent.messages.event import Inside
+from fsm_agent.lifecycle import Begun, Expired, Replied, Returned
+from fsm_agent.messages import Inside
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 

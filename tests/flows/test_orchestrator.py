@@ -27,8 +27,8 @@ from fsm_agent.flows.orchestrator import (
     Supply,
 )
 from fsm_agent.flows.orchestrator.mapping import Earlier, placeholders
-from fsm_agent.lifecycle.outcomes import Begun, Slept
-from fsm_agent.prompts.rendering.model import PromptModel
+from fsm_agent.lifecycle import Begun, Slept
+from fsm_agent.prompts import PromptModel
 from fsm_agent.testing import Script
 
 REFUSED = strategy(step("a", requires_validation=True))

@@ -18,8 +18,7 @@ from fsm_agent import Agent, AgentBase, Approved, Prompt, function
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.flows import Flow, FlowError, FlowSuspended, end, execute, failure
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
-from fsm_agent.messages.message import Image
-from fsm_agent.messages.payload import Payload
+from fsm_agent.messages import Image, Payload
 from fsm_agent.testing import Script
 
 ONE = strategy(step("a", "{{ task }}"))

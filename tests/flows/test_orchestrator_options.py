@@ -19,7 +19,7 @@ from fsm_agent.flows.orchestrator import GiveUp, Orchestrator, OrchestratorConfi
 from fsm_agent.flows.orchestrator.mapping import MOST_TEXT, Earlier, TooLong, filled, placeholders
 from fsm_agent.flows.orchestrator.strategy import MOST_STEPS
 from fsm_agent.flows.orchestrator.work import Output, written
-from fsm_agent.prompts.rendering.model import PromptModel
+from fsm_agent.prompts import PromptModel
 from fsm_agent.testing import Script
 
 NAMED = strategy(step("a"), step("b", "Use {{ the gist }} and {{ a }}"))

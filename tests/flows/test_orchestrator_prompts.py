@@ -14,7 +14,8 @@ from test_orchestrator_requests import TOLD
 from fsm_agent import Agent, Prompt
 from fsm_agent.flows import FlowError
 from fsm_agent.flows.orchestrator import OrchestratorConfig
-from fsm_agent.prompts.library import PROMPTS, Prompts, register_prompt
+from fsm_agent.prompts import Prompts, register_prompt
+from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.testing import Script
 
 FOLDER = ROOT / "prompts" / "orchestrator"

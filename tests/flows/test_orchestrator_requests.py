@@ -9,16 +9,14 @@ import pytest
 from orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
 
 from fsm_agent import Agent
-from fsm_agent.clients.client import client_for
-from fsm_agent.clients.http.network import Network
+from fsm_agent.clients import client_for
+from fsm_agent.clients.http import Network
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import Job, Loop, Orchestrator, OrchestratorConfig
 from fsm_agent.flows.orchestrator import strategy as words
 from fsm_agent.flows.orchestrator.requests import MOST_QUOTED
 from fsm_agent.flows.orchestrator.work import StepWork, timed_out
-from fsm_agent.prompts.rendering.choices import PromptChoice
-from fsm_agent.prompts.rendering.model import PromptEnum, PromptModel
-from fsm_agent.prompts.rendering.schema import prompt_schema
+from fsm_agent.prompts import PromptChoice, PromptEnum, PromptModel, prompt_schema
 from fsm_agent.testing import Script
 
 TWO = strategy(

@@ -15,8 +15,15 @@ from support.paths import ROOT
 
 from fsm_agent import Agent
 from fsm_agent.flows import FlowError, FlowSuspended, call, end, failure, subflow, wait
-from fsm_agent.flows.orchestrator import GiveUp, Job, OrchestrationResult, Orchestrator, OrchestratorConfig, Supply
-from fsm_agent.flows.orchestrator.strategy import Remedy
+from fsm_agent.flows.orchestrator import (
+    GiveUp,
+    Job,
+    OrchestrationResult,
+    Orchestrator,
+    OrchestratorConfig,
+    Remedy,
+    Supply,
+)
 from fsm_agent.testing import Script
 
 REFUSED = strategy(step("a", requires_validation=True))

@@ -13,8 +13,18 @@ from orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
 from fsm_agent import Agent, Function
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import FlowError, FlowSuspended
-from fsm_agent.flows.orchestrator import Accept, GiveUp, Job, Orchestrator, OrchestratorConfig, Reject, Supply
-from fsm_agent.flows.orchestrator.strategy import Loop, NewSteps, Remedy
+from fsm_agent.flows.orchestrator import (
+    Accept,
+    GiveUp,
+    Job,
+    Loop,
+    Orchestrator,
+    OrchestratorConfig,
+    Reject,
+    Remedy,
+    Supply,
+)
+from fsm_agent.flows.orchestrator.strategy import NewSteps
 from fsm_agent.flows.orchestrator.work import Output, StepWork
 from fsm_agent.testing import Script, call, explore
 

@@ -9,9 +9,9 @@ import pytest
 from orchestrations import step, strategy
 
 from fsm_agent import Agent
-from fsm_agent.flows.orchestrator import Job, Loop, OrchestratorConfig, Supply
+from fsm_agent.flows.orchestrator import Job, Loop, OrchestratorConfig, Step, Supply
 from fsm_agent.flows.orchestrator.mapping import Earlier
-from fsm_agent.flows.orchestrator.strategy import NewSteps, Step
+from fsm_agent.flows.orchestrator.strategy import NewSteps
 from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.orchestrator.work import Intent, StepWork, filled, written
 

@@ -50,7 +50,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle.effects import Request
+from fsm_agent.lifecycle import Request
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asked
 

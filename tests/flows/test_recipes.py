@@ -18,8 +18,8 @@ from timed_flows import Stopwatch
 
 from fsm_agent import ProviderError, SqliteStore
 from fsm_agent.flows import Flow, FlowFailed, FlowLimits, FlowSuspended
-from fsm_agent.messages.event import Stepped
-from fsm_agent.store.runs import Runs
+from fsm_agent.messages import Stepped
+from fsm_agent.store import Runs
 from fsm_agent.testing import FakeClock, Script, explore
 
 everyone = pytest.mark.parametrize("name", pages.NAMES)

@@ -36,8 +36,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store import AlreadyAnswered, NotAsked
-from fsm_agent.store.runs import Runs
+from fsm_agent.store import AlreadyAnswered, NotAsked, Runs
 from fsm_agent.testing import Script, explore
 from fsm_agent.testing import call as asks
 

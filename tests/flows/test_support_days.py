@@ -18,7 +18,7 @@ from support.terminal import Terminal
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.flows import AwaitAnswer, FlowSuspended
 from fsm_agent.lifecycle import RunAgain
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages import Stepped
 from fsm_agent.store import RunBusy
 from fsm_agent.testing import FakeClock
 

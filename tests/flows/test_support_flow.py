@@ -14,7 +14,7 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import FlowFailed, FlowSuspended
 from fsm_agent.flows.process.effects import Timer
 from fsm_agent.lifecycle import Cancelled, Returned
-from fsm_agent.messages.event import Done, Inside
+from fsm_agent.messages import Done, Inside
 from fsm_agent.testing import FakeClock, Script
 
 

@@ -39,8 +39,7 @@ from fsm_agent.cli.flows import load_flows
 from fsm_agent.cli.options import load_runnables
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure, subflow
 from fsm_agent.flows import call as asks
-from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Strategy
-from fsm_agent.flows.orchestrator.strategy import Step
+from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Step, Strategy
 from fsm_agent.store import RunUnknown
 from fsm_agent.testing import Script, call
 

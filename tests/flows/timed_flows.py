@@ -13,9 +13,8 @@ import pytest
 
 from fsm_agent import Agent, Limits
 from fsm_agent.flows import Flow, call, end
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Done
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Done, Reply
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Script
 

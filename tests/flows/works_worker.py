@@ -15,11 +15,12 @@ from flow_runs import given_to_agents, s
 from support.coding_session import DONE, session
 
 from fsm_agent import Agent, Context, Limits, function
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents import Worker
 from fsm_agent.engines import engine_of
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
-from fsm_agent.lifecycle.outcomes import Outcome, Returned, RunAgain
-from fsm_agent.store.runs import Runs
+from fsm_agent.lifecycle import Returned, RunAgain
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
 
 PLAYED = session(60).rounds

@@ -26,12 +26,9 @@ from fsm_agent.flows import call as asking
 from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.functions.registered import FUNCTIONS
 from fsm_agent.machine.process import Question
+from fsm_agent.messages import Event, Message, Reply, Usage, event_data, event_envelope, event_schema
 from fsm_agent.messages import event as events
-from fsm_agent.messages import event_data, event_envelope, event_schema
-from fsm_agent.messages.event import Event
 from fsm_agent.messages.event_json import MAX_EVENT, MAX_TEXT
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply, Usage
 from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.testing import Pieces, Script, call

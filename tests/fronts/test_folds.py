@@ -15,9 +15,9 @@ from served import Letter, desk, letters
 from support.examples import examples
 
 from fsm_agent import Agent, Approved, Denied, Image, MemoryStore, Modified
-from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, failing, read_json, sse
-from fsm_agent.fronts.fold import NOT_RUN, Fold
-from fsm_agent.fronts.reading import MAX_BODY, Asked, answers_to
+from fsm_agent.fronts import AgUi, AiSdk, Asked, BadRequest, Fold, Live, failing, read_json, sse
+from fsm_agent.fronts.fold import NOT_RUN
+from fsm_agent.fronts.reading import MAX_BODY, answers_to
 from fsm_agent.machine.process import Question
 from fsm_agent.messages import (
     Event,

@@ -13,9 +13,8 @@ from typing_extensions import TypeAliasType
 
 import fsm_agent
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function, function
-from fsm_agent.messages.message import FunctionCall
+from fsm_agent.functions import Context, Function, function
+from fsm_agent.messages import FunctionCall
 
 if typing.TYPE_CHECKING:
     from nowhere import Database

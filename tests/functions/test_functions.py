@@ -18,15 +18,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdap
 from support.examples import examples
 from support.time_growth import growth
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import ParseError, UsageError
+from fsm_agent.functions import Context, Function, function
 from fsm_agent.functions.arguments import described_errors
-from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function, function, result_text
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.functions.function import result_text
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.providers import Profile
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.testing import Script, call
 

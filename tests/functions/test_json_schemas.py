@@ -14,7 +14,7 @@ from support.examples import examples
 from support.paths import SHARED
 from support.time_growth import growth
 
-from fsm_agent.functions.function import Function
+from fsm_agent.functions import Function
 
 CASES = SHARED / "cases" / "bfcl.jsonl"
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}

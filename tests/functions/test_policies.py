@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.function import Function, function
-from fsm_agent.functions.policy import Default, Policy, Retries
+from fsm_agent.functions import Default, Function, Retries, function
+from fsm_agent.functions.policy import Policy
 from fsm_agent.mistakes import shown
 
 

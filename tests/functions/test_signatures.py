@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import Doc, TypedDict
 
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.functions.function import Function, function
+from fsm_agent.functions import Function, function
 from fsm_agent.functions.signature import Passing, passing
 from fsm_agent.providers.schemas import strict_schema
 

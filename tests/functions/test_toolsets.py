@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.errors import PromptError, UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.functions.toolset import Toolset, check_dependencies, functions_of
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.functions import Function, Toolset
+from fsm_agent.functions.toolset import check_dependencies, functions_of
+from fsm_agent.prompts import Prompt
 
 
 def named(name: str, version: str = "", *depends_on: str, **policy: Any) -> Function:

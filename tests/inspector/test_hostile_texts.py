@@ -21,9 +21,7 @@ from fsm_agent.inspector.machines import picture
 from fsm_agent.inspector.wording import SHOWN
 from fsm_agent.lifecycle import Returned
 from fsm_agent.machine.process import Question
-from fsm_agent.messages import Message
-from fsm_agent.messages.message import FunctionCall, Image, Reasoning
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import FunctionCall, Image, Message, Reasoning, Reply
 from fsm_agent.store import MemoryStore, SqliteStore
 from fsm_agent.store.reading import read
 from fsm_agent.store.store import Rest

@@ -10,14 +10,27 @@ from model_checker import check_that_all_can_end
 from support.agent_calls import asked, assert_sendable, function_call
 
 from fsm_agent import Agent, Limits, function, handoff
-from fsm_agent.lifecycle.call import AgentCall, call_class
-from fsm_agent.lifecycle.effects import AskApproval, Begin, CallModel
+from fsm_agent.lifecycle import (
+    AgentCall,
+    Approved,
+    AskApproval,
+    Begin,
+    Begun,
+    CallModel,
+    Cancelled,
+    Denied,
+    Expired,
+    Injected,
+    Reason,
+    Replied,
+    Returned,
+    State,
+)
+from fsm_agent.lifecycle import Stopped as Stop
+from fsm_agent.lifecycle.call import call_class
 from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Denied, Expired, Injected, Replied, Returned
-from fsm_agent.lifecycle.outcomes import Stopped as Stop
-from fsm_agent.lifecycle.record import CallRecord, Reason, State
-from fsm_agent.messages.event import Inside
-from fsm_agent.messages.message import Message
+from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.messages import Inside, Message
 from fsm_agent.testing import Script
 
 REPLIES = {

@@ -29,46 +29,46 @@ from fsm_agent.context import Budget, summarize
 from fsm_agent.context.plan import ContextPlan
 from fsm_agent.context.view import View
 from fsm_agent.errors import ErrorReport
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import (
-    AskApproval,
-    AskSummary,
-    Begin,
-    CallModel,
-    CheckOutput,
-    FindOut,
-    RunFunction,
-    Sleep,
-    StartFunction,
-)
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.lifecycle import (
+    AgentCall,
     Approved,
+    AskApproval,
+    Begin,
     Begun,
+    CallModel,
     Cancelled,
     Checked,
     CheckFailed,
+    CheckOutput,
     CheckRefused,
     Denied,
     Expired,
+    FindOut,
     FunctionFailed,
     Injected,
     Interrupted,
+    Limits,
     ModelFailed,
     Modified,
-    Outcome,
+    Reason,
     Replied,
     Returned,
     RunAgain,
+    RunFunction,
+    Sleep,
     Slept,
     Started,
+    StartFunction,
+    State,
     Stopped,
 )
-from fsm_agent.lifecycle.record import FINAL, CallRecord, OnceRun, Reason, State
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.lifecycle.effects import AskSummary
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle.record import FINAL, CallRecord, OnceRun
+from fsm_agent.messages import FunctionCall, Message, Reply, Usage
+from fsm_agent.messages.reply import UNUSED
+from fsm_agent.prompts import Prompt
 from fsm_agent.prompts.output import ANSWER
-from fsm_agent.prompts.prompt import Prompt
 
 USED = Usage(input_tokens=5)  # by a function that is an agent
 BEGUN_S = 1000.0

@@ -10,13 +10,10 @@ from pydantic import BaseModel
 from support.agent_calls import add, assert_sendable, begun, function_call, request, returned, say, texts, tick
 
 from fsm_agent import Agent, CallFailed, ParseError, Prompt, PromptError, UsageError, restore, snapshot
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle import AgentCall, Limits, Reason, State
 from fsm_agent.lifecycle.interpret import NOT_TAKEN
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.prompts import parser
-from fsm_agent.prompts.extraction.parsing import ParserInput
+from fsm_agent.messages import FunctionCall
+from fsm_agent.prompts import ParserInput, parser
 from fsm_agent.prompts.output import ANSWER, Output
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as function_of

@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 from support.drivers import anyhow, seed
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, UsageError
-from fsm_agent.functions.context import Context, accepts_context
-from fsm_agent.functions.function import Function, function
-from fsm_agent.lifecycle.effects import RunFunction
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, Replied
-from fsm_agent.lifecycle.snapshots import restore, snapshot
-from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.world import World
+from fsm_agent.functions import Context, Function, function
+from fsm_agent.functions.context import accepts_context
+from fsm_agent.lifecycle import Approved, Begun, Denied, Replied, RunFunction, restore, snapshot
+from fsm_agent.messages import Reply
+from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import World
 from fsm_agent.testing import Script, call
 
 LEFT_TO_THE_APPROVER, EXEMPT, REQUIRED = None, False, True

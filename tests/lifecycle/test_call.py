@@ -36,36 +36,38 @@ from fsm_agent.errors import (
     ProviderError,
     UsageError,
 )
-from fsm_agent.functions.function import Function, function
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.effects import Settings, Sleep
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.functions import Function, function
+from fsm_agent.lifecycle import (
+    AgentCall,
     Approved,
     Begun,
+    CallResult,
     Cancelled,
     Denied,
     Expired,
     FunctionFailed,
     Injected,
+    Limits,
     ModelFailed,
     Modified,
+    Reason,
     Replied,
     Returned,
+    Settings,
+    Sleep,
     Slept,
     Started,
+    State,
     Stopped,
+    restore,
+    snapshot,
 )
-from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.lifecycle.table import start
 from fsm_agent.machine.rows import machine_of
 from fsm_agent.machine.watching import watched_steps
-from fsm_agent.messages.hosted_tool import WebSearch
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.prompts.prompt import INTERRUPT, Prompt
+from fsm_agent.messages import FunctionCall, Message, Reply, Usage, WebSearch
+from fsm_agent.prompts import Prompt
+from fsm_agent.prompts.prompt import INTERRUPT
 
 
 @pytest.mark.spec(

@@ -8,45 +8,41 @@ import pytest
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import RateLimited, UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import (
-    TEXT,
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import (
+    Approved,
     AskApproval,
     Begin,
-    CallModel,
-    CheckOutput,
-    FindOut,
-    Request,
-    RunFunction,
-    Settings,
-    Sleep,
-    StartFunction,
-    describe_effects,
-)
-from fsm_agent.lifecycle.outcomes import (
-    Approved,
     Begun,
+    CallModel,
     Cancelled,
     Checked,
     CheckFailed,
+    CheckOutput,
     CheckRefused,
     Denied,
     Expired,
+    FindOut,
     FunctionFailed,
     Injected,
     Interrupted,
     ModelFailed,
     Modified,
-    Outcome,
     Replied,
+    Request,
     Returned,
     RunAgain,
+    RunFunction,
+    Settings,
+    Sleep,
     Slept,
     Started,
+    StartFunction,
     Stopped,
 )
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
+from fsm_agent.lifecycle.effects import TEXT, describe_effects
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.messages import FunctionCall, Message, Reply, TokenLogprob, Usage
 
 CALL = FunctionCall(name="f", arguments_json='{"a": "{{ x }}"}')
 REPLY = Reply(

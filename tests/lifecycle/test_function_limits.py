@@ -6,15 +6,23 @@ import pytest
 from support.agent_calls import assert_sendable, begun, function_call, keys, request, returned, say
 
 from fsm_agent.errors import CallFailed, PromptError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import (
+    AgentCall,
+    Approved,
+    Denied,
+    Limits,
+    Modified,
+    Reason,
+    Returned,
+    State,
+    restore,
+    snapshot,
+)
 from fsm_agent.lifecycle.function_limits import is_final, offered, ready, tallied, unblocked, used_up
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Returned
-from fsm_agent.lifecycle.record import Reason, State, Tally
-from fsm_agent.lifecycle.snapshots import restore, snapshot
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.lifecycle.record import Tally
+from fsm_agent.messages import FunctionCall
+from fsm_agent.prompts import Prompt
 
 ANYTHING = {"type": "object", "properties": {"n": {"type": "integer"}}}
 

@@ -17,8 +17,16 @@ from fsm_agent.flows import call as ask
 from fsm_agent.lifecycle import Injected, history_events
 from fsm_agent.lifecycle.history_events import history_change
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.messages import HistoryChanged
-from fsm_agent.messages.event import Done, Event, FunctionEnded, FunctionStarted, Inside, ReplyCompleted, RequestStarted
+from fsm_agent.messages import (
+    Done,
+    Event,
+    FunctionEnded,
+    FunctionStarted,
+    HistoryChanged,
+    Inside,
+    ReplyCompleted,
+    RequestStarted,
+)
 from fsm_agent.testing import Script, call
 
 ways = pytest.mark.parametrize("way", [by_run, by_stream, by_arun, by_astream], ids=lambda way: way.__name__)

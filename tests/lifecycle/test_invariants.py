@@ -10,15 +10,22 @@ import pytest
 from support.agent_calls import PROMPT, asked, function_call, seeded, waiting
 
 from fsm_agent.errors import ErrorReport, SnapshotError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import (
+    AgentCall,
+    Approved,
+    Begun,
+    Denied,
+    ModelFailed,
+    Modified,
+    Replied,
+    Returned,
+    restore,
+    snapshot,
+)
 from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Modified, Replied, Returned
-from fsm_agent.lifecycle.snapshots import restore, snapshot
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.messages import Message, Reply
+from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.testing import call as asks
 
 DIALOG = Dialog([Message.of("user", "?")])

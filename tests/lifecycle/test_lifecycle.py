@@ -22,10 +22,9 @@ from support.agent_calls import PROMPT, STAGED, TYPED, fetch, login
 
 from fsm_agent.context import Budget
 from fsm_agent.context.plan import ContextPlan
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.record import Reason
+from fsm_agent.lifecycle import Limits, Reason
 from fsm_agent.machine.rows import row_name
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts import Prompt
 from fsm_agent.testing.pytest_plugin import _rows
 
 WORDS = ("answer", "wrong", "enough", "refusal", "filtered")

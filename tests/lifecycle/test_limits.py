@@ -10,8 +10,8 @@ from support.agent_calls import PROMPT, seeded
 
 from fsm_agent._internal.values import field_names
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.limits import Limits, is_within
-from fsm_agent.lifecycle.snapshots import restore, snapshot
+from fsm_agent.lifecycle import Limits, restore, snapshot
+from fsm_agent.lifecycle.limits import is_within
 
 
 @pytest.mark.spec(

@@ -13,8 +13,8 @@ from support.drivers import anyhow, seed
 from test_effects import OUTCOMES
 
 from fsm_agent.errors import ErrorReport, OutcomeError, SnapshotError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.lifecycle import (
+    AgentCall,
     Approved,
     Begun,
     Cancelled,
@@ -27,10 +27,10 @@ from fsm_agent.lifecycle.outcomes import (
     Replied,
     Returned,
     Slept,
+    restore,
+    snapshot,
 )
-from fsm_agent.lifecycle.snapshots import restore, snapshot
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages import Message, Reply, Usage
 from fsm_agent.testing import Script
 
 MESSAGE = Message.of("user", "Hurry.")

@@ -34,13 +34,23 @@ from fsm_agent import (
 from fsm_agent.errors import OutcomeError, ReplayError
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import call as call_state
-from fsm_agent.lifecycle import CheckOutput, Reason, State, Stop, rounds_of, spans_of
-from fsm_agent.lifecycle.interpret import StopContext
+from fsm_agent.lifecycle import (
+    Cancelled,
+    Checked,
+    CheckFailed,
+    CheckOutput,
+    CheckRefused,
+    Reason,
+    Replied,
+    State,
+    Stop,
+    StopContext,
+    rounds_of,
+    spans_of,
+)
 from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.outcomes import Cancelled, Checked, CheckFailed, CheckRefused, Replied
-from fsm_agent.messages.event import FunctionProgress, Stepped
-from fsm_agent.messages.reply import Reply
-from fsm_agent.store.errors import RunExists
+from fsm_agent.messages import FunctionProgress, Reply, Stepped
+from fsm_agent.store import RunExists
 from fsm_agent.testing import Delayed, FakeClock, Script
 from fsm_agent.testing import call as asks
 

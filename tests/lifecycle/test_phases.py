@@ -14,7 +14,7 @@ from support.time_growth import growth
 
 from fsm_agent import Agent, Dialog, Limits, Reply, SqliteStore, Usage, UsageError, function
 from fsm_agent.lifecycle import PhaseDetector, PhaseRule
-from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages import FunctionCall
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 

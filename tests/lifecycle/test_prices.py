@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.prices import Price
-from fsm_agent.messages.reply import Usage
+from fsm_agent.lifecycle import Price
+from fsm_agent.messages import Usage
 
 PRICE = Price(input_micro_usd=3_000_000, output_micro_usd=15_000_000, cached_micro_usd=300_000, cache_write_micro_usd=7)
 COUNTS = st.integers(0, 10**9)

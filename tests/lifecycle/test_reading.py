@@ -8,10 +8,9 @@ import pytest
 from support.agent_calls import PROMPT, asked, function_call, seeded
 
 from fsm_agent.errors import ErrorReport, UsageError
-from fsm_agent.lifecycle.interpret import Stop, fingerprint, read, read_reply
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Returned, Slept
-from fsm_agent.messages.message import FunctionCall, Message, Reasoning, Text
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Approved, Begun, Cancelled, Denied, Expired, ModelFailed, Returned, Slept, Stop
+from fsm_agent.lifecycle.interpret import fingerprint, read, read_reply
+from fsm_agent.messages import FunctionCall, Message, Reasoning, Reply, Text
 
 CALL = FunctionCall(name="add", arguments_json='{"a": 1, "b": 2}', id="2.0", needs_approval=True)
 RECORD = seeded().record

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent._internal.vector import Vector
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.record import ASKING, FINAL, LIVE, CallRecord, State
-from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.lifecycle import Limits, State
+from fsm_agent.lifecycle.record import ASKING, FINAL, LIVE, CallRecord
+from fsm_agent.messages import FunctionCall, Message
 
 
 def record(**facts) -> CallRecord:
@@ -43,7 +43,7 @@ def test_what_is_no_field_is_refused():
 
 
 def test_the_order_of_a_trace_does_not_make_another_record():
-    from fsm_agent.messages.event import Stepped
+    from fsm_agent.messages import Stepped
 
     assert record() == record(trace=Vector([Stepped("Seeded", "begun", "Calling", "begin", 0.0)]))
 

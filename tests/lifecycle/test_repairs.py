@@ -11,11 +11,9 @@ from pydantic import BaseModel
 
 from fsm_agent import Agent, ParseError, Prompt, restore, snapshot
 from fsm_agent.errors import CallFailed, SnapshotError
-from fsm_agent.lifecycle.call import AgentCall
+from fsm_agent.lifecycle import AgentCall, State
 from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.record import State
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply, TokenLogprob
+from fsm_agent.messages import Message, Reply, TokenLogprob
 from fsm_agent.prompts import Parsed, Parser, ParserInput, TagParser, parser
 from fsm_agent.testing import Script
 

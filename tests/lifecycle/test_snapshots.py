@@ -10,14 +10,11 @@ from support.drivers import anyhow
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport, SnapshotError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Denied, ModelFailed, Replied, Returned
+from fsm_agent.lifecycle import AgentCall, Approved, Begun, Denied, ModelFailed, Replied, Returned, restore, snapshot
 from fsm_agent.lifecycle.record import Ending
-from fsm_agent.lifecycle.snapshots import restore, restored, snapshot
-from fsm_agent.messages.message import Image, Message
-from fsm_agent.messages.reply import Reply, TokenLogprob
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.lifecycle.snapshots import restored
+from fsm_agent.messages import Image, Message, Reply, TokenLogprob
+from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.testing import FakeClock, Script
 
 

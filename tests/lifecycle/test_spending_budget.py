@@ -9,12 +9,11 @@ import pytest
 from support.agent_calls import asked, function_call, seeded
 
 from fsm_agent.errors import CallFailed, OutcomeError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Replied, Returned
-from fsm_agent.lifecycle.record import CallRecord, Reason, State
+from fsm_agent.lifecycle import AgentCall, Begun, FunctionFailed, Limits, Reason, Replied, Returned, State
+from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.spending_budget import exceeded, with_budget_left
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.messages import Reply, Usage
+from fsm_agent.messages.reply import UNUSED
 
 TICK = asked(function_call("tick"))  # 7 tokens
 

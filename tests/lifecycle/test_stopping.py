@@ -10,14 +10,23 @@ from support.agent_calls import assert_sendable, begun, fail, function_call, ret
 
 from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.interpret import Stop, StopContext
-from fsm_agent.lifecycle.outcomes import Denied, Injected, Slept
-from fsm_agent.lifecycle.prices import Price
-from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.lifecycle.stopping import any_of, max_cost_usd, max_function_calls, max_tokens, stop_on
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import (
+    Denied,
+    Injected,
+    Price,
+    Reason,
+    Slept,
+    State,
+    Stop,
+    StopContext,
+    any_of,
+    max_cost_usd,
+    max_function_calls,
+    max_tokens,
+    stop_on,
+)
+from fsm_agent.messages import FunctionCall, Message, Reply, Usage
 from fsm_agent.testing import Script, call
 
 CALLS = (function_call("add", a=1, b=2),)

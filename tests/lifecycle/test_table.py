@@ -10,23 +10,24 @@ from support.copies import replace
 
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, IllegalTrigger
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle import table
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.interpret import FinalReply
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import (
+    AgentCall,
     Approved,
     Cancelled,
     Denied,
     FunctionFailed,
     Injected,
+    Limits,
     Modified,
+    Reason,
+    State,
+    table,
 )
-from fsm_agent.lifecycle.record import FINAL, ITS_OWN, LIVE, CallRecord, Reason, State
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.lifecycle.interpret import FinalReply
+from fsm_agent.lifecycle.record import FINAL, ITS_OWN, LIVE, CallRecord
+from fsm_agent.messages import FunctionCall, Message, Reply
+from fsm_agent.prompts import Prompt
 
 FLAT = [
     (trigger, source, to or source, guard)

@@ -22,11 +22,9 @@ from support.agent_calls import (
 from fsm_agent.context import Budget, TextTokenizer, compress, keep_last, mask, once, summarize
 from fsm_agent.context.plan import ContextPlan
 from fsm_agent.context.view import View
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import CallModel
-from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome
+from fsm_agent.lifecycle import AgentCall, CallModel, FunctionFailed, restore, snapshot
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.record import FINAL, LIVE
-from fsm_agent.lifecycle.snapshots import restore, snapshot
 from fsm_agent.testing.pytest_plugin import _rows, _step_name
 
 SHORT, FULL = 15, 100  # hundreds of walks

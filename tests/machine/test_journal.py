@@ -16,17 +16,13 @@ from support.kept_runs import Agent, call, clerk, definition_of, ended, loaded
 
 from fsm_agent._internal.values import to_json
 from fsm_agent.errors import JournalError, OutcomeError, ReplayError, UsageError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Injected, Replied, Returned
+from fsm_agent.lifecycle import AgentCall, Begun, Cancelled, Injected, Replied, Returned
 from fsm_agent.machine.journal import Chain, Header, Journal, fold, header_of
 from fsm_agent.machine.signing import key_bytes
-from fsm_agent.messages.event import Done
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.messages import Done, Message, Reply
+from fsm_agent.prompts import Dialog, Prompt
+from fsm_agent.store import Runs
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script
 
 KEY = b"k" * 32

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from transitions import Machine, MachineError
 
-from fsm_agent.lifecycle.record import State
+from fsm_agent.lifecycle import State
 from fsm_agent.lifecycle.table import MACHINE, ROWS
 from fsm_agent.machine.rows import machine_of, take_row
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Limits, function, snapshot
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.outcomes import Begun, Replied, Returned
+from fsm_agent.lifecycle import AgentCall, Begun, Replied, Returned
 from fsm_agent.machine import nesting
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import Reply
 from fsm_agent.testing import Script, call
 
 TAKEN_LINES = 400  # more than an advance has in the module

@@ -8,18 +8,15 @@ from typing import Any
 import pytest
 from bench.works import TASK, agent_of, turns
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import JournalError, UsageError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Begun, Injected
+from fsm_agent.lifecycle import AgentCall, Begun, Injected, Limits
 from fsm_agent.machine import journal
 from fsm_agent.machine.journal import Chain, Entry, PendingLines
-from fsm_agent.messages.message import Message
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.messages import Message
+from fsm_agent.prompts import Dialog, Prompt
+from fsm_agent.store import Runs
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 

@@ -10,9 +10,9 @@ import traceback
 import pytest
 from support.agent_calls import PROMPT, waiting
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import SnapshotError, UsageError
-from fsm_agent.lifecycle.snapshots import restore, snapshot
+from fsm_agent.lifecycle import restore, snapshot
 from fsm_agent.testing import Script
 
 KEY = "a key of the tests, which is long enough"

@@ -23,9 +23,10 @@ from support.paths import TESTS
 
 from fsm_agent import Agent
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.functions.function import Function
+from fsm_agent.functions import Function
+from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
 from fsm_agent.mcp.background import background
-from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError, _wait, function_names
+from fsm_agent.mcp.client import _wait, function_names
 from fsm_agent.prompts.library import load_prompt
 from fsm_agent.testing import Script, call
 

@@ -9,7 +9,7 @@ import pytest
 from support.paths import TESTS
 
 from fsm_agent.errors import ConfigError
-from fsm_agent.mcp.config import mcp_servers
+from fsm_agent.mcp import mcp_servers
 from fsm_agent.mcp.transports import Http, Stdio
 
 SECRET = "recognisable-0123456789"

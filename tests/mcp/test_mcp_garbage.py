@@ -16,7 +16,7 @@ from mcp_sessions import end_sessions
 from support.paths import TESTS
 
 from fsm_agent import Agent
-from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError
+from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
 from fsm_agent.testing import Script, call
 
 pytest.importorskip("mcp")

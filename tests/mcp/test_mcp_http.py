@@ -14,8 +14,8 @@ from support.fault_server import CLOSE, SSE_HEAD, STALL, FaultServer, chunk, htt
 from support.paths import ROOT
 from support.ports import free_port
 
+from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
 from fsm_agent.mcp.bounds import MAX_BYTES
-from fsm_agent.mcp.client import MCPServer, MCPServerError, MCPToolError
 from fsm_agent.testing.client_requests import shown_by
 
 pytest.importorskip("mcp")

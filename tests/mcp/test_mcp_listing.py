@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from mcp_http_stub import HttpStub
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.mcp import listing
-from fsm_agent.mcp.client import MCPServer, MCPServerError, _optional
+from fsm_agent.agents import Agent
+from fsm_agent.mcp import MCPServer, MCPServerError, listing
+from fsm_agent.mcp.client import _optional
 from fsm_agent.mcp.listing import MAX_CHARS, MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS, MAX_TOOLS
 from fsm_agent.testing import Script, call
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.messages.message import Document, Image
+from fsm_agent.messages import Document, Image
 
 types = pytest.importorskip("mcp_types")
 

@@ -25,7 +25,7 @@ from fsm_agent import Agent, Context, Function, Limits, MemoryStore, Toolset, Us
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows import call as calls
-from fsm_agent.lifecycle.outcomes import Approved, FunctionFailed, Modified, Returned, RunAgain
+from fsm_agent.lifecycle import Approved, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.machine.journal import line_of
 from fsm_agent.machine.process import Question
 from fsm_agent.mcp import ToolServer, serve
@@ -33,7 +33,7 @@ from fsm_agent.mcp.serving.forms import form_of, outcome_of
 from fsm_agent.mcp.serving.progress import MAX_WAITING, Progress
 from fsm_agent.mcp.serving.stdin import BoundedLines
 from fsm_agent.mcp.serving.tool_call import ANSWERED, MAX_ARGUMENT_CHARS, NO_FORMS, NO_STORE
-from fsm_agent.messages.event import FunctionProgress
+from fsm_agent.messages import FunctionProgress
 from fsm_agent.testing import Script, call
 
 MODES = ["auto", "legacy"]

@@ -11,8 +11,8 @@ from support.examples import examples
 
 from fsm_agent import Agent, Dialog, Document, Image, Message, UsageError
 from fsm_agent.context.rounds import broken_round
+from fsm_agent.messages import FunctionCall, FunctionResult, Reasoning, Text
 from fsm_agent.messages.chat_dicts import messages_of
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Reasoning, Text
 from fsm_agent.testing import Script
 
 PNG = "data:image/png;base64,iVBORw0KGgo="

@@ -11,16 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.message import (
-    Document,
-    FunctionCall,
-    FunctionResult,
-    Image,
-    Message,
-    Opaque,
-    Reasoning,
-    Text,
-)
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels" * 100
 JPEG = b"\xff\xd8\xff\xe0" + b"JFIF"

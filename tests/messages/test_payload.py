@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Document, Image, Payload, UsageError
-from fsm_agent.messages import sources
-from fsm_agent.messages.message import Message, Text
+from fsm_agent.messages import Message, Text, sources
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 PDF = b"%PDF-1.7 ..."

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.reply import Reply, Usage
+from fsm_agent.messages import FunctionCall, Reply, Usage
 
 usages = st.builds(Usage, **{name: st.none() | st.integers(0, 9) for name in Usage.__struct_fields__})
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.agent_calls import add, erase, parse
 
 from fsm_agent import Agent, CallFailed, Limits, Prompt
-from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning
 from fsm_agent.messages.transcript import transcript
 from fsm_agent.testing import call
 

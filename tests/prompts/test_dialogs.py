@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from fsm_agent.errors import PromptError, SnapshotError
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
+from fsm_agent.prompts import Dialog, Prompt
 
 SYSTEM = Message.of("system", "Be terse.")
 PNG = b"\x89PNG\r\n\x1a\n\xff\x00pixels"

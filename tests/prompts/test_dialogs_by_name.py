@@ -10,9 +10,8 @@ import pytest
 
 from fsm_agent import Agent
 from fsm_agent.errors import SnapshotError, UsageError
-from fsm_agent.messages.message import Message
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.dialogs import Dialogs
+from fsm_agent.messages import Message
+from fsm_agent.prompts import Dialog, Dialogs
 from fsm_agent.testing import Script
 
 SAID = Dialog([Message.of("system", "Be terse."), *[Message.of("user", text) for text in "abcd"]])

@@ -8,11 +8,10 @@ import sys
 
 import pytest
 
-from fsm_agent.functions.function import Function, function
+from fsm_agent.functions import Function, function
 from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
-from fsm_agent.prompts.extraction.strategies import tagged
+from fsm_agent.prompts import Prompt, tagged
 from fsm_agent.prompts.fingerprint import PromptChange, change_of
-from fsm_agent.prompts.prompt import Prompt
 
 
 @function

@@ -21,7 +21,7 @@ from support.paths import SHARED
 from typing_extensions import TypedDict
 
 from fsm_agent.errors import ParseError, PromptError
-from fsm_agent.prompts.extraction.strategies import extract_json
+from fsm_agent.prompts import extract_json
 from fsm_agent.prompts.output import MAX_REPAIRED, Output
 
 CASES = SHARED / "cases" / "json_repair.jsonl"

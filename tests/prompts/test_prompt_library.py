@@ -8,18 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import PromptError
-from fsm_agent.prompts.library import (
-    MAX_FILE_BYTES,
-    PROMPTS,
-    Prompts,
-    load_prompt,
-    named_prompt,
-    packaged_prompts,
-    register_prompt,
-)
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts import Prompt, Prompts, register_prompt
+from fsm_agent.prompts.library import MAX_FILE_BYTES, PROMPTS, load_prompt, named_prompt, packaged_prompts
 from fsm_agent.testing import Script
 
 

@@ -8,10 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent.errors import ParseError, PromptError
-from fsm_agent.functions.function import Function
-from fsm_agent.messages import WebSearch
-from fsm_agent.messages.message import Message
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.functions import Function
+from fsm_agent.messages import Message, WebSearch
+from fsm_agent.prompts import Prompt
 
 KINDS = ("exception", "interrupt", "final")
 

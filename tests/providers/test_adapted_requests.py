@@ -14,15 +14,17 @@ from support.http_clients import KEY, completion
 
 from fsm_agent import Agent, AgentBase
 from fsm_agent._internal.vector import Vector
-from fsm_agent.clients.client import client_for
+from fsm_agent.clients import client_for
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import TEXT, Request, Settings
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.lifecycle.effects import TEXT
+from fsm_agent.messages import FunctionCall, FunctionResult, Message
 from fsm_agent.prompts.output import Output
+from fsm_agent.providers import Codec, Profile
 from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
 from fsm_agent.providers.catalog import PROVIDERS, split_model
-from fsm_agent.providers.codec import Codec, Profile, offered_functions
+from fsm_agent.providers.codec import offered_functions
 from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
 from fsm_agent.providers.openai.chat import OpenAIChat

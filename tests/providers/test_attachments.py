@@ -9,12 +9,12 @@ import pytest
 from support.copies import replace
 
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
+from fsm_agent.providers import Codec, Profile
 from fsm_agent.providers.anthropic.messages import Anthropic
 from fsm_agent.providers.anthropic.profile import AnthropicProfile
 from fsm_agent.providers.catalog import split_model
-from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.gemini.generate_content import Gemini
 from fsm_agent.providers.gemini.profile import GeminiProfile
 from fsm_agent.providers.openai.chat import OpenAIChat

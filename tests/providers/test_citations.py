@@ -17,9 +17,8 @@ from support.response_bodies import said as item
 from support.response_bodies import whole as whole_response
 from wire_check import CODECS, Case, cases, decoded
 
-from fsm_agent.messages.message import Citation, Message, Opaque, Reasoning, Text
-from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.messages import Citation, Message, Opaque, Reasoning, Reply, Text
+from fsm_agent.prompts import Dialog
 from fsm_agent.providers.citations import citations, cited, grounding
 
 PAGE = Citation(url="https://x/y", title="Y", start=3, end=5)

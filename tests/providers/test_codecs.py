@@ -16,10 +16,10 @@ from wire_check import CODECS, body_of, cases
 from fsm_agent.providers.anthropic.messages import AnthropicProfile
 from fsm_agent.providers.gemini.generate_content import GeminiProfile
 from fsm_agent.providers.streams import ServerEvent
-from fsm_agent.testing import CodecConformance
+from fsm_agent.testing import CodecConformance, framed
 from fsm_agent.testing.codec_conformance import DecodingConformance
 from fsm_agent.testing.strategies import CUTS, FRAMINGS
-from fsm_agent.testing.streams import Framing, events_of, framed, outcome
+from fsm_agent.testing.streams import Framing, events_of, outcome
 
 MAX_RECORDED_BYTES = 8_000  # of a stream that is read again and again
 

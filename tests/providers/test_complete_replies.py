@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.errors import BadReply, Overloaded, ProviderError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Delta, TextDelta, UsageReported
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.providers.codec import ChunkDecoder, JsonCodec, Profile
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Delta, Reply, TextDelta, Usage, UsageReported
+from fsm_agent.messages.reply import UNUSED
+from fsm_agent.providers import JsonCodec, Profile
+from fsm_agent.providers.codec import ChunkDecoder
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.openai.chat import OpenAIChat

@@ -24,15 +24,25 @@ from support.paths import SHARED
 from wire_check import cases
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.function import Function, function
-from fsm_agent.lifecycle.effects import TEXT, Request, Settings
-from fsm_agent.messages.hosted_tool import WebSearch
-from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
-from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.functions import Function, function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.lifecycle.effects import TEXT
+from fsm_agent.messages import (
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Reasoning,
+    Text,
+    WebSearch,
+)
+from fsm_agent.prompts import Dialog
 from fsm_agent.prompts.output import Output
+from fsm_agent.providers import Codec, Profile
 from fsm_agent.providers.anthropic.messages import Anthropic
 from fsm_agent.providers.anthropic.profile import AnthropicProfile
-from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.encoding import AFRESH, DialogEncoder, Encoding, Once, T, as_json
 from fsm_agent.providers.gemini.generate_content import Gemini
 from fsm_agent.providers.gemini.profile import GeminiProfile

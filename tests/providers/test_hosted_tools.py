@@ -13,23 +13,14 @@ from support.http_clients import KEY
 from support.wire_samples import adapter, consumed
 
 from fsm_agent._internal.values import from_json, to_json
-from fsm_agent.clients.cassette import Cassette
-from fsm_agent.clients.client import client_for
+from fsm_agent.clients import Cassette, client_for
 from fsm_agent.errors import ProviderError, UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.hosted_tool import (
-    CodeExecution,
-    ComputerUse,
-    HostedMCP,
-    HostedTool,
-    UserLocation,
-    WebSearch,
-    secrets_of,
-)
-from fsm_agent.messages.message import Message
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Message, UserLocation, WebSearch
+from fsm_agent.messages.hosted_tool import HostedTool, secrets_of
+from fsm_agent.providers import Profile
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.hosted_tools import RUN_BY
 from fsm_agent.providers.openai.responses import OpenAIResponses
 from fsm_agent.testing.client_requests import shown_by

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, function
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import Message
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Message
+from fsm_agent.providers import Codec, Profile
 from fsm_agent.providers.anthropic.messages import Anthropic
 from fsm_agent.providers.anthropic.profile import AnthropicProfile
-from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.encoding import Once, as_json
 from fsm_agent.providers.gemini.generate_content import Gemini
 from fsm_agent.providers.gemini.profile import GeminiProfile

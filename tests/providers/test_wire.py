@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.copies import replace
 
 from fsm_agent.errors import BadReply
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.message import Message
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import Message
 from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.providers.codec import merged
 from fsm_agent.providers.streams import EventStream, ServerEvent, read_json

@@ -15,19 +15,16 @@ from support.agent_calls import add, seeded
 from support.drivers import Driver, anyhow, seed
 
 from fsm_agent.errors import Overloaded, ProviderError, RateLimited, TimedOut
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import CallModel, Request, RunFunction
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.messages.event import TextDelta
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import CallModel, Limits, Reason, Request, RunFunction, State
+from fsm_agent.messages import FunctionCall, Message, Reply, TextDelta
+from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import World
 from fsm_agent.runtime.call_activities import begin
 from fsm_agent.runtime.model_request import model_failed
 from fsm_agent.runtime.run_function import FunctionExecution, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
-from fsm_agent.runtime.world import SystemClock, World
+from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script
 
 

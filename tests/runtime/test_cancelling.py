@@ -25,22 +25,14 @@ from support.drivers import (
     world,
 )
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallFailed, RateLimited, UsageError
 from fsm_agent.flows import Flow, end, execute
-from fsm_agent.functions.function import Function, function
-from fsm_agent.functions.policy import Retries
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Cancelled
-from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.messages.event import TextDelta
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drivers import adrive, arun, drive, run
+from fsm_agent.functions import Function, Retries, function
+from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, Request, State
+from fsm_agent.messages import FunctionCall, Reply, TextDelta
+from fsm_agent.prompts import Dialog, Prompt
+from fsm_agent.runtime import adrive, arun, drive, run
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call

@@ -35,17 +35,25 @@ from support.drivers import (
 from support.nested_process import Solo, Stage, Team, TeamRecord
 
 from fsm_agent import flows
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
-from fsm_agent.functions.function import Function, function
-from fsm_agent.functions.policy import Retries
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Injected, Modified, Returned
-from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.lifecycle.snapshots import restore, snapshot
-from fsm_agent.messages.event import (
+from fsm_agent.functions import Function, Retries, function
+from fsm_agent.lifecycle import (
+    AgentCall,
+    Approved,
+    Cancelled,
+    Denied,
+    Injected,
+    Limits,
+    Modified,
+    Reason,
+    Request,
+    Returned,
+    State,
+    restore,
+    snapshot,
+)
+from fsm_agent.messages import (
     ArgumentsDelta,
     Delta,
     Done,
@@ -54,19 +62,20 @@ from fsm_agent.messages.event import (
     FunctionStarted,
     Inside,
     LoopDetected,
+    Message,
+    Reply,
     RequestStarted,
     Stepped,
     Suspended,
     TextDelta,
+    Usage,
 )
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drivers import adrive, arun, drive, run
+from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import World, adrive, arun, drive, run
 from fsm_agent.runtime.reconciler import MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.runtime.world import SystemClock, World
+from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Delayed, FakeClock, Script, ScriptError, call
 
 

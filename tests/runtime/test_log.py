@@ -14,12 +14,10 @@ from support.drivers import Driver, anyhow, seed, world
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.errors import AuthFailed, RateLimited, Retry
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Cancelled
-from fsm_agent.messages.event import Stepped
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import AgentCall, Cancelled, Limits
+from fsm_agent.messages import Stepped
+from fsm_agent.prompts import Prompt
 from fsm_agent.testing import Script, call
 
 LONG_S = 30.0

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fsm_agent.errors import ErrorReport
-from fsm_agent.lifecycle.outcomes import Begun, ModelFailed, Replied
+from fsm_agent.lifecycle import Begun, ModelFailed, Replied
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.messages.event import Inside, Stepped
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.reply import Reply, Usage
-from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.messages import FunctionCall, Inside, Reply, Stepped, Usage
+from fsm_agent.prompts import Dialog
 from fsm_agent.runtime.log import MAX_FRAMES, MAX_TRACEBACK, MAX_WORDS, step_line, traceback_text, words
 
 KEY = "sk-abcdefghijklmnopqrstuvwx"

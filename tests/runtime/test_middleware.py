@@ -12,12 +12,11 @@ import pytest
 from support.drivers import Driver, anyhow, by_run, seed
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.function import Function, function
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.snapshots import restore, snapshot
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.middleware import Cache, Throttle
+from fsm_agent.functions import Function, function
+from fsm_agent.lifecycle import Limits, restore, snapshot
+from fsm_agent.messages import FunctionCall
+from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import Cache, Throttle
 from fsm_agent.testing import FakeClock, Script, call
 
 

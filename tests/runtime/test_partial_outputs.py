@@ -10,11 +10,9 @@ from support.drivers import Driver, by_arun_unheard, by_run_unheard, everywhere,
 
 from fsm_agent import Agent, Prompt, first_of
 from fsm_agent.errors import Overloaded
-from fsm_agent.messages import PartialOutput
-from fsm_agent.messages.event import Done, ReplyCompleted, RequestStarted, TextDelta
+from fsm_agent.messages import Done, PartialOutput, ReplyCompleted, RequestStarted, TextDelta
 from fsm_agent.prompts import tagged
-from fsm_agent.testing import Script, call
-from fsm_agent.testing.script import Pieces
+from fsm_agent.testing import Pieces, Script, call
 
 CHECKED: list[int] = []
 

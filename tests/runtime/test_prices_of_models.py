@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.clients.fallback import FallbackClient
-from fsm_agent.clients.rate_limit import RateLimit
-from fsm_agent.clients.rate_limited_client import RateLimitedClient
+from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.lifecycle.prices import Price
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.runtime.price_list import PriceList, known_price, models_of
+from fsm_agent.lifecycle import Price
+from fsm_agent.messages import Reply, Usage
+from fsm_agent.messages.reply import UNUSED
+from fsm_agent.runtime import known_price
+from fsm_agent.runtime.price_list import PriceList, models_of
 from fsm_agent.testing import Script
 
 pytest.importorskip("genai_prices", reason="it comes with the [prices] extra")

@@ -29,29 +29,39 @@ from support.uncollected import uncollected
 
 from fsm_agent.agents.hooks import check_hooks, notify
 from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, RateLimited, UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval, CallModel, RunFunction
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Begun, Cancelled, Expired, Replied, Returned, Stopped
-from fsm_agent.lifecycle.record import Reason, State
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import (
+    AgentCall,
+    Approved,
+    AskApproval,
+    Begun,
+    CallModel,
+    Cancelled,
+    Expired,
+    Limits,
+    Reason,
+    Replied,
+    Returned,
+    RunFunction,
+    State,
+    Stopped,
+)
 from fsm_agent.machine.process import NARROWED, EffectValue, Process
-from fsm_agent.messages.event import (
+from fsm_agent.messages import (
     Done,
     FunctionEnded,
     FunctionStarted,
     Inside,
+    Reply,
     ReplyCompleted,
     RequestStarted,
     Stepped,
     Suspended,
     TextDelta,
 )
-from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drivers import adrive, arun, drive, run
-from fsm_agent.runtime.world import SystemClock, World
+from fsm_agent.prompts import Dialog, Prompt
+from fsm_agent.runtime import World, adrive, arun, drive, run
+from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script, call
 
 LONG_S = 30.0

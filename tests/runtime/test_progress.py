@@ -10,8 +10,8 @@ import pytest
 from support.drivers import Driver, anyhow, seed
 
 from fsm_agent.errors import CallFailed, ParseError
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.lifecycle import Limits
+from fsm_agent.prompts import Prompt
 from fsm_agent.testing import Script
 
 

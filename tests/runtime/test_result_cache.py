@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 from fsm_agent import Agent
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.messages.event import ResultCached
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.runtime.result_cache import ResultCache
-from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.lifecycle import Returned
+from fsm_agent.messages import FunctionCall, ResultCached
+from fsm_agent.runtime import ResultCache, ResultPipeline
 from fsm_agent.testing import call
 
 LINES = [f"line {n}" for n in range(1, 301)]

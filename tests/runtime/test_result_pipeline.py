@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_drivers import Way, by_arun, by_astream, by_run, by_stream
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallFailed, UsageError
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.messages.event import ResultCached, ResultExtracted, ResultProcessed
-from fsm_agent.messages.message import FunctionCall, Image, Message
-from fsm_agent.runtime.result_pipeline import PipelineResult, ResultPipeline, last_user_text, truncate, truncated
+from fsm_agent.functions import function
+from fsm_agent.lifecycle import Returned
+from fsm_agent.messages import FunctionCall, Image, Message, ResultCached, ResultExtracted, ResultProcessed
+from fsm_agent.runtime import ResultPipeline, truncate
+from fsm_agent.runtime.result_pipeline import PipelineResult, last_user_text, truncated
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call
 

@@ -30,18 +30,11 @@ from support.drivers import (
 )
 
 from fsm_agent.errors import CallFailed, Retry
-from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function, function
-from fsm_agent.functions.policy import Default, Retries
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Cancelled, Returned
-from fsm_agent.lifecycle.record import Reason, State
-from fsm_agent.lifecycle.snapshots import restore, snapshot
-from fsm_agent.messages.event import Done, FunctionEnded, FunctionProgress, FunctionStarted
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.drivers import arun, run
-from fsm_agent.runtime.result_pipeline import ResultPipeline
+from fsm_agent.functions import Context, Default, Function, Retries, function
+from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, Returned, State, restore, snapshot
+from fsm_agent.messages import Done, FunctionEnded, FunctionProgress, FunctionStarted
+from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import ResultPipeline, arun, run
 from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script, call
 

@@ -20,19 +20,14 @@ import pytest
 from support.agent_calls import begun, function_call, say
 
 from fsm_agent.errors import Retry
-from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import Default, Retries
-from fsm_agent.lifecycle.effects import RunFunction
-from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
-from fsm_agent.messages.event import FunctionProgress
-from fsm_agent.messages.message import Document, FunctionCall, Image
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.functions import Context, Default, Function, Retries
+from fsm_agent.lifecycle import FunctionFailed, Returned, RunFunction
+from fsm_agent.messages import Document, FunctionCall, FunctionProgress, Image
+from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import ResultPipeline, World
 from fsm_agent.runtime.abort import Aborted
-from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import FunctionExecution, arun_function, current_depth, current_run, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
-from fsm_agent.runtime.world import World
 from fsm_agent.testing import FakeClock, Script
 
 Way = Callable[[FunctionExecution], Any]

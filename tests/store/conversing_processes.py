@@ -7,8 +7,8 @@ from typing import Any
 
 from kill_worker import opened
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.store.errors import Conflict
+from fsm_agent.agents import Agent
+from fsm_agent.store import Conflict
 from fsm_agent.testing import Script
 
 NAME = "customer-17"

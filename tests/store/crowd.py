@@ -18,8 +18,8 @@ from kill_worker import Notes, answers, clerk
 from support.kept_runs import assert_fences
 
 from fsm_agent.errors import FsmAgentError
+from fsm_agent.store import Runs
 from fsm_agent.store.lease_renewal import LEASE_S
-from fsm_agent.store.runs import Runs
 
 GONE_ON = 5  # entries between two disturbances
 OPEN = 12  # runs that workers have to do as long as they were not disturbed enough

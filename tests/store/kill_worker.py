@@ -11,18 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents import Agent, Worker
 from fsm_agent.errors import CallSuspended, RateLimited
-from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
-from fsm_agent.messages.event import Event
+from fsm_agent.functions import Context, function
+from fsm_agent.lifecycle import Approved, Limits, Returned, RunAgain
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.messages import Event
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store.errors import StoreError
+from fsm_agent.store import Runs, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
-from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import sqlite_store as sqlite_module
 from fsm_agent.testing import Script, call
 

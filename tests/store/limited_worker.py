@@ -20,8 +20,8 @@ from support.slow_agent import SlowModel
 
 from fsm_agent import Agent, Worker
 from fsm_agent.lifecycle import Request
-from fsm_agent.messages.reply import Reply
-from fsm_agent.store.runs import Runs
+from fsm_agent.messages import Reply
+from fsm_agent.store import Runs
 from fsm_agent.testing import Script
 
 LIMIT, KEY_LIMIT, KEY = 3, 2, "acme"

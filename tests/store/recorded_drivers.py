@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fsm_agent.machine.process import Process
-from fsm_agent.runtime.drivers import adrive, arun, drive, run
+from fsm_agent.runtime import World, adrive, arun, drive, run
 from fsm_agent.runtime.recorder import Recorder
-from fsm_agent.runtime.world import World
 
 Sink = Callable[[Any], Any]
 Way = Callable[[Process, World, Recorder | None, Sink], None]

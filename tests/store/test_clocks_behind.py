@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents import Worker
 from fsm_agent.errors import RateLimited
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store import claiming
+from fsm_agent.store import Runs, claiming
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Rest
 from fsm_agent.testing import FakeClock, Script

@@ -16,8 +16,7 @@ import pytest
 from crowd import Crowd, Often, forked
 from support.postgres import NO_POOLER, NOT_HERE, Network, PostgresServer, pooler_program, programs
 
-from fsm_agent.store import lease_renewal
-from fsm_agent.store.runs import Runs
+from fsm_agent.store import Runs, lease_renewal
 
 SUCCESSIONS = 4  # of a run; after a fifth without an entry, somebody is asked
 HOUR_S = 3600.0

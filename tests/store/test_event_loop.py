@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.functions.function import function
+from fsm_agent.agents import Agent
+from fsm_agent.functions import function
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 

@@ -13,20 +13,17 @@ from support import agent_calls as walks
 from support.kept_runs import answers, clerk, definition_of, ended, loaded, rested, skip_replies
 
 from fsm_agent._internal.values import to_json
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallFailed, CallSuspended, JournalError, RateLimited, UsageError
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Denied, Replied, Returned
+from fsm_agent.functions import function
+from fsm_agent.lifecycle import AgentCall, Denied, Limits, Replied, Returned
 from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.machine.journal import Chain, Entry, header_of
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import Reply
 from fsm_agent.messages.summary import HistorySummary
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.store.errors import RunExists, RunUnknown
+from fsm_agent.prompts import Dialog
+from fsm_agent.store import RunExists, Runs, RunUnknown
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease
 from fsm_agent.testing import Script, call
 

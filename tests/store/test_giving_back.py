@@ -17,14 +17,13 @@ import pytest
 from support.kept_runs import Elsewhere, LastingStore, loaded, renew
 from support.uncollected import uncollected
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.functions.function import function
-from fsm_agent.messages.event import Done, FunctionStarted
-from fsm_agent.store.errors import LeaseLost, StoreError
+from fsm_agent.agents import Agent
+from fsm_agent.functions import function
+from fsm_agent.messages import Done, FunctionStarted
+from fsm_agent.store import LeaseLost, Store, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S, RENEWER
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Store
 from fsm_agent.testing import Script, call
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from fsm_agent.store.errors import StoreError
+from fsm_agent.store import StoreError
 from fsm_agent.store.group_commit import GroupCommit
 
 PATIENCE_S = 20.0

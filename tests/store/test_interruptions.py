@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from support.kept_runs import LastingStore, answers, clerk, definition_of, lose, skip_replies
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.effects import FindOut
-from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
+from fsm_agent.functions import function
+from fsm_agent.lifecycle import Approved, FindOut, Returned, RunAgain
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.store import Store
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.store import Store
 
 FILES = ("machine/journal.py", "runtime/reconciler.py", "runtime/sync_driver.py", "store/recorder.py")
 SAMPLES = 100

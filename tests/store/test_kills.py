@@ -18,7 +18,7 @@ from kill_worker import RUN, Notes, answers, clerk, opened
 from support.kept_runs import definition_of
 
 from fsm_agent.errors import CallSuspended
-from fsm_agent.store.errors import RunUnknown
+from fsm_agent.store import RunUnknown
 from fsm_agent.store.sqlite import SqliteStore
 
 WORKERS, RUNS = 8, 200

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from support.kept_runs import LastingStore, Moving
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.functions.function import function
-from fsm_agent.store import lease_renewal
-from fsm_agent.store.errors import StoreClosed, StoreError
+from fsm_agent.agents import Agent
+from fsm_agent.functions import function
+from fsm_agent.store import Runs, StoreClosed, StoreError, lease_renewal
 from fsm_agent.store.lease_renewal import LeaseRenewer
-from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
 
 PATIENCE_S = 20.0

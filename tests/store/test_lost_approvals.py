@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents import Agent, Worker
 from fsm_agent.errors import CallSuspended, OutcomeError, ReplayError, SnapshotError
 from fsm_agent.flows import Flow, FlowSuspended, call, end
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome
-from fsm_agent.lifecycle.snapshots import snapshot
+from fsm_agent.functions import function
+from fsm_agent.lifecycle import Approved, Denied, Modified, snapshot
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.store.claiming import STUCK
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script

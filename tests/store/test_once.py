@@ -14,21 +14,17 @@ from recorded_drivers import WAYS, Way, by_run, by_threads
 from support.kept_runs import Elsewhere, LastingStore, loaded, lose, renew, team_definition, team_header, triggers
 from support.nested_process import Solo, Team, TeamRecord
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, UsageError
-from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function, function
-from fsm_agent.functions.policy import Retries
-from fsm_agent.lifecycle.effects import FindOut
-from fsm_agent.lifecycle.outcomes import FunctionFailed, Outcome, Returned, RunAgain
-from fsm_agent.lifecycle.snapshots import restore, snapshot
+from fsm_agent.functions import Context, Function, Retries, function
+from fsm_agent.lifecycle import FindOut, FunctionFailed, Returned, RunAgain, restore, snapshot
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import Journal
-from fsm_agent.messages.event import FunctionStarted, Stepped
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.world import World
-from fsm_agent.store.errors import LeaseLost
+from fsm_agent.messages import FunctionStarted, Stepped
+from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import World
+from fsm_agent.store import LeaseLost, Runs
 from fsm_agent.store.lease_renewal import RENEWER
-from fsm_agent.store.runs import Runs
 from fsm_agent.testing import Script, call
 
 LONG_S = 30.0

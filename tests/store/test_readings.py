@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Runs, UsageError, function, handoff
-from fsm_agent.diagrams.diagram import trace_diagram
+from fsm_agent.diagrams import trace_diagram
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, end, execute, failure
 from fsm_agent.machine.journal import TASK_CHARS

@@ -10,10 +10,11 @@ import pytest
 from support.kept_runs import Noting, definition_of
 
 from fsm_agent._internal.values import to_json
-from fsm_agent.agents.agent import Agent
-from fsm_agent.lifecycle.outcomes import Cancelled, Injected, Outcome, Stopped
-from fsm_agent.messages.message import Message
-from fsm_agent.store.errors import LeaseLost
+from fsm_agent.agents import Agent
+from fsm_agent.lifecycle import Cancelled, Injected, Stopped
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.messages import Message
+from fsm_agent.store import LeaseLost
 from fsm_agent.store.recorder import Posted, StoreRecorder
 from fsm_agent.testing import Script
 

@@ -30,30 +30,30 @@ from support.kept_runs import (
 )
 from support.nested_process import Solo, Team, TeamRecord
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallFailed, CallSuspended, Overloaded
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import FindOut, RunFunction, StartFunction
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.functions import function
+from fsm_agent.lifecycle import (
+    AgentCall,
     Approved,
+    FindOut,
     FunctionFailed,
     Injected,
     Interrupted,
-    Outcome,
+    Limits,
     Returned,
     RunAgain,
+    RunFunction,
     Started,
+    StartFunction,
 )
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import Chain, Journal, fold, line_of
-from fsm_agent.messages.event import Done, FunctionStarted, Stepped, Suspended
-from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.runtime.world import World
-from fsm_agent.store.errors import AlreadyAnswered, LeaseLost, NotAsked
+from fsm_agent.messages import Done, FunctionCall, FunctionStarted, Message, Stepped, Suspended
+from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import World
+from fsm_agent.store import AlreadyAnswered, LeaseLost, NotAsked, Runs
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from fsm_agent import MemoryStore, Runs, UsageError
-from fsm_agent.store.errors import RunBusy, StoreError
+from fsm_agent.store import RunBusy, Store, StoreError
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Store
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda folder: MemoryStore(),

@@ -17,10 +17,10 @@ import pytest
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, Runs, function
 from fsm_agent._internal.values import to_json
-from fsm_agent.agents.worker import Worker
+from fsm_agent.agents import Worker
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
-from fsm_agent.lifecycle.outcomes import Cancelled, Returned
+from fsm_agent.lifecycle import Cancelled, Returned
 from fsm_agent.store import MemoryStore, RunBusy, RunUnknown, SqliteStore, Store
 from fsm_agent.store.reading import RETRIED, read
 from fsm_agent.testing import Script

@@ -35,7 +35,7 @@ from support.kept_runs import (
     wipe,
 )
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import (
     CallFailed,
     CallSuspended,
@@ -47,31 +47,27 @@ from fsm_agent.errors import (
 )
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, execute, wait
 from fsm_agent.flows import call as asking
-from fsm_agent.functions.function import Function, function
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.functions import Function, function
+from fsm_agent.lifecycle import (
     Approved,
     Cancelled,
     Denied,
     Injected,
+    Limits,
     Modified,
-    Outcome,
+    Reason,
     Returned,
     RunAgain,
     Stopped,
 )
-from fsm_agent.lifecycle.record import Reason
-from fsm_agent.messages.event import Inside, TextDelta
-from fsm_agent.messages.message import Message, Text
-from fsm_agent.messages.reply import Reply, TokenLogprob
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.messages import Inside, Message, Reply, Text, TextDelta, TokenLogprob
+from fsm_agent.prompts import Prompt
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store import lease_renewal
+from fsm_agent.store import AlreadyAnswered, LeaseLost, NotAsked, RunBusy, RunExists, Runs, RunUnknown, lease_renewal
 from fsm_agent.store.claiming import MAX_TRIES, STUCK
-from fsm_agent.store.errors import AlreadyAnswered, LeaseLost, NotAsked, RunBusy, RunExists, RunUnknown
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.reading import read
-from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Lease
 from fsm_agent.testing import Script, call

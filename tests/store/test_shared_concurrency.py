@@ -15,7 +15,7 @@ import pytest
 from support.paths import ROOT
 from support.postgres import NOT_HERE, PostgresServer, programs
 
-from fsm_agent.store.runs import Runs
+from fsm_agent.store import Runs
 
 if os.name == "nt":
     pytest.skip("file locks are POSIX", allow_module_level=True)

@@ -9,12 +9,13 @@ import pytest
 from recorded_drivers import HEARD, Way
 from support.kept_runs import LastingStore, clerk, definition_of, loaded, skip_replies
 
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.outcomes import Approved, Outcome, Returned, RunAgain
+from fsm_agent.functions import function
+from fsm_agent.lifecycle import Approved, Returned, RunAgain
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import line_of
-from fsm_agent.messages.event import Done
+from fsm_agent.messages import Done
 from fsm_agent.store.memory import MemoryStore
 
 

@@ -32,17 +32,15 @@ from fsm_agent import (
     Worker,
     function,
 )
-from fsm_agent.agents.conversation import Conversation
+from fsm_agent.agents import Conversation
 from fsm_agent.context import compress, keep_last, once, shorten
 from fsm_agent.context.rounds import broken_round
 from fsm_agent.errors import JournalError, Overloaded
-from fsm_agent.lifecycle import stop_on
-from fsm_agent.lifecycle.limits import Limits
+from fsm_agent.lifecycle import Limits, stop_on
 from fsm_agent.machine.journal import header_of
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.store.errors import Conflict, RunExists, RunUnknown, StoreError
+from fsm_agent.messages import FunctionCall
+from fsm_agent.store import Conflict, RunExists, Runs, RunUnknown, StoreError
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.runs import Runs
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.store import Rest
 from fsm_agent.testing import Script, call

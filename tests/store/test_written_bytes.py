@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from bench.works import TASK, agent_of, turns
 
+from fsm_agent.store import Store
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Store
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "sqlite": lambda path: SqliteStore(path.with_suffix(".db")),

@@ -9,48 +9,45 @@ from typing import Any
 
 from fsm_agent.context.view import View
 from fsm_agent.errors import ErrorReport, ParseError
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import (
-    AskApproval,
-    AskSummary,
-    Begin,
-    CallModel,
-    CheckOutput,
-    FindOut,
-    RunFunction,
-    Sleep,
-    StartFunction,
-)
-from fsm_agent.lifecycle.interpret import StopContext
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.functions import function
+from fsm_agent.lifecycle import (
+    AgentCall,
     Approved,
+    AskApproval,
+    Begin,
     Begun,
+    CallModel,
     Cancelled,
     Checked,
     CheckFailed,
+    CheckOutput,
     CheckRefused,
     Denied,
     Expired,
+    FindOut,
     FunctionFailed,
     Injected,
     Interrupted,
+    Limits,
     ModelFailed,
     Modified,
-    Outcome,
     Replied,
     Returned,
     RunAgain,
+    RunFunction,
+    Sleep,
     Slept,
     Started,
+    StartFunction,
+    State,
+    StopContext,
     Stopped,
 )
-from fsm_agent.lifecycle.record import State
-from fsm_agent.messages.message import FunctionCall, Message, Text
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.lifecycle.effects import AskSummary
+from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.messages import FunctionCall, Message, Reply, Text, Usage
+from fsm_agent.messages.reply import UNUSED
+from fsm_agent.prompts import Dialog, Prompt
 
 
 @function

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fsm_agent.agents.agent import Agent
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.messages.event import Event
-from fsm_agent.messages.reply import Reply
+from fsm_agent.agents import Agent
+from fsm_agent.lifecycle import AgentCall
+from fsm_agent.messages import Event, Reply
 from fsm_agent.testing import Script
 
 Way = Callable[[Agent[Any, Any], AgentCall[Any], list[Event]], None]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fsm_agent.messages.event import Delta
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import Delta, Reply
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.testing.streams import read
 

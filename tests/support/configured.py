@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from fsm_agent import FunctionCall, Message, Price
 from fsm_agent.lifecycle import StopContext
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages import Stepped
 from fsm_agent.runtime import ResultPipeline, truncate
 
 

@@ -11,7 +11,8 @@ from fsm_agent.providers.gemini.generate_content import Gemini
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.responses import OpenAIResponses
 from fsm_agent.providers.streams import ServerEvent
-from fsm_agent.testing.turns import Turn, TurnPart, interleaved_pieces, utf16_units
+from fsm_agent.testing import Turn, TurnPart
+from fsm_agent.testing.turns import interleaved_pieces, utf16_units
 
 
 def event(document: Any, name: str = "") -> ServerEvent:

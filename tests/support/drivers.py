@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.messages.message import Message
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.lifecycle import AgentCall
+from fsm_agent.messages import Message
+from fsm_agent.prompts import Dialog, Prompt
+from fsm_agent.runtime import World, adrive, arun, drive, run
 from fsm_agent.runtime import thread_task as thread_jobs
-from fsm_agent.runtime.drivers import adrive, arun, drive, run
-from fsm_agent.runtime.world import World
 from fsm_agent.testing import Script
 from support.agent_calls import PROMPT
 

@@ -13,8 +13,7 @@ from fsm_agent import Agent, CallFailed, CallSuspended, Limits, Runs, Worker, fu
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, wait
 from fsm_agent.lifecycle import Approved, Price
-from fsm_agent.messages import Reply, Usage
-from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages import FunctionCall, Reply, Usage
 from fsm_agent.store import Store
 from fsm_agent.testing import Script, call
 from support.paths import ROOT

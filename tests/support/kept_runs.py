@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 
 from fsm_agent._internal.values import to_json
-from fsm_agent.agents.agent import Agent
+from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, RateLimited
-from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.outcomes import Approved, Outcome
+from fsm_agent.functions import function
+from fsm_agent.lifecycle import Approved
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import Header
+from fsm_agent.store import LeaseLost, Runs, Store
 from fsm_agent.store.claiming import Definition
-from fsm_agent.store.errors import LeaseLost
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.recorder import StoreRecorder
-from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Lease, Loaded, Rest, Store
+from fsm_agent.store.store import Lease, Loaded, Rest
 from fsm_agent.testing import Script, call
 from support.nested_process import Team, TeamRecord
 

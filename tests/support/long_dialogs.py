@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message
 
 SYSTEM = Message.of("system", "Be terse.")
 TASK = Message.of("user", "Find out.")

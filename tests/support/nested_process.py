@@ -16,19 +16,15 @@ from msgspec.structs import astuple
 
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent._internal.vector import Vector
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import Begin
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired
-from fsm_agent.lifecycle.record import CallRecord, State
+from fsm_agent.lifecycle import AgentCall, Begin, Begun, Cancelled, Expired, Limits, State
+from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import AnyEffect, EffectValue, Inner
 from fsm_agent.machine.rows import machine_of
-from fsm_agent.messages.event import Stepped
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.messages import Stepped
+from fsm_agent.prompts import Dialog, Prompt
+from fsm_agent.runtime import World
 from fsm_agent.runtime.activity import Activity, activity_of
-from fsm_agent.runtime.world import World
 
 
 class Stage(StrEnum):

@@ -11,10 +11,22 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import TEXT, Request, Settings
-from fsm_agent.messages.hosted_tool import CodeExecution, HostedTool, WebSearch
-from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.lifecycle.effects import TEXT
+from fsm_agent.messages import (
+    CodeExecution,
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Text,
+    WebSearch,
+)
+from fsm_agent.messages.hosted_tool import HostedTool
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.gemini.contents import UNSIGNED
 from fsm_agent.providers.gemini.generate_content import GeminiProfile

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import TEXT, Request, Settings
-from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.lifecycle.effects import TEXT
+from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.anthropic.messages import MIN_BUDGET, SHARES, AnthropicProfile
 from support.messages_bodies import CODEC

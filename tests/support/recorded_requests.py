@@ -9,21 +9,12 @@ from typing import Annotated, Any
 from pydantic import WithJsonSchema
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import TEXT, Request, Settings
-from fsm_agent.messages.message import (
-    Document,
-    FunctionCall,
-    FunctionResult,
-    Image,
-    Message,
-    Opaque,
-    Part,
-    Reasoning,
-    Text,
-)
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.lifecycle.effects import TEXT
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.codec import Profile
+from fsm_agent.providers import Profile
 
 Body = dict[str, Any]
 _SETTINGS = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fsm_agent.errors import ProviderError
-from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Codec
+from fsm_agent.messages import Reply
+from fsm_agent.providers import Codec
 from support.paths import SHARED
 
 RECORDED = SHARED / "wire"

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Delta
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Profile
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Delta, Message, Reply
+from fsm_agent.providers import Profile
 from fsm_agent.providers.openai.responses import OpenAIResponses
 from fsm_agent.testing.streams import read
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from fsm_agent import Agent, function
 from fsm_agent.lifecycle import Request
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import Reply
 from fsm_agent.testing import Script, call
 
 

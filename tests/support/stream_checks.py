@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fsm_agent.errors import ProviderError
-from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Codec
+from fsm_agent.messages import Reply
+from fsm_agent.providers import Codec
 from fsm_agent.testing.streams import mismatch, outcome
 from support.time_growth import growth
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from fsm_agent.functions.function import Function
-from fsm_agent.messages.message import Message
+from fsm_agent.functions import Function
+from fsm_agent.messages import Message
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 

@@ -34,7 +34,7 @@ from fsm_agent import (
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.flows import Flow, FlowSuspended, each, end, execute, failure, gather, wait
 from fsm_agent.flows import call as asking
-from fsm_agent.messages.event import Done, FunctionEnded, HistoryChanged, Inside, Stepped
+from fsm_agent.messages import Done, FunctionEnded, HistoryChanged, Inside, Stepped
 from fsm_agent.runtime import probes
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.testing import Script, call

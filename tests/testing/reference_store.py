@@ -12,8 +12,7 @@ from typing import Any
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import Question
-from fsm_agent.store.checks import result_or_loss, tags_of
-from fsm_agent.store.errors import (
+from fsm_agent.store import (
     AlreadyAnswered,
     Conflict,
     LeaseLost,
@@ -25,6 +24,7 @@ from fsm_agent.store.errors import (
     RunUnknown,
     StoreError,
 )
+from fsm_agent.store.checks import result_or_loss, tags_of
 from fsm_agent.store.spending import changed, check_spend, moment, wait_s
 from fsm_agent.store.store import (
     MAX_PRIORITY,

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fsm_agent.clients.client import Client
+from fsm_agent.clients import Client
 from fsm_agent.errors import AuthFailed, Overloaded, ProviderError, TimedOut, UsageError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import Delta, TextDelta
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Delta, Reply, TextDelta
 from fsm_agent.testing import ClientConformance, Endless
 from fsm_agent.testing.client_conformance import ScriptedAnswer
 

@@ -16,21 +16,8 @@ import pytest
 from reference_store import Kept, ReferenceStore, check_texts
 
 from fsm_agent.errors import FsmAgentError, UsageError
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunExists, RunUnknown
-from fsm_agent.store.store import (
-    Choice,
-    Head,
-    Lease,
-    Loaded,
-    Page,
-    Rest,
-    Run,
-    RunCount,
-    RunFilter,
-    RunsHealth,
-    Start,
-    Store,
-)
+from fsm_agent.store import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunExists, RunUnknown, Store
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 from fsm_agent.testing import StoreConformance
 from fsm_agent.testing.storages import Storage, waiting
 

@@ -11,17 +11,20 @@ from pydantic import BaseModel
 
 from fsm_agent import Agent, Function, Settings
 from fsm_agent.errors import Overloaded, TimedOut, UsageError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.event import (
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import (
     ArgumentsDelta,
     FunctionCallCompleted,
     FunctionCallStarted,
+    Message,
+    Reasoning,
     ReasoningDelta,
+    Reply,
     TextDelta,
+    TokenLogprob,
+    Usage,
     UsageReported,
 )
-from fsm_agent.messages.message import Message, Reasoning
-from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
 from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, call, token_reply
 
 ASKED = Request(messages=[Message.of("user", "17 + 25?")])
@@ -174,7 +177,7 @@ def test_time_moves_when_somebody_sleeps():
 
 
 def test_without_permission_no_real_model_is_asked():
-    from fsm_agent.clients.client import client_for
+    from fsm_agent.clients import client_for
     from fsm_agent.testing import no_model_requests
 
     client = client_for("openai-compatible:x", base_url="http://127.0.0.1:9/v1", api_key="k-123456789")

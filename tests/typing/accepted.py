@@ -70,8 +70,8 @@ from fsm_agent.flows.definition.states import (
 )
 from fsm_agent.flows.orchestrator import GiveUp, Job, OrchestrationResult, Orchestrator, Remedy, Supply
 from fsm_agent.functions import register_function
-from fsm_agent.lifecycle.record import Reason
-from fsm_agent.messages.event import Done, Stepped
+from fsm_agent.lifecycle import Reason
+from fsm_agent.messages import Done, Stepped
 from fsm_agent.prompts import (
     Action,
     ActionSet,

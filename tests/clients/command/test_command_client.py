@@ -20,8 +20,7 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent import Agent, CallFailed, Limits, Payload
-from fsm_agent.clients import CommandClient, JsonFields, register_client
-from fsm_agent.clients.client import Client
+from fsm_agent.clients import Client, CommandClient, JsonFields, register_client
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.errors import (
     AuthFailed,
@@ -33,11 +32,8 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages import HostedMCP, WebSearch
-from fsm_agent.messages.event import TextDelta
-from fsm_agent.messages.message import Image, Message
-from fsm_agent.messages.settings import Settings
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import HostedMCP, Image, Message, TextDelta, WebSearch
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing import ClientConformance, Endless
 from fsm_agent.testing.client_conformance import ScriptedAnswer

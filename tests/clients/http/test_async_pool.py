@@ -15,9 +15,9 @@ from support.fault_server import BARRIER, CLOSE, LIMIT_S, SSE_HEAD, STALL, Fault
 from support.http_clients import FIRST_PIECE, JSON_HEAD, WHOLE, client_of, good, refused
 from support.uncollected import uncollected
 
-from fsm_agent.clients.http.async_pool import AsyncConnection, AsyncPooledTransport
+from fsm_agent.clients.http import AsyncPooledTransport, Network
+from fsm_agent.clients.http.async_pool import AsyncConnection
 from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES, ResponseHead
-from fsm_agent.clients.http.network import Network
 from fsm_agent.clients.http.prepared_request import PoolRequest
 from fsm_agent.errors import ProviderError
 from fsm_agent.testing.client_requests import ASYNC, REQUEST, aask

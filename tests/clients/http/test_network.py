@@ -21,8 +21,8 @@ from h2.events import RequestReceived, StreamEnded
 from support.fault_server import FaultServer, http
 from support.http_clients import client_of, completion, good, text
 
-from fsm_agent.clients.client import client_for
-from fsm_agent.clients.http.network import Network
+from fsm_agent.clients import client_for
+from fsm_agent.clients.http import Network
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
 from fsm_agent.testing.client_requests import WAYS, ask, outcomes, shown_by
 

@@ -13,11 +13,10 @@ from support.copies import replace
 from support.fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
 from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, WHOLE, client_of, good, in_threads, refused, text
 
-from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http import Network
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
-from fsm_agent.messages.event import TextDelta
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import Reply, TextDelta
 from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.testing.client_requests import REQUEST, WAYS, ask, outcomes
 

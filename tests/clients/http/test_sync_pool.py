@@ -25,10 +25,8 @@ from support.http_clients import JSON_HEAD, WHOLE, client_of
 from test_async_pool import asked
 from test_pools import in_threads
 
-from fsm_agent.clients.http import ledger, sync_pool
-from fsm_agent.clients.http.network import Network
+from fsm_agent.clients.http import Network, PooledTransport, ledger, sync_pool
 from fsm_agent.clients.http.prepared_request import ABORT
-from fsm_agent.clients.http.sync_pool import PooledTransport
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing.client_requests import REQUEST
 

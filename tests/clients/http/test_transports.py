@@ -57,12 +57,12 @@ from support.http_clients import (
     trusted,
 )
 
-from fsm_agent.clients.fallback import FallbackClient
-from fsm_agent.clients.http.network import Network
+from fsm_agent.clients import FallbackClient
+from fsm_agent.clients.http import Network
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import Message
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Message
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aask, ask, outcomes
 

@@ -13,13 +13,23 @@ from support.time_growth import growth
 
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import ErrorReport
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Injected, ModelFailed, Replied, Returned, Slept, Stopped
-from fsm_agent.lifecycle.prices import Price
-from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.lifecycle import (
+    AgentCall,
+    Approved,
+    Cancelled,
+    Injected,
+    Limits,
+    ModelFailed,
+    Price,
+    Replied,
+    Returned,
+    RoundReport,
+    Slept,
+    Stopped,
+    rounds_of,
+)
+from fsm_agent.messages import Message, Reply, Usage
+from fsm_agent.messages.reply import UNUSED
 
 PRICE = Price(input_micro_usd=1_000_000, output_micro_usd=2_000_000)
 

@@ -10,10 +10,7 @@ from support.agent_calls import begun, function_call, say
 
 from fsm_agent import Agent, Context, Reply, Usage, function, handoff, snapshot
 from fsm_agent.errors import Overloaded
-from fsm_agent.lifecycle import spans_of
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Approved, Cancelled, Denied, Replied, Returned
+from fsm_agent.lifecycle import AgentCall, Approved, Cancelled, Denied, Limits, Replied, Returned, spans_of
 from fsm_agent.testing import Delayed, FakeClock, Script, call
 
 

@@ -18,7 +18,7 @@ from support.examples import examples
 from support.time_growth import growth
 
 from fsm_agent import Agent, Prompt, first_of
-from fsm_agent.messages.event import Done, PartialOutput
+from fsm_agent.messages import Done, PartialOutput
 from fsm_agent.prompts import json_anywhere, json_block, keyword, tagged, verbatim
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.output import Output

@@ -15,7 +15,9 @@ from support.examples import examples
 
 from fsm_agent import ParseError, UsageError, first_of
 from fsm_agent.prompts import (
+    Parsed,
     Parser,
+    ParserInput,
     TagParser,
     code,
     extract_json,
@@ -27,7 +29,6 @@ from fsm_agent.prompts import (
     verbatim,
 )
 from fsm_agent.prompts.extraction.matching import only_close
-from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.extraction.scanning import unescaped
 from fsm_agent.prompts.output import IN_PROSE, MENDED, Output
 

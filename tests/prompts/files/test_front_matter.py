@@ -11,10 +11,10 @@ import pytest
 from fsm_agent import Agent
 from fsm_agent.errors import PromptError
 from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
+from fsm_agent.prompts import Prompt, Prompts, register_prompt
 from fsm_agent.prompts.files.loading import KEYS
 from fsm_agent.prompts.files.reading import PromptFileError
-from fsm_agent.prompts.library import PROMPTS, Prompts, register_prompt
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.testing import Script
 
 SHOP = '''

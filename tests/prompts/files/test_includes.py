@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fsm_agent.errors import PromptError
+from fsm_agent.prompts import Prompt, Prompts
 from fsm_agent.prompts.files.reading import MAX_PARTS
-from fsm_agent.prompts.library import Prompts, load_prompt
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.library import load_prompt
 
 
 @pytest.fixture

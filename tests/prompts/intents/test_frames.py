@@ -16,8 +16,7 @@ from support.examples import examples
 
 from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt
 from fsm_agent.errors import ParseFailed, TagNotFound
-from fsm_agent.prompts import IntentFrame, ParserInput, PromptChoice, PromptEnum
-from fsm_agent.prompts.extraction.parsing import Parsed
+from fsm_agent.prompts import IntentFrame, Parsed, ParserInput, PromptChoice, PromptEnum
 from fsm_agent.testing import Script
 
 

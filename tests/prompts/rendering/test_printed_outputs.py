@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from fsm_agent import Image, PromptModel
-from fsm_agent.messages.message import Text
+from fsm_agent.messages import Text
 from fsm_agent.prompts import (
     PromptChoice,
     PromptEnum,

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from fsm_agent import Document, Image, Message, UsageError
-from fsm_agent.messages.message import Text
+from fsm_agent.messages import Text
 from fsm_agent.prompts import PromptField, prompt_parts, prompt_text
 
 PNG = b"\x89PNG\r\n\x1a\n"

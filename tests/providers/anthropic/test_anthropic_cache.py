@@ -9,11 +9,11 @@ import pytest
 from support.messages_bodies import CODEC, message, whole
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
+from fsm_agent.providers import Codec, Profile
 from fsm_agent.providers.anthropic.messages import AnthropicProfile
-from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.gemini.generate_content import Gemini
 from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.responses import OpenAIResponses

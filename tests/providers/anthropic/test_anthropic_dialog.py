@@ -10,10 +10,10 @@ from support.chat_bodies import CODEC as CHAT
 from support.messages_bodies import CODEC, message, whole
 
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers import Profile
 from fsm_agent.providers.anthropic.dialog import DialogInTurns, Turns
-from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.encoding import AFRESH
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8

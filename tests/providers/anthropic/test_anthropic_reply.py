@@ -12,17 +12,21 @@ from support.messages_bodies import CODEC, START, STOP, block, end, message, sse
 from support.stream_checks import check_linear, check_told
 
 from fsm_agent.errors import BadReply
-from fsm_agent.messages.event import (
+from fsm_agent.messages import (
     ArgumentsDelta,
+    Citation,
     Delta,
+    FunctionCall,
     FunctionCallCompleted,
     FunctionCallStarted,
+    Opaque,
+    Reasoning,
     ReasoningDelta,
+    Text,
     TextDelta,
+    Usage,
     UsageReported,
 )
-from fsm_agent.messages.message import Citation, FunctionCall, Opaque, Reasoning, Text
-from fsm_agent.messages.reply import Usage
 from fsm_agent.providers.anthropic.reply import arguments_object
 from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
 

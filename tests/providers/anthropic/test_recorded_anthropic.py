@@ -17,9 +17,8 @@ from test_anthropic_cache import marks
 from wire_check import Case, cases, decoded, problems
 
 from fsm_agent.errors import AuthFailed, ContextTooLong, UsageError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import Message, Reasoning, Text
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Message, Reasoning, Reply, Text
 from fsm_agent.providers.anthropic.messages import AnthropicProfile
 
 

@@ -11,11 +11,11 @@ from support.wire_samples import ADD, PNG, USER, WAIT, City, Unit
 from test_gemini_contents import CALLS, OPAQUE, contents
 
 from fsm_agent.errors import AuthFailed, BadReply, ConfigError, Overloaded, RateLimited, UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Opaque, Text
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Text
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.codec import Profile
+from fsm_agent.providers import Profile
 from fsm_agent.providers.gemini.generate_content import BUDGETS, GeminiProfile
 from fsm_agent.providers.schemas import output_in_words
 

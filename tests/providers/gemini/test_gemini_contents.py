@@ -10,8 +10,8 @@ import pytest
 from support.gemini_bodies import CODEC, text
 
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.providers.encoding import AFRESH
 from fsm_agent.providers.gemini.contents import UNSIGNED, Contents, DialogInContents
 from fsm_agent.providers.gemini.generate_content import GeminiProfile

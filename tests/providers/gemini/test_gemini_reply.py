@@ -12,15 +12,19 @@ from support.gemini_bodies import CODEC, call, chunk, response, sse, streamed, t
 from support.stream_checks import check_linear, check_told
 
 from fsm_agent.errors import BadReply, Overloaded
-from fsm_agent.messages.event import (
+from fsm_agent.messages import (
     ArgumentsDelta,
+    FunctionCall,
     FunctionCallCompleted,
     FunctionCallStarted,
+    Opaque,
+    Reasoning,
     ReasoningDelta,
+    Text,
     TextDelta,
+    TokenLogprob,
+    Usage,
 )
-from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
-from fsm_agent.messages.reply import TokenLogprob, Usage
 from fsm_agent.providers.gemini.reply import FINISHES
 from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
 from fsm_agent.testing.streams import mismatch

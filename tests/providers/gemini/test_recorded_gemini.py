@@ -11,10 +11,9 @@ from support.recorded_gemini_requests import built, camel, meaning
 from wire_check import Case, cases, decoded, problems
 
 from fsm_agent.errors import ContextTooLong, ProviderError, RateLimited
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import FunctionResult, Message, Opaque, Part
-from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Profile
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import FunctionResult, Message, Opaque, Part, Reply
+from fsm_agent.providers import Profile
 from fsm_agent.providers.openai.chat import OpenAIChat
 
 RECORDED = SHARED / "wire"

@@ -11,12 +11,12 @@ from support.chat_bodies import CODEC, sse, stream, streamed, whole
 from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, adapter, consumed
 
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning
 from fsm_agent.prompts.output import Output
+from fsm_agent.providers import Profile
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.schemas import output_in_words
 
 

@@ -12,16 +12,20 @@ from support.chat_bodies import CODEC, completion, sse, stream, streamed, whole
 from support.stream_checks import check_linear, check_told
 
 from fsm_agent.errors import BadReply, ProviderError
-from fsm_agent.messages.event import (
+from fsm_agent.messages import (
     ArgumentsDelta,
+    FunctionCall,
     FunctionCallCompleted,
     FunctionCallStarted,
+    Opaque,
+    Reasoning,
     ReasoningDelta,
+    Text,
     TextDelta,
+    TokenLogprob,
+    Usage,
     UsageReported,
 )
-from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
-from fsm_agent.messages.reply import TokenLogprob, Usage
 from fsm_agent.providers.openai.chat_reply import UNREPORTED
 from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
 from fsm_agent.testing.streams import mismatch

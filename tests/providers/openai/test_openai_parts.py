@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from support.time_growth import growth
 
-from fsm_agent.functions.function import Function
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Opaque, Text
-from fsm_agent.messages.reply import TokenLogprob
+from fsm_agent.functions import Function
+from fsm_agent.messages import FunctionCall, FunctionResult, Message, Opaque, Text, TokenLogprob
 from fsm_agent.providers.openai.parts import (
     CallIds,
     arguments_object,

@@ -28,12 +28,12 @@ from support.response_bodies import (
 from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, adapter, consumed
 
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, RateLimited, UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Settings
-from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Settings
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
 from fsm_agent.prompts.output import Output
+from fsm_agent.providers import Profile
 from fsm_agent.providers.catalog import provider
-from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.schemas import output_in_words
 
 

@@ -9,10 +9,10 @@ import pytest
 from support.response_bodies import CODEC, body, called, items, said, thought, whole
 
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
-from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.providers.codec import Profile
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.prompts import Dialog
+from fsm_agent.providers import Profile
 from fsm_agent.providers.openai.chat import OpenAIChat
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8

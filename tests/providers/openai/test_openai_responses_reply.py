@@ -30,15 +30,20 @@ from support.response_bodies import (
 from support.stream_checks import check_linear
 
 from fsm_agent.errors import BadReply, ProviderError
-from fsm_agent.messages.event import (
+from fsm_agent.messages import (
     ArgumentsDelta,
+    FunctionCall,
     FunctionCallCompleted,
     FunctionCallStarted,
+    Opaque,
+    Reasoning,
     ReasoningDelta,
+    Reply,
+    Text,
     TextDelta,
+    TokenLogprob,
+    Usage,
 )
-from fsm_agent.messages.message import FunctionCall, Opaque, Reasoning, Text
-from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
 from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
 
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}

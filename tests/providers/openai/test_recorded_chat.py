@@ -11,7 +11,7 @@ from support.recordings import LOCAL, RECORDED, local_outcome, needs_local, need
 from wire_check import Case, cases, problems
 
 from fsm_agent.errors import AuthFailed, BadReply, ContextTooLong, ProviderError
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages import Reply
 
 
 @cache

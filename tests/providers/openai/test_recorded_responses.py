@@ -14,10 +14,9 @@ from support.response_bodies import CODEC
 from support.wire_samples import adapter
 from wire_check import Case, cases, decoded, problems
 
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.message import Message, Opaque, Reasoning, Text
-from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Profile
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import Message, Opaque, Reasoning, Reply, Text
+from fsm_agent.providers import Profile
 from fsm_agent.providers.openai.chat import OpenAIChat
 
 TOLD = ("message", "reasoning", "function_call", "custom_tool_call")  # items that everybody understands

@@ -16,7 +16,7 @@ from support.paths import ROOT
 from support.postgres import NOT_HERE, PostgresServer, programs
 
 from fsm_agent import Agent, Approved, Worker, function
-from fsm_agent.store.runs import Runs
+from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")

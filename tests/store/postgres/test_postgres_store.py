@@ -28,10 +28,9 @@ from fsm_agent import Agent, Approved, CallSuspended, Runs, function
 from fsm_agent.cli.commands import app
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
-from fsm_agent.lifecycle.outcomes import Returned
+from fsm_agent.lifecycle import Returned
 from fsm_agent.machine.process import Question
-from fsm_agent.store import PostgresStore, Store, StoreError
-from fsm_agent.store.errors import LeaseLost, QueueFull, RunBusy, RunUnknown
+from fsm_agent.store import LeaseLost, PostgresStore, QueueFull, RunBusy, RunUnknown, Store, StoreError
 from fsm_agent.store.postgres import postgres_store
 from fsm_agent.store.postgres import schema as schema_module
 from fsm_agent.store.postgres.address import address_of

@@ -29,11 +29,18 @@ from fsm_agent.clients.local.functions.extraction import is_flat, source_text
 from fsm_agent.clients.local.functions.steps import MAX_TYPED_TOKENS, Guided
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import ProviderError, TimedOut
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request, Settings
-from fsm_agent.messages.event import ArgumentsDelta, FunctionCallStarted, TextDelta, UsageReported
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
-from fsm_agent.messages.reply import Reply
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import (
+    ArgumentsDelta,
+    FunctionCall,
+    FunctionCallStarted,
+    FunctionResult,
+    Message,
+    Reply,
+    TextDelta,
+    UsageReported,
+)
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.catalog import provider
 from fsm_agent.runtime.abort import Abort, Aborted

@@ -12,8 +12,8 @@ from fsm_agent.clients.local.functions.filling import filled
 from fsm_agent.clients.local.functions.grammar import Grammar
 from fsm_agent.clients.local.functions.question import Question
 from fsm_agent.clients.local.functions.wire import Step
-from fsm_agent.functions.function import Function
-from fsm_agent.messages.reply import Reply
+from fsm_agent.functions import Function
+from fsm_agent.messages import Reply
 
 T = TypeVar("T")
 
