@@ -22,9 +22,8 @@ from typing import Any
 import json_repair
 
 from fsm_agent.errors import ParseError
-from fsm_agent.prompts import first_of, verbatim
+from fsm_agent.prompts import Output, first_of, verbatim
 from fsm_agent.prompts.extraction.arriving import Arriving
-from fsm_agent.prompts.output import Output
 
 Case = dict[str, Any]
 NOTHING: Any = object()

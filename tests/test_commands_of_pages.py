@@ -25,7 +25,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.cli.commands import LateCommands, app, load_command
+from fsm_agent.cli import app
+from fsm_agent.cli.commands import LateCommands, load_command
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.functions.registered import FUNCTIONS
 from fsm_agent.prompts.library import PROMPTS

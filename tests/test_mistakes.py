@@ -44,8 +44,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import Metrics
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.clients import Network
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import HttpClient, Network
 from fsm_agent.context import Budget, keep_last
 from fsm_agent.diagrams import render, trace_diagram
 from fsm_agent.errors import Overloaded

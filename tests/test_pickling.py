@@ -33,8 +33,7 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.clients import Network
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import Overloaded
 from fsm_agent.testing import Script, call
 

@@ -24,10 +24,10 @@ from typer.testing import CliRunner
 from fsm_agent import Agent, Context, Function, Limits, Reason, function, restore, snapshot
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.diagrams import lifecycle
-from fsm_agent.functions.policy import Policy
+from fsm_agent.functions import Policy
 from fsm_agent.functions.registered import FUNCTIONS
 from fsm_agent.lifecycle import Begun, Replied, State
 from fsm_agent.messages import Reply

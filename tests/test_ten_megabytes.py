@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 from support.time_growth import growth
 
-from fsm_agent.providers.anthropic.messages import Anthropic
-from fsm_agent.providers.gemini.generate_content import Gemini
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses
 
 SIZE = 10_000_000
 SHORT = 4_000_000  # with which a copy of the text for each delta takes several times as long as all else

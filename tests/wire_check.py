@@ -20,11 +20,7 @@ from typing import Any
 
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages import Delta, Reply
-from fsm_agent.providers import Codec
-from fsm_agent.providers.anthropic.messages import Anthropic
-from fsm_agent.providers.gemini.generate_content import Gemini
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.providers import Anthropic, Codec, Gemini, OpenAIChat, OpenAIResponses
 from fsm_agent.testing.streams import mismatch
 
 CODECS: dict[str, Codec] = {

@@ -19,11 +19,15 @@ from fsm_agent._internal.exports import exports
 EXTRA = ("typer", "rich")  # needed by the command only
 
 if TYPE_CHECKING:
+    from fsm_agent.cli.commands import app as app
     from fsm_agent.cli.terminal_hook import TerminalHook as TerminalHook
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
-        {"terminal_hook": "TerminalHook"},
+        {
+            "commands": "app",
+            "terminal_hook": "TerminalHook",
+        },
         needs=dict.fromkeys(EXTRA, "'fsm-agent[cli]'"),
     )
 

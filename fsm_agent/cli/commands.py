@@ -134,6 +134,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"terminal_width": _columns - 1} if _columns < NARROW else None,
 )
+"""The command ``fsm-agent``, for Typer.
+
+Examples:
+    >>> from typer.testing import CliRunner
+    >>> CliRunner().invoke(app, ["--help"]).exit_code
+    0
+"""
 
 
 def _version(is_wanted: bool) -> None:

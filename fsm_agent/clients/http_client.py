@@ -55,6 +55,11 @@ class HttpClient(Closing):
 
     Raises:
         ConfigError: The provider is unknown, or an argument is invalid.
+
+    Examples:
+        >>> with HttpClient("openai", "gpt-5-mini", api_key="sk-example") as client:
+        ...     client.name
+        'openai:gpt-5-mini'
     """
 
     def __init__(

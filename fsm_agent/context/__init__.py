@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fsm_agent.context.passes import once as once
     from fsm_agent.context.passes import relevant as relevant
     from fsm_agent.context.passes import shorten as shorten
+    from fsm_agent.context.plan import ContextPlan as ContextPlan
     from fsm_agent.context.release import context_release as context_release
     from fsm_agent.context.summary import summarize as summarize
     from fsm_agent.context.tokens import TextTokenizer as TextTokenizer
@@ -28,6 +29,7 @@ else:
         {
             "budget": "Budget default_passes",
             "passes": "compress keep_last mask once relevant shorten",
+            "plan": "ContextPlan",
             "release": "context_release",
             "summary": "summarize",
             "tokens": "TextTokenizer Tokenizer tiktoken_of",

@@ -26,6 +26,10 @@ class ContextPlan(Value, frozen=True):
         budget: What is applied if a request is too long; None: nothing.
         window: The context window of the model in tokens; None: unknown.
         is_off: Nothing is ever left out.
+
+    Examples:
+        >>> len(ContextPlan.of([keep_last(4), shorten(4_000)]).passes)
+        2
     """
 
     passes: tuple[AnyPass, ...] = ()

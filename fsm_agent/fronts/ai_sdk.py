@@ -9,10 +9,10 @@ import msgspec
 
 from fsm_agent.fronts.fold import Data, Fold, arguments_of, as_json, call_of, shown_question, shown_result
 from fsm_agent.fronts.reading import Asked, BadRequest, converted, edited, image_of, named, verdict
-from fsm_agent.machine.process import Question
 from fsm_agent.messages.event import FunctionEnded
 from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.message import Message
+from fsm_agent.messages.question import Question
 
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1", "cache-control": "no-store", "x-accel-buffering": "no"}
 END = "data: [DONE]\n\n"

@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 from fsm_agent._internal.redaction import mask_keys, masked_arguments
 from fsm_agent.fronts.told import unwrapped
 from fsm_agent.lifecycle.record import State
-from fsm_agent.machine.process import Question
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Done,
@@ -37,6 +36,7 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.event_json import about_question, json_data, masked_data, parsed
 from fsm_agent.messages.message import Reasoning
+from fsm_agent.messages.question import Question
 from fsm_agent.prompts.output import ANSWER
 
 Data: TypeAlias = dict[str, Any]

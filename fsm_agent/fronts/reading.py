@@ -11,9 +11,9 @@ import msgspec
 from fsm_agent._internal.redaction import MASK, masked_arguments, unmasked
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome, Returned
-from fsm_agent.machine.process import Question
 from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.message import Image, Message
+from fsm_agent.messages.question import Question
 
 MAX_BODY = 5_000_000  # bytes of a request
 MAX_NAME = 200  # characters of the name of a run or a conversation

@@ -12,6 +12,7 @@ from fsm_agent.functions.function import function as function  # at once: its mo
 if TYPE_CHECKING:
     from fsm_agent.functions.context import Context as Context
     from fsm_agent.functions.policy import Default as Default
+    from fsm_agent.functions.policy import Policy as Policy
     from fsm_agent.functions.policy import Retries as Retries
     from fsm_agent.functions.registered import register_function as register_function
     from fsm_agent.functions.toolset import FunctionSource as FunctionSource
@@ -22,7 +23,7 @@ else:
         {
             "context": "Context",
             "function": "Function function",
-            "policy": "Default Retries",
+            "policy": "Default Policy Retries",
             "registered": "register_function",
             "toolset": "FunctionSource Toolset",
         },

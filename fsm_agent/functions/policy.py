@@ -68,7 +68,15 @@ class Retries(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Policy:
-    """The options of a function beside its definition; every `Function` is one."""
+    """The options of a function beside its definition; every `Function` is one.
+
+    Examples:
+        >>> @function(max_calls=3)
+        ... def add(a: int, b: int) -> int:
+        ...     return a + b
+        >>> isinstance(add, Policy), add.max_calls
+        (True, 3)
+    """
 
     acall: Callable[..., Any] | None = field(default=None, repr=False)  # its asyncio counterpart
     blocking: bool = True  # under asyncio a plain function runs in a thread, unless this is False

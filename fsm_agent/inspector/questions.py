@@ -24,7 +24,8 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     RunAgain,
 )
-from fsm_agent.machine.process import SEPARATOR, Question
+from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.messages.question import Question
 
 MOST_FIELDS = 40  # of a form; what has more is written as JSON
 _MOST_REFERENCES = 10

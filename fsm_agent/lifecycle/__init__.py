@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.outcomes import Interrupted as Interrupted
     from fsm_agent.lifecycle.outcomes import ModelFailed as ModelFailed
     from fsm_agent.lifecycle.outcomes import Modified as Modified
+    from fsm_agent.lifecycle.outcomes import Outcome as Outcome
     from fsm_agent.lifecycle.outcomes import Replied as Replied
     from fsm_agent.lifecycle.outcomes import Returned as Returned
     from fsm_agent.lifecycle.outcomes import RunAgain as RunAgain
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.outcomes import Started as Started
     from fsm_agent.lifecycle.outcomes import Stopped as Stopped
     from fsm_agent.lifecycle.prices import Price as Price
+    from fsm_agent.lifecycle.record import CallRecord as CallRecord
     from fsm_agent.lifecycle.record import Reason as Reason
     from fsm_agent.lifecycle.record import RequestFailure as RequestFailure
     from fsm_agent.lifecycle.record import State as State
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.stopping import max_function_calls as max_function_calls
     from fsm_agent.lifecycle.stopping import max_tokens as max_tokens
     from fsm_agent.lifecycle.stopping import stop_on as stop_on
+    from fsm_agent.lifecycle.table import ROWS as ROWS
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -73,14 +76,15 @@ else:
             "limits": "Limits",
             "outcomes": (
                 "Approved Begun Cancelled CheckFailed CheckRefused Checked Denied Expired FunctionFailed Injected "
-                "Interrupted ModelFailed Modified Replied Returned RunAgain Slept Started Stopped"
+                "Interrupted ModelFailed Modified Outcome Replied Returned RunAgain Slept Started Stopped"
             ),
             "prices": "Price",
-            "record": "Reason RequestFailure State",
+            "record": "CallRecord Reason RequestFailure State",
             "reports.phases": "PhaseDetector PhaseHook PhaseRule",
             "reports.rounds": "RoundReport rounds_of",
             "reports.spans": "spans_of",
             "snapshots": "restore snapshot",
             "stopping": "any_of max_cost_usd max_function_calls max_tokens stop_on",
+            "table": "ROWS",
         },
     )

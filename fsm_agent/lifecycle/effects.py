@@ -35,8 +35,9 @@ from fsm_agent.lifecycle.outcomes import (
     Slept,
     Started,
 )
-from fsm_agent.machine.process import EffectValue, Question
+from fsm_agent.machine.process import EffectValue
 from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.question import Question
 from fsm_agent.messages.reply import OutputMode
 from fsm_agent.messages.settings import Settings as Settings  # the part of a request that users write
 from fsm_agent.prompts.output import Output

@@ -391,3 +391,10 @@ Outcome: TypeAlias = (
     | Stopped
     | Cancelled
 )
+"""What can come of an effect of an agent call, or happen to the call itself.
+
+Examples:
+    >>> outcome: Outcome = Denied("not today")
+    >>> outcome.reason
+    'not today'
+"""

@@ -162,6 +162,11 @@ class CallRecord(Value, frozen=True, kw_only=True):
 
     Two records are equal if the same happened in any schedule: `trace`, which holds the order in which functions
     returned, is not compared.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> isinstance(result.record, CallRecord)
+        True
     """
 
     id: str = ""

@@ -464,6 +464,12 @@ ROWS: tuple[Row, ...] = (
     ("cancelled",        ITS_OWN,               State.FAILED,          None,           keep_reason),
 )
 # fmt: on
+"""The table of an agent call: trigger, source, target, guard, action; of a trigger and a state the first that fits.
+
+Examples:
+    >>> ROWS[1][:3]
+    ('begun', <State.SEEDED: 'Seeded'>, <State.CALLING: 'Calling'>)
+"""
 
 
 @cache

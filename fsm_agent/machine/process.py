@@ -15,8 +15,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from fsm_agent._internal.values import Value, from_json
+from fsm_agent._internal.values import Value
 from fsm_agent.messages.event import Event
+from fsm_agent.messages.question import Question
 
 if TYPE_CHECKING:
     from fsm_agent.machine.journal import Journal
@@ -66,26 +67,6 @@ class AnyEffect(Protocol):
 
     def changed(self, *, key: str) -> AnyEffect:
         """Return the effect under another key."""
-
-
-class Question(Value, frozen=True):
-    """An effect that waits for the answer of a person or another program."""
-
-    key: str  # of the effect
-    kind: str  # "approval", "result" (of a function without a callable), "doubt" (whether it ran), "answer" or "stuck"
-    about: str = ""  # JSON, for people
-    answers: tuple[str, ...] = ()  # the kinds of outcomes that answer it
-    schema: str = ""  # JSON Schema of the value in the answer: new arguments, or what a state takes; empty: none
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """The names of the types that a state of a flow takes, as JSON; empty: it asks for something else."""
-        try:
-            about = from_json(self.about or "{}", Any)
-        except ValueError:
-            return ()
-        types = about.get("types") if isinstance(about, dict) else None
-        return tuple(map(str, types)) if isinstance(types, list) else ()
 
 
 class EffectValue(Value, frozen=True):

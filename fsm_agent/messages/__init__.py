@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages.message import Reasoning as Reasoning
     from fsm_agent.messages.message import Text as Text
     from fsm_agent.messages.payload import Payload as Payload
+    from fsm_agent.messages.question import Question as Question
     from fsm_agent.messages.reply import Reply as Reply
     from fsm_agent.messages.reply import TokenLogprob as TokenLogprob
     from fsm_agent.messages.reply import Usage as Usage
@@ -76,6 +77,7 @@ else:
                 "Attachment Citation Document FunctionCall FunctionResult Image Message Opaque Part Reasoning Text"
             ),
             "payload": "Payload",
+            "question": "Question",
             "reply": "Reply TokenLogprob Usage",
         },
     )

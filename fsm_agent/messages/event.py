@@ -16,7 +16,7 @@ from fsm_agent.messages.reply import Reply, Usage
 
 if TYPE_CHECKING:
     from fsm_agent.lifecycle.call_result import CallResult
-    from fsm_agent.machine.process import Question
+    from fsm_agent.messages.question import Question
 
 
 class TextDelta(Value, frozen=True):

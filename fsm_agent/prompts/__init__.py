@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fsm_agent.prompts.intents.frame import IntentFrame as IntentFrame
     from fsm_agent.prompts.library import Prompts as Prompts
     from fsm_agent.prompts.library import register_prompt as register_prompt
+    from fsm_agent.prompts.output import Output as Output
     from fsm_agent.prompts.prompt import Prompt as Prompt
     from fsm_agent.prompts.prompt import Task as Task
     from fsm_agent.prompts.rendering.choices import PromptChoice as PromptChoice
@@ -63,6 +64,7 @@ else:
             "intents.declared": "intent",
             "intents.frame": "IntentExtractor IntentFrame",
             "library": "Prompts register_prompt",
+            "output": "Output",
             "prompt": "Prompt Task",
             "rendering.choices": "PromptChoice",
             "rendering.example": "examples_section prompt_example",

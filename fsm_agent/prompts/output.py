@@ -58,6 +58,10 @@ class Output:
 
     Raises:
         PromptError: JSON cannot be of that type.
+
+    Examples:
+        >>> Output(list[int]).is_wrapped
+        True
     """
 
     def __init__(self, type: Any = str, max_length: int = MAX_LENGTH) -> None:

@@ -8,9 +8,11 @@ traffic where there is some, otherwise from the source named next to them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from fsm_agent._internal.lazy_import import first_use
@@ -355,3 +357,13 @@ def _with_provider(model: str) -> str | None:
     if slash and maker in PROVIDERS:
         return f"{maker}:{name}"
     return next((f"{of}:{model}" for pattern, of in _MAKERS if fnmatchcase(model.lower(), pattern)), None)
+
+
+def providers() -> Mapping[str, Provider]:
+    """Return all providers that are known, by name; the mapping is read-only, and shows later ones as well.
+
+    Examples:
+        >>> providers()["anthropic"].codec.name
+        'anthropic'
+    """
+    return MappingProxyType(PROVIDERS)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.result_cache import ResultCache as ResultCache
     from fsm_agent.runtime.result_pipeline import ResultPipeline as ResultPipeline
     from fsm_agent.runtime.result_pipeline import truncate as truncate
+    from fsm_agent.runtime.world import Clock as Clock
+    from fsm_agent.runtime.world import SystemClock as SystemClock
     from fsm_agent.runtime.world import World as World
 else:
     __all__, __getattr__, __dir__ = exports(
@@ -31,6 +33,6 @@ else:
             "price_list": "known_price",
             "result_cache": "ResultCache",
             "result_pipeline": "ResultPipeline truncate",
-            "world": "World",
+            "world": "Clock SystemClock World",
         },
     )

@@ -49,7 +49,15 @@ Check: TypeAlias = Callable[[Out], Out | Awaitable[Out]] | Callable[[Out, Contex
 
 
 class Clock(Protocol):
-    """The source of time; tests pass their own."""
+    """The source of time; tests pass their own.
+
+    Examples:
+        >>> from fsm_agent.testing import FakeClock
+        >>> clock: Clock = FakeClock()
+        >>> clock.sleep(60)
+        >>> clock.sleeps
+        [60]
+    """
 
     def now(self) -> float:
         """Return Unix time in seconds."""
@@ -62,7 +70,12 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The system's clock."""
+    """The system's clock.
+
+    Examples:
+        >>> SystemClock().now() > 1_700_000_000
+        True
+    """
 
     now = staticmethod(time.time)
 

@@ -23,19 +23,25 @@ if TYPE_CHECKING:
     from fsm_agent.store.postgres import PostgresStore as PostgresStore
     from fsm_agent.store.runs import Runs as Runs
     from fsm_agent.store.sqlite import SqliteStore as SqliteStore
+    from fsm_agent.store.store import Choice as Choice
+    from fsm_agent.store.store import Head as Head
+    from fsm_agent.store.store import Lease as Lease
+    from fsm_agent.store.store import Rest as Rest
+    from fsm_agent.store.store import Run as Run
+    from fsm_agent.store.store import Start as Start
     from fsm_agent.store.store import Store as Store
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
             "errors": (
-                "AlreadyAnswered Conflict LeaseLost NotAsked QueueFull ReadOnly RunBusy RunExists RunUnknown"
-                " StoreClosed StoreError"
+                "AlreadyAnswered Conflict LeaseLost NotAsked QueueFull ReadOnly RunBusy RunExists RunUnknown "
+                "StoreClosed StoreError"
             ),
             "memory": "MemoryStore",
             "postgres": "PostgresStore",
             "runs": "Runs",
             "sqlite": "SqliteStore",
-            "store": "Store",
+            "store": "Choice Head Lease Rest Run Start Store",
         },
     )

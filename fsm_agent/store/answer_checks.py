@@ -11,7 +11,7 @@ from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
 from fsm_agent.lifecycle.outcomes import Modified, Outcome, Returned
 
 if TYPE_CHECKING:
-    from fsm_agent.machine.process import Question
+    from fsm_agent.messages.question import Question
     from fsm_agent.store.store import Run
 
 

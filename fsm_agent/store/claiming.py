@@ -41,8 +41,9 @@ from fsm_agent.machine.journal import (
     is_signed,
     with_traceparent,
 )
-from fsm_agent.machine.process import Process, Question
+from fsm_agent.machine.process import Process
 from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
+from fsm_agent.messages.question import Question
 from fsm_agent.mistakes import check
 from fsm_agent.runtime import probes
 from fsm_agent.store import checks, conversation_turns

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.machine.process import Question
+from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import LeaseLost
 
 MAX_PRIORITY = 100
@@ -46,7 +46,15 @@ if TYPE_CHECKING:
 
 
 class Lease(Value, frozen=True):
-    """The right to append to a run, until another claim supersedes it."""
+    """The right to append to a run, until another claim supersedes it.
+
+    Examples:
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="desk", store=store).submit("Hello", run_id="run-1")
+        >>> lease = store.claim("worker-1", for_s=60, agents=["desk"])
+        >>> lease.run, lease.holder, lease.fence
+        ('run-1', 'worker-1', 1)
+    """
 
     run: str
     agent: str  # of the run, as passed to `Store.create`
@@ -59,7 +67,12 @@ class Lease(Value, frozen=True):
 
 
 class Rest(Value, frozen=True, kw_only=True):
-    """The state in which a run is given back."""
+    """The state in which a run is given back.
+
+    Examples:
+        >>> Rest(state="Completed", is_ended=True).is_failed
+        False
+    """
 
     state: str
     due_s: float | None = None  # Unix time at which the run is due; 0.0 or less: at once; None: only after a post
@@ -73,6 +86,10 @@ class Start(Value, frozen=True, kw_only=True):
     """When a run that has no holder yet is due for the first time, and how it is queued.
 
     No post makes the run due before; to claim it by its name starts it.
+
+    Examples:
+        >>> Start(priority=10).after
+        ()
     """
 
     due_s: float = 0.0  # Unix time; 0.0 or less: at once
@@ -82,7 +99,12 @@ class Start(Value, frozen=True, kw_only=True):
 
 
 class Choice(Value, frozen=True):
-    """Which of the runs that are due a claim may take."""
+    """Which of the runs that are due a claim may take.
+
+    Examples:
+        >>> Choice(limits=(("desk", 4),)).definitions is None
+        True
+    """
 
     definitions: tuple[str, ...] | None = None  # begun by code with one of these fingerprints; None: by any
     busy: tuple[str, ...] = ()  # without one of these concurrency keys
@@ -93,7 +115,12 @@ class Choice(Value, frozen=True):
 
 
 class Head(Value, frozen=True):
-    """The newest run of a conversation."""
+    """The newest run of a conversation.
+
+    Examples:
+        >>> Head("customer-17").version
+        0
+    """
 
     conversation: str
     version: int = 0  # the number of its runs
@@ -111,7 +138,14 @@ class Post(Value, frozen=True):
 
 
 class Run(Value, frozen=True, kw_only=True):
-    """The row of a run: what a store knows about it without its journal."""
+    """The row of a run: what a store knows about it without its journal.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="desk", store=MemoryStore())
+        >>> result = agent.call("Hello", run_id="run-1")
+        >>> [(run.id, run.state) for run in agent.store.list()]
+        [('run-1', 'Completed')]
+    """
 
     id: str
     agent: str

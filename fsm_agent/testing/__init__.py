@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from fsm_agent.testing.streams import framed as framed
     from fsm_agent.testing.turns import Turn as Turn
     from fsm_agent.testing.turns import TurnPart as TurnPart
+    from fsm_agent.testing.values import as_json as as_json
+    from fsm_agent.testing.values import check_record as check_record
+    from fsm_agent.testing.values import registries as registries
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -45,12 +48,13 @@ else:
             "listing_conformance": "ListingConformance",
             "queue_conformance": "QueueConformance",
             "script": (
-                "Delayed FakeClock Pieces Script ScriptEntry ScriptError "
-                "call model_requests no_model_requests token_reply"
+                "Delayed FakeClock Pieces Script ScriptEntry ScriptError call model_requests no_model_requests "
+                "token_reply"
             ),
             "store_conformance": "StoreConformance",
             "streams": "framed",
             "turns": "Turn TurnPart",
+            "values": "as_json check_record registries",
         },
         needs={"hypothesis": "hypothesis", "pytest": "pytest"},
     )

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from fsm_agent.errors import UsageError
-from fsm_agent.machine.process import Question
+from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import Conflict, LeaseLost, RunBusy, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
 from fsm_agent.testing import storages

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fsm_agent.machine.process import Question
+from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.store import Lease, Rest, Store
 

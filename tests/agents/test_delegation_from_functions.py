@@ -23,7 +23,7 @@ from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.lifecycle import Limits, Price, Reason
 from fsm_agent.messages import FunctionProgress, Reply, Usage
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.store import RunBusy, RunExists
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore

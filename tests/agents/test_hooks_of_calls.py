@@ -21,7 +21,7 @@ from fsm_agent.cli import TerminalHook
 from fsm_agent.flows import Flow, end, gather, subflow
 from fsm_agent.flows import call as ask
 from fsm_agent.flows.orchestrator import Orchestrator
-from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle import CallRecord
 from fsm_agent.messages import Done, Event, Inside, TextDelta, Where
 from fsm_agent.runtime import LoggingHook
 from fsm_agent.store.memory import MemoryStore

@@ -16,10 +16,10 @@ from support import shop_agent as shop
 from fsm_agent import Agent, ConfigError
 from fsm_agent.agents import Worker, crews, worker_health
 from fsm_agent.agents.worker_health import CONNECTIONS, HealthServer, metrics_text
-from fsm_agent.machine.process import Question
+from fsm_agent.messages import Question
+from fsm_agent.store import Rest
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Rest
 from fsm_agent.testing import Script
 
 

@@ -26,12 +26,11 @@ from fsm_agent.agents.worker import PRUNING, RETRY_S
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle import Approved, Cancelled, Returned, RunAgain
-from fsm_agent.machine.process import Question
-from fsm_agent.store import RunBusy, Runs, RunUnknown, StoreClosed
+from fsm_agent.messages import Question
+from fsm_agent.store import Choice, Rest, RunBusy, Runs, RunUnknown, StoreClosed
 from fsm_agent.store.claiming import MAX_TRIES
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Choice, Rest
 from fsm_agent.testing import Script, call
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "COLUMNS": "100"}

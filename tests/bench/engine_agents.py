@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from fsm_agent import Agent, function
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Script, call
 
 MODEL_S = 0.05

@@ -19,7 +19,7 @@ MODEL = "m"
 
 def fsm_agent(base_url: str, read: Callable[[str, int], str], rounds: int) -> str:
     from fsm_agent import Agent, Limits, function
-    from fsm_agent.clients.http_client import HttpClient
+    from fsm_agent.clients import HttpClient
     from fsm_agent.context import Budget
 
     with HttpClient("openai-chat", MODEL, api_key="k", base_url=base_url) as client:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import HttpClient
 from fsm_agent.clients.local.functions.question import Question
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.functions import Function

@@ -31,11 +31,10 @@ from typing import Any
 
 from bench.works import AT_ONCE, TASK, agent_of, turns
 from fsm_agent.agents import Agent
-from fsm_agent.store import Store
+from fsm_agent.store import Lease, Store
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.store.sqlite.sqlite_file import PAGE_BYTES
-from fsm_agent.store.store import Lease
 
 SCRIPTS = {"one": turns(0), "three": turns(3), "sixteen": turns(1, AT_ONCE)}
 LANGGRAPH = Path(__file__).with_name("langgraph_rounds.py")

@@ -18,7 +18,7 @@ from support.terminal import LIMIT_S, Terminal, screen_of
 from typer.testing import CliRunner
 
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 
 PLUGIN = "fsm_agent.testing.pytest_plugin"
 

@@ -16,7 +16,7 @@ from support.stub_server import StubServer
 from typer.testing import CliRunner
 
 from fsm_agent import MemoryStore, Runs, SqliteStore
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.cli.log_store import newest
 from fsm_agent.cli.options import MAX_PIPED_BYTES
 from fsm_agent.cli.schemas import schema_type

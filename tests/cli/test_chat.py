@@ -15,7 +15,7 @@ from support.stub_server import StubServer
 from support.terminal import LIMIT_S, Terminal
 from typer.testing import CliRunner
 
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 
 MODEL = ("--model", "openai-compatible:stub")
 TOOLS = """

@@ -27,7 +27,8 @@ from typer.testing import CliRunner
 import fsm_agent
 from fsm_agent import Agent
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.cli.commands import app, load_command
+from fsm_agent.cli import app
+from fsm_agent.cli.commands import load_command
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import settings_of
 from fsm_agent.cli.reporting import reporting

@@ -13,7 +13,7 @@ import pytest
 from support.stub_server import StubServer
 from typer.testing import CliRunner
 
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.cli.completion import join_at_colons
 
 RUN = "from fsm_agent.cli import main; main()"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 
 MODULE = '''
 from dataclasses import dataclass, replace

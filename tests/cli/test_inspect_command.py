@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fsm_agent import Agent, Runs
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.testing import Script
 
 LIMIT_S = 60

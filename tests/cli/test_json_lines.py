@@ -13,7 +13,7 @@ from support.stub_server import StubServer
 from typer.testing import CliRunner
 
 from fsm_agent._internal.values import field_names
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.cli.json_lines import LineWriter, event_line
 from fsm_agent.messages import FunctionCall, Message, Reply, Usage, Where
 from fsm_agent.messages import event as events

@@ -11,7 +11,7 @@ import pytest
 from support.hub_server import HubServer
 from typer.testing import CliRunner
 
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.clients.local import hub
 
 pytestmark = pytest.mark.skipif(not hub.is_installed(), reason="no huggingface_hub: pip install 'fsm-agent[hub]'")

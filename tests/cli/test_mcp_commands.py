@@ -14,7 +14,7 @@ import pytest
 from support.paths import ROOT
 from typer.testing import CliRunner
 
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.mcp import ToolServer
 
 pytest.importorskip("mcp")

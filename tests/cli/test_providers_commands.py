@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.providers.catalog import PROVIDERS
 
 KEY = "sk-this-is-a-secret-key-of-somebody"

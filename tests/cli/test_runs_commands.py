@@ -18,16 +18,14 @@ from typer.testing import CliRunner
 
 from fsm_agent import Agent, CallSuspended, Limits, function
 from fsm_agent._internal.values import from_json, to_json
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.cli.runs.tables import moment, waits_for
 from fsm_agent.context import Budget, keep_last, shorten
 from fsm_agent.flows import Flow, end, wait
-from fsm_agent.lifecycle import Approved, Denied
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import Approved, Denied, Outcome
 from fsm_agent.machine.journal import header_of
-from fsm_agent.machine.process import Question
-from fsm_agent.store import Runs
-from fsm_agent.store.store import Run
+from fsm_agent.messages import Question
+from fsm_agent.store import Run, Runs
 from fsm_agent.testing import Script, call
 
 

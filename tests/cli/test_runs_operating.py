@@ -18,7 +18,7 @@ from support.terminal import Terminal
 from typer.testing import CliRunner
 
 from fsm_agent import Agent, CallFailed, CallSuspended, function
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.store import Runs, SqliteStore
 from fsm_agent.testing import Script, call
 

@@ -16,7 +16,7 @@ from support.paths import ROOT, TESTS
 from support.stub_server import StubServer
 from typer.testing import CliRunner
 
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.cli.models import GUESSES, code_of, guesses
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 

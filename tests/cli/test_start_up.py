@@ -10,7 +10,8 @@ import pytest
 from support.stub_server import StubServer
 from typer.testing import CliRunner
 
-from fsm_agent.cli.commands import COMMANDS, app, load_command
+from fsm_agent.cli import app
+from fsm_agent.cli.commands import COMMANDS, load_command
 
 LOADED = """
 import json, sys

@@ -16,8 +16,8 @@ from support.stub_server import StubServer
 from typer.testing import CliRunner
 
 from fsm_agent import Agent
+from fsm_agent.cli import app
 from fsm_agent.cli.agents.commands import _approver
-from fsm_agent.cli.commands import app
 from fsm_agent.cli.models import GUESSES
 from fsm_agent.cli.render import Approver
 from fsm_agent.cli.reporting import error_text

@@ -13,8 +13,7 @@ from served_clients import OFTEN, OverHttp, scripted, turn_of
 from support.dialects import AnthropicDialect, GeminiDialect, ResponsesDialect
 from support.http_clients import KEY
 
-from fsm_agent.clients import Cassette, Client, FallbackClient, RateLimit, RateLimitedClient
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import Cassette, Client, FallbackClient, HttpClient, RateLimit, RateLimitedClient
 from fsm_agent.errors import AuthFailed, ProviderError
 from fsm_agent.testing import ClientConformance, framed
 from fsm_agent.testing.client_conformance import ScriptedAnswer

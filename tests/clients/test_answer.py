@@ -12,13 +12,12 @@ from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultSer
 from support.http_clients import KEY, ROOMY, chosen, over_httpx
 
 from fsm_agent.agents import Agent
+from fsm_agent.clients import HttpClient
 from fsm_agent.clients.http import Network
-from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.lifecycle import Settings
 from fsm_agent.messages import Delta, Done, Reply, TextDelta
-from fsm_agent.providers import Profile, Provider
-from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers import OpenAIChat, Profile, Provider
 from fsm_agent.providers.openai.chat_reply import UNREPORTED
 from fsm_agent.testing import Turn, TurnPart, framed
 from fsm_agent.testing.client_requests import REQUEST, STREAMED

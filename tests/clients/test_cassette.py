@@ -19,10 +19,9 @@ from support.http_clients import KEY, PIECES, client_of, completion, good
 from support.stub_server import StubServer
 
 from fsm_agent.agents import Agent
-from fsm_agent.clients import Cassette
+from fsm_agent.clients import Cassette, HttpClient
 from fsm_agent.clients import cassette as cassette_module
 from fsm_agent.clients.cassette import CassetteError
-from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ConfigError, ProviderError, RateLimited
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message, TextDelta

@@ -10,8 +10,7 @@ from support.copies import replace
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 from support.http_clients import KEY, WHOLE, client_of, completion, good, text
 
-from fsm_agent.clients import client_for
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.clients.local import server as local_servers
 from fsm_agent.errors import ConfigError, ProviderError
 from fsm_agent.providers.catalog import PROVIDERS

@@ -52,9 +52,8 @@ from support.http_clients import (
 )
 from support.ports import free_port
 
-from fsm_agent.clients import client_for
+from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.clients.http import Network
-from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.errors import (
     AuthFailed,

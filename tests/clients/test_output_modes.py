@@ -11,14 +11,12 @@ from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, Respo
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Step, chunk, http
 
 from fsm_agent import Agent, Limits, Prompt, Reason, Settings
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import HttpClient
 from fsm_agent.errors import CallFailed
 from fsm_agent.lifecycle import CallResult
 from fsm_agent.messages import ArgumentsDelta, Done
 from fsm_agent.prompts.output import ANSWER
-from fsm_agent.providers import Profile, Provider
-from fsm_agent.providers.anthropic.messages import AnthropicProfile
-from fsm_agent.providers.gemini.generate_content import GeminiProfile
+from fsm_agent.providers import AnthropicProfile, GeminiProfile, Profile, Provider
 from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing import Turn, TurnPart, framed
 

@@ -9,8 +9,7 @@ from support.fault_server import FaultServer, http
 from support.http_clients import KEY
 
 from fsm_agent._internal.values import from_json, to_json
-from fsm_agent.clients import client_for
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionResult, Message, Opaque, Reasoning, Text

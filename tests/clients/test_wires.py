@@ -14,8 +14,7 @@ from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Ste
 
 from fsm_agent import Agent, AgentBase, ConfigError, Prompt, Settings, UsageError, build_agent
 from fsm_agent.agents.registry import AGENTS
-from fsm_agent.clients import client_for
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.lifecycle import CallResult
 from fsm_agent.messages import CodeExecution, ComputerUse, Done, HostedMCP, WebSearch
 from fsm_agent.providers import Profile, Provider, Wire, register_provider

@@ -33,6 +33,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.clients import RateLimit, RateLimitedClient
 from fsm_agent.context import (
     Budget,
+    ContextPlan,
     TextTokenizer,
     compress,
     default_passes,
@@ -42,14 +43,13 @@ from fsm_agent.context import (
     summarize,
     tiktoken_of,
 )
-from fsm_agent.context.plan import DEFAULT, ContextPlan
+from fsm_agent.context.plan import DEFAULT
 from fsm_agent.context.tokens import ESTIMATE, estimate
 from fsm_agent.context.view import View
 from fsm_agent.errors import BudgetExceeded, ConfigError, ContextTooLong
-from fsm_agent.lifecycle import Request
-from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle import CallRecord, Request
 from fsm_agent.messages import ContextShortened, RequestStarted, WebSearch
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output
 from fsm_agent.testing import Script, call
 
 WORDS = TextTokenizer(lambda text: len(text.split()))

@@ -15,8 +15,7 @@ from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 
 from fsm_agent import Agent, Context, Limits, Message, Prompt, UsageError, function, snapshot
 from fsm_agent._internal.vector import Vector
-from fsm_agent.context import context_release, mask
-from fsm_agent.context.plan import ContextPlan
+from fsm_agent.context import ContextPlan, context_release, mask
 from fsm_agent.context.release import CONTEXT_RELEASE
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.context.view import View

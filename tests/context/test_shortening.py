@@ -11,9 +11,8 @@ from support.drivers import Driver, anyhow, seed
 from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 
 from fsm_agent import Agent, FunctionCall, Limits, Message, Prompt, UsageError, function
-from fsm_agent.context import compress, once, shorten
+from fsm_agent.context import ContextPlan, compress, once, shorten
 from fsm_agent.context.passes import EARLIER, REPEATED, short_arguments, truncated
-from fsm_agent.context.plan import ContextPlan
 from fsm_agent.context.view import View
 from fsm_agent.testing import Script, call
 

@@ -28,13 +28,11 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.clients import Network
-from fsm_agent.context import Budget, keep_last, mask, shorten
+from fsm_agent.context import Budget, ContextPlan, keep_last, mask, shorten
 from fsm_agent.context.passes import takes_record
-from fsm_agent.context.plan import ContextPlan
 from fsm_agent.context.view import View
 from fsm_agent.errors import BudgetExceeded, ContextTooLong, Overloaded
-from fsm_agent.lifecycle import PhaseDetector, PhaseRule, Reason
-from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle import CallRecord, PhaseDetector, PhaseRule, Reason
 from fsm_agent.messages import RequestStarted
 from fsm_agent.testing import Script, call
 

@@ -27,6 +27,7 @@ from fsm_agent.diagrams import Diagram, Edge, Node, lifecycle, render, trace_dia
 from fsm_agent.diagrams.drawing import _fold_lines, one_line
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
 from fsm_agent.lifecycle import (
+    ROWS,
     AgentCall,
     Begun,
     Cancelled,
@@ -39,7 +40,7 @@ from fsm_agent.lifecycle import (
     State,
 )
 from fsm_agent.lifecycle.record import FINAL
-from fsm_agent.lifecycle.table import ROWS, may_retry
+from fsm_agent.lifecycle.table import may_retry
 from fsm_agent.messages import Reply, Stepped, Usage
 
 COMMITTED = ROOT / "diagrams"

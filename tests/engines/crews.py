@@ -17,11 +17,9 @@ from engine_agents import clerk, orchestrator, s, support
 
 from fsm_agent import Approved, Runs
 from fsm_agent.flows.orchestrator import Accept
-from fsm_agent.lifecycle import Returned, RunAgain
-from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.machine.process import Question
-from fsm_agent.store import AlreadyAnswered, NotAsked
-from fsm_agent.store.store import Run
+from fsm_agent.lifecycle import Outcome, Returned, RunAgain
+from fsm_agent.messages import Question
+from fsm_agent.store import AlreadyAnswered, NotAsked, Run
 
 HERE = Path(__file__).parent
 PATHS = [HERE, HERE.parent / "flows", HERE.parent, HERE.parents[1]]

@@ -24,7 +24,7 @@ from fsm_agent import Agent, Context, Limits, function
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.messages import Inside
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Script, call
 
 DELAY_S = float(os.environ.get("MODEL_DELAY_S", 0))  # of the clerk's model

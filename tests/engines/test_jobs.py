@@ -19,14 +19,13 @@ from support.shop_agent import OTHER, shop
 from typer.testing import CliRunner
 
 from fsm_agent import Worker
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.engines import Engine, engine_of
 from fsm_agent.engines.engine import LOST_S
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.machine.process import Question
-from fsm_agent.store import MemoryStore, NotAsked, PostgresStore, RunExists, StoreError
+from fsm_agent.messages import Question
+from fsm_agent.store import MemoryStore, NotAsked, PostgresStore, Rest, RunExists, Start, StoreError
 from fsm_agent.store.postgres.address import address_of
-from fsm_agent.store.store import Rest, Start
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 ODD = 'it\'s \x00 \x1a "odd" \\ ü\u2028 {}'

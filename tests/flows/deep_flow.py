@@ -26,8 +26,8 @@ from fsm_agent.flows import (
 from fsm_agent.flows.definition.states import ParallelState, State, SubflowState
 from fsm_agent.flows.process.flow_process import name_in
 from fsm_agent.flows.process.members import ROWS
+from fsm_agent.lifecycle import ROWS as LIFECYCLE
 from fsm_agent.lifecycle import Begun, Replied, Returned, Slept, Started
-from fsm_agent.lifecycle.table import ROWS as LIFECYCLE
 from fsm_agent.messages import Inside, Stepped
 from fsm_agent.testing import FakeClock
 from fsm_agent.testing import call as asks

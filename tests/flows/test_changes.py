@@ -20,13 +20,13 @@ from fsm_agent.lifecycle import (
     Expired,
     FunctionFailed,
     Interrupted,
+    Outcome,
     Replied,
     Returned,
     RunAgain,
     Slept,
     Started,
 )
-from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import prefix_of
 from fsm_agent.messages import FunctionCall
 from fsm_agent.runtime import World

@@ -17,7 +17,7 @@ import pytest
 from flow_runs import Driver, by_adrive, by_arun, by_drive, by_threads, in_both_worlds
 
 from fsm_agent import Agent, MemoryStore
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import HttpClient
 from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import (
     Failure,

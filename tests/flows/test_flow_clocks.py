@@ -34,7 +34,7 @@ from fsm_agent.flows import (
 from fsm_agent.lifecycle import Request, Returned
 from fsm_agent.machine.process import wakes_at_s
 from fsm_agent.messages import Reply
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Delayed, FakeClock, Script
 from fsm_agent.testing import call as asked
 

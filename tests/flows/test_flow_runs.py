@@ -47,7 +47,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Replied, Returned, RunAgain, Started, Stopped
 from fsm_agent.messages import FunctionCall, Message, Suspended, TokenLogprob
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks

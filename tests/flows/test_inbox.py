@@ -41,7 +41,7 @@ from fsm_agent.flows import (
 from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.machine.rows import row_name
 from fsm_agent.messages import Stepped
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.store import NotAsked, RunBusy, Runs
 from fsm_agent.testing import Script, explore
 from fsm_agent.testing import call as asks

@@ -31,7 +31,7 @@ from fsm_agent.flows import (
     pause,
     subflow,
 )
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Script, explore
 
 Driven = Callable[..., FlowResult[Any]]

@@ -35,7 +35,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.store import AlreadyAnswered, NotAsked, Runs
 from fsm_agent.testing import Script, explore
 from fsm_agent.testing import call as asks

@@ -15,7 +15,7 @@ from fsm_agent import Agent, Limits
 from fsm_agent.flows import Flow, call, end
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Done, Reply
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Script
 
 SHORT_S = 0.04  # what a timer lasts

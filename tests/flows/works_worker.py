@@ -18,8 +18,7 @@ from fsm_agent import Agent, Context, Limits, function
 from fsm_agent.agents import Worker
 from fsm_agent.engines import engine_of
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
-from fsm_agent.lifecycle import Returned, RunAgain
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import Outcome, Returned, RunAgain
 from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
 

@@ -25,8 +25,7 @@ from fsm_agent.flows import Flow, FlowResult, FlowSuspended, end, wait
 from fsm_agent.flows import call as asking
 from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.functions.registered import FUNCTIONS
-from fsm_agent.machine.process import Question
-from fsm_agent.messages import Event, Message, Reply, Usage, event_data, event_envelope, event_schema
+from fsm_agent.messages import Event, Message, Question, Reply, Usage, event_data, event_envelope, event_schema
 from fsm_agent.messages import event as events
 from fsm_agent.messages.event_json import MAX_EVENT, MAX_TEXT
 from fsm_agent.prompts.library import PROMPTS

@@ -18,7 +18,6 @@ from fsm_agent import Agent, Approved, Denied, Image, MemoryStore, Modified
 from fsm_agent.fronts import AgUi, AiSdk, Asked, BadRequest, Fold, Live, failing, read_json, sse
 from fsm_agent.fronts.fold import NOT_RUN
 from fsm_agent.fronts.reading import MAX_BODY, answers_to
-from fsm_agent.machine.process import Question
 from fsm_agent.messages import (
     Event,
     FunctionEnded,
@@ -26,6 +25,7 @@ from fsm_agent.messages import (
     HistoryChanged,
     Inside,
     Message,
+    Question,
     Reasoning,
     ReasoningDelta,
     Reply,

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from fsm_agent import Agent, UsageError
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, serve
 from fsm_agent.fronts.door import Door
 from fsm_agent.fronts.guard import Guard

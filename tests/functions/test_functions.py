@@ -25,9 +25,8 @@ from fsm_agent.functions.arguments import described_errors
 from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.providers import Profile
+from fsm_agent.providers import OpenAIChat, Profile
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.testing import Script, call
 
 

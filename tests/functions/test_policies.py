@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import Default, Function, Retries, function
-from fsm_agent.functions.policy import Policy
+from fsm_agent.functions import Default, Function, Policy, Retries, function
 from fsm_agent.mistakes import shown
 
 

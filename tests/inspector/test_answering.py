@@ -19,7 +19,7 @@ from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.inspector import inspector_app
 from fsm_agent.inspector.questions import FormError, outcome_of, question_form
 from fsm_agent.lifecycle import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
-from fsm_agent.machine.process import Question
+from fsm_agent.messages import Question
 from fsm_agent.store import MemoryStore, SqliteStore
 from fsm_agent.store.reading import read
 from fsm_agent.testing import Script, call

@@ -20,11 +20,9 @@ from fsm_agent.inspector.layout import MOST_STATES, Machine, layered
 from fsm_agent.inspector.machines import picture
 from fsm_agent.inspector.wording import SHOWN
 from fsm_agent.lifecycle import Returned
-from fsm_agent.machine.process import Question
-from fsm_agent.messages import FunctionCall, Image, Message, Reasoning, Reply
-from fsm_agent.store import MemoryStore, SqliteStore
+from fsm_agent.messages import FunctionCall, Image, Message, Question, Reasoning, Reply
+from fsm_agent.store import MemoryStore, Rest, SqliteStore
 from fsm_agent.store.reading import read
-from fsm_agent.store.store import Rest
 from fsm_agent.testing import Script, call
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}{% raw %}javascript:alert(3)&amp;<!--"

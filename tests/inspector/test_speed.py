@@ -15,8 +15,7 @@ from support.time_growth import growth
 
 from fsm_agent import Agent, Limits, Runs, function
 from fsm_agent.inspector.app import Inspector
-from fsm_agent.store import MemoryStore, SqliteStore
-from fsm_agent.store.store import Rest
+from fsm_agent.store import MemoryStore, Rest, SqliteStore
 from fsm_agent.testing import Script, call
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -47,7 +46,7 @@ def least_s(act: Callable[[], Any]) -> float:
 
 def fill(store: Any, count: int) -> Runs:
     """Many runs of ten agents, in a dozen states; some ask."""
-    from fsm_agent.machine.process import Question
+    from fsm_agent.messages import Question
 
     header = '{"version":1,"agent":"a","definition":"","seed":{}}'
 

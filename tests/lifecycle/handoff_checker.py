@@ -17,6 +17,7 @@ from fsm_agent.lifecycle import (
     Begin,
     Begun,
     CallModel,
+    CallRecord,
     Cancelled,
     Denied,
     Expired,
@@ -29,7 +30,6 @@ from fsm_agent.lifecycle import (
 from fsm_agent.lifecycle import Stopped as Stop
 from fsm_agent.lifecycle.call import call_class
 from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages import Inside, Message
 from fsm_agent.testing import Script
 

@@ -25,8 +25,7 @@ from support.agent_calls import (
     unchanged,
 )
 
-from fsm_agent.context import Budget, summarize
-from fsm_agent.context.plan import ContextPlan
+from fsm_agent.context import Budget, ContextPlan, summarize
 from fsm_agent.context.view import View
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle import (
@@ -36,6 +35,7 @@ from fsm_agent.lifecycle import (
     Begin,
     Begun,
     CallModel,
+    CallRecord,
     Cancelled,
     Checked,
     CheckFailed,
@@ -50,6 +50,7 @@ from fsm_agent.lifecycle import (
     Limits,
     ModelFailed,
     Modified,
+    Outcome,
     Reason,
     Replied,
     Returned,
@@ -63,8 +64,7 @@ from fsm_agent.lifecycle import (
     Stopped,
 )
 from fsm_agent.lifecycle.effects import AskSummary
-from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.lifecycle.record import FINAL, CallRecord, OnceRun
+from fsm_agent.lifecycle.record import FINAL, OnceRun
 from fsm_agent.messages import FunctionCall, Message, Reply, Usage
 from fsm_agent.messages.reply import UNUSED
 from fsm_agent.prompts import Prompt

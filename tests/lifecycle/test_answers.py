@@ -13,8 +13,8 @@ from fsm_agent import Agent, CallFailed, ParseError, Prompt, PromptError, UsageE
 from fsm_agent.lifecycle import AgentCall, Limits, Reason, State
 from fsm_agent.lifecycle.interpret import NOT_TAKEN
 from fsm_agent.messages import FunctionCall
-from fsm_agent.prompts import ParserInput, parser
-from fsm_agent.prompts.output import ANSWER, Output
+from fsm_agent.prompts import Output, ParserInput, parser
+from fsm_agent.prompts.output import ANSWER
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as function_of
 

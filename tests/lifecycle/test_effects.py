@@ -28,6 +28,7 @@ from fsm_agent.lifecycle import (
     Interrupted,
     ModelFailed,
     Modified,
+    Outcome,
     Replied,
     Request,
     Returned,
@@ -41,7 +42,6 @@ from fsm_agent.lifecycle import (
     Stopped,
 )
 from fsm_agent.lifecycle.effects import TEXT, describe_effects
-from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages import FunctionCall, Message, Reply, TokenLogprob, Usage
 
 CALL = FunctionCall(name="f", arguments_json='{"a": "{{ x }}"}')

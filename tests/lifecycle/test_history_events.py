@@ -14,9 +14,8 @@ from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unhea
 from fsm_agent import Agent, CallFailed, Limits, Message, Stepped, function, handoff, snapshot
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import call as ask
-from fsm_agent.lifecycle import Injected, history_events
+from fsm_agent.lifecycle import CallRecord, Injected, history_events
 from fsm_agent.lifecycle.history_events import history_change
-from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages import (
     Done,
     Event,

@@ -20,8 +20,7 @@ from model_checker import (
 )
 from support.agent_calls import PROMPT, STAGED, TYPED, fetch, login
 
-from fsm_agent.context import Budget
-from fsm_agent.context.plan import ContextPlan
+from fsm_agent.context import Budget, ContextPlan
 from fsm_agent.lifecycle import Limits, Reason
 from fsm_agent.machine.rows import row_name
 from fsm_agent.prompts import Prompt

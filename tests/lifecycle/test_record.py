@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent._internal.vector import Vector
-from fsm_agent.lifecycle import Limits, State
-from fsm_agent.lifecycle.record import ASKING, FINAL, LIVE, CallRecord
+from fsm_agent.lifecycle import CallRecord, Limits, State
+from fsm_agent.lifecycle.record import ASKING, FINAL, LIVE
 from fsm_agent.messages import FunctionCall, Message
 
 

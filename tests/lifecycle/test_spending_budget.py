@@ -9,8 +9,7 @@ import pytest
 from support.agent_calls import asked, function_call, seeded
 
 from fsm_agent.errors import CallFailed, OutcomeError
-from fsm_agent.lifecycle import AgentCall, Begun, FunctionFailed, Limits, Reason, Replied, Returned, State
-from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle import AgentCall, Begun, CallRecord, FunctionFailed, Limits, Reason, Replied, Returned, State
 from fsm_agent.lifecycle.spending_budget import exceeded, with_budget_left
 from fsm_agent.messages import Reply, Usage
 from fsm_agent.messages.reply import UNUSED

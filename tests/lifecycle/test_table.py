@@ -14,6 +14,7 @@ from fsm_agent.functions import Function
 from fsm_agent.lifecycle import (
     AgentCall,
     Approved,
+    CallRecord,
     Cancelled,
     Denied,
     FunctionFailed,
@@ -25,7 +26,7 @@ from fsm_agent.lifecycle import (
     table,
 )
 from fsm_agent.lifecycle.interpret import FinalReply
-from fsm_agent.lifecycle.record import FINAL, ITS_OWN, LIVE, CallRecord
+from fsm_agent.lifecycle.record import FINAL, ITS_OWN, LIVE
 from fsm_agent.messages import FunctionCall, Message, Reply
 from fsm_agent.prompts import Prompt
 

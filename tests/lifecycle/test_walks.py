@@ -19,11 +19,9 @@ from support.agent_calls import (
     unchanged,
 )
 
-from fsm_agent.context import Budget, TextTokenizer, compress, keep_last, mask, once, summarize
-from fsm_agent.context.plan import ContextPlan
+from fsm_agent.context import Budget, ContextPlan, TextTokenizer, compress, keep_last, mask, once, summarize
 from fsm_agent.context.view import View
-from fsm_agent.lifecycle import AgentCall, CallModel, FunctionFailed, restore, snapshot
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import AgentCall, CallModel, FunctionFailed, Outcome, restore, snapshot
 from fsm_agent.lifecycle.record import FINAL, LIVE
 from fsm_agent.testing.pytest_plugin import _rows, _step_name
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.examples import examples
 from transitions import Machine, MachineError
 
-from fsm_agent.lifecycle import State
-from fsm_agent.lifecycle.table import MACHINE, ROWS
+from fsm_agent.lifecycle import ROWS, State
+from fsm_agent.lifecycle.table import MACHINE
 from fsm_agent.machine.rows import machine_of, take_row
 
 TRIGGERS = ("a", "b", "c")

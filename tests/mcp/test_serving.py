@@ -27,13 +27,12 @@ from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows import call as calls
 from fsm_agent.lifecycle import Approved, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.machine.journal import line_of
-from fsm_agent.machine.process import Question
 from fsm_agent.mcp import ToolServer, serve
 from fsm_agent.mcp.serving.forms import form_of, outcome_of
 from fsm_agent.mcp.serving.progress import MAX_WAITING, Progress
 from fsm_agent.mcp.serving.stdin import BoundedLines
 from fsm_agent.mcp.serving.tool_call import ANSWERED, MAX_ARGUMENT_CHARS, NO_FORMS, NO_STORE
-from fsm_agent.messages import FunctionProgress
+from fsm_agent.messages import FunctionProgress, Question
 from fsm_agent.testing import Script, call
 
 MODES = ["auto", "legacy"]
@@ -697,8 +696,8 @@ def test_hooks_limits_and_deps_are_those_of_any_agent():
 
 
 def test_a_question_that_is_cut_says_so() -> None:
-    from fsm_agent.machine.process import Question
     from fsm_agent.mcp.serving.forms import MAX_WORDS, form_of
+    from fsm_agent.messages import Question
 
     about = json.dumps({"function": "pay", "arguments": json.dumps({"note": "x" * 3000, "to": "Mallory"})})
     message = form_of(Question("ask:1.0", "approval", about, ("approved", "denied"))).params.message

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output
 
 DOCUMENTS: list[Any] = [
     {"name": "Ann", "age": 31},

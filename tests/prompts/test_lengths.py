@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt, UsageError, first_of
-from fsm_agent.prompts import verbatim
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output, verbatim
 from fsm_agent.testing import Script
 
 

@@ -21,8 +21,8 @@ from support.paths import SHARED
 from typing_extensions import TypedDict
 
 from fsm_agent.errors import ParseError, PromptError
-from fsm_agent.prompts import extract_json
-from fsm_agent.prompts.output import MAX_REPAIRED, Output
+from fsm_agent.prompts import Output, extract_json
+from fsm_agent.prompts.output import MAX_REPAIRED
 
 CASES = SHARED / "cases" / "json_repair.jsonl"
 

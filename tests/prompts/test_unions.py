@@ -16,14 +16,18 @@ from typing_extensions import TypedDict
 from fsm_agent import Agent, ParseError, Prompt, PromptError, first_of
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Done, Message, PartialOutput
-from fsm_agent.prompts import ParserInput, json_anywhere, tagged
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output, ParserInput, json_anywhere, tagged
 from fsm_agent.prompts.unions import tags_of
-from fsm_agent.providers import Codec, Profile
-from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
-from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.providers import (
+    Anthropic,
+    AnthropicProfile,
+    Codec,
+    Gemini,
+    GeminiProfile,
+    OpenAIChat,
+    OpenAIResponses,
+    Profile,
+)
 from fsm_agent.testing import Script, call
 
 

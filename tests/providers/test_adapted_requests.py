@@ -20,15 +20,20 @@ from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.lifecycle.effects import TEXT
 from fsm_agent.messages import FunctionCall, FunctionResult, Message
-from fsm_agent.prompts.output import Output
-from fsm_agent.providers import Codec, Profile
-from fsm_agent.providers.anthropic.messages import Anthropic, AnthropicProfile
+from fsm_agent.prompts import Output
+from fsm_agent.providers import (
+    Anthropic,
+    AnthropicProfile,
+    Codec,
+    Gemini,
+    GeminiProfile,
+    OpenAIChat,
+    OpenAIResponses,
+    Profile,
+)
 from fsm_agent.providers.catalog import PROVIDERS, split_model
 from fsm_agent.providers.codec import offered_functions
 from fsm_agent.providers.encoding import Once, as_json
-from fsm_agent.providers.gemini.generate_content import Gemini, GeminiProfile
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
 
 ADD, WAIT = Function(name="add"), Function(name="wait")
 USER = Message.of("user", "hi")

@@ -11,14 +11,17 @@ from support.copies import replace
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
-from fsm_agent.providers import Codec, Profile
-from fsm_agent.providers.anthropic.messages import Anthropic
-from fsm_agent.providers.anthropic.profile import AnthropicProfile
+from fsm_agent.providers import (
+    Anthropic,
+    AnthropicProfile,
+    Codec,
+    Gemini,
+    GeminiProfile,
+    OpenAIChat,
+    OpenAIResponses,
+    Profile,
+)
 from fsm_agent.providers.catalog import split_model
-from fsm_agent.providers.gemini.generate_content import Gemini
-from fsm_agent.providers.gemini.profile import GeminiProfile
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
 
 PDF = Document.of(b"%PDF-1.7", name="a.pdf")
 UNNAMED = Document.of(b"%PDF-1.7")

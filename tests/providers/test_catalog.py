@@ -15,9 +15,8 @@ from support.paths import SHARED
 from fsm_agent.errors import ConfigError
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Message
-from fsm_agent.providers import Profile, Provider, register_provider
+from fsm_agent.providers import OpenAIChat, Profile, Provider, register_provider
 from fsm_agent.providers.catalog import PROVIDERS, provider, split_model
-from fsm_agent.providers.openai.chat import OpenAIChat
 
 WIRE = SHARED / "wire"
 PROMISED = {

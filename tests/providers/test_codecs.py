@@ -13,8 +13,7 @@ from support.examples import examples
 from support.recordings import RECORDED, needs_recorded
 from wire_check import CODECS, body_of, cases
 
-from fsm_agent.providers.anthropic.messages import AnthropicProfile
-from fsm_agent.providers.gemini.generate_content import GeminiProfile
+from fsm_agent.providers import AnthropicProfile, GeminiProfile
 from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing import CodecConformance, framed
 from fsm_agent.testing.codec_conformance import DecodingConformance

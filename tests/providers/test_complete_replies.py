@@ -13,11 +13,10 @@ from fsm_agent.errors import BadReply, Overloaded, ProviderError
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Delta, Reply, TextDelta, Usage, UsageReported
 from fsm_agent.messages.reply import UNUSED
-from fsm_agent.providers import JsonCodec, Profile
+from fsm_agent.providers import JsonCodec, OpenAIChat, Profile
 from fsm_agent.providers.codec import ChunkDecoder
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.streams import MAX_EVENT_BYTES, CutText
 from fsm_agent.testing.codec_conformance import check_any_stream
 from fsm_agent.testing.streams import read

@@ -38,16 +38,18 @@ from fsm_agent.messages import (
     Text,
     WebSearch,
 )
-from fsm_agent.prompts import Dialog
-from fsm_agent.prompts.output import Output
-from fsm_agent.providers import Codec, Profile
-from fsm_agent.providers.anthropic.messages import Anthropic
-from fsm_agent.providers.anthropic.profile import AnthropicProfile
+from fsm_agent.prompts import Dialog, Output
+from fsm_agent.providers import (
+    Anthropic,
+    AnthropicProfile,
+    Codec,
+    Gemini,
+    GeminiProfile,
+    OpenAIChat,
+    OpenAIResponses,
+    Profile,
+)
 from fsm_agent.providers.encoding import AFRESH, DialogEncoder, Encoding, Once, T, as_json
-from fsm_agent.providers.gemini.generate_content import Gemini
-from fsm_agent.providers.gemini.profile import GeminiProfile
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
 
 RECORDED = SHARED / "wire"
 SYSTEM, USER = Message.of("system", "Be terse."), Message.of("user", "hi")

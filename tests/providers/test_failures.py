@@ -19,9 +19,9 @@ from fsm_agent.errors import (
     RateLimited,
     TimedOut,
 )
+from fsm_agent.providers import OpenAIResponses
 from fsm_agent.providers.error_codes import CODES
 from fsm_agent.providers.failures import MAX_MESSAGE, RULES, failure, reported, unreadable
-from fsm_agent.providers.openai.responses import OpenAIResponses
 from fsm_agent.testing.streams import read
 
 

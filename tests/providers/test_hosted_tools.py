@@ -19,10 +19,9 @@ from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Message, UserLocation, WebSearch
 from fsm_agent.messages.hosted_tool import HostedTool, secrets_of
-from fsm_agent.providers import Profile
+from fsm_agent.providers import OpenAIResponses, Profile
 from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.providers.hosted_tools import RUN_BY
-from fsm_agent.providers.openai.responses import OpenAIResponses
 from fsm_agent.testing.client_requests import shown_by
 
 TOKEN = "the.token.that.nobody.may.see.0815"

@@ -12,14 +12,17 @@ import pytest
 from fsm_agent import Agent, function
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message
-from fsm_agent.providers import Codec, Profile
-from fsm_agent.providers.anthropic.messages import Anthropic
-from fsm_agent.providers.anthropic.profile import AnthropicProfile
+from fsm_agent.providers import (
+    Anthropic,
+    AnthropicProfile,
+    Codec,
+    Gemini,
+    GeminiProfile,
+    OpenAIChat,
+    OpenAIResponses,
+    Profile,
+)
 from fsm_agent.providers.encoding import Once, as_json
-from fsm_agent.providers.gemini.generate_content import Gemini
-from fsm_agent.providers.gemini.profile import GeminiProfile
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
 from fsm_agent.testing import Script, call
 
 Body = Mapping[str, Any]

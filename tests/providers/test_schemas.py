@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, TypeAdapter, create_model
 from pydantic_core import core_schema
 
 from fsm_agent.functions import Function
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output
 from fsm_agent.providers.schemas import output_in_words, strict_schema
 
 

@@ -19,12 +19,11 @@ from fsm_agent.functions import Function
 from fsm_agent.lifecycle import CallModel, Limits, Reason, Request, RunFunction, State
 from fsm_agent.messages import FunctionCall, Message, Reply, TextDelta
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import World
+from fsm_agent.runtime import SystemClock, World
 from fsm_agent.runtime.call_activities import begin
 from fsm_agent.runtime.model_request import model_failed
 from fsm_agent.runtime.run_function import FunctionExecution, run_function
 from fsm_agent.runtime.thread_task import ThreadTask
-from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import FakeClock, Script
 
 

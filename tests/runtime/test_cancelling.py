@@ -32,8 +32,7 @@ from fsm_agent.functions import Function, Retries, function
 from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, Request, State
 from fsm_agent.messages import FunctionCall, Reply, TextDelta
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.runtime import adrive, arun, drive, run
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock, adrive, arun, drive, run
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call
 

@@ -71,11 +71,10 @@ from fsm_agent.messages import (
     Usage,
 )
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import World, adrive, arun, drive, run
+from fsm_agent.runtime import SystemClock, World, adrive, arun, drive, run
 from fsm_agent.runtime.reconciler import MAX_BACKLOG
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.runtime.world import SystemClock
 from fsm_agent.testing import Delayed, FakeClock, Script, ScriptError, call
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsm_agent.errors import ErrorReport
-from fsm_agent.lifecycle import Begun, ModelFailed, Replied
-from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle import Begun, CallRecord, ModelFailed, Replied
 from fsm_agent.messages import FunctionCall, Inside, Reply, Stepped, Usage
 from fsm_agent.prompts import Dialog
 from fsm_agent.runtime.log import MAX_FRAMES, MAX_TRACEBACK, MAX_WORDS, step_line, traceback_text, words

@@ -60,8 +60,7 @@ from fsm_agent.messages import (
     TextDelta,
 )
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.runtime import World, adrive, arun, drive, run
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock, World, adrive, arun, drive, run
 from fsm_agent.testing import FakeClock, Script, call
 
 LONG_S = 30.0

@@ -34,8 +34,7 @@ from fsm_agent.functions import Context, Default, Function, Retries, function
 from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, Returned, State, restore, snapshot
 from fsm_agent.messages import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import ResultPipeline, arun, run
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import ResultPipeline, SystemClock, arun, run
 from fsm_agent.testing import FakeClock, Script, call
 
 LONG_S = 60  # never waited out

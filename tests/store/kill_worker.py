@@ -14,10 +14,9 @@ from typing import Any
 from fsm_agent.agents import Agent, Worker
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions import Context, function
-from fsm_agent.lifecycle import Approved, Limits, Returned, RunAgain
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import Approved, Limits, Outcome, Returned, RunAgain
 from fsm_agent.messages import Event
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.store import Runs, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.sqlite import sqlite_store as sqlite_module

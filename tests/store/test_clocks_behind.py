@@ -15,11 +15,10 @@ import pytest
 from fsm_agent import Agent
 from fsm_agent.agents import Worker
 from fsm_agent.errors import RateLimited
-from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store import Runs, claiming
+from fsm_agent.runtime import SystemClock
+from fsm_agent.store import Rest, Runs, claiming
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Rest
 from fsm_agent.testing import FakeClock, Script
 
 AHEAD_S = 3600.0

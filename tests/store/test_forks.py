@@ -22,9 +22,8 @@ from fsm_agent.machine.journal import Chain, Entry, header_of
 from fsm_agent.messages import Reply
 from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts import Dialog
-from fsm_agent.store import RunExists, Runs, RunUnknown
+from fsm_agent.store import Lease, RunExists, Runs, RunUnknown
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.store import Lease
 from fsm_agent.testing import Script, call
 
 WALKS = 300

@@ -17,8 +17,7 @@ from support.kept_runs import LastingStore, answers, clerk, definition_of, lose,
 from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended
 from fsm_agent.functions import function
-from fsm_agent.lifecycle import Approved, FindOut, Returned, RunAgain
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import Approved, FindOut, Outcome, Returned, RunAgain
 from fsm_agent.store import Store
 from fsm_agent.store.memory import MemoryStore
 

@@ -13,8 +13,7 @@ from fsm_agent.agents import Agent, Worker
 from fsm_agent.errors import CallSuspended, OutcomeError, ReplayError, SnapshotError
 from fsm_agent.flows import Flow, FlowSuspended, call, end
 from fsm_agent.functions import function
-from fsm_agent.lifecycle import Approved, Denied, Modified, snapshot
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import Approved, Denied, Modified, Outcome, snapshot
 from fsm_agent.store.claiming import STUCK
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script

@@ -17,8 +17,7 @@ from support.nested_process import Solo, Team, TeamRecord
 from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.functions import Context, Function, Retries, function
-from fsm_agent.lifecycle import FindOut, FunctionFailed, Returned, RunAgain, restore, snapshot
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import FindOut, FunctionFailed, Outcome, Returned, RunAgain, restore, snapshot
 from fsm_agent.machine.journal import Journal
 from fsm_agent.messages import FunctionStarted, Stepped
 from fsm_agent.prompts import Prompt

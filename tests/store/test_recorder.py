@@ -11,8 +11,7 @@ from support.kept_runs import Noting, definition_of
 
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents import Agent
-from fsm_agent.lifecycle import Cancelled, Injected, Stopped
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import Cancelled, Injected, Outcome, Stopped
 from fsm_agent.messages import Message
 from fsm_agent.store import LeaseLost
 from fsm_agent.store.recorder import Posted, StoreRecorder

@@ -41,13 +41,13 @@ from fsm_agent.lifecycle import (
     Injected,
     Interrupted,
     Limits,
+    Outcome,
     Returned,
     RunAgain,
     RunFunction,
     Started,
     StartFunction,
 )
-from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import Chain, Journal, fold, line_of
 from fsm_agent.messages import Done, FunctionCall, FunctionStarted, Message, Stepped, Suspended
 from fsm_agent.prompts import Prompt

@@ -55,21 +55,30 @@ from fsm_agent.lifecycle import (
     Injected,
     Limits,
     Modified,
+    Outcome,
     Reason,
     Returned,
     RunAgain,
     Stopped,
 )
-from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages import Inside, Message, Reply, Text, TextDelta, TokenLogprob
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime.world import SystemClock
-from fsm_agent.store import AlreadyAnswered, LeaseLost, NotAsked, RunBusy, RunExists, Runs, RunUnknown, lease_renewal
+from fsm_agent.runtime import SystemClock
+from fsm_agent.store import (
+    AlreadyAnswered,
+    Lease,
+    LeaseLost,
+    NotAsked,
+    RunBusy,
+    RunExists,
+    Runs,
+    RunUnknown,
+    lease_renewal,
+)
 from fsm_agent.store.claiming import MAX_TRIES, STUCK
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.reading import read
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Lease
 from fsm_agent.testing import Script, call
 
 LONG_S = 30.0

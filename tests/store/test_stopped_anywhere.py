@@ -12,8 +12,7 @@ from support.kept_runs import LastingStore, clerk, definition_of, loaded, skip_r
 from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended
 from fsm_agent.functions import function
-from fsm_agent.lifecycle import Approved, Returned, RunAgain
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import Approved, Outcome, Returned, RunAgain
 from fsm_agent.machine.journal import line_of
 from fsm_agent.messages import Done
 from fsm_agent.store.memory import MemoryStore

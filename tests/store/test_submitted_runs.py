@@ -37,7 +37,7 @@ from fsm_agent.agents import RunHandle
 from fsm_agent.errors import OutcomeError, ReplayError
 from fsm_agent.lifecycle import Cancelled
 from fsm_agent.messages import HistoryChanged, ReplyCompleted
-from fsm_agent.runtime.world import SystemClock
+from fsm_agent.runtime import SystemClock
 from fsm_agent.store import NotAsked, PostgresStore, QueueFull, RunExists, RunUnknown, Store, watching
 from fsm_agent.store.watching import LOOK_S
 from fsm_agent.testing import Script, call

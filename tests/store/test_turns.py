@@ -39,10 +39,9 @@ from fsm_agent.errors import JournalError, Overloaded
 from fsm_agent.lifecycle import Limits, stop_on
 from fsm_agent.machine.journal import header_of
 from fsm_agent.messages import FunctionCall
-from fsm_agent.store import Conflict, RunExists, Runs, RunUnknown, StoreError
+from fsm_agent.store import Conflict, Rest, RunExists, Runs, RunUnknown, StoreError
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Rest
 from fsm_agent.testing import Script, call
 
 STORES: dict[str, Callable[[Path], Any]] = {

@@ -31,6 +31,7 @@ from fsm_agent.lifecycle import (
     Limits,
     ModelFailed,
     Modified,
+    Outcome,
     Replied,
     Returned,
     RunAgain,
@@ -44,7 +45,6 @@ from fsm_agent.lifecycle import (
     Stopped,
 )
 from fsm_agent.lifecycle.effects import AskSummary
-from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages import FunctionCall, Message, Reply, Text, Usage
 from fsm_agent.messages.reply import UNUSED
 from fsm_agent.prompts import Dialog, Prompt

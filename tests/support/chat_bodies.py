@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from fsm_agent.messages import Delta, Reply
-from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers import OpenAIChat
 from fsm_agent.testing.streams import read
 
 CODEC = OpenAIChat()

@@ -6,10 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fsm_agent.providers.anthropic.messages import Anthropic
-from fsm_agent.providers.gemini.generate_content import Gemini
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses
 from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing import Turn, TurnPart
 from fsm_agent.testing.turns import interleaved_pieces, utf16_units

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from fsm_agent.messages import Delta, Reply
-from fsm_agent.providers.gemini.generate_content import Gemini
+from fsm_agent.providers import Gemini
 from fsm_agent.testing.streams import read
 
 CODEC = Gemini()

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 
 from fsm_agent._internal.values import differing
+from fsm_agent.clients import HttpClient
 from fsm_agent.clients.http import Network
 from fsm_agent.clients.http.network import OF_OWN_CLIENTS
-from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.httpx_clients import httpx_options
 from fsm_agent.messages import Reply
 from fsm_agent.testing.client_requests import STREAMED, WAYS

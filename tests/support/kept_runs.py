@@ -13,14 +13,13 @@ from fsm_agent._internal.values import to_json
 from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions import function
-from fsm_agent.lifecycle import Approved
-from fsm_agent.lifecycle.outcomes import Outcome
+from fsm_agent.lifecycle import Approved, Outcome
 from fsm_agent.machine.journal import Header
-from fsm_agent.store import LeaseLost, Runs, Store
+from fsm_agent.store import Lease, LeaseLost, Rest, Runs, Store
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.recorder import StoreRecorder
-from fsm_agent.store.store import Lease, Loaded, Rest
+from fsm_agent.store.store import Loaded
 from fsm_agent.testing import Script, call
 from support.nested_process import Team, TeamRecord
 

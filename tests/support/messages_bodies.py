@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from fsm_agent.messages import Delta, Reply
-from fsm_agent.providers.anthropic.messages import Anthropic
+from fsm_agent.providers import Anthropic
 from fsm_agent.testing.streams import read
 
 CODEC = Anthropic()

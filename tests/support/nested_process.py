@@ -16,8 +16,7 @@ from msgspec.structs import astuple
 
 from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent._internal.vector import Vector
-from fsm_agent.lifecycle import AgentCall, Begin, Begun, Cancelled, Expired, Limits, State
-from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.lifecycle import AgentCall, Begin, Begun, CallRecord, Cancelled, Expired, Limits, State
 from fsm_agent.machine.nesting import Parent
 from fsm_agent.machine.process import AnyEffect, EffectValue, Inner
 from fsm_agent.machine.rows import machine_of

@@ -27,9 +27,9 @@ from fsm_agent.messages import (
     WebSearch,
 )
 from fsm_agent.messages.hosted_tool import HostedTool
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output
+from fsm_agent.providers import GeminiProfile
 from fsm_agent.providers.gemini.contents import UNSIGNED
-from fsm_agent.providers.gemini.generate_content import GeminiProfile
 from fsm_agent.providers.model_families import GOOGLE_TOOLS
 
 Body = dict[str, Any]

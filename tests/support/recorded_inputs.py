@@ -12,7 +12,7 @@ from pydantic import WithJsonSchema
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.lifecycle.effects import TEXT
 from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile
 from fsm_agent.providers.openai.responses_items import WIRE, item_parts
 from support.recorded_requests import Body, _function, _function_meaning, _schema_meaning

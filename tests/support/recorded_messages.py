@@ -13,8 +13,9 @@ from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.lifecycle.effects import TEXT
 from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.prompts.output import Output
-from fsm_agent.providers.anthropic.messages import MIN_BUDGET, SHARES, AnthropicProfile
+from fsm_agent.prompts import Output
+from fsm_agent.providers import AnthropicProfile
+from fsm_agent.providers.anthropic.messages import MIN_BUDGET, SHARES
 from support.messages_bodies import CODEC
 
 Body = dict[str, Any]

@@ -13,7 +13,7 @@ from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.lifecycle.effects import TEXT
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile
 
 Body = dict[str, Any]

@@ -7,8 +7,7 @@ from typing import Any
 
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Delta, Message, Reply
-from fsm_agent.providers import Profile
-from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.providers import OpenAIResponses, Profile
 from fsm_agent.testing.streams import read
 
 CODEC = OpenAIResponses()

@@ -11,36 +11,28 @@ from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import UsageError
-from fsm_agent.machine.process import Question
+from fsm_agent.messages import Question
 from fsm_agent.store import (
     AlreadyAnswered,
+    Choice,
     Conflict,
+    Head,
+    Lease,
     LeaseLost,
     NotAsked,
     QueueFull,
     ReadOnly,
+    Rest,
+    Run,
     RunBusy,
     RunExists,
     RunUnknown,
+    Start,
     StoreError,
 )
 from fsm_agent.store.checks import result_or_loss, tags_of
 from fsm_agent.store.spending import changed, check_spend, moment, wait_s
-from fsm_agent.store.store import (
-    MAX_PRIORITY,
-    Choice,
-    Head,
-    Lease,
-    Loaded,
-    Page,
-    Post,
-    Rest,
-    Run,
-    RunCount,
-    RunFilter,
-    RunsHealth,
-    Start,
-)
+from fsm_agent.store.store import MAX_PRIORITY, Loaded, Page, Post, RunCount, RunFilter, RunsHealth
 
 
 class Kept:

@@ -17,10 +17,9 @@ from support.examples import FULL_COUNT
 from fsm_agent.errors import BadReply, ProviderError, UsageError
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Delta, FunctionCall, FunctionCallCompleted, Image, Message, Reply
-from fsm_agent.providers import Profile
+from fsm_agent.providers import OpenAIChat, Profile
 from fsm_agent.providers.codec import ChunkDecoder, RequestForm
 from fsm_agent.providers.encoding import AFRESH, Encoding
-from fsm_agent.providers.openai.chat import OpenAIChat
 from fsm_agent.providers.openai.chat_reply import ChatReplyInParts
 from fsm_agent.testing import CodecConformance
 

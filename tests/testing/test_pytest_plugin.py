@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsm_agent.lifecycle.table import ROWS
+from fsm_agent.lifecycle import ROWS
 
 TESTS = """
 import threading

@@ -16,8 +16,22 @@ import pytest
 from reference_store import Kept, ReferenceStore, check_texts
 
 from fsm_agent.errors import FsmAgentError, UsageError
-from fsm_agent.store import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunExists, RunUnknown, Store
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
+from fsm_agent.store import (
+    AlreadyAnswered,
+    Choice,
+    Conflict,
+    Head,
+    Lease,
+    LeaseLost,
+    QueueFull,
+    Rest,
+    Run,
+    RunExists,
+    RunUnknown,
+    Start,
+    Store,
+)
+from fsm_agent.store.store import Loaded, Page, RunCount, RunFilter, RunsHealth
 from fsm_agent.testing import StoreConformance
 from fsm_agent.testing.storages import Storage, waiting
 

@@ -22,8 +22,8 @@ from fsm_agent._internal.exports import PACKAGES
 from fsm_agent.agents.arguments import CALL_OPTIONS
 from fsm_agent.agents.options import CallOptions, RestoreOptions
 from fsm_agent.flows import Flow, FlowError
+from fsm_agent.functions import Policy
 from fsm_agent.functions.options import PolicyOptions
-from fsm_agent.functions.policy import Policy
 from fsm_agent.messages import Done
 from fsm_agent.prompts.options import PromptOptions, PromptOverrides
 from fsm_agent.testing import Script

@@ -69,7 +69,7 @@ from fsm_agent.lifecycle.outcomes import (
     RunAgain,
 )
 from fsm_agent.machine.journal import Header, header_of
-from fsm_agent.machine.process import Question
+from fsm_agent.messages.question import Question
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
 from fsm_agent.store.differences import as_json as parting_json

@@ -11,7 +11,8 @@ from fsm_agent.flows.definition.states import WaitState
 from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle.effects import RunFunction, Sleep
 from fsm_agent.lifecycle.outcomes import Expired, Returned, Slept
-from fsm_agent.machine.process import EffectValue, Question
+from fsm_agent.machine.process import EffectValue
+from fsm_agent.messages.question import Question
 
 
 class AwaitAnswer(EffectValue, frozen=True):

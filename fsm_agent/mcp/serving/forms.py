@@ -27,8 +27,8 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     RunAgain,
 )
-from fsm_agent.machine.process import Question
 from fsm_agent.messages.event_json import parsed
+from fsm_agent.messages.question import Question
 
 MAX_WORDS = 2000  # characters of a question
 _MAX_ERRORS = 5

@@ -19,13 +19,13 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.record import State
-from fsm_agent.machine.process import Question
 from fsm_agent.mcp.serving.asked import task_of
 from fsm_agent.mcp.serving.calls import Calls, cancelled_at_rest, undisturbed
 from fsm_agent.mcp.serving.forms import form_of, outcome_of
 from fsm_agent.mcp.serving.needs import Needs
 from fsm_agent.mcp.serving.progress import Progress
 from fsm_agent.messages.message import Attachment, Document, Image
+from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import AlreadyAnswered, NotAsked, RunBusy, RunUnknown
 
 if TYPE_CHECKING:

@@ -39,6 +39,10 @@ class Anthropic(JsonCodec):
     """The codec of ``/messages``: Anthropic, and the services that are compatible with it.
 
     The API has no seed; one in the settings is omitted, like sampling settings that a model does not take.
+
+    Examples:
+        >>> Anthropic().path("claude-opus-5", stream=False)
+        '/messages'
     """
 
     name = WIRE

@@ -8,7 +8,12 @@ from fsm_agent.providers.codec import Profile
 
 
 class AnthropicProfile(Profile, frozen=True, kw_only=True):
-    """The capabilities of a model beyond the common profile."""
+    """The capabilities of a model beyond the common profile.
+
+    Examples:
+        >>> AnthropicProfile(default_max_tokens=4_000).reasoning
+        'adaptive'
+    """
 
     default_max_tokens: int = 16_000  # the wire requires a limit; longer replies need a stream
     reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # form of its effort; None: it does not reason

@@ -38,7 +38,12 @@ BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 
 
 class Gemini(JsonCodec):
-    """The codec of ``generateContent`` and ``streamGenerateContent``."""
+    """The codec of ``generateContent`` and ``streamGenerateContent``.
+
+    Examples:
+        >>> Gemini().path("gemini-3-flash", stream=False)
+        '/models/gemini-3-flash:generateContent'
+    """
 
     name = WIRE
 

@@ -11,6 +11,10 @@ class GeminiProfile(Profile, frozen=True, kw_only=True):
     """The capabilities of a model beyond the common profile.
 
     `strict_functions` means support of the mode ``VALIDATED``: calls are optional, and enforced to match the schemas.
+
+    Examples:
+        >>> GeminiProfile(reasoning="budget").media_in_results
+        True
     """
 
     reasoning: Literal["level", "budget"] | None = "level"  # form of its effort; None: it does not reason

@@ -25,7 +25,12 @@ BRIDGE = "Understood."  # must not be empty: "Assistant message must have either
 
 
 class OpenAIChat(JsonCodec):
-    """The codec of ``/chat/completions``: OpenAI, and every service that is compatible with it."""
+    """The codec of ``/chat/completions``: OpenAI, and every service that is compatible with it.
+
+    Examples:
+        >>> OpenAIChat().path("gpt-5-mini", stream=False)
+        '/chat/completions'
+    """
 
     name = WIRE
 

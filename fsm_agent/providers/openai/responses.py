@@ -38,6 +38,10 @@ class OpenAIResponses(JsonCodec):
 
     Each request holds the whole dialog, so nothing is stored at the provider (``store: false``) unless the extra body
     asks for it.  The API has no seed: it is omitted, like sampling settings that a model does not take.
+
+    Examples:
+        >>> OpenAIResponses().path("gpt-5-mini", stream=False)
+        '/responses'
     """
 
     name = WIRE

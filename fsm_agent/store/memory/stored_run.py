@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsm_agent.machine.journal import PendingLines
-from fsm_agent.machine.process import Question
+from fsm_agent.messages.question import Question
 from fsm_agent.store.checks import UNTIL_DUE, tags_of
 from fsm_agent.store.listing import Group, asks_of
 from fsm_agent.store.store import Lease, Post, Rest, Run, Start

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
-from fsm_agent.machine.process import Question
+from fsm_agent.messages.question import Question
 from fsm_agent.store import checks, spending
 from fsm_agent.store.concurrency import Room, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError

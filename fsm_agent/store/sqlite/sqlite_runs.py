@@ -10,7 +10,7 @@ from sqlite3 import Connection
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
-from fsm_agent.machine.process import Question
+from fsm_agent.messages.question import Question
 from fsm_agent.store import checks, spending
 from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError

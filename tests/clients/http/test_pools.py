@@ -13,8 +13,8 @@ from support.copies import replace
 from support.fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
 from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, WHOLE, client_of, good, in_threads, refused, text
 
+from fsm_agent.clients import HttpClient
 from fsm_agent.clients.http import Network
-from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.messages import Reply, TextDelta
 from fsm_agent.providers.catalog import PROVIDERS

@@ -57,9 +57,8 @@ from support.http_clients import (
     trusted,
 )
 
-from fsm_agent.clients import FallbackClient
+from fsm_agent.clients import FallbackClient, HttpClient
 from fsm_agent.clients.http import Network
-from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message

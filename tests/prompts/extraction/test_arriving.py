@@ -19,9 +19,8 @@ from support.time_growth import growth
 
 from fsm_agent import Agent, Prompt, first_of
 from fsm_agent.messages import Done, PartialOutput
-from fsm_agent.prompts import json_anywhere, json_block, keyword, tagged, verbatim
+from fsm_agent.prompts import Output, json_anywhere, json_block, keyword, tagged, verbatim
 from fsm_agent.prompts.extraction.arriving import Arriving
-from fsm_agent.prompts.output import Output
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.testing import Script
 

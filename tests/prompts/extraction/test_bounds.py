@@ -14,9 +14,18 @@ from pydantic import BaseModel
 from support.time_growth import growth
 
 from fsm_agent import ParseError, first_of
-from fsm_agent.prompts import TagParser, code, extract_json, json_anywhere, json_block, keyword, tagged, verbatim
+from fsm_agent.prompts import (
+    Output,
+    TagParser,
+    code,
+    extract_json,
+    json_anywhere,
+    json_block,
+    keyword,
+    tagged,
+    verbatim,
+)
 from fsm_agent.prompts.extraction.scanning import broken_brackets
-from fsm_agent.prompts.output import Output
 
 
 class Verdict(enum.Enum):

@@ -15,6 +15,7 @@ from support.examples import examples
 
 from fsm_agent import ParseError, UsageError, first_of
 from fsm_agent.prompts import (
+    Output,
     Parsed,
     Parser,
     ParserInput,
@@ -30,7 +31,7 @@ from fsm_agent.prompts import (
 )
 from fsm_agent.prompts.extraction.matching import only_close
 from fsm_agent.prompts.extraction.scanning import unescaped
-from fsm_agent.prompts.output import IN_PROSE, MENDED, Output
+from fsm_agent.prompts.output import IN_PROSE, MENDED
 
 
 class Verdict(enum.Enum):

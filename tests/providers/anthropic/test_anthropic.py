@@ -14,9 +14,8 @@ from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
-from fsm_agent.prompts.output import Output
-from fsm_agent.providers import Profile
-from fsm_agent.providers.anthropic.messages import AnthropicProfile
+from fsm_agent.prompts import Output
+from fsm_agent.providers import AnthropicProfile, Profile
 from fsm_agent.providers.schemas import output_in_words
 
 

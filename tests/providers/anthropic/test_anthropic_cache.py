@@ -12,11 +12,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
-from fsm_agent.providers import Codec, Profile
-from fsm_agent.providers.anthropic.messages import AnthropicProfile
-from fsm_agent.providers.gemini.generate_content import Gemini
-from fsm_agent.providers.openai.chat import OpenAIChat
-from fsm_agent.providers.openai.responses import OpenAIResponses
+from fsm_agent.providers import AnthropicProfile, Codec, Gemini, OpenAIChat, OpenAIResponses, Profile
 
 MARK, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 ADD, WAIT = Function(name="add"), Function(name="wait")

@@ -19,7 +19,7 @@ from wire_check import Case, cases, decoded, problems
 from fsm_agent.errors import AuthFailed, ContextTooLong, UsageError
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message, Reasoning, Reply, Text
-from fsm_agent.providers.anthropic.messages import AnthropicProfile
+from fsm_agent.providers import AnthropicProfile
 
 
 @cache

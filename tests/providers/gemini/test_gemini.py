@@ -14,9 +14,9 @@ from fsm_agent.errors import AuthFailed, BadReply, ConfigError, Overloaded, Rate
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Text
-from fsm_agent.prompts.output import Output
-from fsm_agent.providers import Profile
-from fsm_agent.providers.gemini.generate_content import BUDGETS, GeminiProfile
+from fsm_agent.prompts import Output
+from fsm_agent.providers import GeminiProfile, Profile
+from fsm_agent.providers.gemini.generate_content import BUDGETS
 from fsm_agent.providers.schemas import output_in_words
 
 SYSTEM = Message.of("system", "Be ", "terse.")

@@ -12,9 +12,9 @@ from support.gemini_bodies import CODEC, text
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.providers import GeminiProfile
 from fsm_agent.providers.encoding import AFRESH
 from fsm_agent.providers.gemini.contents import UNSIGNED, Contents, DialogInContents
-from fsm_agent.providers.gemini.generate_content import GeminiProfile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 USER = Message.of("user", "hi")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
 from fsm_agent.errors import UsageError
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output
 from fsm_agent.providers.gemini.schema import gemini_schema
 
 KNOWN = {

@@ -13,8 +13,7 @@ from wire_check import Case, cases, decoded, problems
 from fsm_agent.errors import ContextTooLong, ProviderError, RateLimited
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionResult, Message, Opaque, Part, Reply
-from fsm_agent.providers import Profile
-from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers import OpenAIChat, Profile
 
 RECORDED = SHARED / "wire"
 

@@ -590,7 +590,7 @@ def test_streams_take_linear_time(name: str) -> None:
 
 
 def test_a_log_probability_beyond_all_bounds_is_passed_over() -> None:
-    from fsm_agent.providers.openai.chat import OpenAIChat
+    from fsm_agent.providers import OpenAIChat
 
     body = (
         b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop", "logprobs": '

@@ -31,7 +31,7 @@ from fsm_agent.errors import BadReply, Overloaded, ProviderError, RateLimited, U
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Settings
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile
 from fsm_agent.providers.catalog import provider
 from fsm_agent.providers.schemas import output_in_words

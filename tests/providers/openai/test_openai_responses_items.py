@@ -12,8 +12,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.prompts import Dialog
-from fsm_agent.providers import Profile
-from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers import OpenAIChat, Profile
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 8
 PICTURE = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,iVBORw0KGgoAAAAAAAAAAA=="}

@@ -16,8 +16,7 @@ from wire_check import Case, cases, decoded, problems
 
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Message, Opaque, Reasoning, Reply, Text
-from fsm_agent.providers import Profile
-from fsm_agent.providers.openai.chat import OpenAIChat
+from fsm_agent.providers import OpenAIChat, Profile
 
 TOLD = ("message", "reasoning", "function_call", "custom_tool_call")  # items that everybody understands
 RECORDED = SHARED / "wire"

@@ -19,12 +19,11 @@ from typing import Any
 import pytest
 from support.uncollected import uncollected
 
-from fsm_agent.machine.process import Question
-from fsm_agent.store import Store, StoreError
+from fsm_agent.messages import Question
+from fsm_agent.store import Lease, Rest, Store, StoreError
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.memory.stored_run import row_of
-from fsm_agent.store.store import Lease, Rest
 from fsm_agent.testing import StoreConformance
 
 PATIENCE_S = 20.0

@@ -25,18 +25,28 @@ from support.postgres import NOT_HERE, Network, PostgresServer, programs
 from typer.testing import CliRunner
 
 from fsm_agent import Agent, Approved, CallSuspended, Runs, function
-from fsm_agent.cli.commands import app
+from fsm_agent.cli import app
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle import Returned
-from fsm_agent.machine.process import Question
-from fsm_agent.store import LeaseLost, PostgresStore, QueueFull, RunBusy, RunUnknown, Store, StoreError
+from fsm_agent.messages import Question
+from fsm_agent.store import (
+    Lease,
+    LeaseLost,
+    PostgresStore,
+    QueueFull,
+    Rest,
+    RunBusy,
+    RunUnknown,
+    Start,
+    Store,
+    StoreError,
+)
 from fsm_agent.store.postgres import postgres_store
 from fsm_agent.store.postgres import schema as schema_module
 from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.postgres.session import _READY_S as READY_S
 from fsm_agent.store.postgres.session import POLL_S
-from fsm_agent.store.store import Lease, Rest, Start
 from fsm_agent.testing import Script, StoreConformance, call
 from fsm_agent.testing.storages import ENDED, outcome
 

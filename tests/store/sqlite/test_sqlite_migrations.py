@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fsm_agent.machine.process import Question
+from fsm_agent.messages import Question
+from fsm_agent.store import Head, Lease, Rest
 from fsm_agent.store.sqlite import SqliteStore, sqlite_file
-from fsm_agent.store.store import Head, Lease, Post, Rest
+from fsm_agent.store.store import Post
 
 VERSION_1 = Path(__file__).with_name("version_1.sql")
 NOW_S = 1021.0  # a second after the last append of that file

@@ -21,12 +21,11 @@ from pathlib import Path
 import pytest
 
 from fsm_agent.errors import UsageError
-from fsm_agent.machine.process import Question
-from fsm_agent.store import LeaseLost, RunBusy, Store, StoreError
+from fsm_agent.messages import Question
+from fsm_agent.store import Choice, Lease, LeaseLost, Rest, RunBusy, Store, StoreError
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
 from fsm_agent.store.sqlite.sqlite_file import IDLE, Connections
-from fsm_agent.store.store import Choice, Lease, Rest
 from fsm_agent.testing import StoreConformance
 
 PATIENCE_S = 30.0

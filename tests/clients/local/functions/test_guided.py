@@ -23,7 +23,7 @@ from support.http_stub import HttpStubServer
 from typing_extensions import TypedDict
 
 from fsm_agent import Agent, CallFailed, Limits
-from fsm_agent.clients.http_client import HttpClient
+from fsm_agent.clients import HttpClient
 from fsm_agent.clients.local.functions.choosing import THRESHOLD
 from fsm_agent.clients.local.functions.extraction import is_flat, source_text
 from fsm_agent.clients.local.functions.steps import MAX_TYPED_TOKENS, Guided
@@ -41,7 +41,7 @@ from fsm_agent.messages import (
     TextDelta,
     UsageReported,
 )
-from fsm_agent.prompts.output import Output
+from fsm_agent.prompts import Output
 from fsm_agent.providers.catalog import provider
 from fsm_agent.runtime.abort import Abort, Aborted
 
