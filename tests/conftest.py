@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiers  # noqa: F401 - first: it wraps `sleep` for all later imports
 
 if sys.dont_write_bytecode:
     # Keep bytecode out of the tree, as was asked; without any, each OS process here would compile what it imports.
@@ -26,9 +27,8 @@ if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from hypothesis import HealthCheck, is_hypothesis_test, settings
-from support.examples import FULL, FULL_COUNT, SHORT, SHORT_PART
+from support.examples import GATE, GATE_COUNT, NIGHTLY, NIGHTLY_COUNT
 from support.http_clients import chosen
-from support.paths import ROOT
 
 from fsm_agent.providers import catalog
 
@@ -38,19 +38,8 @@ for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BAS
     del os.environ[variable]
 os.environ["FSM_AGENT_LOGS"] = "off"  # nothing is kept beside what a person has asked
 
-# Files that take long: they begin first, or one core would have them left when the others are done.
-LONGEST = {
-    ROOT / "tests" / name
-    for name in (
-        "typing/test_typing.py",
-        "test_quality.py",
-        "engines/test_engines.py",
-        "agents/test_workers.py",
-        "store/test_submitted_runs.py",
-        "store/postgres/test_postgres_store.py",
-    )
-}
-LONG_S = 300  # of a long test that says nothing else; some take 30 s while others run
+NIGHTLY_S = 600  # until a nightly test is ended that says nothing else
+SYSTEM_S = 120  # and one of the system part
 LOCAL_NAMES = ("localhost", "", None)
 
 
@@ -89,12 +78,26 @@ class _WarningConnection(sqlite3.Connection):
 if sys.version_info < (3, 13):
     sqlite3.connect = partial(sqlite3.connect, factory=_WarningConnection)  # type: ignore[assignment]
 
-pytest_plugins = ["spec_table"]
+pytest_plugins = ["tiers", "spec_table"]
 
-# The machine may be busy with something else: neither an example nor its making has a time.
-for profile, count in ((SHORT, FULL_COUNT // SHORT_PART), (FULL, FULL_COUNT)):
-    settings.register_profile(profile, max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(SHORT)
+# The machine may be busy with something else: neither an example nor its making has a time.  The gate draws the same
+# examples in each run, so that it never fails by chance.
+settings.register_profile(
+    GATE,
+    max_examples=GATE_COUNT,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    NIGHTLY,
+    max_examples=NIGHTLY_COUNT,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(GATE)
 
 sys.addaudithook(_stay_here)
 
@@ -136,24 +139,25 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw all examples of each property where long tests run; elsewhere a part of them, others each time."""
-    if "not long" not in config.option.markexpr:
-        settings.load_profile(FULL)
+    """Draw all examples of each property, others each time, where nightly tests run; leave those to their night."""
+    if config.option.markexpr == "system":
+        config.option.markexpr = "system and not nightly"
+    if config.option.markexpr == "nightly":
+        settings.load_profile(NIGHTLY)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; let properties be among the long tests as well, with all of their examples.
-
-    And give those more time than others have.
-    """
-    items.sort(key=lambda item: item.path not in LONGEST)
-    if settings.get_current_profile_name() == FULL:
-        for item in items:
-            if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
-                item.add_marker("long")
-            if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(LONG_S))
+    """Let properties be among the nightly tests as well; give real things more time than the gate has."""
+    for item in items:
+        if settings.get_current_profile_name() == NIGHTLY and is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker("nightly")
+        if item.get_closest_marker("timeout"):
+            continue
+        if item.get_closest_marker("nightly"):
+            item.add_marker(pytest.mark.timeout(NIGHTLY_S))
+        elif item.get_closest_marker("system"):
+            item.add_marker(pytest.mark.timeout(SYSTEM_S))
 
 
 def pytest_collection_finish() -> None:

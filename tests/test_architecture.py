@@ -70,6 +70,7 @@ def is_module(name: str) -> bool:
     return name.removeprefix("fsm_agent.") in MODULES and name.startswith("fsm_agent.")
 
 
+@pytest.mark.system
 def test_imports_go_down():
     """The layers are in pyproject.toml."""
     code = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
@@ -109,6 +110,7 @@ def test_the_lower_floors_are_pure():
         assert not caught & {"", "Exception"} or name in CALLS_USERS, f"{name} catches everything"
 
 
+@pytest.mark.system
 def test_the_package_itself_loads_nothing():
     code = "import sys; before = set(sys.modules); import fsm_agent; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

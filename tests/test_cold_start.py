@@ -13,6 +13,8 @@ import cold_start
 import pytest
 from support.paths import TESTS
 
+pytestmark = pytest.mark.system
+
 PROCESSES = 200
 
 
@@ -40,7 +42,7 @@ def test_32_threads_use_everything_first_at_once(prepared, tmp_path):
     assert outcome(prepared, tmp_path) == ""
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_no_thread_of_hundreds_of_fresh_processes_fails(prepared, tmp_path, say):
     parts = [(), *[(part.__name__,) for part in cold_start.PARTS]]

@@ -110,6 +110,7 @@ def asks(name: str, arguments: str) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
+@pytest.mark.system
 @needs_dot
 def test_the_commands_of_the_page_on_flows_do_what_it_says(reader: Any, tmp_path: Path) -> None:
     (example,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/flows.md"]) if 'Flow("letters"' in code]
@@ -129,6 +130,7 @@ def test_the_commands_of_the_page_on_flows_do_what_it_says(reader: Any, tmp_path
     assert "letter-19 continues letter-18 from step" in forked[1]
 
 
+@pytest.mark.system
 def test_the_commands_of_the_page_on_agents_make_a_project_that_works(reader: Any, tmp_path: Path) -> None:
     new, checked, run, listed, schema = reader("docs/agents.md", ['{"text": "A city of rain.", "confidence": 0.9}'])
     assert [code for code, _ in (new, checked, run, listed, schema)] == [0, 0, 0, 0, 0]
@@ -139,6 +141,7 @@ def test_the_commands_of_the_page_on_agents_make_a_project_that_works(reader: An
 (FIRST,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/start.md"]) if "def erase(" in code]  # its mymodule.py
 
 
+@pytest.mark.system
 def test_the_commands_of_the_first_page_let_a_call_wait_and_go_on(reader: Any, tmp_path: Path) -> None:
     (tmp_path / "mymodule.py").write_text(FIRST)
     kept = r"fsm-agent .* --store runs.db"
@@ -148,6 +151,7 @@ def test_the_commands_of_the_first_page_let_a_call_wait_and_go_on(reader: Any, t
     assert "All is tidy." in resumed[1]
 
 
+@pytest.mark.system
 def test_the_commands_of_the_first_page_ask_a_model(reader: Any, tmp_path: Path) -> None:
     (tmp_path / "mymodule.py").write_text(FIRST)
     replies = [asks("add", '{"a": 17, "b": 25}'), "It is 42.", "It is a question."]
@@ -159,6 +163,7 @@ def test_the_commands_of_the_first_page_ask_a_model(reader: Any, tmp_path: Path)
     assert "It is a question." in read[1]
 
 
+@pytest.mark.system
 def test_the_commands_of_the_first_page_draw_the_lifecycle(reader: Any) -> None:
     ((code, drawn),) = reader("docs/start.md", [], only="fsm-agent diagram")
     assert code == 0
@@ -175,6 +180,7 @@ def test_each_extra_is_on_the_first_page() -> None:
     assert {*extras} - {"docs", "dev"} <= shown
 
 
+@pytest.mark.system
 def test_the_agent_of_the_page_on_services_is_served_by_its_command(
     reader: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +199,7 @@ def test_the_agent_of_the_page_on_services_is_served_by_its_command(
         assert page.get("/").status_code == 200
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 def test_the_commands_of_the_page_on_runs_do_a_task_over_postgres(

@@ -161,7 +161,7 @@ class TestOneCall:
         assert count(WORKS[name].ours).calls <= CALLS[name]
 
     @traced
-    @pytest.mark.long
+    @pytest.mark.nightly
     @pytest.mark.parametrize("name", RATIOS)
     def test_it_takes_no_more_time(self, name):
         ours_s, by_hand_s = least(WORKS[name], RATIOS[name])
@@ -178,7 +178,7 @@ class TestGrowth:
         assert exponent(SIZES, [one.looked_at for one in counted]) < 1.02
 
     @traced
-    @pytest.mark.long
+    @pytest.mark.nightly
     def test_time_is_linear_in_rounds(self):
         times_s: list[float] = [sys.maxsize] * len(SIZES)
         for _ in range(ATTEMPTS):
@@ -271,7 +271,9 @@ class TestGarbage:
         agent = Agent(Script(*ASKED[asked]), functions=FUNCTIONS)
         assert {call.error for call in agent.call(TASK).function_calls} <= {f"LookupError: {n}" for n in range(3)}
 
-    @pytest.mark.parametrize("how", ["call", "astream", *[pytest.param(how, marks=pytest.mark.long) for how in REST]])
+    @pytest.mark.parametrize(
+        "how", ["call", "astream", *[pytest.param(how, marks=pytest.mark.nightly) for how in REST]]
+    )
     @pytest.mark.parametrize("asked", ASKED)
     def test_a_call_leaves_nothing_for_the_collector(self, asked, how):
         output = str if ASKED[asked][0] == "42" or isinstance(ASKED[asked][0], Reply) else Answer

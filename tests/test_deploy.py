@@ -138,7 +138,7 @@ def server() -> Iterator[PostgresServer]:
         server.close()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_ticket_is_done_by_workers_one_of_which_dies(server: PostgresServer, tmp_path: Path) -> None:
     """Asked and answered over the service, with the secrets in files; all leave well when they are told to."""

@@ -86,6 +86,7 @@ def _registers_nothing() -> Iterator[None]:
         yield
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("package", PACKAGES)
 @pytest.mark.usefixtures("_registers_nothing")
 def test_the_examples_of_a_package_are_true(package, monkeypatch, tmp_path):

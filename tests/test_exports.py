@@ -166,6 +166,7 @@ def in_a_fresh_process(code: str) -> str:
     return done.stdout
 
 
+@pytest.mark.system
 def test_all_names_can_be_imported_without_any_extra():
     code = WITHOUT_EXTRAS
     for module in [fsm_agent, *SUB_PACKAGES]:
@@ -179,6 +180,7 @@ def test_all_names_can_be_imported_without_any_extra():
     in_a_fresh_process(code)
 
 
+@pytest.mark.system
 def test_what_needs_an_extra_says_so():
     code = "try:\n    from fsm_agent.cli import TerminalHook\nexcept ImportError as error:\n    print(error)"
     needed = in_a_fresh_process(WITHOUT_EXTRAS + code)
@@ -189,6 +191,7 @@ def test_what_needs_an_extra_says_so():
 FLOORS = CONTRACT["layers"]  # from the top
 
 
+@pytest.mark.system
 def test_importing_a_package_loads_no_floor_above_it():
     """From the ground up, so that what is loaded beforehand is below."""
     code = "import sys\n"

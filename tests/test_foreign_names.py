@@ -148,6 +148,7 @@ class TestImports:
             exec("from fsm_agent import xyzzy")
         assert not hasattr(fsm_agent, "xyzzy")
 
+    @pytest.mark.system
     def test_a_module_is_found_that_has_the_name_of_a_word(self) -> None:
         code = "import fsm_agent as f; print(hasattr(f, 'messages')); from fsm_agent import messages as m; print(m)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

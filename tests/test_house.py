@@ -62,6 +62,7 @@ def run(*command: str | Path, folder: Path = ROOT) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.system
 def test_the_workflows_are_those_of_the_schema():
     if find_spec("check_jsonschema") is None:
         pytest.skip("check-jsonschema comes with the [dev] extra")
@@ -70,6 +71,7 @@ def test_the_workflows_are_those_of_the_schema():
     run(*check, "vendor.dependabot", GITHUB / "dependabot.yml")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("tool", "arguments"), [("zizmor", ["--offline", ".github"]), ("actionlint", [])])
 def test_the_linters_of_workflows_are_content(tool, arguments):
     beside = Path(sys.executable).parent / tool
@@ -131,6 +133,7 @@ def test_the_hooks_before_a_commit_name_tools_of_the_dev_extra():
         assert hook["entry"].removeprefix("python -m ").split()[0] in wanted
 
 
+@pytest.mark.system
 def test_fragments_become_lines_of_the_changelog(tmp_path):
     if find_spec("towncrier") is None:
         pytest.skip("towncrier comes with the [dev] extra")

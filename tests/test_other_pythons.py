@@ -56,7 +56,7 @@ def test_the_oldest_version_is_the_one_that_is_required():
     assert PROJECT["requires-python"] == f">={SUPPORTED[0]}"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_heart_of_the_suite_passes(tmp_path: Path, say: Callable[[str], None]):
     others = [version for version in reversed(SUPPORTED) if version != HERE]

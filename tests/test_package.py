@@ -21,7 +21,7 @@ from support.paths import ROOT
 
 import fsm_agent
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 TOOLS = ("build", "twine", "check_wheel_contents")
 RECIPES = sorted((ROOT / "examples" / "recipes").glob("*.py"))

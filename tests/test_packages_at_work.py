@@ -85,7 +85,8 @@ def make_call(way: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("way", ["call", pytest.param("acall", marks=pytest.mark.long)])
+@pytest.mark.system
+@pytest.mark.parametrize("way", ["call", pytest.param("acall", marks=pytest.mark.nightly)])
 def test_one_call_uses_them_all(way: str) -> None:
     """In an OS process of its own: a thread that is there already would not be watched."""
     done = subprocess.run([sys.executable, __file__, way], capture_output=True, text=True, timeout=60, check=True)

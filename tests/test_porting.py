@@ -54,12 +54,13 @@ def output(python: str, program: str, folder: Path) -> str:
     return done.stdout
 
 
-MARKED = [pytest.param(name, marks=() if name == "transitions" else pytest.mark.long) for name in LIBRARIES]
+MARKED = [pytest.param(name, marks=() if name == "transitions" else pytest.mark.nightly) for name in LIBRARIES]
 
 
-MARKED_OF_AGENTS = [pytest.param(name, marks=pytest.mark.long) for name in OF_AGENTS]
+MARKED_OF_AGENTS = [pytest.param(name, marks=pytest.mark.nightly) for name in OF_AGENTS]
 
 
+@pytest.mark.system
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("name", [*MARKED, *MARKED_OF_AGENTS])
 def test_their_side_prints_what_ours_does(name, tmp_path):
@@ -68,6 +69,7 @@ def test_their_side_prints_what_ours_does(name, tmp_path):
     assert output(python, program, tmp_path) == said
 
 
+@pytest.mark.system
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("name", MARKED)
 def test_what_is_said_about_them_is_what_they_do(name, tmp_path):
@@ -76,6 +78,7 @@ def test_what_is_said_about_them_is_what_they_do(name, tmp_path):
     assert output(python, program, tmp_path) == said
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", [*MARKED, *MARKED_OF_AGENTS])
 def test_the_versions_are_those_that_are_run(name):
     python = interpreter(name)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).parent.parent
 CODE = ["fsm_agent", "tests", "examples", "docs", "deploy"]
 
@@ -81,7 +83,7 @@ def test_what_is_not_loaded_is_there_when_it_is_used():
     assert run(f"{AGENT}\n{FIRST_USE}").split() == ["used"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_importing_is_cheap():
     """Ratio of the least of several runs each, by turns; more of them while the machine is busy."""
 

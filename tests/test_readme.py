@@ -67,6 +67,7 @@ def run(monkeypatch, tmp_path):
         yield run
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("example", EXAMPLES, ids=title)
 def test_every_example_runs_and_prints_what_it_is_said_to_print(example, run, capsys, tmp_path):
     """Run again where it has left something, it goes on from that, or says it again."""
@@ -79,6 +80,7 @@ def test_every_example_runs_and_prints_what_it_is_said_to_print(example, run, ca
         assert not output or capsys.readouterr().out
 
 
+@pytest.mark.system
 def test_whoever_tries_one_example_after_the_other_in_one_folder_meets_no_run_of_another(run):
     kept = [(name, code) for name, code, _ in EXAMPLES if ".db" in code]
     assert len(kept) >= 10
@@ -92,6 +94,7 @@ def test_the_readme_shows_what_its_examples_print_and_needs_no_key_for_them():
     assert all(output and "Script(" in code for code, output in shown)
 
 
+@pytest.mark.system
 def test_the_commands_of_the_page_on_runs_do_what_it_says(monkeypatch, tmp_path):
     page = TEXTS["docs/runs.md"]
     (tmp_path / "shop.py").write_text(EXAMPLE.findall(page)[0][0].partition("try:")[0])
@@ -116,6 +119,7 @@ def test_the_commands_of_the_page_on_runs_do_what_it_says(monkeypatch, tmp_path)
     sys.modules.pop("shop", None)
 
 
+@pytest.mark.system
 def test_the_test_of_the_docs_passes_with_the_installed_plugin(tmp_path):
     (code,) = [code for _, code, _ in EXAMPLES if "def test_" in code]
     (tmp_path / "test_readme_example.py").write_text(code)
@@ -126,7 +130,7 @@ def test_the_test_of_the_docs_passes_with_the_installed_plugin(tmp_path):
     assert "MISSED" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_the_suites_of_the_docs_pass_in_a_project_of_their_own(tmp_path):
     suites = [code for _, code, _ in EXAMPLES if "Conformance)" in code]
@@ -139,6 +143,7 @@ def test_the_suites_of_the_docs_pass_in_a_project_of_their_own(tmp_path):
     assert int(re.findall(r"(\d+) passed", done.stdout)[0]) > 130
 
 
+@pytest.mark.system
 def test_the_ci_runs_the_command_of_the_readme():
     (command,) = re.findall(r"^\[ \.venv/dev .*$", TEXTS["README.md"], re.MULTILINE)
     shown = (ROOT / ".ci" / "run").read_text().replace("bash -c", "printf '%s\\n'")

@@ -135,7 +135,7 @@ def _target(page: str, link: str) -> tuple[str, str]:
     return unquote(parts.path), unquote(parts.fragment)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 class TestBuilt:
     def test_every_link_leads_somewhere(self, site, pages):

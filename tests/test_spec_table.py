@@ -105,6 +105,7 @@ def test_a_row_is_proven_by_tests_of_all_its_parts():
     ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "command",
     [
@@ -112,7 +113,7 @@ def test_a_row_is_proven_by_tests_of_all_its_parts():
         ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--spec-table"],
         pytest.param(
             ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist", "-n2", "--spec-table"],
-            marks=pytest.mark.long,
+            marks=pytest.mark.nightly,
         ),
     ],
     ids=["script", "pytest", "workers"],
@@ -123,9 +124,10 @@ def test_the_table_is_printed_and_nothing_is_run(project: Path, command: list[st
     assert (code, "nobody asked" in output) == (0, False)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "options",
-    [pytest.param([], id="here"), pytest.param(["-p", "xdist", "-n1"], id="worker", marks=pytest.mark.long)],
+    [pytest.param([], id="here"), pytest.param(["-p", "xdist", "-n1"], id="worker", marks=pytest.mark.nightly)],
 )
 def test_a_marker_that_names_no_part_is_an_error(project: Path, options: list[str]):
     tests = [f"@pytest.mark.{marker}\ndef test_{n}(): ...\n" for n, marker in enumerate(WRONG)]

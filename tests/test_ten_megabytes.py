@@ -12,6 +12,8 @@ from support.time_growth import growth
 
 from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses
 
+pytestmark = pytest.mark.system
+
 SIZE = 10_000_000
 SHORT = 4_000_000  # with which a copy of the text for each delta takes several times as long as all else
 ANTHROPIC_START = (
@@ -72,7 +74,7 @@ def read(wire: str, given: tuple[int, list[bytes]]) -> None:
     assert decoder.finish().message.text == "a word " * count
 
 
-@pytest.mark.parametrize("size", [SHORT, pytest.param(SIZE, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [SHORT, pytest.param(SIZE, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("wire", WIRES)
 def test_time_is_linear_in_the_size(wire: str, size: int) -> None:
     bound = 20 ** (1 / log2(10))  # for each doubling: ten times as much takes less than twenty times as long

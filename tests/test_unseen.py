@@ -79,6 +79,7 @@ def written(caplog: pytest.LogCaptureFixture) -> Any:
     return lambda: caplog.text
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("where", QUOTING)
 @pytest.mark.usefixtures("over")
@@ -92,6 +93,7 @@ def test_errors_and_logs(where: str, way: str, written: Any) -> None:
     assert seen_in(written()) == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.usefixtures("over")
 def test_a_short_key_that_is_declared(way: str, written: Any) -> None:
@@ -103,6 +105,7 @@ def test_a_short_key_that_is_declared(way: str, written: Any) -> None:
     assert "pa55" not in shown_by(caught.value) + written()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("http2", [False, True])
 @pytest.mark.parametrize("way", ["complete", "acomplete"])
 def test_addresses_in_the_logs_of_httpx(way: str, http2: bool, written: Any) -> None:
@@ -174,6 +177,7 @@ def test_lines_about_user_code_that_quotes_a_key(on_error: Any, written: Any) ->
     assert seen_in(written(), [LIKELY]) == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_is_kept_of_a_call(stream: bool, tmp_path: Path, written: Any) -> None:
     """A cassette is recorded of a call that uses a function, and then fails with all that the server knows."""
@@ -230,12 +234,13 @@ def shown_by_rich(*values: Any) -> str:
     return console.file.getvalue()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
         *[("memory", "acall"), ("sqlite", "call"), ("sqlite", "stream")],
-        *[pytest.param("sqlite", "acall", marks=pytest.mark.long)],
-        *[pytest.param("memory", way, marks=pytest.mark.long) for way in ("call", "stream")],
+        *[pytest.param("sqlite", "acall", marks=pytest.mark.nightly)],
+        *[pytest.param("memory", way, marks=pytest.mark.nightly) for way in ("call", "stream")],
     ],
 )
 def test_what_is_kept_of_a_run(kind: str, way: str, tmp_path: Path, written: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 from support import without_posix
 from support.paths import ROOT
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 POSIX_ONLY = {  # whole modules that a system without POSIX does not load, and the error of those who ask for them
     "fsm_agent.clients.local.child": "the small server of the embedded model",

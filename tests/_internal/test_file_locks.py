@@ -42,6 +42,7 @@ def test_shared_locks_let_each_other_in_and_no_exclusive_one(path: Path) -> None
         assert try_lock(last.fileno())
 
 
+@pytest.mark.system
 def test_a_lock_is_free_once_its_process_was_killed(path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None

@@ -74,6 +74,7 @@ class TestWhatLooksLikeAKey:
         assert mask_keys(f"x {key} y") == f"x {key[:4]}*** y"
         assert failures.reported({"error": {"message": f"x {key} y"}}, {}).message == f"x {key[:4]}*** y"
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         "part",
         ["-eyJ", "eyJ-", "eyJa.", "eyJabcdefghijk.", "sk-", "-sk-", "Bearer ", "org-a", "-org-A", "\\neyJ", "ya29.",
@@ -221,11 +222,12 @@ class TestDeclaredOnes:
 
     PARTS = ("the.…", "…4711", "the.", "...", "…the.key.that.nobody.may.see.471")
 
+    @pytest.mark.system
     @pytest.mark.parametrize("part", PARTS)
     def test_pieces_are_looked_for_in_linear_time(self, part: str) -> None:
         assert growth(lambda size: part * (size // len(part)), Secrets([SECRET]).mask, 10_000) < 3
 
-    @pytest.mark.long
+    @pytest.mark.nightly
     @pytest.mark.parametrize("part", PARTS)
     def test_pieces_are_looked_for_in_a_megabyte(self, part: str) -> None:
         text = part * (1_000_000 // len(part))
@@ -239,6 +241,7 @@ class TestDeclaredOnes:
         assert json.loads(masked) == {"***": ["***", "***", None, 1e300, "x ***\n"], "none": '"***'}
         assert json.loads(Secrets(["true", "hunter2"]).mask_json('[true, "true hunter2"]')) == [True, "*** ***"]
 
+    @pytest.mark.system
     def test_a_document_takes_linear_time(self) -> None:
         document = json.dumps([["\\" * 40, SECRET, 1] * 10_000, "x" * 1_000_000])
         started_s = time.process_time()

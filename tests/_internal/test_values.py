@@ -175,6 +175,7 @@ class TestJson:
         assert from_json(to_json(Message.of("assistant", call)), Message).function_calls[0] == call
 
 
+@pytest.mark.system
 def test_every_value_shows_its_signature():
     for module in walk_packages(fsm_agent.__path__, "fsm_agent."):
         if not module.name.endswith("__main__"):
@@ -231,12 +232,14 @@ assert is_used.wait(30)
 """
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("act", ['from_json(\'{"inner": {"x": 1}}\', Outer)', "from_data({'inner': {'x': 1}}, Outer)"])
 def test_a_type_is_not_used_before_all_is_known_of_it(act):
     done = subprocess.run([sys.executable, "-c", MEETING.replace("{act}", act)], stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_fork_waits_until_all_is_known_of_a_type():
     """A forked process has no thread that could complete it."""

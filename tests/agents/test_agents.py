@@ -783,6 +783,7 @@ class TestNested:
 
         assert asyncio.run(main()) == ["said 0", "said 1", "said 2"]
 
+    @pytest.mark.system
     def test_cancelled_from_outside_the_inner_one_is_cancelled(self):
         ended: list[str] = []
 

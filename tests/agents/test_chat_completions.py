@@ -46,6 +46,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 
 
+@pytest.mark.system
 def test_models_texts_and_streams(endpoint):
     client, agents = endpoint
     model = Script("Good day.", Pieces("Good ", "day."))
@@ -66,6 +67,7 @@ def test_models_texts_and_streams(endpoint):
     assert [message.text for message in model.requests[0].messages] == ["Be polite.", "Hello", "Hi.", "How are you?"]
 
 
+@pytest.mark.system
 def test_functions_of_the_server_are_its_own(endpoint):
     client, agents = endpoint
 
@@ -79,6 +81,7 @@ def test_functions_of_the_server_are_its_own(endpoint):
     assert done.choices[0].message.content == "It is noon."
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_are_named_and_tell_nothing_of_the_server(endpoint, stream):
     client, agents = endpoint

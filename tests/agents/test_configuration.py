@@ -194,9 +194,9 @@ ONCE: Keys = [
     for found in (places if name in NEEDED else [places[number % len(places)]])
 ]
 IN_JSON = pytest.param("json", ONCE, id="json")  # the quickest
-LONG = [pytest.param(name, ALL, marks=pytest.mark.long, id=f"{name}, everywhere") for name in ("json", "toml")]
+LONG = [pytest.param(name, ALL, marks=pytest.mark.nightly, id=f"{name}, everywhere") for name in ("json", "toml")]
 # YAML is read slowly; what is wrong with a value is found in the same way whatever it was read from.
-EACH = [IN_JSON, *LONG, pytest.param("yaml", ONCE, marks=pytest.mark.long, id="yaml")]
+EACH = [IN_JSON, *LONG, pytest.param("yaml", ONCE, marks=pytest.mark.nightly, id="yaml")]
 EACH_NAME = [*EACH, *[pytest.param(name, ONCE[::12], id=f"{name}, some") for name in ("toml", "yaml")]]
 
 

@@ -447,6 +447,7 @@ def test_a_deadline_of_its_own_ends_it_alone_the_shorter_of_two(own_s: float | N
     assert (result.function_calls[0].error or "").startswith("cleaner failed: expired")
 
 
+@pytest.mark.system
 @ways
 def test_a_call_that_is_cancelled_ends_the_request_of_an_agent_inside_at_once(way: Way):
     begun = threading.Event()

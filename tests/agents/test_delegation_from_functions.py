@@ -244,6 +244,7 @@ def test_functions_of_a_round_call_agents_at_the_same_time(way: Any, asking: Ask
     assert result.usage.total_tokens == 26
 
 
+@pytest.mark.system
 @ways
 @both
 @pytest.mark.parametrize("is_stored", [False, True])
@@ -277,6 +278,7 @@ class Stop(Exception):
     """Stops a driver."""
 
 
+@pytest.mark.system
 @both
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: bool):
@@ -307,6 +309,7 @@ def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: 
     assert {run.id for run in store.list()} == {"r", "r/1.0/1"}
 
 
+@pytest.mark.system
 def test_a_child_that_its_function_cut_off_is_asked_again():
     store, model = MemoryStore(), Slow()
 
@@ -341,7 +344,7 @@ KINDS: dict[str, Any] = {"plain": plain, "coroutine": coroutine}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
-@pytest.mark.parametrize("kind", ["plain", pytest.param("coroutine", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["plain", pytest.param("coroutine", marks=pytest.mark.nightly)])
 def test_a_child_that_has_ended_is_not_asked_again_after_a_kill(tmp_path: Path, kind: str):
     path = str(tmp_path / "runs.db")
     process = multiprocessing.get_context("spawn").Process(target=crash, args=(path, kind))
@@ -456,6 +459,7 @@ def test_an_agent_with_a_store_of_its_own_uses_that_of_the_outer_call():
     assert len(own.list()) == 1
 
 
+@pytest.mark.system
 @both
 def test_a_run_that_another_drives_is_waited_for(asking: Ask):
     store, model = MemoryStore(), Slow()

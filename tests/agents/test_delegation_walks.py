@@ -324,7 +324,7 @@ def test_steps_journals_and_snapshots_are_those_that_were_recorded(scene: str) -
 
 
 @pytest.mark.parametrize(
-    "scene", [scene if scene in QUICK else pytest.param(scene, marks=pytest.mark.long) for scene in SCENES]
+    "scene", [scene if scene in QUICK else pytest.param(scene, marks=pytest.mark.nightly) for scene in SCENES]
 )
 def test_so_are_those_of_walks_that_end_resume_or_are_disturbed_at_any_step(scene: str) -> None:
     recorded, wholes = json.loads(RECORDED.read_text())[scene], walks_of(scene)

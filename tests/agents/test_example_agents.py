@@ -53,6 +53,7 @@ def result_in(script: Script) -> str:
     return result
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "says"), [("bank_support", "block_card=False risk=1"), ("custom_agent", "Air scatters blue light most.")]
 )
@@ -138,6 +139,7 @@ class TestTriage:
         "> And my router is dead.\nrepairs: Your router is running again.\n"
     )
 
+    @pytest.mark.system
     def test_it_runs_as_it_stands(self, tmp_path):
         command = [sys.executable, "-W", "error", str(ROOT / "examples" / "triage.py")]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=True)

@@ -33,6 +33,7 @@ class TestCodingAgent:
         (tmp_path / "secret.txt").write_text("nothing for you")
         return tmp_path / "work"
 
+    @pytest.mark.system
     def test_it_reads_changes_and_runs_what_is_allowed(self, example, folder, monkeypatch):
         coding = example("coder")
         test = "python3 -B -c 'import sums; print(sums.add(2, 2))'"  # -B: a change within a second is seen

@@ -204,6 +204,7 @@ def test_its_failure_is_the_call_s_with_all_that_was_said():
     assert e.value.call.record.successor.state is State.FAILED
 
 
+@pytest.mark.system
 @ways
 def test_a_call_that_is_cancelled_ends_the_agent_that_has_the_dialog_at_once(way: Way):
     begun = threading.Event()

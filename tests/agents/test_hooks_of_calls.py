@@ -410,6 +410,7 @@ class OfRecords:
         print(record.state)
 
 
+@pytest.mark.system
 def test_a_hook_that_comes_from_another_program_is_given_the_record_there(tmp_path: Any):
     (tmp_path / "hook").write_bytes(pickle.dumps(OfRecords()))
     program = f"""

@@ -18,6 +18,8 @@ from fsm_agent.lifecycle import AgentCall
 from fsm_agent.messages import Done, Event, Inside, Stepped, Suspended
 from fsm_agent.store import SqliteStore
 
+pytestmark = pytest.mark.system
+
 TASK = "Go."
 PATIENT_S = 1e9
 FAR_S = 1_000
@@ -258,7 +260,7 @@ def test_it_does_so_in_sqlite(tmp_path: Any) -> None:
     assert wrong_of(8, IN_A_STORE, lambda: SqliteStore(tmp_path / f"{next(numbers)}.db")) == {}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_so_do_others(say: Callable[[str], None]) -> None:
     found = {seed: wrong_of(seed, IN_MEMORY + IN_A_STORE) for seed in range(100, 144)}

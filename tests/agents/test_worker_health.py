@@ -58,6 +58,7 @@ def test_it_is_alive_before_its_threads_begin(monkeypatch):
 
 @MODES
 class TestHealth:
+    @pytest.mark.system
     def test_it_begins_works_and_ends(self, mode):
         store, model = MemoryStore(), Patient(expected=2)
         agent = Agent(model, name="x")
@@ -79,6 +80,7 @@ class TestHealth:
         assert health.last_step_s is not None
         assert before_s <= health.last_step_s <= time.time()
 
+    @pytest.mark.system
     def test_a_store_that_is_away_makes_it_unready(self, mode):
         store = Away(10**9)
         worker = Worker([shop.shop()], store)
@@ -87,6 +89,7 @@ class TestHealth:
             store.failures = 0
             wait_until(lambda: worker.health().is_ready)
 
+    @pytest.mark.system
     def test_what_hangs_is_not_alive(self, mode, monkeypatch):
         """A loop that a function blocks; threads are watched from outside of their runs."""
         monkeypatch.setattr(worker_health, "ALIVE_S", 0.2)
@@ -112,6 +115,7 @@ class TestHealth:
 
 
 class TestProbes:
+    @pytest.mark.system
     def test_paths(self):
         agent = shop.shop()
         store = MemoryStore()
@@ -131,10 +135,12 @@ class TestProbes:
         with pytest.raises(ConnectionRefusedError):
             get(server.port, "/live")
 
+    @pytest.mark.system
     def test_it_listens_on_this_machine_alone(self):
         with HealthServer(Worker([shop.shop()], MemoryStore()), 0) as server:
             assert server._server.server_address[0] == "127.0.0.1"
 
+    @pytest.mark.system
     @pytest.mark.parametrize("read_s", [60.0, 0.5])
     def test_clients_that_are_many_or_slow_are_hung_up_on(self, read_s, monkeypatch):
         """Those that are more than there is room for, and then those that take too long; the others are answered."""
@@ -158,6 +164,7 @@ class TestProbes:
             wait_until(lambda: server._server._room._value == CONNECTIONS)
             assert get(server.port, "/live")[0] == 503
 
+    @pytest.mark.system
     @pytest.mark.parametrize("request_", [b"\x16\x03\x01\x00\xa5" * 50, b"GET " + b"/" * 100_000, b"\r\n\r\n", b""])
     def test_garbage_is_refused(self, request_, capfd):
         with HealthServer(Worker([shop.shop()], MemoryStore()), 0) as server:
@@ -177,6 +184,7 @@ class TestProbes:
 
 
 class TestMetrics:
+    @pytest.mark.system
     def test_counts(self):
         prometheus = pytest.importorskip("prometheus_client.parser")
         agent, other = shop.shop(), Agent(Script("hi"), name='o"th\\er')
@@ -260,6 +268,7 @@ class TestMetrics:
         worker.run(once=True)
         assert worker.pulse.failures == {"shop": 1}
 
+    @pytest.mark.system
     def test_without_prometheus_client_it_is_said(self, monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
         worker = Worker([shop.shop()], MemoryStore())

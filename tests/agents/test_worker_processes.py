@@ -96,6 +96,7 @@ def check_journals(runs: Runs, count: int) -> None:
         assert call.result().output == "Done after 1 rounds."
 
 
+@pytest.mark.system
 def test_what_a_killed_worker_had_is_taken_by_another(runs: Runs, tmp_path: Path) -> None:
     """It had all of them in the tasks of one event loop."""
     create(runs, 20)
@@ -111,7 +112,8 @@ def test_what_a_killed_worker_had_is_taken_by_another(runs: Runs, tmp_path: Path
     assert {row.holder for row in runs.store.list(limit=100)} == {None}
 
 
-@pytest.mark.parametrize("mode", [("--tasks", "100"), pytest.param(("--threads", "8"), marks=pytest.mark.long)])
+@pytest.mark.system
+@pytest.mark.parametrize("mode", [("--tasks", "100"), pytest.param(("--threads", "8"), marks=pytest.mark.nightly)])
 def test_sigterm_gives_back_what_does_not_end_in_time(runs: Runs, tmp_path: Path, mode: tuple[str, str]) -> None:
     """With exit status 0, no later than it was told; the next worker need not wait for leases."""
     create(runs, 20)
@@ -128,6 +130,7 @@ def test_sigterm_gives_back_what_does_not_end_in_time(runs: Runs, tmp_path: Path
     assert ended(runs) == 20
 
 
+@pytest.mark.system
 def test_a_second_signal_ends_it_at_once(runs: Runs, tmp_path: Path) -> None:
     create(runs, 3)
     options = ("--tasks", "9", "--drain-s", "60", "--health-port", "0")
@@ -145,7 +148,7 @@ def test_a_second_signal_ends_it_at_once(runs: Runs, tmp_path: Path) -> None:
         assert process.wait(30) == 128 + signal.SIGTERM
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_a_thousand_runs_in_flight(runs: Runs, tmp_path: Path) -> None:

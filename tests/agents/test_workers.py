@@ -153,6 +153,7 @@ class TestAdvancing:
         assert Worker([agent], store).run(threads=threads, once=True) == 2
         assert {row.state for row in rows(store).values()} == {"Completed"}
 
+    @pytest.mark.system
     def test_a_long_backoff_rests_and_is_due_later(self, store):
         agent = shop.busy()
         create(store, agent, "one")
@@ -346,6 +347,7 @@ def working(worker, **options):
 
 
 class TestUnderAsyncio:
+    @pytest.mark.system
     def test_all_that_is_due_and_then_it_leaves(self, store):
         agent = shop.shop()
         create(store, agent, *"abcdefg")
@@ -357,6 +359,7 @@ class TestUnderAsyncio:
         assert [row.id for row in store.list(ended=True)] == ["b"]
         assert worker.held == 0
 
+    @pytest.mark.system
     @pytest.mark.parametrize("tasks", [1, 10, 50])
     def test_so_many_wait_at_a_time_and_no_more(self, store, tasks):
         model = Patient(expected=min(tasks, 15))
@@ -374,6 +377,7 @@ class TestUnderAsyncio:
         assert ended == [15]
         assert {row.n for row in rows(store).values()} == {2}
 
+    @pytest.mark.system
     def test_plain_functions_run_beside_each_other(self, store):
         together = threading.Barrier(3)
 
@@ -388,6 +392,7 @@ class TestUnderAsyncio:
         assert asyncio.run(Worker([agent], store).arun(tasks=3, once=True)) == 3
         assert {row.state for row in rows(store).values()} == {"Completed"}
 
+    @pytest.mark.system
     def test_the_loop_is_not_blocked_by_the_store(self, store):
         """A store whose calls take long delays its runs, and nothing else."""
         agent = Agent(Script(*["hi"] * 20), name="x")
@@ -405,6 +410,7 @@ class TestUnderAsyncio:
         main = threading.current_thread()
         assert asyncio.run(Worker([agent], store).arun(tasks=5, once=True)) == 10
 
+    @pytest.mark.system
     def test_a_run_that_raises_is_given_back_and_the_others_go_on(self, store, caplog):
         class Broken:
             def on_stepped(self, event):
@@ -417,6 +423,7 @@ class TestUnderAsyncio:
         assert (rows(store)["good"].state, rows(store)["bad"].holder) == ("ToolInterrupt", None)
         assert "broken hook" in caplog.text
 
+    @pytest.mark.system
     @pytest.mark.parametrize("method", ["claim", "load", "wait"])
     def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
         store, agent = Away(3, method), shop.shop()
@@ -425,11 +432,13 @@ class TestUnderAsyncio:
             wait_until(lambda: rows(store)["one"].state == "ToolInterrupt" and not store.failures)
         assert "the server is away" in caplog.text
 
+    @pytest.mark.system
     def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
         with pytest.raises(OSError, match="the server is away"):
             asyncio.run(Worker([shop.shop()], Away(10**9), store_patience_s=0.2).arun(tasks=3))
         assert "so the worker gives up: the server is away" in caplog.text
 
+    @pytest.mark.system
     @pytest.mark.parametrize("when", ["idle", "claiming", "asking"])
     def test_a_cancelled_worker_gives_its_runs_back(self, store, when):
         model = Patient(expected=3)
@@ -472,6 +481,7 @@ def takes_one_more(store, agent: str) -> bool:
 
 
 class TestConcurrency:
+    @pytest.mark.system
     @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
     def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
         few, many = Patient(expected=2), Patient(expected=3)
@@ -492,6 +502,7 @@ class TestConcurrency:
             wait_until(lambda: all(row.is_ended for row in rows(store).values()))
         assert ended == [9]
 
+    @pytest.mark.system
     @pytest.mark.parametrize("tasks", [0, 3])
     def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, tasks):
         agent = shop.shop()
@@ -500,6 +511,7 @@ class TestConcurrency:
         assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 3
         assert takes_one_more(store, "shop")
 
+    @pytest.mark.system
     def test_a_cancelled_worker_frees_its_room(self, store):
         model = Patient(expected=1)
         agent = Agent(model, name="x")
@@ -519,6 +531,7 @@ class TestConcurrency:
             wait_until(lambda: takes_one_more(store, "x"))
         assert {row.holder for row in rows(store).values()} == {None}
 
+    @pytest.mark.system
     @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
     def test_so_many_with_a_key(self, store, mode):
         """Those without one, and of others, are not counted; and the key is of several agents."""
@@ -568,6 +581,7 @@ class TestConcurrency:
 
 @pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
 class TestDraining:
+    @pytest.mark.system
     def test_what_hangs_is_interrupted_and_given_back(self, store, mode):
         """After the time to drain, not before; and others may take it at once."""
         model = Patient(expected=2)
@@ -589,6 +603,7 @@ class TestDraining:
         assert again.run(once=True) == 2
         assert {row.state for row in rows(store).values()} == {"Completed"}
 
+    @pytest.mark.system
     def test_what_ends_in_time_is_written(self, store, mode):
         model = Patient(expected=2)
         agent = Agent(model, name="x")
@@ -602,6 +617,7 @@ class TestDraining:
         assert ended == [2]
         assert sorted((row.n, row.holder) for row in rows(store).values()) == [(0, None), (2, None), (2, None)]
 
+    @pytest.mark.system
     def test_a_worker_that_has_run_before_drains_as_long_as_another(self, store, mode):
         model = Patient(expected=2)
         agent = Agent(model, name="x")
@@ -619,6 +635,7 @@ class TestDraining:
 
 
 class TestInterrupting:
+    @pytest.mark.system
     def test_ctrl_c_gives_all_runs_back_at_once(self, store, monkeypatch):
         """It comes in the thread that has called `run`, while it waits for the others."""
         model = Patient(expected=2)
@@ -717,6 +734,7 @@ class TestFailing:
         assert Worker([agent], store).run(once=True) == 1
         assert rows(store)["one"].is_ended
 
+    @pytest.mark.system
     def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
         began_s = time.monotonic()
         with pytest.raises(OSError, match="the server is away"):
@@ -736,6 +754,7 @@ class TestFailing:
         with pytest.raises(OSError, match="the server is away"):
             Worker([shop.shop()], store, store_patience_s=0.0).run(threads=2)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("method", ["claim", "load", "append", "wait"])
     def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
         store, agent = Away(3, method), shop.shop()
@@ -762,6 +781,7 @@ class TestFailing:
         crew.join(20)
         assert not crew.is_alive()
 
+    @pytest.mark.system
     @pytest.mark.parametrize("runs", [lambda worker: worker.run(threads=2), lambda worker: asyncio.run(worker.arun())])
     def test_a_store_that_was_closed_ends_the_worker_at_once(self, tmp_path, runs, caplog):
         """It is closed for good: nothing is worth waiting for."""
@@ -983,6 +1003,7 @@ class TestChangedCode:
         assert worker.run(once=True) == 1
         assert rows(store)["one"].state == ("Completed" if len(functions) == 2 else "Stuck")
 
+    @pytest.mark.system
     @pytest.mark.parametrize("mode", [{}, {"tasks": 3}])
     @pytest.mark.parametrize("functions", [[shop.price], [shop.price, weigh]])
     def test_stop_ends_the_worker_and_leaves_the_run_to_others(self, store, mode, functions):
@@ -1008,6 +1029,7 @@ class TestChangedCode:
 class TestVersionsSideBySide:
     """Each takes the runs that were begun by its own code."""
 
+    @pytest.mark.system
     def test_each_leaves_those_of_the_other_alone(self, store):
         create(store, shop.shop(), "old")
         create(store, other_shop(), "new")
@@ -1069,6 +1091,7 @@ class TestMissingCode:
 
 
 class TestPruning:
+    @pytest.mark.system
     def test_old_runs_are_deleted_by_one_worker_in_an_hour(self, store):
         agent = Agent(Script(*["hi"] * 9), name="x")
         create(store, agent, "one", "two", "three")
@@ -1081,6 +1104,7 @@ class TestPruning:
             time.sleep(0.1)
         assert len(rows(store)) == 3
 
+    @pytest.mark.system
     @pytest.mark.parametrize("tasks", [0, 2])
     def test_so_does_a_worker_that_leaves_as_soon_as_nothing_is_due(self, store, tasks):
         agent = Agent(Script(*["hi"] * 9), name="x")
@@ -1090,6 +1114,7 @@ class TestPruning:
         assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 0
         assert len(rows(store)) == 1
 
+    @pytest.mark.system
     def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, caplog):
         store, agent = MemoryStore(), shop.shop()
         create(store, agent, "one")
@@ -1178,6 +1203,7 @@ with suppress(CallSuspended):
 
 
 class TestProcesses:
+    @pytest.mark.system
     def test_one_begins_another_answers_and_a_third_finishes(self, tmp_path):
         subprocess.run([sys.executable, "-c", BEGIN], cwd=tmp_path, env=ENVIRONMENT, timeout=60, check=True)
         answered = fsm_agent(
@@ -1195,8 +1221,9 @@ class TestProcesses:
         assert fences == sorted(fences)
         assert len(set(fences)) == 2
 
+    @pytest.mark.system
     @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
-    @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGINT])
+    @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGINT])
     def test_a_signal_ends_it_well(self, tmp_path, number):
         command = [sys.executable, "-m", "fsm_agent", "worker", "--store", "runs.db", "--agents", "support.shop_agent"]
         command.append("--create")
@@ -1207,8 +1234,9 @@ class TestProcesses:
             assert process.wait(30) == 0
             assert "it advanced runs 0 times" in process.stderr.read()
 
+    @pytest.mark.system
     @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
-    @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+    @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
     def test_a_second_signal_ends_it_at_once(self, tmp_path, number):
         (tmp_path / "slow.py").write_text(
             "import sys, threading\nfrom fsm_agent import Agent, function\nfrom fsm_agent.testing import Script, call\n"

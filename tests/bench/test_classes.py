@@ -100,7 +100,7 @@ def test_both_ways_of_each_work_come_to_the_same_answer() -> None:
             assert ours
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_costs_are_measured_and_written(tmp_path: Path) -> None:
     samples = tmp_path / "costs.json"
     done = CliRunner().invoke(app, ["--runs", "2", "--json", str(samples)], catch_exceptions=False)
@@ -110,7 +110,7 @@ def test_the_costs_are_measured_and_written(tmp_path: Path) -> None:
     assert {"one turn", "three rounds"} <= {cost["name"] for cost in costs}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @needs_model
 def test_the_embedded_model_is_as_good_as_the_documentation_says() -> None:

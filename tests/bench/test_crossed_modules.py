@@ -8,6 +8,8 @@ import pytest
 
 from bench.crossed_modules import CALLS
 
+pytestmark = pytest.mark.system
+
 MOST = {"an agent's call": 54, "a flow's": 64}  # November 2026
 
 

@@ -19,7 +19,7 @@ MOST_OF_INTERFACE = 0.10  # of W2
 MOST_OF_OWN = 0.45  # of W2, beside what the SDK takes for the same eight spans, which is more than that
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.gettrace() is not None or sys.getprofile() is not None, reason="what is traced takes longer")
 def test_what_spans_cost() -> None:
     """In an OS process of its own: threads that other tests have left behind would count as well."""

@@ -48,6 +48,7 @@ def weather(tmp_path) -> Path:
     return tmp_path / "weather"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("columns", [40, None])
 def test_the_list_breaks_no_name(columns, tmp_path):
     name = "letters_agent"
@@ -80,9 +81,10 @@ def test_new_writes_a_project(weather):
     assert schema["properties"]["agent_configs"]
 
 
+@pytest.mark.system
 @pytest.mark.spec("3.35: its test passes")
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["word_smith2", pytest.param("script", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["word_smith2", pytest.param("script", marks=pytest.mark.nightly)])
 def test_the_test_of_the_project_passes_and_fails_when_it_should(tmp_path, name):
     assert run("new", name, "--folder", "mine", "--model", "anthropic:claude-opus-5").exit_code == 0
 
@@ -174,6 +176,7 @@ def test_list_shows_the_classes_of_modules_and_configurations(weather):
 ANSWER = json.dumps({"text": "Two.", "confidence": 0.5})
 
 
+@pytest.mark.system
 def test_run_does_a_task(weather, monkeypatch):
     with StubServer([ANSWER]) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
@@ -217,6 +220,7 @@ def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("is_kept", [True, False])
 @pytest.mark.parametrize("json_lines", [True, False])
 @pytest.mark.usefixtures("stuck")
@@ -241,6 +245,7 @@ def test_a_run_that_waits_says_for_what_and_how_to_answer(tmp_path: Path, is_kep
         assert told["answer_with"] == ({"ask:1.0": command} if is_kept else {})
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("stuck")
 def test_an_answer_that_raises_is_told_in_one_line_with_its_place_and_without_keys():
     failed = run("run", "broken.toml", "?")

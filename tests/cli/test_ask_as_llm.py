@@ -54,12 +54,14 @@ def sent(stub: StubServer, n: int = -1) -> list[Any]:
 
 
 class TestWhatIsPipedIn:
+    @pytest.mark.system
     def test_it_comes_before_the_task(self):
         with StubServer(["Short."]) as stub:
             result = asked(stub, "Sum it up.", input="a long\nreport\n")
         assert (result.exit_code, result.stdout) == (0, "Short.\n")
         assert sent(stub)[0]["content"] == "a long\nreport\n\nSum it up."
 
+    @pytest.mark.system
     def test_an_empty_pipe_adds_nothing(self):
         with StubServer(["Hi."]) as stub:
             assert asked(stub, "Hello", input="").exit_code == 0
@@ -70,6 +72,7 @@ class TestWhatIsPipedIn:
         assert result.exit_code == 2
         assert f"more than {MAX_PIPED_BYTES} bytes" in " ".join(result.stderr.split())
 
+    @pytest.mark.system
     def test_in_an_os_process(self, tmp_path: Path):
         (tmp_path / "report.txt").write_text("Ann has three cats.")
         with StubServer(["Three."]) as stub:
@@ -82,6 +85,7 @@ class TestWhatIsPipedIn:
 
 
 class TestFiles:
+    @pytest.mark.system
     def test_pictures_pdfs_and_texts_are_known_by_their_bytes(self, tmp_path: Path):
         (tmp_path / "dot.data").write_bytes(DOT)
         (tmp_path / "bill").write_bytes(b"%PDF-1.7 a bill")
@@ -120,6 +124,7 @@ class TestFiles:
 
 
 class TestTypes:
+    @pytest.mark.system
     def test_fields_give_json(self):
         with StubServer(['{"name": "Ann", "age": 33}']) as stub:
             result = asked(stub, "Who?", "--schema", "name: the full name, age int")
@@ -128,6 +133,7 @@ class TestTypes:
         assert "the full name" in schema
         assert '"integer"' in schema
 
+    @pytest.mark.system
     def test_a_file_with_a_schema(self, tmp_path):
         path = tmp_path / "person.json"
         path.write_text(
@@ -139,6 +145,7 @@ class TestTypes:
         assert json.loads(result.stdout) == {"of": 7}
         assert len(stub.requests) == 2  # the first answer does not fit
 
+    @pytest.mark.system
     def test_a_type_of_a_module(self, tmp_path, monkeypatch):
         (tmp_path / "people.py").write_text("import enum\nclass Mood(enum.Enum):\n    GOOD = 'good'\n    BAD = 'bad'\n")
         monkeypatch.chdir(tmp_path)
@@ -176,6 +183,7 @@ BLOCKS = "Here:\n```python\nprint(1)\n```\nor\n```\nprint(2)\n```\n"
 
 
 class TestWhatIsShown:
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("answer", "printed"),
         [
@@ -191,12 +199,14 @@ class TestWhatIsShown:
             result = asked(stub, "Write it.", "-x")
         assert (result.stdout, "no code block" in result.stderr) == (printed, False)
 
+    @pytest.mark.system
     def test_without_a_code_block_it_is_all_of_it(self):
         with StubServer(["None."]) as stub:
             result = asked(stub, "Write it.", "--extract")
         assert result.stdout == "None.\n"
         assert "the answer has no code block" in result.stderr
 
+    @pytest.mark.system
     def test_usage_is_told_beside_the_answer(self):
         with StubServer(["Hi."]) as stub:
             result = asked(stub, "Hello", "--usage", "--quiet")
@@ -205,6 +215,7 @@ class TestWhatIsShown:
 
 
 class TestWhatIsKept:
+    @pytest.mark.system
     def test_the_last_conversation_goes_on(self, logs: Path):
         with StubServer(["Hello, Ann.", "Ann.", "No idea."]) as stub:
             assert asked(stub, "I am Ann.", "--system", "Be brief.").exit_code == 0
@@ -219,6 +230,7 @@ class TestWhatIsKept:
             [("user", "Who am I?")],
         ]
 
+    @pytest.mark.system
     def test_it_is_listed_shown_and_searched(self, logs: Path):
         with StubServer(["Rome is far.", "Paris is near."]) as stub:
             asked(stub, "Where is Rome?")
@@ -242,6 +254,7 @@ class TestWhatIsKept:
             runs.store.create(str(n), "{}", agent="ask")
         assert [int(run.id) for run in newest(runs)] == [*reversed(range(205))]
 
+    @pytest.mark.system
     def test_only_its_owner_can_read_it_and_no_key_is_in_it(self, logs: Path, monkeypatch):
         monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", SECRET)
         monkeypatch.setenv("OPENAI_API_KEY", SECRET)
@@ -252,6 +265,7 @@ class TestWhatIsKept:
         everything = b"".join([path.read_bytes() for path in logs.parent.rglob("*") if path.is_file()])
         assert SECRET.encode() not in everything
 
+    @pytest.mark.system
     @pytest.mark.parametrize("off", ["--no-log", "variable"])
     def test_nothing_is_kept_if_it_is_off(self, logs: Path, off, monkeypatch):
         if off == "variable":
@@ -260,6 +274,7 @@ class TestWhatIsKept:
             assert asked(stub, "Hello", *([off] if off == "--no-log" else [])).stdout == "Hi.\n"
         assert not logs.exists()
 
+    @pytest.mark.system
     def test_what_cannot_be_kept_is_told_and_answered_all_the_same(self, logs: Path):
         logs.parent.parent.write_text("no folder")
         with StubServer(["Hi."]) as stub:
@@ -274,6 +289,7 @@ class TestWhatIsKept:
         assert "there is no conversation to continue" in " ".join(result.stderr.split())
         assert ran("logs", "show").exit_code == 1
 
+    @pytest.mark.system
     def test_another_store(self, logs: Path, tmp_path):
         with StubServer(["Hello, Ann.", "Ann."]) as stub:
             asked(stub, "I am Ann.", "--store", "mine.db")
@@ -282,6 +298,7 @@ class TestWhatIsKept:
         assert not logs.exists()
         assert len(ran("logs", "list", "--store", "mine.db").stdout.splitlines()) == 2
 
+    @pytest.mark.system
     def test_a_typed_turn_and_files_go_on(self, logs: Path, tmp_path):
         (tmp_path / "notes.txt").write_text("Ann is 33.")
         with StubServer(["Read.", '{"age": 33}']) as stub:

@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from fsm_agent.cli import app
 
+pytestmark = pytest.mark.system
+
 MODEL = ("--model", "openai-compatible:stub")
 TOOLS = """
 from fsm_agent import function

@@ -125,6 +125,7 @@ def ask(messages: Sequence[Any], *arguments: str):
 
 
 class TestAsk:
+    @pytest.mark.system
     def test_the_answer_is_on_stdout_and_the_steps_on_stderr(self):
         ended, requests = ask(["Hello, world."], "Say hello.", "--system", "Be brief.")
         assert (ended.exit_code, ended.stdout) == (0, "Hello, world.\n")
@@ -134,6 +135,7 @@ class TestAsk:
             ("user", "Say hello."),
         ]
 
+    @pytest.mark.system
     def test_functions_are_called(self):
         ended, requests = ask(
             [asks_for("add", a=17, b=25), "The answer is 42."], "17 + 25?", "--function", "tools_of_test:add"
@@ -143,6 +145,7 @@ class TestAsk:
         assert requests[0]["tools"][0]["function"]["description"] == "Add two integers."
         assert requests[1]["messages"][-1]["content"] == "42"
 
+    @pytest.mark.system
     def test_nobody_is_asked_about_functions_that_require_no_approval(self):
         named = ("?", "--function", "tools_of_test:add")
         of_a_prompt = ("--function", "tools_of_test:remove", "--prompt", "mine/sum", "--var", "n=17 + 25")
@@ -150,6 +153,7 @@ class TestAsk:
             ended, _ = ask([asks_for("add", a=17, b=25), "The answer is 42."], *arguments)
             assert (ended.exit_code, ended.stdout) == (0, "The answer is 42.\n"), ended.stderr
 
+    @pytest.mark.system
     def test_the_last_line_of_json_is_the_result(self):
         ended, _ = ask(
             [asks_for("add", a=17, b=25), "Zweiundvierzig: ✓"], "?", "--function", "tools_of_test:add", "--json"
@@ -168,12 +172,14 @@ class TestAsk:
         assert said["states"] == ["Calling", "ToolInterrupt", "Calling", "Completed"]
         assert ended.stdout.isascii()
 
+    @pytest.mark.system
     def test_json_of_a_call_that_failed(self):
         ended, _ = ask([""], "?", "--json", "--set", "parse_retries=0")
         said = last_line(ended)
         assert (ended.exit_code, said["state"], said["reason"], said["output"]) == (1, "Failed", "unparseable", None)
         assert ended.stderr.splitlines()[-1].startswith("fsm-agent: unparseable: the answer is empty")
 
+    @pytest.mark.system
     def test_budgets_of_tokens_and_dollars(self):
         ended, _ = ask(["ok"], "?", "--json", "--set", "tokens=9")
         said = last_line(ended)
@@ -183,6 +189,7 @@ class TestAsk:
         assert (ended.exit_code, requests) == (1, [])
         assert "the price of 'openai-compatible:stub' is not known" in ended.stderr
 
+    @pytest.mark.system
     def test_an_answer_that_was_cut_off_says_so(self):
         choice = {"index": 0, "delta": {"role": "assistant", "content": "The ans"}, "finish_reason": "length"}
         with FaultServer([SSE_HEAD + chunk(events({"choices": [choice]})) + END_OF_CHUNKS]) as server:
@@ -196,6 +203,7 @@ class TestAsk:
         assert settings_of("local:", None, [])[0].temperature == 0
         assert settings_of("openai:m", None, [])[0].temperature is None
 
+    @pytest.mark.system
     def test_what_a_model_says_does_nothing_to_the_terminal(self):
         ended, _ = ask(["[red]a\x1b[2J\x07\x9b31m:smile:\u202e"], "?")
         assert ended.stdout == "[red]a[2J31m:smile:\n"
@@ -203,6 +211,7 @@ class TestAsk:
         assert last_line(ended)["text"] == "\x1b\x9b"
         assert ended.stdout.isascii()
 
+    @pytest.mark.system
     @pytest.mark.parametrize("arguments", [(), ("-",)])
     def test_a_task_may_be_piped_in(self, arguments):
         with StubServer(["It is 42."]) as stub:
@@ -250,6 +259,7 @@ class TestAsk:
         assert said in ended.stderr
         assert ended.stderr.count("\n") == 1
 
+    @pytest.mark.system
     def test_an_error_of_the_provider_tells_its_status_and_request(self):
         body = {"error": {"message": "no such key", "type": "invalid_request_error", "code": "invalid_api_key"}}
         with FaultServer([http(body, status=401, x_request_id="req-7")]) as server:
@@ -277,6 +287,7 @@ class TestResume:
         ended = run("runs", "answer", "tidy", key, *self.STORE, *arguments)
         assert ended.exit_code == 0, ended.stderr
 
+    @pytest.mark.system
     def test_an_approval_lets_the_call_go_on(self):
         kept = self.kept(*self.REMOVE, "--set", "rounds=7", path="x")
         assert "waits for approval as ask:1.0: remove(path='x')\n" in kept.stderr
@@ -296,6 +307,7 @@ class TestResume:
         shown = json.loads(run("runs", "show", "tidy", *self.STORE, "--json").stdout)
         assert shown["header"]["seed"]["limits"]["rounds"] == 7
 
+    @pytest.mark.system
     def test_what_has_ended_is_only_said_again(self):
         self.kept(*self.REMOVE, path="x")
         self.answer("ask:1.0", "--approve")
@@ -303,12 +315,14 @@ class TestResume:
         ended, requests = self.resume([], *self.REMOVE)
         assert (ended.exit_code, ended.stdout, ended.stderr, requests) == (0, "It is gone.\n", "", [])
 
+    @pytest.mark.system
     def test_a_run_is_named_if_nobody_has(self):
         ended, _ = ask(["Hi."], "?", *self.STORE)
         assert (ended.exit_code, ended.stdout) == (0, "Hi.\n")
         (name,) = re.findall(r"^run (\w{8}) in runs\.db$", ended.stderr, re.MULTILINE)
         assert self.resume([], run_id=name)[0].stdout == "Hi.\n"
 
+    @pytest.mark.system
     def test_the_same_run_asked_again_goes_on(self):
         self.kept(*self.REMOVE, path="x")
         self.answer("ask:1.0", "--approve")
@@ -318,6 +332,7 @@ class TestResume:
         assert ended.exit_code == 1
         assert "'tidy'" in ended.stderr
 
+    @pytest.mark.system
     def test_each_that_waits_is_shown_whole_and_answered_by_its_key(self):
         paths = ({"path": "a"}, {"path": "b" * 1000}, {"path": "c"})
         kept, _ = ask([asks_for_each("remove", *paths)], "?", *self.REMOVE, *self.STORE, "--run-id", "tidy")
@@ -334,12 +349,14 @@ class TestResume:
         assert contents[1].startswith("removed b")
         assert contents[2] == "The call was not allowed: Not on Sundays."
 
+    @pytest.mark.system
     def test_every_step_is_kept_before_the_next(self):
         self.kept("--function", "tools_of_test:look", name="look")
         self.answer("ask:1.0", "--approve")
         _, requests = self.resume(["ok"], "--function", "tools_of_test:look")
         assert '"kind":"approved"' in requests[0]["messages"][-1]["content"]
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("arguments", "code", "said"),
         [
@@ -354,6 +371,7 @@ class TestResume:
         assert (ended.exit_code, ended.stdout) == (code, "")
         assert said in re.sub(r"[│\s]+", " ", ended.stderr)
 
+    @pytest.mark.system
     def test_a_function_that_was_approved_and_is_gone_is_asked_about(self):
         self.kept(*self.REMOVE, path="x")
         self.answer("ask:1.0", "--approve")
@@ -365,6 +383,7 @@ class TestResume:
         assert (ended.exit_code, ended.stdout) == (0, "It is gone.\n")
         assert requests[0]["messages"][-1]["content"] == "removed x"
 
+    @pytest.mark.system
     def test_a_run_has_no_name_without_a_store(self):
         ended, requests = ask(["Hi."], "?", "--run-id", "tidy")
         assert (ended.exit_code, requests) == (2, [])
@@ -381,6 +400,7 @@ class TestDemo:
         with StubServer(messages) as stub:
             return run("demo", *MODEL, "--base-url", stub.base_url, *arguments)
 
+    @pytest.mark.system
     def test_any_model_can_be_shown(self, here):
         ended = self.demo([*self.SUM, *self.REST], "--output", "run.mmd")
         assert ended.exit_code == 0, ended.stderr
@@ -402,6 +422,7 @@ class TestDemo:
             assert shown in ended.stdout
         assert "ToolInterrupt" in (here / "run.mmd").read_text()
 
+    @pytest.mark.system
     def test_a_model_that_fails_is_no_success_and_json_tells_of_each_part(self, here):
         ended = self.demo(["It is 41.", *self.REST[:-2], "I would rather not."], "--json")
         assert ended.exit_code == 1
@@ -414,6 +435,7 @@ class TestDemo:
         assert f"fsm-agent: 2 of 5 parts failed: {'; '.join(wrong)}\n" in ended.stderr
         assert not [*here.glob("fsm-agent-demo*")]
 
+    @pytest.mark.system
     @posix
     def test_ctrl_c_ends_the_second_process_too(self):
         def never() -> str:
@@ -442,6 +464,7 @@ class TestDiagram:
         assert "flowchart" in ended.stdout
         assert "ParseException" in ended.stdout
 
+    @pytest.mark.system
     @needs_dot
     def test_svg_and_png_go_to_stdout(self):
         assert "<svg" in run("diagram", "--format", "svg").stdout
@@ -517,12 +540,14 @@ def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 class TestProcess:
+    @pytest.mark.system
     @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full")
     def test_help_for_a_full_disk_is_an_error_and_no_traceback(self):
         with open("/dev/full", "w") as full:
             ended = command("--help", stdout=full, stderr=subprocess.PIPE)
         assert (ended.returncode, ended.stderr) == (1, "fsm-agent: OSError: [Errno 28] No space left on device\n")
 
+    @pytest.mark.system
     def test_it_can_be_run_as_a_module(self):
         for module in ("fsm_agent", "fsm_agent.cli"):
             ended = subprocess.run(
@@ -530,6 +555,7 @@ class TestProcess:
             )
             assert (ended.stdout, ended.stderr) == (f"fsm-agent {fsm_agent.__version__}\n", "")
 
+    @pytest.mark.system
     @pytest.mark.parametrize("missing", ["typer", "rich"])
     def test_without_its_extra_it_says_what_to_install(self, missing):
         code = f"import sys; sys.modules[{missing!r}] = None\nfrom fsm_agent.cli import main; main()"
@@ -539,9 +565,10 @@ class TestProcess:
         assert (ended.returncode, ended.stdout) == (1, "")
         assert ended.stderr == f"fsm-agent: the command needs {missing!r}; run: pip install 'fsm-agent[cli]'\n"
 
+    @pytest.mark.system
     @posix
     @pytest.mark.parametrize(
-        "words", [("diagram",), pytest.param(("runs", "list", "--store", "runs.db"), marks=pytest.mark.long)]
+        "words", [("diagram",), pytest.param(("runs", "list", "--store", "runs.db"), marks=pytest.mark.nightly)]
     )
     def test_a_reader_that_goes_away_ends_it_quietly(self, words, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -555,6 +582,7 @@ class TestProcess:
             os.close(writing)
         assert (ended.returncode, ended.stderr) == (141, "")
 
+    @pytest.mark.system
     @posix
     def test_ctrl_c_is_one_line_and_130(self):
         with FaultServer([STALL]) as server, started("ask", "?", *MODEL, "--base-url", server.base_url) as process:
@@ -578,6 +606,7 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @posix
 class TestTerminal:
+    @pytest.mark.system
     def test_the_answer_streams_and_ctrl_c_leaves_the_terminal_in_order(self):
         first = events({"choices": [{"index": 0, "delta": {"role": "assistant", "content": "The first"}}]}, done=False)
         with (
@@ -594,7 +623,8 @@ class TestTerminal:
         assert seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l")  # the cursor is back
         assert not re.search(r"\x1b\[[0-9;]*3[0-8]", seen), "NO_COLOR asks for none"
 
-    @pytest.mark.parametrize(("name", "columns"), [("ask", 40), pytest.param("runs", 80, marks=pytest.mark.long)])
+    @pytest.mark.system
+    @pytest.mark.parametrize(("name", "columns"), [("ask", 40), pytest.param("runs", 80, marks=pytest.mark.nightly)])
     def test_the_help_breaks_no_word_and_has_all_of_them(self, name: str, columns: int):
         with Terminal(name, "--help", columns=columns) as terminal:
             terminal.read_until()
@@ -610,6 +640,7 @@ class TestTerminal:
         assert len(words) > 30
         assert all(len(line) <= columns for line in screen.splitlines())
 
+    @pytest.mark.system
     @pytest.mark.parametrize("columns", [40])
     def test_what_a_function_prints_stands_above_the_live_line(self, columns: int, tmp_path: Path):
         (tmp_path / "loud.py").write_text(LOUD)
@@ -623,7 +654,10 @@ class TestTerminal:
         between = terminal.seen.partition("two")[2].partition("three")[0]
         assert "Interrupt" in between, "the live line stays while the function is at work"
 
-    @pytest.mark.parametrize("keys", ["\x03", pytest.param("\x04", marks=pytest.mark.long)], ids=["ctrl-c", "ctrl-d"])
+    @pytest.mark.system
+    @pytest.mark.parametrize(
+        "keys", ["\x03", pytest.param("\x04", marks=pytest.mark.nightly)], ids=["ctrl-c", "ctrl-d"]
+    )
     def test_whoever_does_not_answer_is_told_how_to_continue(self, keys: str, tmp_path: Path):
         given = ("ask", "?", *MODEL, "--function", "tools_of_test:remove", "--store", str(tmp_path / "r.db"))
         with (
@@ -636,6 +670,7 @@ class TestTerminal:
             terminal.read_until()
             assert terminal.process.wait(LIMIT_S) == 130
 
+    @pytest.mark.system
     def test_whoever_sits_there_is_shown_all_that_is_asked_about_and_approves(self):
         path = "x" * 1000 + "  REAL"
         asks = asks_for_each("remove", {"path": "x\x1b[2J"}, {"path": path})
@@ -657,7 +692,7 @@ class TestTerminal:
         assert denied["content"].startswith("The call was not allowed")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)  # on a busy machine a real model takes its time
 @needs_model
 class TestEmbedded:
@@ -694,12 +729,13 @@ class TestEmbedded:
         assert not [*here.glob("fsm-agent-demo*")]  # nobody asked for it
 
 
+@pytest.mark.system
 @pytest.mark.spec("4.23: in another OS process, without running again what ran")
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
         ("approve", "I was told: 25.00 EUR for A-17 are on their way."),
-        pytest.param("deny", "I was told: The call was not allowed: not before Monday.", marks=pytest.mark.long),
+        pytest.param("deny", "I was told: The call was not allowed: not before Monday.", marks=pytest.mark.nightly),
     ],
 )
 def test_the_example_of_two_processes_runs(here, verdict, said):

@@ -71,6 +71,7 @@ class TestNames:
         assert words("fsm-agent ask --function broken:") == []
         assert words("fsm-agent agents check x.toml --module s") == ["shop"]
 
+    @pytest.mark.system
     def test_runs_their_agents_and_questions(self, monkeypatch: pytest.MonkeyPatch):
         given = ("--model", "openai-compatible:stub", "--store", "runs.db", "--run-id")
         with StubServer(["Hi.", "Hi."]) as stub:
@@ -88,6 +89,7 @@ class TestNames:
         assert words("fsm-agent runs show --store no.db ") == []
         assert not (here / "no.db").exists()
 
+    @pytest.mark.system
     def test_a_name_with_control_characters_is_none(self, here: Path):
         given = ("--model", "openai-compatible:stub", "--store", "runs.db", "--run-id", "a\x1b[2J")
         with StubServer(["Hi."]) as stub:
@@ -100,6 +102,7 @@ class TestShells:
         assert complete("fsm-agent ask --model anth") == "_arguments '*: :((\"anthropic\\\\:\"))'\n"
         assert complete("fsm-agent runs pru", "fish").startswith("prune\tDelete runs that have ended")
 
+    @pytest.mark.system
     @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
     def test_bash_which_splits_at_colons(self, here: Path):
         typed = ["fsm-agent", "ask", "--model", "local", ":", "hf", ":", "Qwen/Qwen3"]

@@ -234,6 +234,7 @@ class TestDiagrams:
         monkeypatch.setenv("PATH", str(tmp_path))  # no dot here
         assert write_diagrams(diagram, tmp_path / "new/one") == [tmp_path / "new/one/fsm-agent-demo.mmd"]
 
+    @pytest.mark.system
     def test_what_cannot_be_written_or_drawn(self, tmp_path, monkeypatch):
         diagram = diagram_of(played(*good())[0])
         (tmp_path / "file").write_text("x")
@@ -333,6 +334,7 @@ class TestShown:
         assert f"Text: {TEXTS[0][0]} Sentiment:" in words
         assert "{{" not in words
 
+    @pytest.mark.system
     def test_the_picture_is_a_temporary_file_or_mermaid_and_nothing_is_written_here(
         self, capsys, tmp_path, monkeypatch
     ):

@@ -52,6 +52,7 @@ def played() -> tuple[list[DemoItem], StubServer]:
 
 
 class TestGood:
+    @pytest.mark.system
     def test_the_second_process_goes_on_where_the_first_waits(self, played: tuple[list[DemoItem], StubServer]):
         items, stub = played
         found = finding(items)
@@ -65,6 +66,7 @@ class TestGood:
         assert len(stub.requests) == 1
         assert stub.requests[0]["messages"][-1]["content"] == "notes.txt is erased"
 
+    @pytest.mark.system
     def test_the_file_is_there_before_and_gone_after(self, played: tuple[list[DemoItem], StubServer]):
         items, _ = played
         here, asked, kept, denied, there, further, gone = texts(items)
@@ -80,6 +82,7 @@ class TestGood:
         assert re.fullmatch(rf"{runs} resume tidy --store runs\.db …", further)
         assert gone == "notes.txt is gone; one call in several processes: 1 of 2 rounds, 2 requests, 10 tokens"
 
+    @pytest.mark.system
     def test_the_key_is_the_second_process_s_alone_and_shown_nowhere(self, played: tuple[list[DemoItem], StubServer]):
         assert finding(played[0]).problem == ""
         assert "sk-of-the-demo" not in repr(played) + repr(Reach(options=(), environment={"K": "sk-of-the-demo"}))
@@ -97,10 +100,12 @@ def problem_with(monkeypatch: pytest.MonkeyPatch, folder: Path, program: str) ->
 
 
 class TestBad:
+    @pytest.mark.system
     @posix
     def test_a_second_process_that_erases_nothing(self, tmp_path, monkeypatch):
         assert problem_with(monkeypatch, tmp_path, "exit 0") == "notes.txt is still there"
 
+    @pytest.mark.system
     @posix
     @pytest.mark.parametrize("command", ["answer", "resume"])
     def test_a_second_process_that_fails(self, tmp_path, monkeypatch, command):
@@ -108,6 +113,7 @@ class TestBad:
         problem = problem_with(monkeypatch, tmp_path, fails)
         assert problem == f"the other process ended with status 7: it told {command}"
 
+    @pytest.mark.system
     @posix
     def test_whoever_stops_watching_ends_the_second_process(self, tmp_path, monkeypatch):
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -55,6 +55,7 @@ def end(process: subprocess.Popen[str], number: int) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.system
 def test_it_serves_with_the_code_of_agents_until_it_is_told_to_end(store, tmp_path):
     (tmp_path / "hosts.py").write_text(
         "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\n"
@@ -77,6 +78,7 @@ def test_it_serves_with_the_code_of_agents_until_it_is_told_to_end(store, tmp_pa
         process.wait()
 
 
+@pytest.mark.system
 def test_a_browser_in_the_terminal_is_served_and_read_only_writes_nothing(store, tmp_path):
     """The browser runs until its user leaves it, and so does `webbrowser.open`."""
     before = kept(store)

@@ -58,6 +58,7 @@ def lines(messages: list[Any], *arguments: str, code: int = 0, **options: Any) -
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
+@pytest.mark.system
 def test_a_call_is_told_from_its_first_step_to_its_result(here: Path):
     given = ("--function", "tools_of_lines:log_in")
     told = lines([asks_for("log_in", user="ann", password="swordfish"), "Done ✓."], "ask", "?", *given)
@@ -69,6 +70,7 @@ def test_a_call_is_told_from_its_first_step_to_its_result(here: Path):
     assert (told[-1]["output"], told[-1]["state"], told[-1]["rounds"]) == ("Done ✓.", "Completed", 1)
 
 
+@pytest.mark.system
 def test_no_line_has_a_secret(here: Path):
     given = ("--function", "tools_of_lines:log_in")
     told = json.dumps(lines([asks_for("log_in", user="ann", password="swordfish"), "Done."], "ask", "?", *given))
@@ -143,6 +145,7 @@ def test_a_reply_has_its_calls():
 
 
 class TestTheLastLine:
+    @pytest.mark.system
     def test_of_a_failure(self):
         told = lines([""], "ask", "?", "--set", "parse_retries=0", code=1)[-1]
         assert (told["type"], told["exit_status"], told["reason"]) == ("failure", 1, "unparseable")
@@ -154,6 +157,7 @@ class TestTheLastLine:
         assert (ended.exit_code, told["type"], told["exit_status"]) == (1, "failure", 1)
         assert "'gpt-5' names no provider" in told["error"]
 
+    @pytest.mark.system
     def test_of_what_waits(self, here: Path):
         given = ("--function", "tools_of_lines:remove", "--store", "runs.db", "--run-id", "tidy")
         told = lines([asks_for("remove", path="x")], "ask", "?", *given, code=3)
@@ -164,10 +168,12 @@ class TestTheLastLine:
         again = lines([], "runs", "resume", "tidy", *given[:-2], code=3)
         assert again[-1]["type"] == "suspended"
 
+    @pytest.mark.system
     def test_of_each_turn_of_a_chat(self):
         told = lines(["One.", "Two."], "chat", input="a\nb\n")
         assert [line["output"] for line in told if line["type"] == "result"] == ["One.", "Two."]
         assert told[-1]["type"] == "result"
 
+    @pytest.mark.system
     def test_of_a_wrong_command_line_there_is_none(self):
         assert lines([], "ask", "?", "--set", "temprature=0", code=2) == []

@@ -30,6 +30,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, list(arguments), prog_name="fsm-agent", catch_exceptions=False)
 
 
+@pytest.mark.system
 def test_a_model_is_fetched_listed_found_and_removed(monkeypatch: pytest.MonkeyPatch):
     with HubServer({"o/small-GGUF": {"small-Q4_K_M.gguf": SMALL}}) as server, monkeypatch.context() as there:
         there.setattr(hub, "fetch", partial(hub.fetch, endpoint=server.url))

@@ -71,7 +71,8 @@ def test_what_cannot_be_served_is_refused(folder, monkeypatch):
         assert problem in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("named", ["all", pytest.param("sums", marks=pytest.mark.long)])
+@pytest.mark.system
+@pytest.mark.parametrize("named", ["all", pytest.param("sums", marks=pytest.mark.nightly)])
 def test_over_stdio(folder, named):
     command = ["-m", "fsm_agent", "mcp", "serve", f"shop_tools:{named}"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -109,7 +110,7 @@ def test_the_kind_and_the_port_are_those_that_are_asked_for(folder, monkeypatch)
     assert served == [("shop_tools", 7), ("sums", None)]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_over_http(folder):
     command = [sys.executable, "-m", "fsm_agent", "mcp", "serve", "shop_tools:add", "--http", "--port", "0"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

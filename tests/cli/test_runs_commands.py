@@ -423,6 +423,7 @@ class TestExport:
         assert runs("export", "one", "--output", "one.jsonl") == ""
         assert (tmp_path / "one.jsonl").read_text().splitlines() == lines
 
+    @pytest.mark.system
     def test_on_a_terminal_nothing_in_it_is_a_command(self, store):
         odd = "\x9b31m \x7f \u202e"
         with suppress(CallSuspended):

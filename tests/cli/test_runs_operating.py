@@ -194,6 +194,7 @@ class TestDelete:
         assert runs("delete", "broken") == "deleted broken\n"
         assert names() == ["two"]
 
+    @pytest.mark.system
     @pytest.mark.parametrize(("answer", "left"), [("", ["one"]), ("yes", [])])
     def test_a_person_is_asked(self, store: Path, answer: str, left: list[str]) -> None:
         begin(store, "one")
@@ -221,6 +222,7 @@ while True:
 
 
 class TestBackup:
+    @pytest.mark.system
     def test_a_copy_is_whole_while_another_process_writes(self, store: Path, tmp_path: Path) -> None:
         """Each copy has all that was told to be written before it, and each run up to an entry."""
         begin(store, "asks")
@@ -291,7 +293,7 @@ def _with_path(root: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": root}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 def test_a_schema_that_is_missing_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """By no command that only reads."""

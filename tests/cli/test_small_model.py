@@ -80,6 +80,7 @@ class TestEnds:
         yield
         sys.modules.pop("watched_tools", None)
 
+    @pytest.mark.system
     def test_the_command_that_goes_on_can_be_typed_as_it_is(self, monkeypatch: pytest.MonkeyPatch):
         with StubServer([ASKS, "It is done."]) as stub:
             asked = ["ask", "?", *STUB, "--base-url", stub.base_url, *WATCHED, "--set", "temperature=0"]
@@ -94,6 +95,7 @@ class TestEnds:
         assert len(lines) == 2
         assert done.stdout == "It is done.\n"
 
+    @pytest.mark.system
     def test_approve_runs_what_requires_approval(self):
         with StubServer([ASKS, "It is done."]) as stub:
             ended = typed("ask", "?", *STUB, "--base-url", stub.base_url, *WATCHED, "--approve")
@@ -101,7 +103,7 @@ class TestEnds:
 
 
 @needs_model
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)  # on a busy machine a real model takes its time
 class TestSmallModel:
     def test_without_a_person_it_waits(self, tmp_path: Path):

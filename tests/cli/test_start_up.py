@@ -41,12 +41,14 @@ def loaded_by(*arguments: str) -> set[str]:
     return set(json.loads(ended.stdout.splitlines()[-1]))
 
 
+@pytest.mark.system
 def test_the_version_loads_typer_and_the_table():
     ours = {name for name in loaded_by("--version") if name.startswith("fsm_agent")}
     of_names = {"fsm_agent._internal", "fsm_agent._internal.exports"}  # what is public, and where
     assert ours == {"fsm_agent", "fsm_agent.cli", "fsm_agent.cli.commands", *of_names}
 
 
+@pytest.mark.system
 def test_ask_loads_what_it_uses(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with StubServer(["Hello."]) as stub:  # of a provider that has another wire, too
@@ -56,6 +58,7 @@ def test_ask_loads_what_it_uses(monkeypatch: pytest.MonkeyPatch):
     assert {name for name in loaded if name.startswith(tuple(f"fsm_agent.{other}" for other in OTHERS))} == set()
 
 
+@pytest.mark.system
 def test_a_codec_is_loaded_when_it_is_used():
     code = """
 import json, sys

@@ -53,6 +53,7 @@ def test_piped_the_answer_is_alone_and_progress_has_the_path_of_who_makes_it(
     assert "\x1b" not in err
 
 
+@pytest.mark.system
 @pytest.mark.spec("3.27: progress and an overview are shown")
 @posix
 def test_on_a_terminal_of_40_columns_without_colours():

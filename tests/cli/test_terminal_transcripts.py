@@ -41,7 +41,7 @@ def test_what_was_interrupted_ended_with_130_at_each_of_ten_moments():
 
 
 @posix
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)  # a scene is as many as six commands, and each imports what it needs
 @pytest.mark.parametrize("name", SCENES)
 def test_it_looks_as_it_did(name: str):
@@ -49,7 +49,7 @@ def test_it_looks_as_it_did(name: str):
 
 
 @posix
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)  # on a busy machine a real model takes its time
 @pytest.mark.parametrize("name", ["chat", pytest.param("demo", marks=needs_model)])
 def test_the_pictures_in_the_documentation_are_those_that_the_command_draws(name: str):

@@ -72,6 +72,7 @@ def test_an_error_names_the_option(arguments: tuple[str, ...], says: str):
     assert not re.search(r"base_url|timeout_s|limits\.|the document|build_agent|prices=|path is", said)
 
 
+@pytest.mark.system
 def test_a_limit_that_is_used_up_is_named_as_it_is_set():
     with StubServer(["ok"]) as stub:
         said = error_of("ask", "?", "--set", "tokens=2", "--base-url", stub.base_url, *STUB)
@@ -82,6 +83,7 @@ def test_a_limit_of_a_configuration_keeps_its_name():
     assert error_text(UsageError("limits.rounds=3 are used up")) == "limits.rounds=3 are used up"
 
 
+@pytest.mark.system
 def test_what_waits_is_told_without_code(here: Path):
     (here / "waiting.py").write_text(
         "from fsm_agent import function\n@function(needs_approval=True)\ndef erase() -> str: ...\n"
@@ -99,7 +101,8 @@ def test_what_waits_is_told_without_code(here: Path):
 
 
 class TestNarrow:
-    @pytest.mark.parametrize("columns", [40, pytest.param(58, marks=pytest.mark.long)])
+    @pytest.mark.system
+    @pytest.mark.parametrize("columns", [40, pytest.param(58, marks=pytest.mark.nightly)])
     def test_help_and_errors(self, columns: int):
         commands = ("--help", "ask --help", "runs answer --help", "demo -x")
         environment = {**ENVIRONMENT, "COLUMNS": str(columns)}  # which is read when the command is loaded

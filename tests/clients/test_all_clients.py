@@ -20,25 +20,31 @@ from fsm_agent.testing.client_conformance import ScriptedAnswer
 from fsm_agent.testing.client_requests import REQUEST
 
 
+@pytest.mark.system
 class TestChat(OverHttp, ClientConformance): ...
 
 
+@pytest.mark.system
 class TestResponses(OverHttp, ClientConformance):
     provider, dialect = "openai", ResponsesDialect()
 
 
+@pytest.mark.system
 class TestAnthropic(OverHttp, ClientConformance):
     provider, dialect = "anthropic", AnthropicDialect()
 
 
+@pytest.mark.system
 class TestGemini(OverHttp, ClientConformance):
     provider, dialect = "google", GeminiDialect()
 
 
+@pytest.mark.system
 class TestOverHttpx(OverHttp, ClientConformance):
     is_over_httpx = True
 
 
+@pytest.mark.system
 class TestFallback(OverHttp, ClientConformance):
     @contextmanager
     def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
@@ -46,6 +52,7 @@ class TestFallback(OverHttp, ClientConformance):
             yield FallbackClient([scripted(AuthFailed("not here", status=401)), client])
 
 
+@pytest.mark.system
 class TestRateLimited(OverHttp, ClientConformance):
     @contextmanager
     def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
@@ -57,6 +64,7 @@ class TestRateLimited(OverHttp, ClientConformance):
         return super().under_way(client) + self.limit.under_way
 
 
+@pytest.mark.system
 class TestScript(ClientConformance):
     reopens = True
 
@@ -64,6 +72,7 @@ class TestScript(ClientConformance):
         return nullcontext(scripted(*answers))
 
 
+@pytest.mark.system
 class TestFallbackOfScripts(ClientConformance):
     reopens = True
 

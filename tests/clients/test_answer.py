@@ -22,6 +22,8 @@ from fsm_agent.providers.openai.chat_reply import UNREPORTED
 from fsm_agent.testing import Turn, TurnPart, framed
 from fsm_agent.testing.client_requests import REQUEST, STREAMED
 
+pytestmark = pytest.mark.system
+
 DIALECTS: dict[str, Any] = {
     "openai-chat": ChatDialect(),
     "openai": ResponsesDialect(),

@@ -53,6 +53,7 @@ def written(path: Path, *exchanges: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_recorded_is_played_again(way: str, tmp_path: Path) -> None:
     path = tmp_path / "new" / "tape.json"
@@ -66,6 +67,7 @@ def test_what_is_recorded_is_played_again(way: str, tmp_path: Path) -> None:
     assert [path.name for path in path.parent.iterdir()] == ["tape.json"]
 
 
+@pytest.mark.system
 def test_the_file_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
     with StubServer(["Grüße"]) as server, Cassette(path, "record") as tape, asker(tape, server.base_url) as client:
@@ -79,6 +81,7 @@ def test_the_file_can_be_read(tmp_path: Path) -> None:
     assert kept["response"]["headers"]["content-type"] == "application/json"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", STREAMED)
 def test_streams_come_as_they_were(way: str, tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
@@ -101,6 +104,7 @@ def test_streams_come_as_they_were(way: str, tmp_path: Path) -> None:
     assert recorded[:-1] == [TextDelta("hel"), TextDelta("lo")]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", STREAMED)
 def test_a_stream_without_an_event_is_kept_too(way: str, tmp_path: Path) -> None:
     """It was recorded as something that no file could hold, and the caller got a KeyError."""
@@ -118,6 +122,7 @@ def _asked_in(path: Path) -> Any:
     return json.loads(path.read_text())["exchanges"][0]["request"]["json"]
 
 
+@pytest.mark.system
 def test_compressed_replies_and_errors_and_text_are_kept_readable(tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
     packed = gzip.compress(json.dumps(completion("packed")).encode())
@@ -136,6 +141,7 @@ def test_compressed_replies_and_errors_and_text_are_kept_readable(tmp_path: Path
         assert caught.value.retry_after_s == 7
 
 
+@pytest.mark.system
 def test_auto_records_once_and_record_records_anew(tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
     for mode, said in (("auto", "one"), ("auto", "one"), ("record", "two"), ("replay", "two")):
@@ -158,6 +164,7 @@ HEADERS = {"x-secret": "hidden.header.value", "x-other-key": 'odd"key\\here', "c
 GIVEN = ["reply-cookie-4711", "acct-header-4711"]  # by the server
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ["complete", "astream"])
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream", "text/plain"])
 def test_nothing_secret_reaches_the_file(way: str, kind: str, tmp_path: Path) -> None:
@@ -183,6 +190,7 @@ def test_nothing_secret_reaches_the_file(way: str, kind: str, tmp_path: Path) ->
     assert played.value.report() == recorded.value.report()
 
 
+@pytest.mark.system
 def test_only_what_a_replay_needs_is_kept_of_the_headers(tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
     kept = {"content-type": "application/json", "retry-after": "7", "retry-after-ms": "7000", "date": "today"}
@@ -197,6 +205,7 @@ def test_only_what_a_replay_needs_is_kept_of_the_headers(tmp_path: Path) -> None
     assert list(exchange["request"]) == ["method", "url", "json"]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", ["content-type", "retry-after", "retry-after-ms", "date"])
 def test_a_key_in_one_of_them_is_not_kept(name: str, tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
@@ -208,6 +217,7 @@ def test_a_key_in_one_of_them_is_not_kept(name: str, tmp_path: Path) -> None:
     assert exchange["response"]["headers"][name] == "application/json; x=***"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("key", ["none", "hunter2", "Hello", KEY])
 def test_whoever_replays_may_carry_any_key(key: str, tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
@@ -301,6 +311,7 @@ def test_bodies_are_compared_as_json(recorded: Any, same: bool, tmp_path: Path) 
             client.send(request)
 
 
+@pytest.mark.system
 def test_a_recording_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = written(tmp_path / "tape.json", exchange("hi"))
     before = path.read_bytes()
@@ -382,6 +393,7 @@ def test_no_file_and_no_mode_are_refused(tmp_path: Path) -> None:
         Cassette(tmp_path / "none.json", "again")  # type: ignore[arg-type]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ["complete", "acomplete"])
 def test_what_is_kept_is_bounded(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cassette_module, "MAX_BYTES", 3_000)
@@ -402,6 +414,7 @@ def test_what_is_kept_is_bounded(way: str, tmp_path: Path, monkeypatch: pytest.M
         Cassette(big)
 
 
+@pytest.mark.system
 def test_bytes_that_are_no_text_are_not_kept(tmp_path: Path) -> None:
     steps = [head(content_type="application/json", content_length="2"), b"\xff\xfe"]
     with FaultServer(steps) as server:
@@ -413,6 +426,7 @@ def test_bytes_that_are_no_text_are_not_kept(tmp_path: Path) -> None:
 # Together with the rest
 
 
+@pytest.mark.system
 def test_an_agent_is_tested_with_it(tmp_path: Path) -> None:
     def add(a: int, b: int) -> int:
         """Add two numbers."""
@@ -456,6 +470,7 @@ def test_threads_and_loops_share_a_cassette(tmp_path: Path) -> None:
 # How the real server is reached
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_a_recording_trusts_whom_its_network_trusts(way: str, tmp_path: Path) -> None:
     authority = trustme.CA()
@@ -473,6 +488,7 @@ def test_a_recording_trusts_whom_its_network_trusts(way: str, tmp_path: Path) ->
         assert len(server.requests) == 1
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_a_recording_goes_through_the_proxy_of_its_network(way: str, tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
@@ -486,6 +502,7 @@ def test_a_recording_goes_through_the_proxy_of_its_network(way: str, tmp_path: P
         assert [seen.path for seen in proxy.requests] == ["http://api.invalid/v1/chat/completions"]
 
 
+@pytest.mark.system
 def test_a_recording_does_not_quote_the_proxys_password(tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
     refusal = {"error": {"message": "me:proxy-word-4711 is refused"}}

@@ -18,6 +18,7 @@ from fsm_agent.testing.client_requests import ASYNC, REQUEST, WAYS, ask, shown_b
 
 
 class TestKeys:
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     def test_a_missing_one_is_missed_at_first_use(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -31,6 +32,7 @@ class TestKeys:
             client.close()
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
+    @pytest.mark.system
     def test_a_new_one_is_used_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with FaultServer(WHOLE) as server, FaultServer(WHOLE) as other, client_for("openai-chat:m") as client:
             for at, key in ((server, KEY), (server, KEY[::-1]), (other, KEY)):
@@ -40,6 +42,7 @@ class TestKeys:
         assert [seen.headers["authorization"][7:] for seen in server.requests] == [KEY, KEY[::-1]]
         assert len(other.requests) == 1
 
+    @pytest.mark.system
     def test_the_caller_wins_over_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "of-the-environment")
         monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/no")
@@ -47,6 +50,7 @@ class TestKeys:
             client.complete(REQUEST)
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
+    @pytest.mark.system
     def test_none_is_needed_when_a_header_brings_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("OPENAI_API_KEY", raising=False)
         headers = {"Authorization": f"Bearer {KEY}", "X-Team": "blue"}
@@ -58,6 +62,7 @@ class TestKeys:
         assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
         assert server.requests[0].headers["x-team"] == "blue"
 
+    @pytest.mark.system
     def test_azure_has_a_header_of_its_own(self) -> None:
         with FaultServer(WHOLE) as server:
             client = client_for("azure:m", api_key=KEY, base_url=server.base_url.removesuffix("/v1"))
@@ -67,6 +72,7 @@ class TestKeys:
         assert "authorization" not in server.requests[0].headers
         assert server.requests[0].path == "/openai/v1/chat/completions"
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     def test_a_server_that_quotes_it_is_not_quoted(self, way: str) -> None:
         said = {"error": {"message": f"Incorrect key: {KEY}.", "type": KEY, "code": KEY}}
@@ -83,12 +89,14 @@ class TestKeys:
             assert KEY not in shown_by(caught.value)
             assert "***" in shown_by(caught.value)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     def test_one_that_comes_back_as_the_id_of_a_request_is_not_kept(self, way: str) -> None:
         with FaultServer([http(completion(), x_request_id=f"id={KEY}")]) as server, client_of(server) as client:
             (*_, reply) = ask(client, way)
         assert reply.request_id == "id=***"
 
+    @pytest.mark.system
     def test_one_in_a_header_is_not_quoted(self) -> None:
         other = "another.key.of.a.gateway.0815"
         with FaultServer([http({"error": {"message": f"What is {other}?"}}, status=400)]) as server:
@@ -146,6 +154,7 @@ class TestKeys:
                 made()
             assert says in str(caught.value)
 
+    @pytest.mark.system
     def test_a_host_of_ones_own_and_an_empty_value_are_sent(self) -> None:
         headers = {"Host": "virtual.example", "x-a": "", "X!#$%&'*+-.^_`|~9": "a b"}
         with FaultServer(WHOLE) as server, client_of(server, headers=headers) as client:
@@ -174,6 +183,7 @@ class TestBaseUrls:
             client_of(wrong)
         assert KEY not in shown_by(caught.value)
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("given", "path"),
         [("/v1", "/v1/chat/completions"), ("/v1/", "/v1/chat/completions"), ("", "/chat/completions"),
@@ -185,6 +195,7 @@ class TestBaseUrls:
             client.complete(REQUEST)
         assert server.requests[0].path == path
 
+    @pytest.mark.system
     def test_one_of_a_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with FaultServer(WHOLE) as server, client_for("ollama:m") as client:
             monkeypatch.setenv("OLLAMA_BASE_URL", server.base_url.removesuffix("/v1"))
@@ -192,6 +203,7 @@ class TestBaseUrls:
         assert server.requests[0].path == "/v1/chat/completions"
         assert "authorization" not in server.requests[0].headers
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("given", "path"),
         [("", "/v1beta"), ("/", "/v1beta"), ("/v1beta", "/v1beta"), ("/v1", "/v1"), ("/google", "/google/v1beta"),
@@ -209,6 +221,7 @@ class TestBaseUrls:
                     client.complete(REQUEST)
         assert [request.path for request in server.requests] == [f"{path}/models/m:generateContent"] * 2
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("given", "path"),
         [("", "/v1/messages"), ("/", "/v1/messages"), ("/v1", "/v1/messages"),
@@ -234,12 +247,14 @@ class TestBaseUrls:
         with pytest.raises(ConfigError, match=r"'azure' has no address: .* AZURE_OPENAI_ENDPOINT"):
             client.complete(REQUEST)
 
+    @pytest.mark.system
     def test_tokens_in_the_path_are_not_shown_but_the_model_is(self) -> None:
         with FaultServer([CLOSE]) as server:
             client = client_for("openai-compatible:gpt-4o-mini", base_url=f"{server.base_url}/gpt-4o-mini/t0ken-4711/x")
             with client, pytest.raises(ProviderError, match=r"/v1/gpt-4o-mini/\*\*\*/x/chat/completions'"):
                 client.complete(REQUEST)
 
+    @pytest.mark.system
     def test_queries_are_not_shown(self) -> None:
         with FaultServer([CLOSE]) as server:
             client = client_of(f"{server.base_url}?code={KEY}x")
@@ -247,6 +262,7 @@ class TestBaseUrls:
                 client.complete(REQUEST)
         assert KEY not in shown_by(caught.value)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     def test_a_proxy_does_not_stand_before_this_machine(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
@@ -256,6 +272,7 @@ class TestBaseUrls:
                 with client_of(server.base_url.replace("127.0.0.1", host)) as client:
                     assert text(ask(client, way)[-1]) == "hello"
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", ["complete", "acomplete"])
     def test_but_before_others(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with FaultServer(WHOLE) as proxy:

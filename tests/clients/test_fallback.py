@@ -342,6 +342,7 @@ def test_an_agent_asks_again_from_the_first() -> None:
     assert restored == result.call.record
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_over_sockets(way: str) -> None:
     busy = [http({"error": {"message": "busy"}}, status=503)]

@@ -14,6 +14,8 @@ from tenacity import wait_exponential
 from fsm_agent import Agent, CallFailed, client_for, snapshot
 from fsm_agent.testing import FakeClock
 
+pytestmark = pytest.mark.system
+
 KEY = "sk-recognisable-0123456789abcdef"
 HTML = "<html><body><h1>Bad Gateway</h1></body></html>"
 CUT = head(200, content_type="application/json", content_length="99") + b'{"id"'

@@ -72,6 +72,7 @@ from fsm_agent.testing.client_requests import REQUEST, STREAMED, WAYS, ask, outc
 pytestmark = pytest.mark.usefixtures("over")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_a_reply_comes(way: str) -> None:
     with FaultServer(good(way)) as server, client_of(server) as client:
@@ -195,6 +196,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("fault", "way"), [(fault, way) for fault, case in FAULTS.items() for way in case.ways])
 def test_what_a_fault_becomes(fault: str, way: str) -> None:
     """And that the only connection there may be is free for the next request."""
@@ -231,6 +233,7 @@ def test_an_embedded_server_is_started_beside_the_event_loop(way: str, monkeypat
     assert in_loops == [False]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_nobody_listens(way: str) -> None:
     port = free_port()
@@ -241,6 +244,7 @@ def test_nobody_listens(way: str) -> None:
     assert KEY not in shown_by(caught.value)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_a_server_without_tls_is_no_connection(way: str) -> None:
     with FaultServer([CLOSE]) as server:
@@ -259,6 +263,7 @@ def test_a_certificate_that_is_not_trusted_is_not_worth_a_retry() -> None:
     assert not caught.value.retryable
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_no_time_left_means_no_socket(way: str) -> None:
     with FaultServer(good(way)) as server, client_of(server) as client:
@@ -267,12 +272,14 @@ def test_no_time_left_means_no_socket(way: str) -> None:
         assert server.n_connections == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_time_enough_changes_nothing(way: str) -> None:
     with FaultServer(good(way)) as server, client_of(server) as client:
         assert text(ask(client, way, timeout_s=5.0)[-1]) == "hello"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_not_even_the_head_can_drip_past_the_deadline(way: str) -> None:
     with FaultServer([b"HTTP/1.1 200 OK\r\nx: ", DRIP]) as server, client_of(server) as client:
@@ -293,6 +300,7 @@ COMPLETE_BUT: dict[str, list[Step]] = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", STREAMED)
 @pytest.mark.parametrize("oddity", COMPLETE_BUT)
 def test_a_stream_that_is_complete_is_a_reply_however_it_ends(oddity: str, way: str) -> None:
@@ -300,6 +308,7 @@ def test_a_stream_that_is_complete_is_a_reply_however_it_ends(oddity: str, way: 
         assert text(ask(client, way)[-1]) == "hello"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", STREAMED)
 def test_a_stream_ends_at_its_done_though_the_connection_stays_open(way: str) -> None:
     network = Network(linger_s=0.05)
@@ -325,6 +334,7 @@ def test_what_comes_behind_a_complete_stream_makes_it_no_late_one() -> None:
         assert text(list(client.stream(Request(messages=(Message.of("user", "hi"),))))[-1]) == "hello"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("over", [None], indirect=True)
 @pytest.mark.parametrize("way", STREAMED)
 def test_a_connection_that_ends_its_stream_is_used_again(way: str) -> None:
@@ -334,6 +344,7 @@ def test_a_connection_that_ends_its_stream_is_used_again(way: str) -> None:
         assert server.n_connections == 1
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("script", [WHOLE, STREAM], ids=["whole", "streamed"])
 def test_a_server_may_stream_or_not_as_it_likes(script: list[Step], way: str) -> None:
@@ -341,6 +352,7 @@ def test_a_server_may_stream_or_not_as_it_likes(script: list[Step], way: str) ->
         assert text(ask(client, way)[-1]) == "hello"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
 def test_compressed_replies_are_read(encoding: str, compress: Any, way: str) -> None:
@@ -351,6 +363,7 @@ def test_compressed_replies_are_read(encoding: str, compress: Any, way: str) -> 
         assert text(ask(client, way)[-1]) == "hello"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_a_reply_as_long_as_the_bound_is_read(way: str) -> None:
     body = http(completion()).partition(b"\r\n\r\n")[2]
@@ -363,6 +376,7 @@ def test_a_reply_as_long_as_the_bound_is_read(way: str) -> None:
     assert "longer than" in error.message
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("is_async", [False, True])
 def test_of_a_stream_that_is_too_long_what_fits_is_given(is_async: bool) -> None:
     came: list[Any] = []
@@ -386,6 +400,7 @@ def test_of_a_stream_that_is_too_long_what_fits_is_given(is_async: bool) -> None
     assert came == [TextDelta("hel")]
 
 
+@pytest.mark.system
 def test_a_bomb_is_not_unpacked() -> None:
     bomb = http(gzip.compress(b" " * 20_000_000), content_encoding="gzip")
     with FaultServer([bomb]) as server, client_of(server) as client:
@@ -398,12 +413,14 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 
 class TestIncremental:
+    @pytest.mark.system
     def test_pieces_are_there_before_the_rest_is_sent(self) -> None:
         with FaultServer([SSE_HEAD, chunk(FIRST_PIECE), STALL]) as server, client_of(server) as client:
             items = client.stream(REQUEST)
             assert next(items) == TextDelta("hel")
             items.close()
 
+    @pytest.mark.system
     def test_a_stream_is_not_kept(self) -> None:
         """A long stream of comments leaves nothing behind: only the bound ends it."""
         network = Network(max_reply_bytes=30_000_000)
@@ -417,6 +434,7 @@ class TestIncremental:
         assert reply.message.text == "hello"
         assert peak < 5_000_000
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", STREAMED)
     def test_comments_keep_a_stream_alive(self, way: str) -> None:
         """Spaces 10 ms apart, and more of them than fit into the idle time."""
@@ -437,6 +455,7 @@ class TestClosing:
         with pytest.raises(UsageError, match="'openai-compatible:m' is closed"):
             client.astream(REQUEST)
 
+    @pytest.mark.system
     def test_both_kinds_of_with(self) -> None:
         async def main() -> None:
             async with client_of(server) as client:
@@ -450,6 +469,7 @@ class TestClosing:
             assert server.wait_until_all_closed()
             asyncio.run(main())
 
+    @pytest.mark.system
     def test_closing_from_outside_reaches_a_running_loop(self) -> None:
         async def main() -> None:
             await client.acomplete(REQUEST)
@@ -460,6 +480,7 @@ class TestClosing:
             client = client_of(server)
             asyncio.run(main())
 
+    @pytest.mark.system
     def test_closing_ends_a_stream_with_an_error(self) -> None:
         with FaultServer([SSE_HEAD, chunk(FIRST_PIECE), STALL]) as server:
             client = client_of(server)
@@ -472,6 +493,7 @@ class TestClosing:
 
 
 class TestRequests:
+    @pytest.mark.system
     def test_half_a_character_does_not_stop_a_dialog(self) -> None:
         request = Request(messages=(Message.of("user", "caf\u00e9 \ud83d!"),))
         with FaultServer(WHOLE) as server, client_of(server) as client:
@@ -585,6 +607,7 @@ class TestEmbedded:
             with pytest.raises(ConfigError, match=r"'/no/such/model\.gguf'"):
                 ask(client, way)
 
+    @pytest.mark.system
     @pytest.mark.skipif(find_model() is None, reason=f"no local model: {command_to_fetch()}")
     @pytest.mark.skipif(not HAS_ENGINE, reason="no engine: pip install 'fsm-agent[local]'")
     @pytest.mark.parametrize("over", [None], indirect=True)
@@ -596,6 +619,7 @@ class TestEmbedded:
         assert texts != {""}
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("over")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_header_that_comes_twice_says_both(way: str) -> None:

@@ -20,6 +20,8 @@ from fsm_agent.providers import AnthropicProfile, GeminiProfile, Profile, Provid
 from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing import Turn, TurnPart, framed
 
+pytestmark = pytest.mark.system
+
 WIRES: dict[str, tuple[Any, Profile]] = {
     "chat": (ChatDialect(), Profile()),
     "responses": (ResponsesDialect(), Profile()),

@@ -17,6 +17,8 @@ from fsm_agent.clients import client_for
 from fsm_agent.messages import Done, TextDelta
 from fsm_agent.testing import FakeClock
 
+pytestmark = pytest.mark.system
+
 KEY = "sk-recognisable-0123456789abcdef"
 
 

@@ -69,6 +69,7 @@ def hooks_of(seen: list[str], *, is_async: bool) -> dict[str, list[Any]]:
 
 
 class TestWhatItAdds:
+    @pytest.mark.system
     @each_way
     def test_its_event_hooks_are_called(self, kind: str, way: str) -> None:
         seen = list[str]()
@@ -77,6 +78,7 @@ class TestWhatItAdds:
             assert text(ask(client, way)[-1]) == "hello"
         assert seen == ["POST /v1/chat/completions", "200"]
 
+    @pytest.mark.system
     @each_way
     def test_its_headers_and_its_authentication_are_sent(self, kind: str, way: str) -> None:
         network = network_of(kind, headers={"x-team": "a"}, auth=("me", "pa55-word"))
@@ -87,6 +89,7 @@ class TestWhatItAdds:
         assert headers["authorization"].startswith("Basic "), "authentication has the last word, as in httpx"
         assert headers["user-agent"] == "fsm-agent"
 
+    @pytest.mark.system
     @each_way
     def test_authentication_may_take_two_requests(self, kind: str, way: str) -> None:
         challenge = http("", status=401, www_authenticate='Digest realm="r", nonce="n", qop="auth", algorithm=MD5')
@@ -97,6 +100,7 @@ class TestWhatItAdds:
         assert first.body == second.body
         assert second.headers["authorization"].startswith("Digest ")
 
+    @pytest.mark.system
     @each_way
     def test_a_hook_that_reads_the_response_leaves_it_to_us(self, kind: str, way: str) -> None:
         read = list[int]()
@@ -112,6 +116,7 @@ class TestWhatItAdds:
             assert text(ask(client, way)[-1]) == "hello"
         assert read[0] > 0
 
+    @pytest.mark.system
     @each_way
     @pytest.mark.parametrize("reads", [True, False])
     def test_a_hook_that_raises_for_a_status_gives_an_error_of_ours(self, kind: str, way: str, reads: bool) -> None:
@@ -132,6 +137,7 @@ class TestWhatItAdds:
         assert error.retry_after_s == 7
         assert ("No, and not later" in error.message) == reads
 
+    @pytest.mark.system
     @each_way
     def test_no_redirect_is_followed(self, kind: str, way: str) -> None:
         """A key would go with it."""
@@ -141,6 +147,7 @@ class TestWhatItAdds:
         assert "redirects to '/elsewhere'" in str(error)
         assert len(server.requests) == 1
 
+    @pytest.mark.system
     @each_way
     def test_its_proxy_is_used(self, way: str) -> None:
         with FaultServer(good(way)) as proxy:
@@ -182,6 +189,7 @@ class TestMocks:
         assert route.call_count == 1
 
 
+@pytest.mark.system
 @each_way
 def test_opentelemetry_traces_it(kind: str, way: str) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
@@ -199,6 +207,7 @@ def test_opentelemetry_traces_it(kind: str, way: str) -> None:
 
 
 class TestWhoseItIs:
+    @pytest.mark.system
     @each_way
     def test_it_stays_open(self, kind: str, way: str) -> None:
         network = network_of(kind)
@@ -232,6 +241,7 @@ class TestWhoseItIs:
         ):
             ask(client, "complete")
 
+    @pytest.mark.system
     def test_a_pooled_one_uses_its_connection_again(self) -> None:
         with FaultServer(WHOLE) as server, client_of(server, network_of("pooled")) as client:
             ask(client, "complete")
@@ -240,6 +250,7 @@ class TestWhoseItIs:
 
 
 class TestItsRequestsEnd:
+    @pytest.mark.system
     @pytest.mark.parametrize("steps", [[STALL], [SSE_HEAD, chunk(FIRST_PIECE), STALL]], ids=["head", "body"])
     def test_an_abort_ends_what_waits(self, kind: str, steps: Any) -> None:
         abort, ended = Abort(), list[BaseException]()
@@ -261,6 +272,7 @@ class TestItsRequestsEnd:
             assert server.wait_until_all_closed()
         assert [type(error) for error in ended] == [Aborted]
 
+    @pytest.mark.system
     @each_way
     def test_the_deadline_does(self, kind: str, way: str) -> None:
         with FaultServer([STALL]) as server, client_of(server, network_of(kind)) as client:
@@ -270,6 +282,7 @@ class TestItsRequestsEnd:
         assert isinstance(error, TimedOut)
         assert "in 0.2 s" in error.message
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", ASYNC)
     def test_cancelling_the_task_does(self, kind: str, way: str) -> None:
         async def main() -> None:
@@ -285,19 +298,23 @@ class TestItsRequestsEnd:
 
 
 class TestMany:
+    @pytest.mark.system
     def test_threads_begin_at_once(self, kind: str) -> None:
         """From a cold start: the client has sent nothing before."""
         with FaultServer([BARRIER, *WHOLE], together=16) as server, client_of(server, network_of(kind)) as client:
             assert in_threads(16, lambda: text(ask(client, "complete")[-1])) == ["hello"] * 16
 
+    @pytest.mark.system
     def test_event_loops_run_at_once(self, kind: str) -> None:
         with FaultServer([BARRIER, *WHOLE], together=4) as server, client_of(server, network_of(kind)) as client:
             assert in_threads(4, lambda: text(ask(client, "acomplete")[-1])) == ["hello"] * 4
 
+    @pytest.mark.system
     def test_event_loops_follow_one_another(self, kind: str) -> None:
         with FaultServer(WHOLE) as server, client_of(server, network_of(kind)) as client:
             assert [text(ask(client, "acomplete")[-1]) for _ in range(3)] == ["hello"] * 3
 
+    @pytest.mark.system
     def test_several_clients_of_ours_share_it(self, kind: str) -> None:
         network = network_of(kind)
         with FaultServer(WHOLE) as server:
@@ -305,6 +322,7 @@ class TestMany:
             assert [text(ask(client, "complete")[-1]) for client in clients] == ["hello"] * 3
 
 
+@pytest.mark.system
 def test_an_agent_streams_over_it(kind: str) -> None:
     with FaultServer(good("stream")) as server, client_of(server, network_of(kind)) as client:
         agent = Agent(client, limits=Limits(recalls=0), world={"clock": FakeClock()})
@@ -319,6 +337,7 @@ class TestPoolsAlone:
         with FaultServer([http({"a": 1})]) as server:
             yield server
 
+    @pytest.mark.system
     def test_all_that_a_request_may_be(self, server: FaultServer) -> None:
         with httpx.Client(transport=PooledTransport(), base_url=server.base_url) as client:
             assert client.get("/x", params={"q": "a b"}).json() == {"a": 1}
@@ -330,6 +349,7 @@ class TestPoolsAlone:
         assert server.requests[1].body == b"onetwo"
         assert server.n_connections == 1
 
+    @pytest.mark.system
     def test_the_same_for_asyncio(self, server: FaultServer) -> None:
         async def pieces() -> Any:
             yield b"one"
@@ -344,6 +364,7 @@ class TestPoolsAlone:
         assert server.requests[1].body == b"onetwo"
         assert server.n_connections == 1
 
+    @pytest.mark.system
     def test_a_timeout_is_httpxs(self) -> None:
         with FaultServer([STALL]) as server, httpx.Client(transport=PooledTransport(), timeout=None) as client:
             with pytest.raises(httpx.ReadTimeout):
@@ -351,6 +372,7 @@ class TestPoolsAlone:
             with pytest.raises(httpx.ReadTimeout):
                 client.get(server.base_url, extensions={"fsm_agent.deadline": Deadline(0.05)})
 
+    @pytest.mark.system
     def test_what_is_closed_sends_no_more(self, server: FaultServer) -> None:
         transport = PooledTransport()
         transport.close()
@@ -367,6 +389,7 @@ class TestPoolsAlone:
         asyncio.run(main())
 
 
+@pytest.mark.system
 def test_a_subclass_of_a_client_is_one() -> None:
     class Own(httpx.Client):
         pass

@@ -538,6 +538,7 @@ def test_a_thread_that_is_left_behind_leaves_the_queue_at_once(waits_for: str) -
     assert clock.naps <= 1  # a sleep that ends at once is not begun again and again
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_after_a_fork_the_requests_of_the_parent_hold_nobody_up() -> None:
     code = """if True:

@@ -46,6 +46,7 @@ def asked_after(reply: dict[str, Any], first: str, second: str) -> Any:
     return server.requests[1].json
 
 
+@pytest.mark.system
 def test_encrypted_reasoning_goes_back_to_who_can_read_it() -> None:
     own = asked_after(RESPONSE, "openai", "openai")["input"]
     assert [item.get("type", "message") for item in own[1:]] == [
@@ -63,11 +64,13 @@ def test_encrypted_reasoning_goes_back_to_who_can_read_it() -> None:
     ]
 
 
+@pytest.mark.system
 def test_details_of_reasoning_go_back_to_who_gave_them() -> None:
     assert asked_after(COMPLETION, "openrouter", "openrouter")["messages"][1]["reasoning_details"] == DETAILS
     assert "locked" not in str(asked_after(COMPLETION, "vllm", "openrouter"))
 
 
+@pytest.mark.system
 def test_what_a_caller_made_goes_to_anybody_of_its_wire() -> None:
     item = {"type": "item_reference", "id": "x"}
     message = Message.of("user", Opaque(wire="openai-responses", data=item), "hi")
@@ -88,6 +91,7 @@ def test_whose_it_is_is_no_part_of_what_is_said() -> None:
     assert from_json('{"role": "user", "parts": [{"kind": "opaque", "wire": "w", "data": 1}]}', Message)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("provider", ["anthropic", "google"])
 def test_a_dialog_whose_opaque_parts_are_all_foreign_can_be_told(provider: str) -> None:
     entry = PROVIDERS[provider]

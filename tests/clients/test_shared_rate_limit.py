@@ -84,6 +84,7 @@ def test_no_turn_in_time(stores: Any, is_async: bool) -> None:
     assert (limits[1].waiting, limits[1].under_way) == (0, 0)
 
 
+@pytest.mark.system
 def test_tokens_that_had_no_request_are_given_back_and_estimates_are_corrected(stores: Any) -> None:
     one, other, now = stores
     limit = RateLimit(requests_per_minute=2, tokens_per_minute=100, shared=one, name="x", clock=Moving(now))
@@ -112,6 +113,7 @@ def test_a_request_that_took_longer_than_a_minute_gives_nothing_back_of_what_oth
         time.sleep(0.01)
 
 
+@pytest.mark.system
 def test_the_minute_of_a_request_is_counted_from_its_beginning(stores: Any) -> None:
     one, other, now = stores
     limit = RateLimit(requests_per_minute=1, tokens_per_minute=100, shared=one, name="x", clock=Moving(now))
@@ -160,6 +162,7 @@ def test_a_task_that_is_cancelled_while_the_store_is_asked_holds_no_place() -> N
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_many_threads_never_exceed_it(tmp_path: Any) -> None:
     stores = [SqliteStore(tmp_path / "runs.db") for _ in range(4)]
     begun = list[float]()

@@ -80,6 +80,7 @@ def details(result: CallResult[Any]) -> str:
     return "; ".join([step.detail for step in result.trace if step.detail])
 
 
+@pytest.mark.system
 @pytest.mark.spec("3.36: the wire that can do what a prompt asks for", "3.36: the choice is in the trace")
 @ways
 @pytest.mark.parametrize(
@@ -125,6 +126,7 @@ def test_the_wire_that_can_do_it_is_taken(
         assert (adapted, details(result)) == ((), "")
 
 
+@pytest.mark.system
 @ways
 def test_the_key_goes_where_the_other_wire_has_it(server: FaultServer, way: str) -> None:
     ran(over(server, "azure:gpt-4o"), way, SEARCH)
@@ -133,6 +135,7 @@ def test_the_key_goes_where_the_other_wire_has_it(server: FaultServer, way: str)
     assert "authorization" not in seen.headers
 
 
+@pytest.mark.system
 @pytest.mark.spec("3.36: the wire that can do what a prompt asks for")
 @pytest.mark.parametrize(
     ("model", "options", "settings", "message"),
@@ -153,6 +156,7 @@ def test_an_explicit_wire_wins(
     assert server.requests[0].path == f"/v1{PATHS[wire]}"
 
 
+@pytest.mark.system
 @ways
 @pytest.mark.parametrize(
     ("model", "settings", "parts"),
@@ -178,6 +182,7 @@ def test_what_no_wire_can_do_is_named_with_who_can(
     assert server.requests == []
 
 
+@pytest.mark.system
 @pytest.mark.spec("3.20: a hint that a model lacks is left out with a warning")
 @ways
 @pytest.mark.parametrize(
@@ -216,12 +221,14 @@ def test_a_hint_that_a_model_lacks_is_left_out_with_a_warning(
     assert kinds == ["search_it" for tool in tools if repr(tool) not in left_out]
 
 
+@pytest.mark.system
 def test_what_neither_takes_alike_is_told_once(server: FaultServer, registered: None) -> None:
     with pytest.raises(UsageError) as caught:
         ran(over(server, "acme:old-1"), "call", Settings(top_logprobs=1))
     assert str(caught.value) == "the model 'old-1' reports no logprobs, and top_logprobs is 1"
 
 
+@pytest.mark.system
 def test_one_need_that_neither_has_is_told_with_both_reasons(server: FaultServer, registered: None) -> None:
     secret = HostedMCP("docs", "https://mcp.example.org/v1", authorization="a-secret-token")
     with pytest.raises(UsageError, match=r"'openai-responses': .*; 'openai-chat': ") as caught:
@@ -229,6 +236,7 @@ def test_one_need_that_neither_has_is_told_with_both_reasons(server: FaultServer
     assert "a-secret-token" not in str(caught.value)
 
 
+@pytest.mark.system
 def test_a_dialog_goes_on_over_the_other_wire(server: FaultServer) -> None:
     with over(server, "openai:gpt-4o") as client:
         first = Agent(client).call("Where?")
@@ -240,6 +248,7 @@ def test_a_dialog_goes_on_over_the_other_wire(server: FaultServer) -> None:
     assert "And then?" in str(three["input"])
 
 
+@pytest.mark.system
 def test_the_choice_is_kept_by_pickles_and_configurations(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
     client = client_for("openai:gpt-4o", wire="openai-chat")
     assert pickle.loads(pickle.dumps(client)).name == client.name == "openai:gpt-4o"

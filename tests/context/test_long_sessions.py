@@ -87,7 +87,7 @@ def check(service: Service, result: CallResult[Any]) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("wire", "rounds"),
-    [("chat", 50), ("messages", 50), *[pytest.param(wire, 1_000, marks=pytest.mark.long) for wire in WIRES]],
+    [("chat", 50), ("messages", 50), *[pytest.param(wire, 1_000, marks=pytest.mark.nightly) for wire in WIRES]],
 )
 def test_a_long_session_fits_and_mostly_extends_what_was_sent(wire: str, rounds: int):
     provider, dialect = WIRES[wire]
@@ -100,7 +100,7 @@ def test_so_it_does_if_the_provider_does_not_say_how_many_tokens_there_were():
     check(service, over_wire(service, "openai-chat"))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2, 10))
 def test_so_do_other_sessions(seed: int):
     service = Service(session(300, seed), ChatDialect())
@@ -153,7 +153,7 @@ def test_the_tokenizer_is_asked_in_proportion_to_the_rounds():
     assert max(per_round) <= 1.1 * min(per_round), per_round
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_processor_time_is_at_most_in_proportion_to_the_rounds():
     def least_s(run: Callable[[], None]) -> float:
         took = []

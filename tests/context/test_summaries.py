@@ -380,6 +380,7 @@ class TestFailures:
             reader(model, limits=Limits(rounds=None, cost_usd=1.0), prices=prices).call("Read on.")
         assert failed.value.call.record.ending.limit == "cost_usd"
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", [by_run, by_arun])
     def test_a_call_is_cancelled_at_once_while_the_summarizer_waits(self, way: Way):
         is_waiting, may_end = threading.Event(), threading.Event()
@@ -534,8 +535,9 @@ class TestOneMechanism:
 
 
 class TestKilled:
+    @pytest.mark.system
     @pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
-    @pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.long), 2])
+    @pytest.mark.parametrize("number", [pytest.param(1, marks=pytest.mark.nightly), 2])
     def test_a_summary_is_not_asked_for_again_in_another_process(self, number: int, tmp_path: Path):
         store, notes = str(tmp_path / "runs.db"), tmp_path / "notes"
         notes.touch()

@@ -121,6 +121,7 @@ class TestKeepLast:
         assert [use.messages for use in uses] == list(map(len, sent))
         assert sum(extends) / 60 >= 1 - 2 / window
 
+    @pytest.mark.system
     @pytest.mark.spec("4.18: long dialogs are shortened in no time")
     def test_a_long_dialog_is_cut_in_no_time(self):
         messages = Vector([SYSTEM, TASK, *rounds(*["x" * 4000] * 5000)])

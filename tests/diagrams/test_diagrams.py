@@ -191,6 +191,7 @@ def test_a_row_without_a_guard_is_else_where_another_comes_first():
     )
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("format", ["mermaid", "dot", pytest.param("svg", marks=needs_dot)])
 def test_every_state_trigger_and_guard_is_in_the_text(format):
     words = set(re.findall(r"\w+", render(lifecycle(), format)))
@@ -462,6 +463,7 @@ def test_no_text_breaks_out_of_its_label(text):
     render(diagram, "dot").encode()
 
 
+@pytest.mark.system
 @needs_dot
 def test_a_picture_shows_hostile_texts_as_they_are():
     texts = [text for text in HOSTILE if text.strip()]
@@ -523,6 +525,7 @@ def test_a_file_is_replaced_at_once_and_not_rewritten(tmp_path):
     assert path.read_text("utf-8") == render(lifecycle(), "mermaid")
 
 
+@pytest.mark.system
 @needs_dot
 def test_pictures_are_drawn(tmp_path):
     paths = write_lifecycle(tmp_path)
@@ -532,6 +535,7 @@ def test_pictures_are_drawn(tmp_path):
     assert drawn(render(trace_diagram(run()), "svg")) == wanted(trace_diagram(run()))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("format", ["svg", "png"])
 def test_without_dot_it_says_how_to_get_it(tmp_path, monkeypatch, format):
     old = tmp_path / f"d.{format}"

@@ -26,7 +26,7 @@ from fsm_agent import Runs
 
 pytestmark = [
     pytest.mark.skipif(programs() is None, reason=NOT_HERE),
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.timeout(300),  # workers begin in OS processes of their own, on a machine that may be busy
 ]
 DBOS = pytest.param("dbos", marks=pytest.mark.skipif(find_spec("dbos") is None, reason="dbos comes with [dbos]"))

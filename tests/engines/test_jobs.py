@@ -87,6 +87,7 @@ def told(url: str) -> Iterator[Told]:
 # The hook
 
 
+@pytest.mark.system
 def test_it_is_told_of_each_commit_that_makes_a_run_due(told: Told) -> None:
     store, start_s = told.store, told.clock.now_s
     store.create("r", "header", agent="a")
@@ -106,6 +107,7 @@ def test_it_is_told_of_each_commit_that_makes_a_run_due(told: Told) -> None:
     assert told.now() == []
 
 
+@pytest.mark.system
 def test_what_is_refused_is_not_told(told: Told) -> None:
     told.store.create("r", "header", agent="a")
     told.now()
@@ -116,6 +118,7 @@ def test_what_is_refused_is_not_told(told: Told) -> None:
     assert told.now() == []
 
 
+@pytest.mark.system
 def test_a_hook_that_fails_leaves_nothing_behind(url: str) -> None:
     """The job and the run are one commit."""
 
@@ -144,6 +147,7 @@ CREATE FUNCTION {0}_dbos.enqueue_workflow(
 """
 
 
+@pytest.mark.system
 def test_dbos_is_told_as_soon_as_a_worker_has_made_its_tables(url: str) -> None:
     with closing(PostgresStore(f"{url}&engine=dbos")) as store, psycopg.connect(store.address.conninfo) as other:
         store.create("early", "header", agent="a")
@@ -161,6 +165,7 @@ def test_dbos_is_told_as_soon_as_a_worker_has_made_its_tables(url: str) -> None:
         assert jobs == [(ODD, None, -7), ("early", True, 0)], "DBOS takes the smallest number first"
 
 
+@pytest.mark.system
 def test_temporal_is_told_when_it_is_committed(url: str) -> None:
     with closing(PostgresStore(f"{url}&engine=temporal")) as store:
         with psycopg.connect(store.address.conninfo, autocommit=True) as other:
@@ -173,6 +178,7 @@ def test_temporal_is_told_when_it_is_committed(url: str) -> None:
         assert 50 < told[1][1] - told[0][1] < 70
 
 
+@pytest.mark.system
 def test_without_an_engine_nobody_is_told(url: str) -> None:
     with closing(PostgresStore(url)) as store:
         store.create("r", "header", agent="a")
@@ -183,6 +189,7 @@ def test_without_an_engine_nobody_is_told(url: str) -> None:
 # Jobs that were lost
 
 
+@pytest.mark.system
 def test_a_run_that_is_due_for_long_is_told_of_again_once_in_that_time(told: Told) -> None:
     told.store.create("r", "header", agent="a")
     told.now()
@@ -195,6 +202,7 @@ def test_a_run_that_is_due_for_long_is_told_of_again_once_in_that_time(told: Tol
     assert told.remind() == ["r"]
 
 
+@pytest.mark.system
 def test_a_run_of_a_dead_holder_is_told_of_at_once_and_then_not_for_long(told: Told) -> None:
     told.store.create("r", "header", agent="a")
     told.store.claim("w", for_s=15)
@@ -212,6 +220,7 @@ def test_a_run_of_a_dead_holder_is_told_of_at_once_and_then_not_for_long(told: T
     assert told.remind() == []
 
 
+@pytest.mark.system
 def test_what_waits_is_left_alone(told: Told) -> None:
     rests: dict[str, Any] = {"ended": {"is_ended": True}, "asks": {}, "later": {"due_s": told.clock.now_s + 1e6}}
     for name, rest in rests.items():
@@ -222,6 +231,7 @@ def test_what_waits_is_left_alone(told: Told) -> None:
     assert told.remind() == []
 
 
+@pytest.mark.system
 def test_the_oldest_come_first_and_each_once_for_many_who_look(told: Told, url: str) -> None:
     for number in range(20):
         told.store.create(f"r{number}", "header", agent="a")
@@ -261,6 +271,7 @@ def begin(store: Any, name: str, agent: Any) -> None:
     assert store.create(name, kept.seed("Refund order A-17.", run_id=name).journal.header, agent=agent.name)
 
 
+@pytest.mark.system
 def test_a_job_drives_its_run_and_one_too_many_does_nothing(told: Told) -> None:
     begin(told.store, "r", shop())
     engine = Hints(Worker([shop()], told.store), told.store)
@@ -272,6 +283,7 @@ def test_a_job_drives_its_run_and_one_too_many_does_nothing(told: Told) -> None:
     assert engine.drive("none") is None
 
 
+@pytest.mark.system
 def test_a_job_that_meets_a_holder_looks_again_after_its_lease(told: Told) -> None:
     begin(told.store, "r", shop())
     worker = Worker([shop()], told.store)
@@ -281,6 +293,7 @@ def test_a_job_that_meets_a_holder_looks_again_after_its_lease(told: Told) -> No
     assert Hints(worker, told.store).drive("r") == 0.0  # somebody else is to do it, at once
 
 
+@pytest.mark.system
 def test_a_job_does_not_fail(told: Told, caplog: pytest.LogCaptureFixture) -> None:
     begin(told.store, "r", OTHER)
     engine = Hints(Worker([shop()], told.store), told.store)
@@ -291,6 +304,7 @@ def test_a_job_does_not_fail(told: Told, caplog: pytest.LogCaptureFixture) -> No
     assert "is closed" in caplog.text
 
 
+@pytest.mark.system
 def test_while_it_runs_it_looks_for_lost_jobs_and_outlasts_a_store_that_fails(
     told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -318,6 +332,7 @@ def test_while_it_runs_it_looks_for_lost_jobs_and_outlasts_a_store_that_fails(
 # Words
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("engine", "query", "says"),
     [
@@ -336,6 +351,7 @@ def test_an_engine_needs_a_store_that_tells_it(url: str, engine: str, query: str
         engine_of(engine, Worker([shop()], store))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("limits", [{"concurrency": {"shop": 4}}, {"key_concurrency": 2}], ids=str)
 def test_an_engine_refuses_limits_that_it_would_pass(url: str, limits: dict[str, Any]) -> None:
     refused = pytest.raises(UsageError, match="here an engine names runs: a limit of the engine's queue would be right")
@@ -343,6 +359,7 @@ def test_an_engine_refuses_limits_that_it_would_pass(url: str, limits: dict[str,
         engine_of("dbos", Worker([shop()], store, **limits))
 
 
+@pytest.mark.system
 def test_an_engine_needs_postgres_and_its_package(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"not <fsm_agent.store.memory.*postgresql://…\?engine=dbos would be right"):
         engine_of("dbos", Worker([shop()], MemoryStore()))
@@ -360,6 +377,7 @@ def test_the_address_names_an_engine_that_there_is() -> None:
         address_of("postgresql://me@h/d?engine=")
 
 
+@pytest.mark.system
 def test_the_command_says_what_is_wrong(url: str) -> None:
     def said(*options: str) -> str:
         words = ["worker", "--store", url, "--agents", "support.shop_agent:AGENT", *options]

@@ -223,6 +223,7 @@ def test_one_that_waits_for_its_turn_and_was_answered_by_post_does_not_begin(ans
     assert run.data.results == tuple([-1 if n == answered else 2 * n for n in range(50)])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("has_listener", [True, False])
 @pytest.mark.parametrize("parallel", [3, None])
 def test_one_that_goes_on_and_was_answered_by_post_is_let_go_of(parallel: int | None, has_listener: bool) -> None:
@@ -254,6 +255,7 @@ def test_one_that_goes_on_and_was_answered_by_post_is_let_go_of(parallel: int | 
     assert run.data.results == (0, -1, 4, 6, 8)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("has_listener", [True, False])
 def test_what_a_step_inside_ends_is_let_go_of_at_once(has_listener: bool) -> None:
     seen = list[str]()

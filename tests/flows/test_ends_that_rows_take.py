@@ -134,6 +134,7 @@ def test_a_row_takes_a_cancellation_and_the_same_driver_goes_on(driven: Any, sto
     assert run.record.reacted_to == ("cancelled",)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driver", ["sync", "stream", "asyncio", "astream"])
 def test_a_cancellation_from_a_thread_interrupts_a_function_and_the_run_reacts(driver: str, freed: None) -> None:
     work: Any = execute(name="work")(too_long)
@@ -232,6 +233,7 @@ def test_an_action_that_raises_leaves_the_request_for_the_next_driver() -> None:
     assert run.data.whys[0].detail == "now"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("stop", ["task", "keyboard"])
 def test_who_stops_the_driver_does_not_cancel_the_run(stop: str, freed: None) -> None:
     """A cancelled task, a Ctrl-C: the run rests where it is, and no row is taken."""
@@ -310,6 +312,7 @@ def test_a_row_takes_the_deadline_which_is_spent_then(driven: Any) -> None:
     assert run.deadline is None
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driver", ["sync", "asyncio"])
 @pytest.mark.parametrize("store", [None, "memory"])
 def test_the_deadline_on_the_systems_clock(driver: str, store: Any, freed: None) -> None:
@@ -799,6 +802,7 @@ def test_the_deadline_waits_for_a_running_function_too_and_the_cancellation_come
     assert run.record.reacted_to == ("cancelled", "expired")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driver", ["sync", "asyncio", "coroutine"])
 @pytest.mark.parametrize("store", [None, "memory", "sqlite"])
 def test_drivers_wait_for_a_running_function_and_run_it_once(driver: str, store: Any, tmp_path: Path) -> None:

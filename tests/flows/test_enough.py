@@ -291,6 +291,7 @@ def test_the_diagram_says_how_many_are_enough() -> None:
 # The rest is abandoned while it runs
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driven", [by_arun, by_adrive])
 @pytest.mark.parametrize("kind", ["gather", "each"])
 def test_coroutines_are_cancelled_once_others_are_enough(driven: Driver, kind: str) -> None:
@@ -374,6 +375,7 @@ def silent_server() -> Generator[tuple[str, threading.Event, threading.Event]]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}/v1", asked, hung_up
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
 def test_the_request_of_a_model_is_aborted_once_others_are_enough(driven: Driver) -> None:
     with silent_server() as (url, is_asked, hung_up):

@@ -208,9 +208,10 @@ def test_nothing_to_do_ends_at_once() -> None:
     assert data == {()}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("items", "bound", "is_whole"),
-    [(6, 100, True), (7, 100, False), pytest.param(200, COMBINATIONS, False, marks=pytest.mark.long)],
+    [(6, 100, True), (7, 100, False), pytest.param(200, COMBINATIONS, False, marks=pytest.mark.nightly)],
 )
 def test_combinations_are_bounded_and_each_result_comes_up_first(
     items: int, bound: int, is_whole: bool, monkeypatch: pytest.MonkeyPatch

@@ -220,7 +220,7 @@ print(agent.run(one).output)
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_another_os_process_goes_on():
     document = snapshot(suspended(boss(letters())))
     flows = Path(__file__).parent

@@ -157,6 +157,7 @@ class TestEarlierDeadline:
         assert run.state == "Expired"
         assert len(model.requests) == 1, "it was not asked again before its time"
 
+    @pytest.mark.system
     @LOOPS
     def test_the_deadline_of_one_member_leaves_what_another_waits_for(self, driven: Driver) -> None:
         """A lone request goes on, and is not sent again, when the time of somebody else is up."""
@@ -170,6 +171,7 @@ class TestEarlierDeadline:
         driven(flow, run)
         assert (run.state, len(model.requests)) == ("over", 1)
 
+    @pytest.mark.system
     @LOOPS
     def test_so_it_is_by_the_clock_of_the_system(self, driven: Driver) -> None:
         nap, limits = pause("nap", 30), FlowLimits(deadline_s=0.05)
@@ -218,6 +220,7 @@ class TestFakeClock:
         driven(flow, run)
         assert (run.state, run.data, clock.sleeps) == ("over", (3, 3, 3), [5, 5])
 
+    @pytest.mark.system
     @LOOPS
     def test_a_wait_for_the_next_attempt_begins_when_nothing_else_runs(self, driven: Driver) -> None:
         clock = FakeClock()
@@ -367,6 +370,7 @@ class TestTogether:
         driven(flow, run)
         assert (run.state, run.data) == ("over", -190)
 
+    @pytest.mark.system
     def test_a_worker_takes_them_up(self) -> None:
         clock = FakeClock(time.time() - 1000)
         flow = self.flow_of(8, 100, clock, store=MemoryStore())

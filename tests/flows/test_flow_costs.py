@@ -218,7 +218,7 @@ def test_an_agent_call_in_a_flow_takes_little_more_than_one_alone():
     assert inside - alone <= AN_AGENT_CALL["more"]
 
 
-@pytest.mark.parametrize("parallel", [None, pytest.param(32, marks=pytest.mark.long)])
+@pytest.mark.parametrize("parallel", [None, pytest.param(32, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", A_MEMBER)
 def test_members_are_linear_and_cost_no_more(name, parallel):
     few, many = (calls(members(name, parallel), n) for n in (50, 100))
@@ -226,14 +226,14 @@ def test_members_are_linear_and_cost_no_more(name, parallel):
     assert exponent((50, 100), (few, many)) < 1.03
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["core", "sync driver", "asyncio driver"])
 def test_a_thousand_members_are_linear(name):
     sizes = (125, 250, 500, 1000)
     assert exponent(sizes, [calls(members(name, None), n) for n in sizes]) < 1.03
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["functions", "calls of agents", "functions, stored"])
 def test_five_thousand_members_at_once_cost_little_more_than_32_at_a_time(kind):
     """Each step copied what is known of all members that run, which counted calls do not show."""

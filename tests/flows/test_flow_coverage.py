@@ -8,6 +8,8 @@ from textwrap import dedent
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 pytest_plugins = ["pytester"]
 
 TESTS = """
@@ -46,8 +48,8 @@ def test_other():
     ("required", "passes", "workers"),
     [
         ("41", False, ()),
-        pytest.param("40", True, (), marks=pytest.mark.long),
-        pytest.param("41", False, ("-n2", "--dist=load"), marks=pytest.mark.long),
+        pytest.param("40", True, (), marks=pytest.mark.nightly),
+        pytest.param("41", False, ("-n2", "--dist=load"), marks=pytest.mark.nightly),
     ],
 )
 def test_rows_of_flows_are_reported(

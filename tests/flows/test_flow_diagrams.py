@@ -74,6 +74,7 @@ def test_each_try_of_a_state_is_a_visit_and_a_note_is_none() -> None:
         assert {node.id: node.visits for node in drawn.nodes} == {"paying": 3, "over": 1}
 
 
+@pytest.mark.system
 def test_flows_inside_are_boxes_in_all_formats() -> None:
     ask = call(s.judge, name="ask")(lambda n: "?")
     inner = Flow("inner", int, start=ask, rows=[ask.done(over)])
@@ -152,6 +153,7 @@ def test_hops_go_both_ways() -> None:
     assert near(100) == {*[f"s{n}" for n in range(30)], "over"}
 
 
+@pytest.mark.system
 def test_a_part_is_drawn_in_all_formats() -> None:
     flow = _chain(30)
     part = flow_diagram(flow, around=[flow.states["s11"], flow.states["s20"]], hops=0)

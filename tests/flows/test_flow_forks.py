@@ -606,7 +606,7 @@ def test_who_answered_is_in_the_journal(store: Any) -> None:
     assert flow.replay("a").snapshot() == flow.at("a").snapshot()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_fork_of_another_process_is_continued_there(tmp_path: Path) -> None:
     flow = reviewed(tmp_path / "runs.db")
     flow.fork("a", "review#2", data=Letter("snow", "Dear snow"), new_run_id="b", by="ann")

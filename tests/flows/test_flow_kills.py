@@ -15,7 +15,7 @@ import pytest
 from flow_runs import s
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.timeout(600),
     pytest.mark.skipif(sys.platform == "win32", reason="kill -9"),
 ]

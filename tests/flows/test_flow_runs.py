@@ -110,6 +110,7 @@ class TestTime:
         driven(flow, run)
         assert run.state == "over"
 
+    @pytest.mark.system
     @LOOPS
     def test_a_slow_call_is_let_go_of_when_its_time_is_over(self, driven: Driver) -> None:
         brief = call(bot, within_s=0.2, name="brief")(lambda d: "?")
@@ -210,6 +211,7 @@ class TestEnds:
         driven(flow, run)
         assert run.state == "late"
 
+    @pytest.mark.system
     @LOOPS
     def test_cancelled_from_a_thread_while_a_function_runs(self, driven: Driver) -> None:
         begun = threading.Event()
@@ -301,6 +303,7 @@ class TestEnds:
 
 
 class TestFunctions:
+    @pytest.mark.system
     def test_policies_apply(self) -> None:
         tries: list[int] = []
 
@@ -576,6 +579,7 @@ class TestStores:
         assert result.output.text == "Paid."
         assert "paid 1" in repr(clients[paying].requests[-1].messages)
 
+    @pytest.mark.system
     def test_a_worker_goes_on_when_a_time_is_over_or_somebody_has_answered(
         self, make: Callable[[Path], Any], tmp_path: Path
     ) -> None:

@@ -103,7 +103,7 @@ def to_its_end(driven: Driver, flow: Any, run: Any) -> Any:
     return run
 
 
-@pytest.mark.parametrize("turn", [0, *[pytest.param(turn, marks=pytest.mark.long) for turn in (1, 2)]])
+@pytest.mark.parametrize("turn", [0, *[pytest.param(turn, marks=pytest.mark.nightly) for turn in (1, 2)]])
 def test_stopped_at_every_event_it_comes_to_the_same_end(turn: int) -> None:
     """Through JSON at each; who stops and who goes on from there takes turns."""
     stops, drivers = (stopped, astopped, raised), DRIVERS[:-1]
@@ -121,7 +121,7 @@ def test_stopped_at_every_event_it_comes_to_the_same_end(turn: int) -> None:
         assert again.data == whole.data
 
 
-@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_cancelled_at_every_event_it_ends_there(turn: int) -> None:
     """One `Done` at last, and nothing is waited for; the loops of threads and of asyncio take turns."""
     count = len(by_drive((flow := support()), flow.seed(s.Ticket("x"), clients=models())))
@@ -169,6 +169,7 @@ def put(d: Word, a: Any) -> Word:
     return replace(d, text=str(a))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
 def test_those_who_lose_a_race_are_let_go_of(driven: Driver) -> None:
     """A coroutine is cancelled at once, and a question is asked no more."""

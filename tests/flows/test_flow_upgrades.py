@@ -149,7 +149,7 @@ def told(run: Any, names: dict[str, str]) -> Any:
     return now(run.state), entries, trace
 
 
-SEEDS = [range(25), pytest.param(range(25, 600), marks=pytest.mark.long)]
+SEEDS = [range(25), pytest.param(range(25, 600), marks=pytest.mark.nightly)]
 
 
 @pytest.mark.parametrize("seeds", SEEDS, ids=["few", "many"])
@@ -281,7 +281,7 @@ print(after.resume("r", {customer: "y"}).output)
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_another_process_goes_on_with_other_fields(tmp_path: Path) -> None:
     with pytest.raises(FlowSuspended):
         flow_of(Old, store=tmp_path / "runs.db").call(Old("x", 5), run_id="r")

@@ -289,6 +289,7 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
         assert run.record.usage == run.record.total_usage
 
 
+@pytest.mark.system
 def test_members_take_linear_time() -> None:
     many = each("many", think, items)
     flow = Flow("f", Batch, start=many, rows=[many.done(over, do=keep)])

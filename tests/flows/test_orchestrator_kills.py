@@ -13,7 +13,7 @@ import orchestrator_kill_worker as worker
 import pytest
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.timeout(600),
     pytest.mark.skipif(sys.platform == "win32", reason="kill -9"),
 ]

@@ -195,6 +195,7 @@ def test_outputs_are_not_searched_for_names() -> None:
     assert ones.asked[1:] == [f"<{evil}>", evil]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_take_linear_time(text: str) -> None:
     def seconds(size: int) -> float:
@@ -272,6 +273,7 @@ def test_a_word_may_be_several_or_a_sign() -> None:
     assert Output("", "7", "").says("7")
 
 
+@pytest.mark.system
 def test_many_placeholders_and_steps_take_linear_time() -> None:
     steps = [step(f"s{n}", description=" ".join([f"w{n + m}" for m in range(100)])) for n in range(200)]
 

@@ -209,7 +209,7 @@ print(team.resume("r", {confirming: Agreed("ann")}).output)
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_another_process_continues_it(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
     with pytest.raises(FlowSuspended):

@@ -18,6 +18,8 @@ from timed_flows import LATE_S, Log, Stopwatch, freed
 from fsm_agent import MemoryStore
 from fsm_agent.flows import Flow, FlowFailed
 
+pytestmark = pytest.mark.system
+
 __all__ = ["freed"]
 
 
@@ -113,7 +115,7 @@ def test_random_flows_come_to_the_same_end_in_their_time_under_drivers_by_turns(
         assert [*threads.map(lambda way: wrong_of(seed, [way]), ways)] == [{}] * len(ways)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seeds", [range(first, first + 1250) for first in range(0, 5_000, 1250)], ids=str)
 def test_so_do_five_thousand(seeds: range, say: Callable[[str], None]) -> None:

@@ -20,6 +20,8 @@ from fsm_agent import MemoryStore, Runs
 from fsm_agent.flows import Flow, FlowFailed, FlowLimits
 from fsm_agent.flows.definition.states import LiveState
 
+pytestmark = pytest.mark.system
+
 __all__ = ["freed"]
 
 AT_ONCE = 16  # forks that are driven at a time
@@ -86,7 +88,7 @@ def test_so_do_forks_in_a_file(tmp_path: Path) -> None:
     runs.close()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seeds", [range(first, first + 1250) for first in range(0, 5_000, 1250)], ids=str)
 def test_forks_of_five_thousand_flows_come_to_their_ends(

@@ -19,6 +19,8 @@ from fsm_agent.machine.journal import line_of
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.store.reading import UNKNOWN, read
 
+pytestmark = pytest.mark.system
+
 __all__ = ["freed"]
 
 
@@ -52,7 +54,7 @@ def test_it_is_read_as_it_was(seed: int) -> None:
     assert wrong_in(seed) == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_so_are_a_thousand(say: Callable[[str], None]) -> None:
     wrong = [problem for seed in range(1000) for problem in wrong_in(seed)]

@@ -54,6 +54,8 @@ from fsm_agent.lifecycle import Request
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asked
 
+pytestmark = pytest.mark.system
+
 __all__ = ["freed"]
 
 # Flows of timers in a row; of each, so many runs share the models and functions
@@ -254,7 +256,7 @@ def by_turns(timed: str, number: int) -> list[Any]:
     return [WAYS[([*TIMED].index(timed) + number) % len(WAYS)]]
 
 
-@pytest.mark.parametrize("is_each", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("is_each", [False, pytest.param(True, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("timed", TIMED)
 def test_timers_in_a_row_last_their_time_whatever_is_around_them_and_whoever_drives(
     timed: str, is_each: bool, tmp_path: Path

@@ -69,7 +69,7 @@ def test_explore_finds_no_way_to_undo_twice_or_what_was_not_done() -> None:
     assert (found.missed, found.is_whole) == ((), True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
 @pytest.mark.parametrize("how", BEGINNINGS)

@@ -88,6 +88,7 @@ polling = Flow(
 )  # fmt: skip
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("is_inside", [False, True])
 def test_polling_with_a_limit(is_inside: bool, driven: Driven) -> None:
     nested = subflow("nested", polling, lambda d: d, within_s=60)
@@ -145,6 +146,7 @@ PAUSES_S = (0.02, 0.04, 0.08)
 retrying = retrying_after(*PAUSES_S)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("down", "error", "state", "tries"),
     [
@@ -164,6 +166,7 @@ def test_a_retry_with_growing_pauses(down: int, error: str, state: str, tries: i
     assert watch.taken_s >= sum(PAUSES_S[:tries])
 
 
+@pytest.mark.system
 def test_a_deadline_counts_from_the_start_of_all_tries(driven: Driven) -> None:
     watch = Stopwatch()
     with pytest.raises(FlowFailed, match=r"in Expired has failed, .* 0\.4 s are over"):
@@ -220,6 +223,7 @@ quorum = Flow(
 )  # fmt: skip
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("asked", "state", "rounds"),
     [

@@ -137,7 +137,7 @@ def dies_at(trigger: str) -> Any:
     return on_stepped
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9 and terminals are POSIX")
 @pytest.mark.skipif(not HAS_MODEL, reason=f"no local model or engine: {command_to_fetch()}")

@@ -446,7 +446,7 @@ def elsewhere(flow: str, n: float, store: Path, answer: str = "None") -> tuple[s
     return state, None if wakes == "None" else (float(wakes) - START_S) / DAY_S
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_another_os_process_goes_on_at_the_same_moment(tmp_path: Path) -> None:
     store = tmp_path / "runs.db"
     with pytest.raises(FlowSuspended):
@@ -459,7 +459,7 @@ def test_another_os_process_goes_on_at_the_same_moment(tmp_path: Path) -> None:
     assert elsewhere("reminder", 20, store) == ("reminded", None)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_bids_in_other_os_processes_do_not_prolong_the_auction(tmp_path: Path) -> None:
     store = tmp_path / "runs.db"
     with pytest.raises(FlowSuspended):
@@ -475,6 +475,7 @@ def test_bids_in_other_os_processes_do_not_prolong_the_auction(tmp_path: Path) -
 # With the system's clock
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driver", ["sync", "asyncio"])
 @pytest.mark.parametrize("store", [None, MemoryStore()])
 def test_bids_on_the_systems_clock_do_not_prolong_the_auction(driver: str, store: Any) -> None:
@@ -497,6 +498,7 @@ def test_bids_on_the_systems_clock_do_not_prolong_the_auction(driver: str, store
     assert result.run.record.first_due_at_s["bidding"] - result.run.record.started_at_s == pytest.approx(lasts_s)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driver", ["sync", "asyncio"])
 def test_moments_on_the_systems_clock(driver: str) -> None:
     """A moment soon, one that has passed, and one that is far away under another time."""

@@ -455,7 +455,7 @@ def test_no_verb_of_a_kind_is_missing() -> None:
         assert isinstance(kind.make(Script()), Runnable)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_one_more_option_of_a_call_is_two_more_lines(tmp_path: Path) -> None:
     """In a copy of the package: one line in the list of options, and one where it is used."""
     package = tmp_path / "fsm_agent"

@@ -38,7 +38,7 @@ COUNTS = {"support": 120, "coder": 60, "orchestrator": 120}
 FEWER = {"support": 16, "coder": 8, "orchestrator": 16}  # over engines, which take longer
 WORKERS = 3
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),
     pytest.mark.skipif(sys.platform == "win32", reason="kill -9"),
 ]

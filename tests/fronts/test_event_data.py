@@ -257,7 +257,7 @@ def test_fastapi_returns_results_as_they_are() -> None:
 RUNNING = [(page, text) for page in PAGES for text, _ in EXAMPLE.findall(page.read_text("utf-8"))]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_every_event_of_every_example_of_the_docs_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """A listener more changes nothing, so that all examples can be heard."""

@@ -87,6 +87,7 @@ def said(told: list[dict[str, Any]]) -> Any:
     return [*texts.values()], calls, told[-1]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("fold", [ag_ui, ai_sdk])
 def test_a_page_that_comes_later_shows_the_same(fold: Any, task: str) -> None:
@@ -94,6 +95,7 @@ def test_a_page_that_comes_later_shows_the_same(fold: Any, task: str) -> None:
     assert said(folded(fold(), first)) == said(folded(fold(), past))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("task", TASKS)
 def test_each_event_of_ag_ui_is_valid(task: str) -> None:
     core: Any = pytest.importorskip("ag_ui.core", reason="ag-ui-protocol is not installed")
@@ -106,6 +108,7 @@ def test_each_event_of_ag_ui_is_valid(task: str) -> None:
             assert {key: value for key, value in data.items() if value is not None} == again
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("task", TASKS)
 def test_what_ag_ui_begins_it_ends(task: str) -> None:
     events, _ = asyncio.run(events_of(task))
@@ -122,6 +125,7 @@ class TestAgUi:
     def told(self, task: str) -> list[dict[str, Any]]:
         return folded(ag_ui(), asyncio.run(events_of(task))[0])
 
+    @pytest.mark.system
     def test_functions_have_one_id_from_their_arguments_to_their_result(self) -> None:
         told = self.told("the weather?")
         start, given, end, result = [data for data in told if data["type"].startswith("TOOL_CALL")]
@@ -136,6 +140,7 @@ class TestAgUi:
             "outcome": {"type": "success"},
         }
 
+    @pytest.mark.system
     def test_an_agent_inside_is_told_as_such(self) -> None:
         told = self.told("translate")
         (began,) = [data for data in told if data["type"] == "SUBAGENT_STARTED"]
@@ -143,6 +148,7 @@ class TestAgUi:
         inner = [data["delta"] for data in told if data.get("subagentRunId") and "delta" in data]
         assert "".join(inner) == "Guten Tag"
 
+    @pytest.mark.system
     def test_progress_errors_and_what_was_not_run(self) -> None:
         (progress,) = [data for data in self.told("copy") if data["type"] == "CUSTOM"]
         assert progress["value"] == {"toolCallId": "1.0", "data": {"percent": 50}}
@@ -153,6 +159,7 @@ class TestAgUi:
         end = self.told("fail")[-1]
         assert (end["type"], end["code"], "no key" in end["message"]) == ("RUN_ERROR", "model_failed", True)
 
+    @pytest.mark.system
     def test_a_question_is_an_interrupt_that_may_edit_the_arguments(self) -> None:
         end = self.told("refund")[-1]
         (asked,) = end["outcome"]["interrupts"]
@@ -160,6 +167,7 @@ class TestAgUi:
         assert asked["metadata"]["about"]["arguments"] == {"order": "A-17", "euros": 20}
         assert asked["responseSchema"]["properties"]["editedArgs"]["required"] == ["order", "euros"]
 
+    @pytest.mark.system
     def test_a_flow_tells_its_states_and_ends_them_when_it_waits(self) -> None:
         told = self.told("letter")
         steps = [(data["type"], data["stepName"]) for data in told if data["type"].startswith("STEP")]
@@ -178,6 +186,7 @@ class TestAiSdk:
     def told(self, task: str) -> list[dict[str, Any]]:
         return folded(ai_sdk(), asyncio.run(events_of(task))[0])
 
+    @pytest.mark.system
     def test_steps_functions_and_the_end(self) -> None:
         told = self.told("the weather?")
         assert types(told)[:4] == ["start", "start-step", "tool-input-start", "tool-input-available"]
@@ -186,6 +195,7 @@ class TestAiSdk:
         assert types(told).count("start-step") == types(told).count("finish-step") == 2
         assert told[-1] == {"type": "finish", "finishReason": "stop"}
 
+    @pytest.mark.system
     def test_questions(self) -> None:
         asked, *_, end = self.told("refund")[-3:]
         assert asked == {"type": "tool-approval-request", "approvalId": "ask:1.0", "toolCallId": "1.0"}
@@ -193,6 +203,7 @@ class TestAiSdk:
         (question,) = [data["data"] for data in self.told("letter") if data["type"] == "data-question"]
         assert (question["kind"], question["about"]["question"]) == ("answer", "Dear reader")
 
+    @pytest.mark.system
     def test_agents_inside_and_progress_are_not_kept(self) -> None:
         inner = [data for data in self.told("translate") if data["type"] == "data-inside"]
         assert all(data["transient"] for data in inner)
@@ -205,6 +216,7 @@ class TestAiSdk:
         assert inputs == [{"n": 1}]
         assert types(folded(AiSdk("m", is_continued=True), events)) == ["start", "tool-output-available"]
 
+    @pytest.mark.system
     def test_failures(self) -> None:
         told = self.told("fail")
         assert types(told)[-3:] == ["error", "finish-step", "finish"] or types(told)[-2:] == ["error", "finish"]

@@ -83,6 +83,7 @@ def store(request: Any, tmp_path: Path) -> Any:
     kept.close()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("task", TASKS)
 def test_a_listener_hears_what_a_stream_has_and_one_that_comes_later_the_journal(task: str, store: Any) -> None:
     async def main() -> None:
@@ -113,6 +114,7 @@ def known_without_code(items: list[Item]) -> list[Any]:
     return found
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("task", [*TASKS, "refund", "letter", "sums"])
 def test_a_journal_is_told_as_it_was_written_with_the_same_steps(task: str) -> None:
     store = MemoryStore()
@@ -156,6 +158,7 @@ def refunding_desk(store: Any) -> Agent[Any, str]:
     return Agent(model, name="desk", functions=[weather, refund], store=store)
 
 
+@pytest.mark.system
 def test_under_changed_code_a_run_is_told_as_written_up_to_its_rest_and_goes_on_with_the_right_numbers(
     store: Any,
 ) -> None:
@@ -187,6 +190,7 @@ def test_under_changed_code_a_run_is_told_as_written_up_to_its_rest_and_goes_on_
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_an_ended_run_that_the_code_cannot_take_is_told_as_written_with_its_end_if_that_was_kept(store: Any) -> None:
     has_end = isinstance(store, SqliteStore)  # a store in memory keeps no snapshot of a run that has ended well
 
@@ -210,6 +214,7 @@ def test_an_ended_run_that_the_code_cannot_take_is_told_as_written_with_its_end_
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_a_driver_of_older_code_is_followed_while_it_drives(store: Any) -> None:
     """While servers are replaced, the newer ones tell what the older ones drive."""
 
@@ -243,6 +248,7 @@ def test_a_driver_of_older_code_is_followed_while_it_drives(store: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_any_cut_of_any_stream_and_what_follows_is_the_whole(kind: str, tmp_path: Path) -> None:
     stores = iter(range(10**9))
@@ -305,6 +311,7 @@ async def until(claim: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
+@pytest.mark.system
 def test_a_double_post_is_one_run_and_another_task_is_refused() -> None:
     async def main() -> None:
         gate = Gate()
@@ -321,6 +328,7 @@ def test_a_double_post_is_one_run_and_another_task_is_refused() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_one_that_comes_in_the_middle_of_a_reply_hears_it_from_its_beginning() -> None:
     async def main() -> None:
         gate = Gate()
@@ -337,6 +345,7 @@ def test_one_that_comes_in_the_middle_of_a_reply_hears_it_from_its_beginning() -
     asyncio.run(main())
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("has_store", [False, True])
 def test_only_without_a_store_a_client_that_goes_away_cancels(has_store: bool) -> None:
     async def main() -> None:
@@ -394,6 +403,7 @@ class TestAListenerGoesAwayWithoutAStore:
 
         asyncio.run(main())
 
+    @pytest.mark.system
     def test_while_the_run_waits_for_a_time(self) -> None:
         async def main() -> None:
             later = pause("later", 3600.0)
@@ -408,6 +418,7 @@ class TestAListenerGoesAwayWithoutAStore:
 
         asyncio.run(main())
 
+    @pytest.mark.system
     @pytest.mark.parametrize("to_end", [False, True])
     def test_a_question_to_a_person_stays_open(self, to_end: bool) -> None:
         async def main() -> None:
@@ -426,6 +437,7 @@ class TestAListenerGoesAwayWithoutAStore:
         asyncio.run(main())
 
 
+@pytest.mark.system
 def test_questions_are_answered_once_and_listeners_go_on(store: Any) -> None:
     async def main() -> None:
         async with Live(desk(store)) as live:
@@ -452,6 +464,7 @@ async def collect(items: AsyncGenerator[Item]) -> list[Item]:
     return [item async for item in items]
 
 
+@pytest.mark.system
 def test_two_tabs_that_answer_one_question_at_the_same_time(store: Any) -> None:
     async def main() -> None:
         async with Live(desk(store)) as live:
@@ -467,6 +480,7 @@ def test_two_tabs_that_answer_one_question_at_the_same_time(store: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_a_flow_is_answered_with_a_value(store: Any) -> None:
     async def main() -> None:
         async with Live(letters(store)) as live:
@@ -479,6 +493,7 @@ def test_a_flow_is_answered_with_a_value(store: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_a_closed_service_gives_its_runs_back_and_the_next_one_takes_them_up(tmp_path: Path) -> None:
     async def main() -> None:
         gate = Gate()
@@ -514,6 +529,7 @@ def test_runs_that_workers_drive_are_followed_in_their_journal(tmp_path: Path) -
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_another_server_follows_what_the_first_drives(tmp_path: Path) -> None:
     async def main() -> None:
         gate = Gate()
@@ -529,6 +545,7 @@ def test_another_server_follows_what_the_first_drives(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_turns_of_a_conversation_come_one_after_another(store: Any) -> None:
     async def main() -> None:
         async with Live(desk(store)) as live:
@@ -565,6 +582,7 @@ def test_unknown_runs_and_objects_are_named() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_a_bug_in_what_drives_a_run_reaches_its_listeners() -> None:
     class Buggy:
         name = "buggy"
@@ -651,6 +669,7 @@ napping = pause("napping", 0.05)
 naps = Flow("naps", int, start=napping, rows=[napping.elapsed(end("awake"))])
 
 
+@pytest.mark.system
 def test_a_question_with_little_time_is_told_before_its_time_is_over(store: Any) -> None:
     little_s = PATIENCE_S - 10.0  # a driver would wait so long before it gives the run back
 
@@ -663,6 +682,7 @@ def test_a_question_with_little_time_is_told_before_its_time_is_over(store: Any)
     assert [question.kind for question in asked.questions] == ["answer"]
 
 
+@pytest.mark.system
 def test_a_question_whose_time_is_over_needs_no_listener(store: Any) -> None:
     async def main() -> tuple[list[Item], Any]:
         async with Live(hurry(0.1, store)) as live:
@@ -675,6 +695,7 @@ def test_a_question_whose_time_is_over_needs_no_listener(store: Any) -> None:
     assert isinstance(last(items), Done)
 
 
+@pytest.mark.system
 def test_a_run_that_waits_for_a_time_alone_is_followed_to_its_end(store: Any) -> None:
     async def main() -> list[list[Item]]:
         async with Live(replace(naps, store=Runs(store, patience_s=0))) as live:
@@ -687,6 +708,7 @@ def test_a_run_that_waits_for_a_time_alone_is_followed_to_its_end(store: Any) ->
         assert isinstance(last(items), Done)
 
 
+@pytest.mark.system
 def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -> None:
     quick_ended = asyncio.Event()
 
@@ -720,6 +742,7 @@ def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_a_run_that_was_left_behind_is_found_behind_runs_of_others(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsm_agent.fronts.live.TAKEN_UP", 2)
     agent = Agent(Script("Done."), name="desk", store=store)
@@ -738,6 +761,7 @@ def test_a_run_that_was_left_behind_is_found_behind_runs_of_others(store: Any, m
 class TestWhatFollowsADrive:
     """Without a listener and without a sweep, only the driver itself can go on with a run."""
 
+    @pytest.mark.system
     def test_a_run_that_waits_for_a_time_goes_on(self, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("fsm_agent.fronts.live.SWEEP_S", 3600.0)
 
@@ -749,6 +773,7 @@ class TestWhatFollowsADrive:
 
         assert asyncio.run(main()) == "awake"
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("row", "steps", "rested"),
         [

@@ -68,7 +68,7 @@ async def listen(live: Live, run: str, number: int, chance: random.Random, crowd
             return found
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_and_memory_is_flat() -> None:
     async def round_of(live: Live, number: int, crowd: Crowd) -> None:

@@ -19,7 +19,7 @@ from fsm_agent.flows import Flow, end, wait
 from fsm_agent.fronts import serve
 from fsm_agent.testing import Pieces, Script, call
 
-pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.nightly, pytest.mark.timeout(300)]
 WAIT_MS = 30_000  # the machine may be busy
 EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 PNG = base64.b64decode(

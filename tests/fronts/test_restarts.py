@@ -21,7 +21,7 @@ from support.ports import free_port
 
 from fsm_agent.fronts.door import derived
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180)]
 MODULE = """
 import time
 from pathlib import Path

@@ -59,6 +59,7 @@ def run(app: Any, use: Any) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.system
 def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
     async def use(page: Page) -> None:
         assert text(await page.ask("c1", "hello")) == "Hello there"
@@ -87,6 +88,7 @@ def test_a_long_conversation_says_that_its_first_turns_are_left_out(monkeypatch:
     run(serve(desk()), use)
 
 
+@pytest.mark.system
 def test_approvals_with_edited_arguments(tmp_path: Path) -> None:
     async def use(page: Page) -> None:
         end = (await page.ask("c1", "refund"))[-1]
@@ -102,6 +104,7 @@ def test_approvals_with_edited_arguments(tmp_path: Path) -> None:
     run(serve(desk(str(tmp_path / "runs.db"))), use)
 
 
+@pytest.mark.system
 def test_two_tabs_that_answer_one_question(tmp_path: Path) -> None:
     async def use(page: Page) -> None:
         await page.ask("c1", "refund")
@@ -113,6 +116,7 @@ def test_two_tabs_that_answer_one_question(tmp_path: Path) -> None:
     run(serve(desk(str(tmp_path / "runs.db"))), use)
 
 
+@pytest.mark.system
 def test_a_flow_has_a_run_for_each_conversation(tmp_path: Path) -> None:
     async def use(page: Page) -> None:
         (asked,) = (await page.ask("c1", "the delay"))[-1]["outcome"]["interrupts"]
@@ -124,6 +128,7 @@ def test_a_flow_has_a_run_for_each_conversation(tmp_path: Path) -> None:
     run(serve(letters(str(tmp_path / "runs.db")), task=lambda message: Letter(message.text)), use)
 
 
+@pytest.mark.system
 def test_the_data_of_a_flow_are_what_is_said(tmp_path: Path) -> None:
     async def use(page: Page) -> None:
         assert (await page.ask("c1", "not JSON"))[-1]["code"] == "bad_data"
@@ -226,6 +231,7 @@ class TestGuard:
         run(serve(Agent(Script(), name="<b>bold")), use)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("payload", "right"),
     [({"about": "a", "text": "b"}, True), ({"about": 1}, False), ({"text": "b"}, False), (["a"], False)],
@@ -256,6 +262,7 @@ class Judgement:
     reason: str = ""
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("payload", [{"approved": True}, {"approved": False, "reason": "no"}])
 def test_an_object_that_looks_like_an_approval_answers_a_flow(payload: dict[str, Any]) -> None:
     @wait(Judgement)
@@ -273,6 +280,7 @@ def test_an_object_that_looks_like_an_approval_answers_a_flow(payload: dict[str,
     run(serve(flow, task=lambda message: Letter(message.text)), use)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", ["a/b", "a/cancel", "a%2Fb"])
 def test_names_with_slashes_are_conversations(name: str, tmp_path: Path) -> None:
     async def use(page: Page) -> None:
@@ -312,6 +320,7 @@ def test_of_more_conversations_than_are_listed_each_has_the_title_of_its_first_t
     run(serve(desk()), use)
 
 
+@pytest.mark.system
 def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:
     async def use(page: Page) -> None:
         assert text(await page.ask("a", "hello", run="b:c")) == "Hello there"
@@ -325,6 +334,7 @@ def test_colons_in_names_join_no_two_conversations(tmp_path: Path) -> None:
 
 
 class TestUsers:
+    @pytest.mark.system
     def test_each_has_conversations_of_its_own_and_is_who_answers(self, tmp_path: Path) -> None:
         async def who(request: Any) -> str | None:
             found: str | None = request.headers.get("x-user")
@@ -357,6 +367,7 @@ class TestUsers:
 
         run(app, use)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("of", [desk, letters])
     def test_one_finds_conversations_behind_more_of_others_than_a_page_looks_at(
         self, of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

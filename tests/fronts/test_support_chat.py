@@ -13,6 +13,8 @@ from support.paths import ROOT
 
 from fsm_agent.testing import Pieces, Script, call
 
+pytestmark = pytest.mark.system
+
 JSON = {"content-type": "application/json"}
 
 

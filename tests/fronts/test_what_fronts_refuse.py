@@ -105,6 +105,7 @@ def test_what_is_no_agent_gets_no_store() -> None:
     assert with_store(Agent(Script("Hello."), name="host"), ":memory:").name == "host"
 
 
+@pytest.mark.system
 def test_a_user_can_neither_see_nor_cancel_what_another_does(tmp_path: Path) -> None:
     httpx: Any = pytest.importorskip("httpx")
     page = serve(desk(str(tmp_path / "runs.db")), user=lambda request: request.headers.get("x-user"))

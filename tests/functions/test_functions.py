@@ -319,6 +319,7 @@ class TestHostileValues:
                 assert 0 < len(refusal) < 40_000
                 refusal.encode()
 
+    @pytest.mark.system
     @pytest.mark.parametrize("made", [TYPED, BY_SCHEMA], ids=["typed", "schema"])
     @pytest.mark.parametrize(
         "text",
@@ -398,6 +399,7 @@ class TestArguments:
             refusal = made.refusal(arguments_json)
             assert refusal is None or 0 < len(refusal) < 5000
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         "text",
         [

@@ -212,7 +212,8 @@ SHAPES: dict[str, Callable[[int], dict[str, Any]]] = {
 class TestHostileSchemas:
     """A schema may come from a stranger: an MCP server, a file."""
 
-    @pytest.mark.parametrize("size", [10_000, pytest.param(40_000, marks=pytest.mark.long)])
+    @pytest.mark.system
+    @pytest.mark.parametrize("size", [10_000, pytest.param(40_000, marks=pytest.mark.nightly)])
     @pytest.mark.parametrize("shape", SHAPES)
     def test_one_is_read_in_bounded_time(self, shape, size):
         """Never in more than a second or two, and not in longer for four times the size."""
@@ -250,6 +251,7 @@ class TestHostileSchemas:
         refusal = Function(name="f", parameters=parameters).refusal(arguments)
         assert refusal is None or refusal
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         "definition",
         [

@@ -25,7 +25,7 @@ from fsm_agent.testing import Script
 
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.timeout(300),
 ]
 WAIT_MS = 30_000  # the machine may be busy

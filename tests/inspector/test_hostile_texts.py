@@ -247,7 +247,7 @@ class TestDamage:
             pages.page("/moment", id="s", n=n)
 
     @pytest.mark.parametrize(
-        "depth", [100, 490, *[pytest.param(depth, marks=pytest.mark.long) for depth in (300, 900)], 990, 5_000]
+        "depth", [100, 490, *[pytest.param(depth, marks=pytest.mark.nightly) for depth in (300, 900)], 990, 5_000]
     )
     def test_an_entry_that_is_nested_deeply(self, damaged, depth):
         """It is shown, or told to be wrong: Python's stack ends somewhere."""

@@ -168,6 +168,7 @@ def client(server: InspectorServer) -> Iterator[httpx.Client]:
 
 
 class TestAServer:
+    @pytest.mark.system
     def test_a_stream_tells_of_a_step(self, client, runs):
         with client.stream("GET", "events", params={"id": "s"}) as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
@@ -176,6 +177,7 @@ class TestAServer:
             call(runs, "s")
             assert next(marks) not in ("data: gone", "data: away")
 
+    @pytest.mark.system
     def test_pages_that_are_followed_are_bounded(self, client, server):
         streams = []
         for _ in range(MOST_PAGES):
@@ -190,6 +192,7 @@ class TestAServer:
             stream.__exit__(None, None, None)
         wait_until(lambda: not server.inspector.news._pages)
 
+    @pytest.mark.system
     def test_it_ends_though_pages_are_open(self, runs):
         with served(runs) as server, httpx.Client(follow_redirects=True, timeout=LONG_S) as client:
             client.get(server.url)
@@ -201,9 +204,11 @@ class TestAServer:
                 list(lines)
         assert time.monotonic() - began_s < LONG_S
 
+    @pytest.mark.system
     def test_only_this_machine_is_answered(self, server):
         assert server._socket.getsockname()[0] == "127.0.0.1"
 
+    @pytest.mark.system
     def test_small_answers_are_sent_at_once(self, runs):
         """A socket that is given to asyncio lacks TCP_NODELAY unless it is set: each answer took 40 ms longer."""
         server = InspectorServer(runs)
@@ -216,10 +221,12 @@ class TestAServer:
             server.stop()
             server._socket.close()
 
+    @pytest.mark.system
     def test_a_port_that_is_taken_is_a_plain_error(self, server, runs):
         with pytest.raises(ConfigError, match=f"the port {server.port} of 127.0.0.1 cannot be used: Address already"):
             InspectorServer(runs, port=server.port)
 
+    @pytest.mark.system
     def test_tokens_and_paths_are_new_each_time(self, runs):
         servers = [InspectorServer(runs) for _ in range(2)]
         assert len({server.url.partition("?")[2] for server in servers}) == 2
@@ -227,6 +234,7 @@ class TestAServer:
         for server in servers:
             server._socket.close()
 
+    @pytest.mark.system
     def test_who_answers_is_the_user_of_this_process(self, server, monkeypatch):
         monkeypatch.setenv("LOGNAME", "ann")
         assert server.inspector._user({}) == "ann"

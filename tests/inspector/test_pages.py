@@ -34,7 +34,7 @@ ALL = {
 ASKING = {"order-22", "note-1", "letter-9", "ticket-8", "rent-11", "desk-3"}
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     if request.param != "postgres":
         path = tmp_path_factory.mktemp("runs") / "runs.db"
@@ -373,6 +373,7 @@ def test_what_others_do_to_a_run_is_seen_by_the_next_page():
     assert [len(inspector.read("r").entries), len(inspector.read("r").posts)] == [7, 0]
 
 
+@pytest.mark.system
 def test_without_its_extra_its_name_says_so():
     code = "import sys; sys.modules['starlette'] = None\nfrom fsm_agent.inspector import inspector_app"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

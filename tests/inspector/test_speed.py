@@ -18,7 +18,7 @@ from fsm_agent.inspector.app import Inspector
 from fsm_agent.store import MemoryStore, Rest, SqliteStore
 from fsm_agent.testing import Script, call
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 RUNS, ENTRIES = 100_000, 2_000
 ATTEMPTS = 5
 

@@ -144,6 +144,7 @@ def test_what_really_happened_is_consistent(make):
     assert inconsistency(make().record) is None
 
 
+@pytest.mark.system
 def test_a_long_record_is_looked_at_in_linear_time():
     count = 10_000
     prompt = Prompt("x", path="p", functions=[Function(name="f", needs_approval=True)])

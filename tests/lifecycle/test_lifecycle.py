@@ -263,7 +263,7 @@ def test_every_step_from_every_configuration_is_as_documented(name):
     assert explored(name).steps > 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LARGER)
 def test_so_is_every_step_of_larger_models(name):
     model, larger = MODELS[name], dict(LARGER[name])

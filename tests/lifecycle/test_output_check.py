@@ -468,6 +468,7 @@ def test_a_prompt_of_its_own_does_not_avoid_the_check():
 # Limits
 
 
+@pytest.mark.system
 @everywhere
 def test_a_slow_check_fails_the_call(way: Way):
     late = threading.Event()
@@ -525,6 +526,7 @@ def test_time_passes_by_the_clock_of_the_call(way: Way):
     assert driven(way, expiring)[0].record.ending.reason is Reason.EXPIRED, "after the refusal, before the next request"
 
 
+@pytest.mark.system
 @everywhere
 @pytest.mark.parametrize("request_", ["cancel", "stop"])
 def test_a_call_that_waits_for_its_check_ends_at_once(way: Way, request_: str):
@@ -553,6 +555,7 @@ def test_a_call_that_waits_for_its_check_ends_at_once(way: Way, request_: str):
     assert told == [True]
 
 
+@pytest.mark.system
 def test_a_coroutine_is_cancelled():
     ended = list[str]()
 

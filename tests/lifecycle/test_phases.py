@@ -248,6 +248,7 @@ class TestCalls:
 
 
 class TestCost:
+    @pytest.mark.system
     def test_it_takes_linear_time(self) -> None:
         assert growth(lambda n: did(*["write", "grep", "run_tests", "other"] * n), PhaseDetector().phase, 500) < 3
 

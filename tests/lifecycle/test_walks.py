@@ -81,7 +81,7 @@ def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list
     "4.23: every step as JSON and back",
 )
 @pytest.mark.parametrize(
-    "seed", [*range(SHORT), *[pytest.param(seed, marks=pytest.mark.long) for seed in range(SHORT, FULL)]]
+    "seed", [*range(SHORT), *[pytest.param(seed, marks=pytest.mark.nightly) for seed in range(SHORT, FULL)]]
 )
 def test_every_walk_keeps_the_promises(seed):
     for number in range(100):
@@ -130,7 +130,7 @@ def test_a_journal_replayed_in_another_order_gives_the_same_record(seed):
     assert replayed > 10
 
 
-@pytest.mark.long  # some are rare
+@pytest.mark.nightly  # some are rare
 def test_the_walks_took_every_row():
     """Those of handoffs need another agent, and are taken in ``tests/agents/test_handoffs.py``."""
     rows = [name for name in _rows() if not re.search(r"handed_over|HandedOver", name)]

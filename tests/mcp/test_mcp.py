@@ -109,6 +109,7 @@ def time() -> Iterator[MCPServer]:
         yield server
 
 
+@pytest.mark.system
 @pytest.mark.spec("3.19: servers are part of a prompt")
 def test_a_prompt_file_brings_a_server(tmp_path):
     """It is started for a call, not when the file is read."""
@@ -126,7 +127,7 @@ def test_a_prompt_file_brings_a_server(tmp_path):
         assert script.requests[1].functions == ()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 class TestARealServer:
     @pytest.mark.spec("4.5: name, description, schema and callable")
     def test_an_agent_uses_its_tools_sync_and_async(self, time):
@@ -169,6 +170,7 @@ class TestResults:
         for result in (agent.call("How many?"), asyncio.run(agent.acall("How many?"))):
             assert (result.output, result.function_calls[0].result) == ("3.", "3")
 
+    @pytest.mark.system
     @pytest.mark.parametrize(("tool", "told"), [("refuse", r"no entry with \*\*\*"), ("over", "Session terminated")])
     def test_an_error_that_looks_like_the_end_of_a_session_ends_none(self, old_server, tool, told):
         before = old_server.call("pid")
@@ -176,12 +178,14 @@ class TestResults:
             old_server.call(tool)
         assert old_server.call("pid") == before
 
+    @pytest.mark.system
     @pytest.mark.parametrize(("tool", "told"), [("latin", "caf\ufffd"), ("half", "cut \ufffd"), ("noise", "done")])
     def test_what_is_no_text_is_read_as_far_as_it_is(self, old_server, tool, told):
         before = old_server.call("pid")
         assert old_server.call(tool) == told
         assert old_server.call("pid") == before
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("value", "told"), [(float("nan"), "Out of range float"), ("\udcff", "surrogates"), (object(), "Unable to")]
     )
@@ -193,6 +197,7 @@ class TestResults:
 
 
 class TestTheList:
+    @pytest.mark.system
     def test_all_pages_and_only_names_that_providers_take(self, old_server):
         listed = names(old_server)
         assert len(listed) == len(set(listed)) == 19
@@ -204,10 +209,12 @@ class TestTheList:
             f"{('long' * 64)[:57]}_…",
         ]
 
+    @pytest.mark.system
     def test_a_function_calls_its_tool_under_the_servers_name(self, old_server):
         functions = {name: function_of(old_server, name) for name in names(old_server) if name.startswith("files")}
         assert {asyncio.run(function.call()) for function in functions.values()} == {"files/read", "files.read"}
 
+    @pytest.mark.system
     def test_changes_are_followed_of_an_old_server(self, old_server):
         before = old_server.functions
         assert old_server.functions is before
@@ -225,6 +232,7 @@ class TestTheList:
         assert names(server)[-1] == "grown"
         assert asyncio.run(server.functions[-1].call()) == "tall"
 
+    @pytest.mark.system
     def test_a_server_may_be_adapted(self):
         def careful(function: Function) -> Function | None:
             return replace(function, needs_approval=True) if function.name in ("o_find", "o_grow") else None
@@ -233,6 +241,7 @@ class TestTheList:
             assert [(f.name, f.needs_approval) for f in server.functions] == [("o_find", True), ("o_grow", True)]
 
 
+@pytest.mark.system
 def test_the_old_transport_of_two_endpoints(port, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # which no request to this machine goes through
     with MCPServer.http(f"http://127.0.0.1:{port}/sse", sse=True) as server:
@@ -274,6 +283,7 @@ class TestManyCallers:
         assert list(ones) == [str(n + 1) for n in range(4)]
         assert list(threes) == [[str(n), str(n + 1), str(n + 2)] for n in range(4)]
 
+    @pytest.mark.system
     def test_opened_in_one_task_and_closed_in_another(self):
         async def main() -> None:
             server = old()
@@ -283,6 +293,7 @@ class TestManyCallers:
 
         asyncio.run(main())
 
+    @pytest.mark.system
     def test_a_cancelled_task_leaves_the_session_usable_and_tells_the_server(self, old_server):
         async def counts() -> list[int]:
             return json.loads(await old_server.acall("cancelled"))  # type: ignore[no-any-return]
@@ -323,10 +334,12 @@ class TestManyCallers:
 
 
 class TestTime:
+    @pytest.mark.system
     def test_a_tool_that_takes_too_long(self, old_server):
         with old(timeout_s=0.05) as server, pytest.raises(MCPToolError, match=r"'stuck' did not answer in 0\.05 s"):
             server.call("stuck")
 
+    @pytest.mark.system
     def test_a_server_that_says_nothing(self):
         server = MCPServer.stdio(sys.executable, "-c", "import sys; sys.stdin.read()", start_timeout_s=0.05)
         with pytest.raises(MCPServerError, match=r"did not answer in 0\.05 s"):
@@ -334,6 +347,7 @@ class TestTime:
 
 
 class TestTheEnd:
+    @pytest.mark.system
     def test_a_server_that_dies_is_started_again_by_the_next_call(self):
         with old() as server:
             before = server.call("pid")
@@ -341,6 +355,7 @@ class TestTheEnd:
                 server.call("die")
             assert server.call("pid") != before
 
+    @pytest.mark.system
     def test_a_server_that_ended_while_nobody_used_it(self):
         with old() as server:
             pid = int(server.call("leave"))
@@ -350,6 +365,7 @@ class TestTheEnd:
             wait_for_the_end(server)
             assert "find" in names(server)
 
+    @pytest.mark.system
     def test_closed_is_ended_and_stays_so(self):
         with old() as server:
             pid = int(server.call("pid"))
@@ -359,6 +375,7 @@ class TestTheEnd:
         with server:
             assert int(server.call("pid")) != pid
 
+    @pytest.mark.system
     def test_one_that_is_forgotten_ends(self):
         server = old()
         pid = int(server.call("pid"))
@@ -369,6 +386,7 @@ class TestTheEnd:
         background().submit(asyncio.wait_for(asyncio.wait([session._owner]), 20)).result(30)
         assert is_gone(pid)
 
+    @pytest.mark.system
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
     def test_after_a_fork_each_process_has_its_own_and_at_exit_all_end_without_a_word(self):
         code = f"""
@@ -396,11 +414,12 @@ assert server.call("pid") == mine
 
 
 class TestTrouble:
+    @pytest.mark.system
     def test_a_command_that_is_not_there(self):
         with pytest.raises(ConfigError, match=r"'files' \(no-such-command\) cannot be started: No such file"):
             _ = MCPServer.stdio("no-such-command", name="files").functions
 
-    @pytest.mark.long
+    @pytest.mark.nightly
     @pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop for Windows")
     def test_a_command_that_is_not_there_under_uvloop(self):
         code = f"""import asyncio, uvloop
@@ -411,6 +430,7 @@ MCPServer.stdio({sys.executable + "-is-not-there"!r}, name="files").functions"""
         assert "ConfigError: MCP server 'files'" in done.stderr
         assert done.stderr.endswith("cannot be started: No such file or directory\n")
 
+    @pytest.mark.system
     def test_a_server_that_cannot_start_says_why_but_no_secret(self):
         code = "import os, sys; sys.exit('no entry with ' + os.environ['KEY'])"
         with pytest.raises(MCPServerError, match=r"cannot be used: Connection closed: no entry with \*\*\*"):
@@ -443,6 +463,7 @@ MCPServer.stdio({sys.executable + "-is-not-there"!r}, name="files").functions"""
         server = MCPServer.stdio("server", "--directory", "/data/projects", "--depth=1234567890")
         assert server._link.target.failure("/data/projects 1234567890").args[0].endswith("/data/projects 1234567890")
 
+    @pytest.mark.system
     def test_a_server_gets_no_more_of_the_environment_than_it_needs(self, monkeypatch):
         monkeypatch.setenv("A_KEY_OF_MINE", SECRET)
         with MCPServer.stdio(*OLD, env={"GIVEN": "1"}) as server:
@@ -450,6 +471,7 @@ MCPServer.stdio({sys.executable + "-is-not-there"!r}, name="files").functions"""
         assert {"PATH", "GIVEN"} <= found
         assert "A_KEY_OF_MINE" not in found
 
+    @pytest.mark.system
     def test_without_the_package_an_error_says_what_to_install(self):
         code = """
 import sys

@@ -107,6 +107,7 @@ def test_a_file_that_is_none(tmp_path, content, told):
         mcp_servers(tmp_path / "another.json")
 
 
+@pytest.mark.system
 def test_a_server_of_a_file_is_used(tmp_path):
     file = tmp_path / "mcp.json"
     here = str(TESTS / "mcp")

@@ -19,6 +19,8 @@ from fsm_agent import Agent
 from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
 from fsm_agent.testing import Script, call
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("mcp")
 
 HELD_BY_OTHERS = {"_Watched", "Secrets"}  # the wrapper of a stream, and what the logs of a session must not show
@@ -106,7 +108,7 @@ def is_in_a_cycle(kept: Any, garbage: list[Any]) -> bool:
     [
         use_an_old_one,  # which imports nothing of the package
         *[
-            pytest.param(work, marks=pytest.mark.long)
+            pytest.param(work, marks=pytest.mark.nightly)
             for work in (use_and_close, forget, serve_an_agent, fail, take_too_long, die)
         ],
     ],

@@ -29,6 +29,7 @@ def stub() -> Iterator[HttpStub]:
         yield stub
 
 
+@pytest.mark.system
 def test_headers_go_with_every_request_and_the_session_is_ended(stub):
     with MCPServer.http(stub.url, headers={"X-Key": SECRET}) as server:
         assert [function.name for function in server.functions] == ["ask"]
@@ -37,7 +38,7 @@ def test_headers_go_with_every_request_and_the_session_is_ended(stub):
     assert stub.heard[-1][0] == "DELETE"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_at_exit_the_session_is_ended_without_a_word(stub):
     """The host has a name, which a loop looks up in a thread; an interpreter that exits starts none."""
     url = stub.url.replace("127.0.0.1", "localhost")
@@ -48,6 +49,7 @@ def test_at_exit_the_session_is_ended_without_a_word(stub):
     assert stub.heard[-1][0] == "DELETE"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
 def test_no_proxy_stands_before_this_machine(stub, variable, monkeypatch):
     with FaultServer([CLOSE]) as proxy:
@@ -58,6 +60,7 @@ def test_no_proxy_stands_before_this_machine(stub, variable, monkeypatch):
         assert proxy.n_connections == 0
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "body",
     [
@@ -87,12 +90,14 @@ def test_nothing_secret_is_logged_of_a_server_that_is_none(caplog):
     assert SECRET[-8:] not in caplog.text + shown_by(caught.value)
 
 
+@pytest.mark.system
 def test_the_status_of_a_server_that_refuses_is_told():
     told = "cannot be used: Server returned an error response: HTTP status 401"
     with FaultServer([http(b"no", status=401)] * 5) as server, pytest.raises(MCPServerError, match=f"{told}$"):
         _ = MCPServer.http(f"{server.base_url}/mcp").functions
 
 
+@pytest.mark.system
 def test_bodies_are_bounded_over_the_old_transport_too(caplog):
     events = [SSE_HEAD, chunk(b"event: endpoint\ndata: /message\n\n"), STALL]
     with FaultServer(events, [http(b"x", content_encoding="gzip")]) as server:
@@ -102,6 +107,7 @@ def test_bodies_are_bounded_over_the_old_transport_too(caplog):
     assert "the answer came as 'gzip', which was not asked for" in caplog.text
 
 
+@pytest.mark.system
 def test_a_session_that_the_server_forgot_is_begun_anew(stub):
     with MCPServer.http(stub.url) as server:
         stub.sessions.clear()
@@ -109,6 +115,7 @@ def test_a_session_that_the_server_forgot_is_begun_anew(stub):
         assert [method for _, method, _ in stub.heard].count("initialize") == 2
 
 
+@pytest.mark.system
 def test_a_server_that_went_away_is_used_again_when_it_is_back():
     port = free_port()  # which no other test is given meanwhile
     with HttpStub(port) as stub:
@@ -120,6 +127,7 @@ def test_a_server_that_went_away_is_used_again_when_it_is_back():
         assert server.call("ask") == "yes"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("body", "told"),
     [

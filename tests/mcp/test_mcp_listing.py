@@ -17,6 +17,8 @@ from fsm_agent.mcp.client import _optional
 from fsm_agent.mcp.listing import MAX_CHARS, MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS, MAX_TOOLS
 from fsm_agent.testing import Script, call
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("mcp")
 
 FEW_PAGES = 20  # instead of a thousand

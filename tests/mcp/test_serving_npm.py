@@ -22,7 +22,7 @@ from fsm_agent import SqliteStore
 NPM = TESTS / "mcp" / "npm"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(400)  # it may have to install the client
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_the_official_client_of_npm(transport: str, tmp_path: Path) -> None:

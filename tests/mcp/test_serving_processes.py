@@ -107,7 +107,7 @@ async def use(client: Client, notes: Path) -> None:
     assert text_of(await client.call_tool("add", {"a": 1})) == "2"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", MODES)
 def test_over_stdio(tmp_path, notes, mode):
     async def main() -> None:
@@ -117,7 +117,7 @@ def test_over_stdio(tmp_path, notes, mode):
     asyncio.run(main())
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", MODES)
 def test_over_http(tmp_path, notes, mode):
     async def main(url: str) -> None:
@@ -128,7 +128,7 @@ def test_over_http(tmp_path, notes, mode):
         asyncio.run(main(url))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_what_is_printed_and_read_by_functions_is_not_the_protocol(tmp_path, notes):
     """A line that is too long or no message is passed over; the process ends with its input."""
     hello = {
@@ -166,7 +166,7 @@ def test_what_is_printed_and_read_by_functions_is_not_the_protocol(tmp_path, not
     assert read[-1]["result"]["content"][0]["text"] == "''"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_two_processes_with_one_store_take_one_answer(tmp_path, notes):
     store = tmp_path / "runs.db"
 
@@ -185,7 +185,7 @@ def test_two_processes_with_one_store_take_one_answer(tmp_path, notes):
     assert noted(notes) == [f"refund C-{round}" for round in range(10)]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(200)  # the lease of the dead process alone takes half a minute
 def test_a_state_outlives_its_process_and_what_had_begun_is_asked_about(tmp_path, notes):
     """The first process is killed in the middle of a function that must not run twice."""
@@ -231,7 +231,7 @@ def test_a_state_outlives_its_process_and_what_had_begun_is_asked_about(tmp_path
     assert noted(notes) == ["die D-1"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_server_is_reached_from_this_machine_and_no_page_of_another(tmp_path, notes):
     import httpx
 

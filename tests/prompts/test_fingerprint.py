@@ -84,6 +84,7 @@ def test_it_is_the_same_for_the_same(change):
     assert Prompt(**again).fingerprint == PLAIN.extend(**change).fingerprint
 
 
+@pytest.mark.system
 @pytest.mark.spec("3.33: a fingerprint for tracking")
 def test_another_os_process_makes_the_same():
     code = "from fsm_agent import Prompt; print(Prompt('Count {{ things }}.', path='p', output=int).fingerprint)"

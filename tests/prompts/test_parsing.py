@@ -491,7 +491,7 @@ HOSTILE = {
 
 class TestHostileText:
     @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
-    @pytest.mark.parametrize("size", [10**4, *[pytest.param(n, marks=pytest.mark.long) for n in (10**5, 10**6)]])
+    @pytest.mark.parametrize("size", [10**4, *[pytest.param(n, marks=pytest.mark.nightly) for n in (10**5, 10**6)]])
     @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
     def test_one_sign_for_ever_is_refused(self, unit, size):
         with pytest.raises(ParseError) as caught:

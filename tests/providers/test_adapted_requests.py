@@ -213,6 +213,7 @@ def test_every_provider_names_what_it_changes(name: str) -> None:
     assert entry.codec.adapted(asked, entry.profile_of("m")) == ()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ["complete", "stream"])
 def test_the_reply_names_it(way: str) -> None:
     asked = Request(messages=(USER,), functions=(ADD,), tool_choice="required", output=Output(City))
@@ -229,6 +230,7 @@ def test_the_reply_names_it(way: str) -> None:
     assert plain.adapted == ()
 
 
+@pytest.mark.system
 @pytest.mark.spec("2.36: a backend that cannot tune warns")
 @pytest.mark.parametrize("way", ["complete", "stream", "acomplete", "astream"])
 def test_a_preset_that_the_model_cannot_have_is_warned_of_once(way: str, caplog: pytest.LogCaptureFixture) -> None:

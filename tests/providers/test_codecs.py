@@ -32,12 +32,12 @@ class TestChat(ChatDialect, CodecConformance): ...
 class TestResponses(ResponsesDialect, CodecConformance): ...
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 class TestResponsesThatCountOn(ResponsesDialect, DecodingConformance):
     runs_on = True
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 class TestResponsesThatAreNeverWhole(ResponsesDialect, DecodingConformance):
     is_bare = True
     test_a_call_is_complete_before_the_next_one_begins = None  # nothing tells where a call ends

@@ -349,6 +349,7 @@ def test_any_body_becomes_an_error(status: int, body: bytes) -> None:
     assert len(str(error)) < 2000
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "body",
     [

@@ -218,7 +218,7 @@ class TestAnthropic:
         assert tools(f"anthropic:{model}", computer) == [said]
         assert betas(f"anthropic:{model}", computer) == {"anthropic-beta": beta}
 
-    @pytest.mark.long  # to read the beta types of the SDK takes two seconds
+    @pytest.mark.nightly  # to read the beta types of the SDK takes two seconds
     @pytest.mark.parametrize("model", ["claude-3-7-sonnet-latest", "claude-sonnet-4-6", "claude-opus-5-5"])
     def test_the_official_sdk_takes_them(self, model: str) -> None:
         params = pytest.importorskip("anthropic.types.beta.message_create_params", reason="the SDK is not installed")
@@ -239,6 +239,7 @@ class TestAnthropic:
         with pytest.raises(UsageError, match="the url of MCP server 'a' must begin with 'https://'"):
             tools("anthropic:claude-opus-6", HostedMCP("a", "http://h"))
 
+    @pytest.mark.system
     def test_headers_are_joined_with_those_of_the_caller(self) -> None:
         reply = {"type": "message", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"}
         asked = Request(messages=(Message.of("user", "Hello?"),), settings=Settings(hosted_tools=(CodeExecution(),)))
@@ -356,6 +357,7 @@ class TestRefusals:
         assert f"has no option {option}" in str(caught.value)
         assert TOKEN not in str(caught.value)
 
+    @pytest.mark.system
     def test_nothing_is_sent(self) -> None:
         with FaultServer([http({})]) as server:
             client = client_for("openai-chat:gpt-5", api_key=KEY, base_url=server.base_url)
@@ -364,6 +366,7 @@ class TestRefusals:
                 client.complete(asked)
             assert server.n_connections == 0
 
+    @pytest.mark.system
     def test_a_beta_of_the_callers_own_is_kept(self) -> None:
         answer = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "x"}]}
         with FaultServer([http(answer)]) as server:
@@ -387,6 +390,7 @@ ASKED = Request(messages=(Message.of("user", "Hello?"),), settings=Settings(host
 
 
 class TestSecrets:
+    @pytest.mark.system
     def test_a_server_that_quotes_them_is_not_quoted(self) -> None:
         said = {"error": {"message": f"MCP {TOKEN}2 at {TOKEN}1 with Basic {TOKEN}3", "code": f"{TOKEN}2"}}
         with FaultServer([http(said, status=424)]) as server:
@@ -396,6 +400,7 @@ class TestSecrets:
         assert TOKEN in server.requests[0].body.decode()
         assert TOKEN not in shown_by(caught.value)
 
+    @pytest.mark.system
     def test_no_cassette_keeps_them(self, tmp_path: Path) -> None:
         item = {"type": "message", "content": [{"type": "output_text", "text": f"I saw {TOKEN}2."}]}
         reply = {"object": "response", "status": "completed", "output": [item]}

@@ -161,6 +161,7 @@ def test_stream_of_many_short_events_is_not_too_long(piece: int | None) -> None:
     assert len(events(b": ping\n\ndata: 0123456789\n\n" * 50, piece, max_event_bytes=64)) == 50
 
 
+@pytest.mark.system
 def test_a_long_line_in_small_pieces_takes_linear_time() -> None:
     def seconds(count: int) -> float:
         stream, piece, start = EventStream(), b"x" * 16, time.process_time()

@@ -138,6 +138,7 @@ def test_results_are_told_as_json_unless_they_are_text():
 
 
 class TestSystemClock:
+    @pytest.mark.system
     @pytest.mark.parametrize("sleep", [SystemClock.sleep, lambda clock, s: asyncio.run(clock.asleep(s))])
     def test_it_waits_as_long_as_it_is_told_to(self, sleep: Callable[[SystemClock, float], None]):
         clock = SystemClock()
@@ -148,6 +149,7 @@ class TestSystemClock:
         assert ended - began_late - 0.02 < took_s < ended_late - began + 0.02
         assert clock.now() == pytest.approx(time.time(), abs=1)
 
+    @pytest.mark.system
     def test_a_sleep_ends_when_its_thread_is_left_behind(self):
         task = ThreadTask[None](lambda _: SystemClock().sleep(30))
         task.start().cancel()
@@ -255,6 +257,7 @@ def test_a_failure_of_the_transport_behind_the_deadline_is_the_deadlines(driven:
     assert one.record.ending.reason is Reason.EXPIRED
 
 
+@pytest.mark.system
 def test_httpx_is_not_loaded_to_find_out():
     code = """
 import sys

@@ -164,6 +164,7 @@ PENDING: dict[str, Any] = {
 WAYS = [*DRIVERS, by_run_unheard, by_arun_unheard]
 
 
+@pytest.mark.system
 @pytest.mark.spec(
     "4.30: while functions run beside each other",
     "4.30: while the model is waited for, under asyncio",
@@ -179,6 +180,7 @@ def test_whatever_is_waited_for_ends_at_once_whoever_drives_and_listens(pending:
     assert (off.state, off.record.ending.reason) == (State.FAILED, Reason.CANCELLED)
 
 
+@pytest.mark.system
 @pytest.mark.spec("1.30: a stop from outside completes the call with its reason")
 @pytest.mark.parametrize("driven", WAYS)
 @pytest.mark.parametrize("pending", PENDING)
@@ -268,6 +270,7 @@ class TestItsOwnThread:
         drive(flow)
         assert ran_in != [threading.get_ident()]
 
+    @pytest.mark.system
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_a_call_inside_of_a_function_that_is_left_behind_ends(self, kind: str):
         """The function inside does not hold up the thread of the one around it."""
@@ -314,6 +317,7 @@ def note_thread(ran_in: list[int]) -> str:
     return "fine"
 
 
+@pytest.mark.system
 @pytest.mark.spec(
     "1.12: it ends the wait for the model",
     "1.12: it ends the wait for functions",
@@ -402,6 +406,7 @@ VERBS: dict[str, Callable[[Agent[Any, Any]], Any]] = {
 at_once = {"clock": SystemClock(), "backoff": tenacity.wait_none()}
 
 
+@pytest.mark.system
 @pytest.mark.spec("4.30: a time limit for a step")
 @pytest.mark.parametrize("says", ["", "more and "])
 @pytest.mark.parametrize("verb", VERBS)
@@ -413,6 +418,7 @@ def test_a_request_to_a_model_that_is_deaf_is_given_up_and_made_again(verb: str,
     assert model.asked == 2
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("says", ["", "more and "])
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_deadline_ends_a_request_to_a_model_that_is_deaf(verb: str, says: str):
@@ -440,6 +446,7 @@ def driven_in_time(drive: Callable[[], Any], free: threading.Event) -> float:
     return took_s
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("what", ["timeout", "deadline", "deadline around"])
 def test_a_lone_plain_function_of_a_call_ends_in_time(what: str):
     """`call` would run it in its own thread, if it had no limit."""
@@ -454,6 +461,7 @@ def test_a_lone_plain_function_of_a_call_ends_in_time(what: str):
     assert 0.3 <= took_s < PROMPT_S
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("end", [AgentCall.cancel, AgentCall.stop])
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_lone_plain_function_ends_with_a_call_that_others_have(is_streamed: bool, end: Callable[..., None]):
@@ -699,6 +707,7 @@ def test_the_latest_request_to_end_it_counts(driven: Driver):
     assert (one.record.ending.reason, one.end_request) == (Reason.CANCELLED, None)
 
 
+@pytest.mark.system
 @pytest.mark.spec("4.30: an agent call inside of a function ends with it")
 @anyhow
 def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):

@@ -267,6 +267,7 @@ def test_plain_and_coroutine_functions_work_under_every_driver(driven: Driver):
     assert [f.result for f in one.record.function_calls] == ["4", "6", "15"]
 
 
+@pytest.mark.system
 def test_the_sync_driver_works_inside_a_running_loop():
     async def lookup() -> str:
         """Look it up."""
@@ -456,6 +457,7 @@ class Deaf(Script):
             yield item
 
 
+@pytest.mark.system
 @pytest.mark.spec("4.30: a time limit for a step")
 @anyhow
 @pytest.mark.parametrize("deadline_s", [None, 30.0])
@@ -518,6 +520,7 @@ def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     assert (one.record.ending.reason, script.requests) == (Reason.EXPIRED, [])
 
 
+@pytest.mark.system
 @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 @pytest.mark.parametrize("is_async", [False, True])
@@ -570,6 +573,7 @@ def test_an_interrupt_in_a_function_leaves_a_call_that_another_driver_finishes()
     assert one.record.function_calls[0].result == "fine"
 
 
+@pytest.mark.system
 def test_an_interrupt_while_others_run_ends_the_children():
     began, ended = threading.Event(), threading.Event()
 
@@ -596,6 +600,7 @@ def test_an_interrupt_while_others_run_ends_the_children():
 class TestStoppedFunctions:
     """A function whose wait ends with its driver has no outcome yet: the next driver runs it again."""
 
+    @pytest.mark.system
     @pytest.mark.parametrize("stopped", ["sync", "asyncio"])
     @pytest.mark.parametrize("kind", ["plain", "coroutine"])
     def test_between_two_attempts(self, kind: str, stopped: str):
@@ -624,6 +629,7 @@ class TestStoppedFunctions:
         self.stop_and_go_on(work, waits, stopped, clock=Clock())
         assert len(runs) == 2
 
+    @pytest.mark.system
     @pytest.mark.parametrize("stopped", ["sync", "asyncio"])
     def test_inside_of_an_agent_call_of_its_own(self, stopped: str):
         waits = threading.Event()
@@ -689,6 +695,7 @@ class TestStoppedFunctions:
         assert team.record.ended["works"].function_calls[0].result == "fine"
 
 
+@pytest.mark.system
 @pytest.mark.spec("4.30: a driver that is cancelled leaves the call at rest")
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
@@ -733,6 +740,7 @@ def test_a_bug_of_a_performer_goes_through_at_once_and_changes_nothing(driven: D
     assert (one.state, one.record.turn) == (State.CALLING, 0)
 
 
+@pytest.mark.system
 def test_a_stream_that_nobody_reads_on_lets_go_of_the_model():
     closed = []
 
@@ -766,6 +774,7 @@ def test_a_stream_that_nobody_reads_on_lets_go_of_the_model():
     assert len(closed) == 2
 
 
+@pytest.mark.system
 def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far():
     made, is_far_ahead = 0, threading.Event()
 
@@ -792,6 +801,7 @@ def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far():
     assert made <= 2 * MAX_BACKLOG + 2
 
 
+@pytest.mark.system
 def test_a_stream_that_waits_for_room_ends_with_its_driver():
     made, is_full, busy = 0, threading.Event(), busy_threads()
 
@@ -814,6 +824,7 @@ def test_a_stream_that_waits_for_room_ends_with_its_driver():
     until_threads_rest(busy)
 
 
+@pytest.mark.system
 def test_under_asyncio_no_one_is_told_what_a_request_raises_that_was_left_behind():
     told, go_on = list[Any](), asyncio.Event()
 
@@ -910,6 +921,7 @@ class TestReturnedWhenStopped:
         assert "could not be kept" not in caplog.text
 
 
+@pytest.mark.system
 def test_under_asyncio_streams_beside_each_other_run_ahead_only_so_far():
     """Those of a later state as far: what was dropped with a member gives its room back."""
 
@@ -953,6 +965,7 @@ def test_under_asyncio_streams_beside_each_other_run_ahead_only_so_far():
     asyncio.run(main())
 
 
+@pytest.mark.system
 @everywhere
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_long_streams_beside_each_other_end_although_one_is_cut(is_cut: bool, driven: Driver):
@@ -1039,6 +1052,7 @@ def cut(driven: str, script: Script, one: AgentCall, at: int) -> None:
             asyncio.run(arun(one, world(script), sink))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driven", ["close", "sink", "aclose", "asink"])
 def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(driven: str):
     said = {2: call("note", n=1), 4: [call("note", n=2), call("anote", n=3)], 7: "bad", 9: "42"}
@@ -1212,6 +1226,7 @@ def test_a_wait_that_is_over_when_the_call_is_taken_up_again_takes_no_time(drive
     assert script.clock.sleeps == [0.0]
 
 
+@pytest.mark.system
 @anyhow
 def test_what_asyncio_cannot_pass_on_is_told_all_the_same(driven: Driver):
     def empty() -> int:

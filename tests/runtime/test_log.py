@@ -116,6 +116,7 @@ def test_each_attempt_is_logged_and_a_word_to_the_model_is_none(
     assert said == [beginning, f"{beginning} at attempt 2"]
 
 
+@pytest.mark.system
 @anyhow
 def test_a_function_that_takes_too_long_is_logged(driven: Driver, caplog: pytest.LogCaptureFixture) -> None:
     async def slow() -> str:
@@ -163,6 +164,7 @@ def test_what_is_advanced_by_hand_is_not_logged(caplog: pytest.LogCaptureFixture
     assert logged(caplog) == []
 
 
+@pytest.mark.system
 def test_importing_the_package_loads_no_logging() -> None:
     code = "import sys, fsm_agent; from fsm_agent import Agent; sys.exit('logging' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

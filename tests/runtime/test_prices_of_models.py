@@ -92,6 +92,7 @@ def test_a_model_that_is_not_known_has_no_price(model: Any, why: str):
         known_price(model)
 
 
+@pytest.mark.system
 def test_the_package_is_loaded_when_a_cost_is_asked_for_and_no_sooner():
     code = """if True:
         import sys

@@ -166,6 +166,7 @@ class Writer:
 
 @posix
 class TestOtherWriters:
+    @pytest.mark.system
     def test_what_the_dead_left_is_removed(self, path: Path) -> None:
         writers = [Writer(path) for _ in range(3)]
         assert len({writer.fresh for writer in writers}) == 3
@@ -177,6 +178,7 @@ class TestOtherWriters:
         assert os.listdir(path.parent) == ["call.json"]
         assert path.read_bytes() == b"mine"
 
+    @pytest.mark.system
     @pytest.mark.parametrize("left", [0o400, 0o600], ids=oct)
     def test_whatever_its_mode(self, path: Path, left: int) -> None:
         path.touch(left)
@@ -186,6 +188,7 @@ class TestOtherWriters:
         write_private(path, b"mine")
         assert os.listdir(path.parent) == ["call.json"]
 
+    @pytest.mark.system
     def test_what_the_living_write_stays(self, path: Path) -> None:
         writers = [Writer(path, "one"), Writer(path, "two")]
         write_private(path, b"mine")
@@ -229,6 +232,7 @@ class TestOtherWriters:
         assert os.listdir(path.parent) == ["call.json"]
 
 
+@pytest.mark.system
 @posix
 def test_a_full_disk_leaves_the_old_file_and_no_other(path: Path) -> None:
     """The limit on the size of files stands for it."""

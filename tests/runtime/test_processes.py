@@ -417,6 +417,7 @@ def test_a_question_that_waits_for_another_holds_up_nobody_else(driven: Driver):
 # Deadlines
 
 
+@pytest.mark.system
 @anyhow
 def test_the_deadline_of_a_child_ends_that_child_and_its_parent_goes_on_by_its_row(driven: Driver):
     free = threading.Event()
@@ -435,6 +436,7 @@ def test_the_deadline_of_a_child_ends_that_child_and_its_parent_goes_on_by_its_r
     )
 
 
+@pytest.mark.system
 @anyhow
 def test_the_deadline_of_a_parent_ends_its_children_first(driven: Driver):
     free = threading.Event()
@@ -585,6 +587,7 @@ def least_of(times: Callable[[], float]) -> float:
     return least
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driven", WAYS)
 @pytest.mark.parametrize("pending", PENDING)
 def test_a_cancellation_ends_children_at_once_whatever_is_pending(pending: str, driven: Driver):
@@ -600,6 +603,7 @@ def test_a_cancellation_ends_children_at_once_whatever_is_pending(pending: str, 
     assert least_of(took_s) < PROMPT_S
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("driven", WAYS)
 def test_a_cancellation_ends_an_effect_of_the_processs_own_at_once(driven: Driver):
     def took_s() -> float:
@@ -648,6 +652,7 @@ def test_a_process_that_was_cancelled_before_it_began_is_ended_by_its_driver(dri
     assert (one.record.state, one.record.children, one.end_request) == (Stage.FAILED, {}, None)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("colour", ["sync", "asyncio"])
 @pytest.mark.parametrize("pending", PENDING)
 def test_a_child_that_is_settled_by_a_listener_is_let_go_of_and_the_others_go_on(pending: str, colour: str):
@@ -692,7 +697,7 @@ def test_a_child_that_is_settled_by_a_listener_is_let_go_of_and_the_others_go_on
         ("run", by_run_unheard),
     ],
 )
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_driver_that_is_stopped_at_any_event_leaves_a_process_that_goes_on(
     every: int, make: Callable[..., Team], way: str, then: Driver
 ):

@@ -258,6 +258,7 @@ class TestAtOnce:
 class TestStopping:
     """A driver that is stopped keeps what has come, and tells what it leaves behind."""
 
+    @pytest.mark.system
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_results_that_had_come_are_kept_though_nobody_has_heard_of_them(self, driven: Driver, kind: str):
@@ -288,6 +289,7 @@ class TestStopping:
         assert sorted(ran) == [0, 1, 2]
         assert results(one) == ["0", "1", "2"]
 
+    @pytest.mark.system
     @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_a_call_that_was_ended_before_its_driver_was_stopped_stays_as_it_is(self, driven: Driver):
@@ -424,6 +426,7 @@ class TestWaves:
 
 
 class TestTimeouts:
+    @pytest.mark.system
     @pytest.mark.spec("1.33: retry and timeout around a function", "4.30: a time limit for a function")
     @anyhow
     @stuck_kinds
@@ -435,6 +438,7 @@ class TestTimeouts:
         assert one.result().output == "done"
         assert log_of(events) in (["stuck(", "stuck)"], [])
 
+    @pytest.mark.system
     @pytest.mark.spec("4.30: a time limit for a function")
     @anyhow
     @stuck_kinds
@@ -470,6 +474,7 @@ class TestTimeouts:
         assert results(one)[1] == "behind requires stuck to have succeeded first."
         assert one.record.tallies["stuck"].failures == 1
 
+    @pytest.mark.system
     @pytest.mark.spec("4.30: a time limit for a function")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
@@ -498,6 +503,7 @@ class TestTimeouts:
         assert results(one) == ["TimeoutError: fails did not return within 0.05 s"]
         assert len(runs) <= 1
 
+    @pytest.mark.system
     @pytest.mark.parametrize("driven", [by_threads, by_arun, by_arun_unheard])
     @pytest.mark.parametrize("wrapped", [False, True])
     def test_a_coroutine_whose_time_is_up_is_cancelled(self, driven: Driver, wrapped: bool):
@@ -542,6 +548,7 @@ class TestTimeouts:
         assert results(one)[1] == "null"
         assert "too late" not in [e.data for e in events if isinstance(e, FunctionProgress)]
 
+    @pytest.mark.system
     def test_what_becomes_of_it_later_disturbs_nobody(self):
         complaints: list[Any] = []
 
@@ -566,6 +573,7 @@ class TestTimeouts:
         asyncio.run(main())
         assert complaints == []
 
+    @pytest.mark.system
     @pytest.mark.parametrize("kind", ["plain", "waiting", "stubborn"])
     def test_what_is_let_go_of_does_not_hold_up_asyncio(self, kind: str):
         """Other tasks of the loop go on meanwhile."""
@@ -591,6 +599,7 @@ class TestTimeouts:
 
 
 class TestDeadline:
+    @pytest.mark.system
     @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
@@ -603,6 +612,7 @@ class TestDeadline:
         assert_sendable(one.record.dialog)
         assert sum(isinstance(e, Done) for e in events) == (1 if events else 0)
 
+    @pytest.mark.system
     @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_a_coroutine_that_will_not_die_cannot_keep_the_call_alive(self, driven: Driver):
@@ -611,6 +621,7 @@ class TestDeadline:
             driven(one, Script(clock=FakeClock(100.0)))
         assert one.record.ending.reason is Reason.EXPIRED
 
+    @pytest.mark.system
     @pytest.mark.spec("1.12: what had come by then is kept")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
@@ -645,7 +656,7 @@ class TestDeadline:
         assert results(one)[1:] == ["Not run: limits.deadline_s=5.0 has passed in ToolInterrupt"] * 2
         assert log_of(events) in (["work(", "work)"], ["work("], [])  # it may expire before the first is heard of
 
-    LONGER = pytest.param(1.2, LONG_S, True, marks=pytest.mark.long)
+    LONGER = pytest.param(1.2, LONG_S, True, marks=pytest.mark.nightly)
 
     @anyhow
     @pytest.mark.parametrize(
@@ -718,6 +729,7 @@ class TestProgress:
 
 
 class TestFailing:
+    @pytest.mark.system
     @pytest.mark.spec("4.19: failures of a function that end the call", "4.20: it names the function that failed")
     @anyhow
     def test_a_failure_that_is_the_calls_ends_it_and_lets_go_of_the_others(self, driven: Driver):
@@ -823,6 +835,7 @@ class TestListeners:
         assert one.record.ending.reason is Reason.CANCELLED
         assert set(ran) <= {0}
 
+    @pytest.mark.system
     @pytest.mark.spec("4.30: while functions run beside each other")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("kind", ["plain", "waiting"])

@@ -444,6 +444,7 @@ class TestOnError:
         ended = way(run_of(Function.of(gone, blocking=blocking, **policy)))
         assert ended.text == "RuntimeError: what the function waited for was cancelled"
 
+    @pytest.mark.system
     @both
     @pytest.mark.parametrize("policy", [{}, {"retries": Retries(attempts=1)}], ids=["plain", "governed"])
     def test_a_cancellation_that_nobody_asked_for_is_an_error_of_the_function(self, way: Way, policy: dict[str, Any]):
@@ -654,6 +655,7 @@ class TestWhatItReturned:
         assert isinstance(ended, FunctionFailed) is isinstance(run.raised, ValueError) is (on_error == "fail")
         assert "substring not found" in caplog.text
 
+    @pytest.mark.system
     @both
     def test_a_pipeline_that_waits_for_what_is_cancelled_has_failed(self, way: Way):
         async def summarize(name: str, text: str, query: str) -> str:

@@ -35,6 +35,7 @@ def test_the_context_is_copied_there_and_not_back():
     assert variable.get() == "mine"
 
 
+@pytest.mark.system
 def test_a_thread_that_hangs_does_not_keep_the_process_from_ending():
     code = """if True:
         import threading, time
@@ -48,6 +49,7 @@ def test_a_thread_that_hangs_does_not_keep_the_process_from_ending():
     assert ended.stdout == "True\n"
 
 
+@pytest.mark.system
 def test_a_coroutine_is_cancelled_with_its_child():
     began, ended = threading.Event(), threading.Event()
 
@@ -96,6 +98,7 @@ def test_a_coroutine_runs_from_sync_code_inside_a_loop():
     assert asyncio.run(outer()) == 42
 
 
+@pytest.mark.system
 def test_an_interrupt_while_a_coroutine_is_waited_for_cancels_it():
     ended = threading.Event()
 
@@ -112,6 +115,7 @@ def test_an_interrupt_while_a_coroutine_is_waited_for_cancels_it():
     assert ended.wait(20)
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_after_a_fork_the_child_has_threads_of_its_own():
     """Those of its parent, though idle, are not there."""
@@ -131,6 +135,7 @@ def test_after_a_fork_the_child_has_threads_of_its_own():
     assert ended.stdout == "42\n"
 
 
+@pytest.mark.system
 def test_a_job_for_a_thread_that_is_about_to_end_is_done():
     """Again and again, a thread is taken from the idle ones as its patience ends."""
     code = """if True:

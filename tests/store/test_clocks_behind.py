@@ -21,6 +21,8 @@ from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import FakeClock, Script
 
+pytestmark = pytest.mark.system
+
 AHEAD_S = 3600.0
 BACKOFF_S = 30.0
 
@@ -108,7 +110,7 @@ def test_who_claims_it_too_early_gives_it_back_for_as_long_as_it_waits(opened: A
     assert agent.resume("r").output == "Done."
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", [{"threads": 1}, {"tasks": 2}], ids=str)
 def test_by_the_real_clock_it_is_hardly_claimed(opened: Any, mode: dict[str, Any]) -> None:
     """A worker that runs for a while waits, and looks as often as an idle one; it costs no processor time."""

@@ -23,7 +23,7 @@ HOUR_S = 3600.0
 WITHIN_S = 500.0  # on a very busy machine; else within half a minute
 LEASE_S = 1.5  # of workers that others are to succeed by time
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.timeout(600),
     pytest.mark.skipif(sys.platform == "win32", reason="kill -9"),
     pytest.mark.skipif(programs() is None, reason=NOT_HERE),

@@ -17,6 +17,8 @@ from fsm_agent.functions import function
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 
+pytestmark = pytest.mark.system
+
 RUNS = 100
 MOST_S = 0.040
 ATTEMPTS = 12  # the first that is within the bound ends it

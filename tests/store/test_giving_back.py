@@ -273,6 +273,7 @@ def left_with_its_loop(agent: Agent[Any, Any]) -> object:
     return task
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("leave", [half_read, left_with_its_loop])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -295,6 +296,7 @@ def test_a_drive_that_garbage_collection_ends_under_the_lock_of_the_store_is_giv
     store.close()
 
 
+@pytest.mark.system
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_coroutine_that_is_closed_after_its_loop_gives_its_run_back():
     agent = Agent(Script(call("sleep")), functions=[sleep], name="clerk", store=MemoryStore())
@@ -329,6 +331,7 @@ def test_the_lease_of_a_driver_that_was_left_behind_is_not_renewed():
     assert recorder not in RENEWER._recorders()
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("goes_on", [False, True])

@@ -169,7 +169,7 @@ def test_an_interruption_at_any_line_leaves_a_run_that_goes_on():
     assert len(places) > SAMPLES / 3
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_an_interruption_at_each_line_leaves_a_run_that_goes_on(say: Callable[[str], None]):
     lines = lines_of_a_run()

@@ -23,7 +23,7 @@ from fsm_agent.store.sqlite import SqliteStore
 
 WORKERS, RUNS = 8, 200
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.timeout(900),
     pytest.mark.skipif(sys.platform == "win32", reason="kill -9"),
 ]

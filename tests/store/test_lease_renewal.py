@@ -89,6 +89,7 @@ def heart() -> Iterator[Any]:
         heart.drop(recorder)
 
 
+@pytest.mark.system
 def test_a_short_lease_is_renewed_before_its_end(heart: Any) -> None:
     """Also one that comes when the thread already waits for others; nothing else is done more often for it."""
     patient, hasty = Renewed(60.0), Renewed(0.3)
@@ -146,6 +147,7 @@ def test_a_store_that_was_closed_is_told_of_once(
     assert told == ["run r1 and 1 more: the lease is renewed no more: the store 'runs.db' is closed"]
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_renews_its_own_leases() -> None:

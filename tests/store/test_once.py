@@ -97,6 +97,7 @@ def test_its_start_is_on_disk_before_it_begins(way: Way, is_async: bool):
     assert triggers(one).count("started") == 2
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_it_does_not_begin_when_the_store_has_told_of_its_start_after_the_lease(way: Way, monkeypatch: Any):
     """The network was cut between the commit and its answer, and meanwhile somebody let another holder run it."""
@@ -244,6 +245,7 @@ def test_reconcile_that_returns_something_else_is_the_users_mistake_and_the_run_
     driver.join(10)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("notices", ["the heart", "an append"])
 @pytest.mark.parametrize("is_async_driver", [False, True])
 @pytest.mark.parametrize("is_async", [False, True])
@@ -281,6 +283,7 @@ def test_what_a_holder_without_a_lease_came_to_is_posted_and_answers(
     assert shop.paid == ["3"]
 
 
+@pytest.mark.system
 def test_what_came_at_the_moment_of_the_loss_is_posted():
     """The function has returned, and its entry meets a lease that is lost: nobody has noticed before."""
     shop = Shop()
@@ -295,6 +298,7 @@ def test_what_came_at_the_moment_of_the_loss_is_posted():
     assert shop.paid == ["3"]
 
 
+@pytest.mark.system
 def test_what_comes_late_is_redacted_as_well():
     shop = Shop()
     shop.redact = lambda outcome: outcome.changed(text="***") if isinstance(outcome, Returned) else outcome

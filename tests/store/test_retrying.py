@@ -660,6 +660,7 @@ agent.resume("r")
 """
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
 def test_a_retried_run_outlives_its_driver(tmp_path: Path):
     path, world = tmp_path / "runs.db", World(broken={"pay"})

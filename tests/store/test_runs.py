@@ -606,6 +606,7 @@ def by_call(runs: Runs, one: Any, outcome: Outcome) -> None:
     one.request_end(outcome.kind, "enough")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("kind", [*KINDS, *ASKED])
 @pytest.mark.parametrize(
@@ -710,6 +711,7 @@ def test_an_answer_to_nothing_and_a_second_answer_are_refused(store: Any):
         agent.runs.cancel("r1")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("verb", ["call", "acall"])
 def test_a_post_between_the_claim_and_the_drive_is_taken_at_once(verb: str, monkeypatch: pytest.MonkeyPatch):
     """Nothing polls a store in memory, so this post would wait for the next renewal of the lease."""
@@ -734,6 +736,7 @@ def test_a_post_between_the_claim_and_the_drive_is_taken_at_once(verb: str, monk
     assert time.monotonic() - began_s < lease_renewal.LEASE_S / 4
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("is_heard", [False, True])
 def test_a_second_cancellation_is_taken_at_once_while_a_stream_is_being_closed(is_heard: bool):
     """The first comes while the driver waits for the stream, or while a listener has an event of it."""

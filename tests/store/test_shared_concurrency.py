@@ -25,7 +25,7 @@ from store.limited_worker import KEY, KEY_LIMIT, LIMIT, Places, limited
 RUNS = 60
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.system)])
 def address(request: Any, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
         yield str(tmp_path / "runs.db")
@@ -68,7 +68,7 @@ def until(condition: Callable[[], object], patience_s: float = 60.0) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_so_many_are_driven_whoever_is_killed(address: str, tmp_path: Path) -> None:
     """All the places are used, those of the dead are used by others, and never is there one too many."""

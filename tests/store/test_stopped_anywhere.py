@@ -86,7 +86,7 @@ KINDS: list[Callable[[], Any]] = [MemoryStore, LastingStore]
 
 
 @pytest.mark.parametrize("way", HEARD, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("every", [len(HEARD), pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [len(HEARD), pytest.param(1, marks=pytest.mark.nightly)])
 def test_what_had_returned_is_not_run_again_wherever_the_driver_was_stopped(every: int, way: Way):
     """At each event by one of the ways, or by each of them; in the stores by turns."""
     at, stops = 1 + HEARD.index(way) % every, 0

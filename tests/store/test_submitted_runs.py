@@ -64,7 +64,7 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])  # for other OS processes
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])  # for other OS processes
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return str(tmp_path / "runs.db")
@@ -74,7 +74,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return server.url(f"s{abs(hash(str(tmp_path)))}")
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.system)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made: Store
     if request.param == "memory":
@@ -266,6 +266,7 @@ def test_what_a_task_follows_is_no_run_that_has_to_end(store: Store) -> None:
     assert [message.text for message in run.result().dialog] == ["first", "One.", "second", "Two."]
 
 
+@pytest.mark.system
 def test_a_delay_is_kept_by_the_real_clock_and_no_message_shortens_it(store: Store) -> None:
     agent = agent_of(store, "One.")
     began_s = time.time()
@@ -305,6 +306,7 @@ def test_a_full_queue_refuses_by_name(store: Store) -> None:
         Runs(store, queue_limit=0)
 
 
+@pytest.mark.system
 def test_many_threads_and_tasks_wait_for_many_runs(store: Store) -> None:
     agent = agent_of(store, *["Done."] * 8)
     runs = [agent.submit(f"task {number}") for number in range(8)]
@@ -326,6 +328,7 @@ def test_many_threads_and_tasks_wait_for_many_runs(store: Store) -> None:
             assert {result.output for result in tasks.result(PATIENCE_S)} == {"Done."}
 
 
+@pytest.mark.system
 def test_to_wait_costs_a_few_looks_a_second_however_many_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = agent_of(store)
     runs = [agent.submit(f"task {number}") for number in range(3)]
@@ -400,6 +403,7 @@ def test_who_gives_up_waiting_leaves_nothing_behind(store: Store) -> None:
     assert agent.runs.watcher._thread is None
 
 
+@pytest.mark.system
 def test_a_run_that_goes_away_is_told_to_those_who_wait(store: Store) -> None:
     agent = agent_of(store)
     run = agent.submit("later", run_id="r", delay_s=LATER_S)
@@ -509,6 +513,7 @@ def other(code: str, address: str, replies: str = "()") -> subprocess.Popen[str]
     return subprocess.Popen([sys.executable, "-c", code, address, replies], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.system
 def test_another_os_process_drives_and_this_one_waits_and_follows(address: str) -> None:
     agent = Agent(Script(), name="clerk", functions=[erase, look], store=address)
     run = agent.submit("Look, then erase.", run_id="r")
@@ -531,6 +536,7 @@ def test_another_os_process_drives_and_this_one_waits_and_follows(address: str) 
             worker.communicate()
 
 
+@pytest.mark.system
 def test_this_os_process_drives_and_another_one_waits(address: str) -> None:
     agent = Agent(Script("Done."), name="clerk", functions=[erase, look], store=address)
     agent.submit("x", run_id="r")
@@ -542,6 +548,7 @@ def test_this_os_process_drives_and_another_one_waits(address: str) -> None:
         assert printed.split()[0] == "Done."
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are those of POSIX")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_both_sides_of_a_fork_wait(address: str) -> None:

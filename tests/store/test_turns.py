@@ -634,7 +634,7 @@ class TestTwoProcesses:
         assert sorted(said) == sorted(f"{who} {n}" for who in ("one", "two") for n in range(3))
         assert [run.is_ended for run in agent.runs.store.list()] == [True] * 6
 
-    @pytest.mark.long
+    @pytest.mark.nightly
     def test_one_that_comes_while_the_other_is_at_it_learns_who_that_is(self, tmp_path):
         path = str(tmp_path / "runs.db")
         answerers.opened(path).close()  # who makes the file is no part of this race

@@ -1,19 +1,18 @@
-"""How many examples of a property are drawn: all in the long part of the tests, and a quarter in the short one."""
+"""How many examples of a property are drawn: all of them nightly, and a quarter in the gate."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
-SHORT, FULL = "short", "full"  # names of profiles
-FULL_COUNT = 100  # of a property that does not say how many
-SHORT_PART = 4
+GATE, NIGHTLY = "gate", "nightly"  # names of profiles
+GATE_COUNT, NIGHTLY_COUNT = 25, 100  # of a property that does not say how many
 
 
 def examples(full: int) -> settings:
     """Return the settings of a property that needs another number of examples.
 
     Args:
-        full: How many the long part draws; each run of the short part draws a quarter of them, others each time.
+        full: How many are drawn nightly; the gate draws a quarter of them, the same ones each time.
     """
-    is_short = settings.get_current_profile_name() == SHORT
-    return settings(max_examples=full // SHORT_PART if is_short else full, deadline=None)
+    is_gate = settings.get_current_profile_name() == GATE
+    return settings(max_examples=full * GATE_COUNT // NIGHTLY_COUNT if is_gate else full)

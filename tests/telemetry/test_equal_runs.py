@@ -425,7 +425,9 @@ def raising(request: pytest.FixtureRequest) -> Iterator[Raising]:
 
 
 @pytest.mark.parametrize("raising", METHODS, indirect=True)
-@pytest.mark.parametrize("way", [by_run, by_astream, *[pytest.param(way, marks=pytest.mark.long) for way in WAYS[1:4]]])
+@pytest.mark.parametrize(
+    "way", [by_run, by_astream, *[pytest.param(way, marks=pytest.mark.nightly) for way in WAYS[1:4]]]
+)
 def test_a_probe_that_raises(raising: Raising, way: Any) -> None:
     agent = agent_of(11)
     recorded = answered(agent, agent.seed("?"), lambda one: way(agent, one, [])).record

@@ -19,6 +19,8 @@ from fsm_agent import Agent, CallSuspended, Denied, Prompt, client_for, function
 from fsm_agent.clients import Network
 from fsm_agent.testing import FakeClock
 
+pytestmark = pytest.mark.system
+
 exporting = pytest.importorskip(
     "opentelemetry.exporter.otlp.proto.http.trace_exporter", reason="the exporter is in the extra dev"
 )

@@ -132,6 +132,7 @@ class EngineSuite(ClientConformance):
         return self.engine.under_way
 
 
+@pytest.mark.system
 class TestEngine(EngineSuite):
     """Without a fault, nothing is found."""
 
@@ -281,6 +282,7 @@ FAULTS: list[tuple[str, type[EngineClient], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("check", "wrong", "case"), FAULTS, ids=[f"{w.__name__}-{check}" for check, w, _ in FAULTS])
 def test_a_wrong_client_is_caught(
     check: str, wrong: type[EngineClient], case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -303,6 +305,7 @@ def test_what_is_missing_is_named() -> None:
         ClientConformance().serving("hello")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("name", "missing"), [("CodecConformance", "hypothesis"), ("ClientConformance", "pytest")])
 def test_what_the_suites_need_is_named(name: str, missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from fsm_agent.testing import {name}"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, settings
 from support.copies import replace
 from support.dialects import ChatDialect
-from support.examples import FULL_COUNT
+from support.examples import NIGHTLY_COUNT
 
 from fsm_agent.errors import BadReply, ProviderError, UsageError
 from fsm_agent.lifecycle import Request
@@ -364,7 +364,7 @@ def test_a_wrong_codec_is_caught(
 
     test = getattr(CodecConformance, f"test_{check}")
     if kept := getattr(test, SETTINGS, None):
-        all_of_them = settings(kept, max_examples=FULL_COUNT, phases=[Phase.generate])  # the first failure is enough
+        all_of_them = settings(kept, max_examples=NIGHTLY_COUNT, phases=[Phase.generate])  # the first failure is enough
         monkeypatch.setattr(test, SETTINGS, all_of_them)
     with pytest.raises((AssertionError, pytest.fail.Exception, BadReply, ValueError)):
         test(Suite(), **case)

@@ -11,6 +11,8 @@ import pytest
 
 from fsm_agent.lifecycle import ROWS
 
+pytestmark = pytest.mark.system
+
 TESTS = """
 import threading
 import pytest
@@ -85,7 +87,7 @@ def test_the_rows_are_listed_with_their_counts(output):
     assert f" of {count} rows were taken" in output
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_rows_of_several_workers_are_added_up(tmp_path):
     for name in ("one", "other"):
         (tmp_path / f"test_{name}.py").write_text(TESTS.partition("@pytest.fixture")[0])

@@ -1236,6 +1236,7 @@ FAULTS: list[tuple[str, type[ReferenceStore], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("check", "wrong", "case"), FAULTS, ids=[f"{w.__name__}-{check}" for check, w, _ in FAULTS])
 def test_a_wrong_store_is_caught(
     check: str, wrong: type[ReferenceStore], case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -1265,6 +1266,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         StoreConformance().opened(tmp_path, lambda: 0.0)
 
 
+@pytest.mark.system
 def test_what_the_suite_needs_is_named() -> None:
     code = "import sys; sys.modules['pytest'] = None; from fsm_agent.testing import StoreConformance"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -21,7 +21,7 @@ def examples(tmp_path: Path) -> list[Path]:
     return written
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 class TestExamples:
     @with_mypy

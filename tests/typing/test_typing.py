@@ -67,7 +67,7 @@ def found_by(check: Callable[[Iterable[Path]], list[Finding]]) -> dict[str, set[
     return found
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)  # mypy without a cache
 @pytest.mark.parametrize("check", CHECKERS)
 class TestCheckers:

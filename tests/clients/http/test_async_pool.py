@@ -84,6 +84,7 @@ class Wiretap:
         return 0
 
 
+@pytest.mark.system
 def test_the_one_used_last_is_used_next() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         await asyncio.gather(*[post(pool, server) for _ in range(3)])
@@ -96,6 +97,7 @@ def test_the_one_used_last_is_used_next() -> None:
     assert len({seen.connection for seen in server.requests[3:]}) == 1
 
 
+@pytest.mark.system
 def test_who_comes_first_is_served_first() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         await asyncio.gather(*[post(pool, server, b"%d" % number) for number in range(8)])
@@ -106,6 +108,7 @@ def test_who_comes_first_is_served_first() -> None:
     assert server.n_connections == 1
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_one_that_is_cancelled_takes_no_ones_place(number: int) -> None:
     """The first of them is on its way, the others wait."""
@@ -124,6 +127,7 @@ def test_one_that_is_cancelled_takes_no_ones_place(number: int) -> None:
         run(main, max_connections=1)
 
 
+@pytest.mark.system
 def test_a_turn_that_comes_when_nobody_is_there_any_more_goes_to_the_next() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         holder = await pool.handle_async_request(asked(server, b"0"))
@@ -137,6 +141,7 @@ def test_a_turn_that_comes_when_nobody_is_there_any_more_goes_to_the_next() -> N
         run(main, max_connections=1)
 
 
+@pytest.mark.system
 def test_a_place_is_taken_from_one_that_idles_elsewhere() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         for server in (here, there, here):
@@ -147,6 +152,7 @@ def test_a_place_is_taken_from_one_that_idles_elsewhere() -> None:
         assert (here.n_connections, there.n_connections) == (2, 1)
 
 
+@pytest.mark.system
 def test_a_place_goes_to_whoever_waits_for_another_server() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         first = asyncio.create_task(post(pool, here))
@@ -158,6 +164,7 @@ def test_a_place_goes_to_whoever_waits_for_another_server() -> None:
         assert (len(here.requests), len(there.requests)) == (1, 1)
 
 
+@pytest.mark.system
 def test_one_whose_server_wants_it_closed_is_not_used_again() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         for _ in range(2):
@@ -168,6 +175,7 @@ def test_one_whose_server_wants_it_closed_is_not_used_again() -> None:
         run(main)
 
 
+@pytest.mark.system
 def test_one_that_failed_gives_its_place_back() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         for _ in range(3):
@@ -178,6 +186,7 @@ def test_one_that_failed_gives_its_place_back() -> None:
         run(main, max_connections=1)
 
 
+@pytest.mark.system
 def test_idle_ones_are_closed_after_their_time() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         await post(pool, server)
@@ -189,6 +198,7 @@ def test_idle_ones_are_closed_after_their_time() -> None:
         run(main, idle_s=0.02)
 
 
+@pytest.mark.system
 def test_one_that_the_server_closed_is_not_used() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         await post(pool, server)
@@ -200,6 +210,7 @@ def test_one_that_the_server_closed_is_not_used() -> None:
         run(main)
 
 
+@pytest.mark.system
 def test_a_reply_that_nobody_reads_costs_its_connection() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         await (await pool.handle_async_request(asked(server))).aclose()
@@ -210,6 +221,7 @@ def test_a_reply_that_nobody_reads_costs_its_connection() -> None:
         run(main, max_connections=1)
 
 
+@pytest.mark.system
 def test_who_waits_when_it_is_closed_is_told() -> None:
     async def main(pool: AsyncPooledTransport) -> None:
         tasks = [asyncio.create_task(post(pool, server)) for _ in range(2)]
@@ -378,6 +390,7 @@ async def _idle_connection(origin: Any) -> AsyncConnection:
     return connection
 
 
+@pytest.mark.system
 def test_a_stream_closed_early_frees_its_place() -> None:
     async def main() -> None:
         async with aclosing(client.astream(REQUEST)) as items:
@@ -389,6 +402,7 @@ def test_a_stream_closed_early_frees_its_place() -> None:
         asyncio.run(main())
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ASYNC)
 @pytest.mark.parametrize("fate", ["good", "refused", "cut off", "silent", "disconnected"])
 def test_nothing_is_left_to_collect(way: str, fate: str) -> None:

@@ -75,6 +75,7 @@ def http2_server(tls: ssl.SSLContext) -> Iterator[tuple[str, list[dict[str, str]
 
 @pytest.mark.usefixtures("over")
 class TestTLS:
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     def test_a_certificate_of_ones_own(self, way: str, authority: trustme.CA, tls: ssl.SSLContext) -> None:
         context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
@@ -83,6 +84,7 @@ class TestTLS:
                 with FaultServer(good(way), tls=tls) as server, client_of(server, Network(verify=trusted)) as client:
                     assert text(ask(client, way)[-1]) == "hello"
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     def test_one_that_nobody_trusts_is_refused_for_good(self, way: str, tls: ssl.SSLContext) -> None:
         with FaultServer(good(way), tls=tls) as server, client_of(server) as client:
@@ -92,6 +94,7 @@ class TestTLS:
         assert not error.retryable
         assert server.requests == []
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("shares", ["a path", "a context"])
     def test_who_speaks_http_2_changes_nothing_for_others(self, shares: str, way: str, authority: trustme.CA) -> None:
@@ -107,6 +110,7 @@ class TestTLS:
                 assert http2 or text(outcome) == "hello"
             assert server.protocols == ["http/1.1", "h2", "http/1.1", "h2"]
 
+    @pytest.mark.system
     @pytest.mark.parametrize("over", [None], indirect=True)
     def test_http_2_of_a_users_client_is_spoken(self, authority: trustme.CA) -> None:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -121,6 +125,7 @@ class TestTLS:
             assert [text(ask(client, "complete")[-1]) for _ in range(2)] == ["hello", "hello"]
         assert [request["connection"] for request in seen] == ["0", "0"]
 
+    @pytest.mark.system
     @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", ["complete", "acomplete"])
     def test_http_2_is_spoken(self, way: str, authority: trustme.CA) -> None:
@@ -134,6 +139,7 @@ class TestTLS:
         assert [request["connection"] for request in seen] == ["0", "0"]
         assert all(":path" in request and "keep-alive" not in request for request in seen)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", WAYS)
     def test_one_who_offers_http_2_in_our_context_is_named(self, way: str, authority: trustme.CA) -> None:
@@ -154,6 +160,7 @@ class TestTLS:
         assert "the SSLContext of `verify` offers HTTP/2" in error.message
         assert server.requests == []
 
+    @pytest.mark.system
     @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", WAYS)
     def test_a_url_without_a_port_is_as_secure(
@@ -179,6 +186,7 @@ class TestTLS:
 
 @pytest.mark.usefixtures("over")
 class TestProxy:
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     def test_all_goes_through_it(self, way: str) -> None:
         with FaultServer(good(way)) as server:
@@ -191,6 +199,7 @@ class TestProxy:
         assert seen.headers["proxy-authorization"].startswith("Basic ")
         assert "4711" not in repr(network)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", WAYS)
     def test_what_it_says_of_its_password_is_not_shown(self, way: str) -> None:
@@ -202,6 +211,7 @@ class TestProxy:
         assert isinstance(error, ProviderError)
         assert "4711" not in str(error)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     def test_nor_what_one_of_the_environment_says(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with FaultServer([http({"error": {"message": "not with pass-4711"}}, status=403)]) as server:
@@ -212,6 +222,7 @@ class TestProxy:
         assert isinstance(error, ProviderError)
         assert "4711" not in str(error)
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", WAYS)
     def test_the_one_of_the_environment(self, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with FaultServer(good(way)) as proxy, FaultServer(good(way)) as here:

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", [None], indirect=True)  # over httpx no connection is used again
 
 
+@pytest.mark.system
 @our_own
 @pytest.mark.parametrize("ways", [("complete", "stream", "complete"), ("acomplete", "astream", "acomplete")])
 def test_one_serves_many_requests(ways: tuple[str, ...]) -> None:
@@ -43,6 +44,7 @@ def test_one_serves_many_requests(ways: tuple[str, ...]) -> None:
         assert server.n_connections == 1
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("over", ["httpx"], indirect=True)
 @pytest.mark.parametrize("way", WAYS)
 def test_over_httpx_each_request_has_its_own(way: str) -> None:
@@ -52,6 +54,7 @@ def test_over_httpx_each_request_has_its_own(way: str) -> None:
         assert server.n_connections == 2
 
 
+@pytest.mark.system
 @our_own
 @pytest.mark.parametrize("refusal", [refused(429), refused(500)])
 def test_a_refusal_costs_no_connection(refusal: list[Step]) -> None:
@@ -62,6 +65,7 @@ def test_a_refusal_costs_no_connection(refusal: list[Step]) -> None:
         assert server.n_connections == 1
 
 
+@pytest.mark.system
 @our_own
 @pytest.mark.usefixtures("is_soon")
 @pytest.mark.parametrize("way", WAYS)
@@ -73,6 +77,7 @@ def test_a_used_one_that_proves_dead_is_replaced_at_once(fault: Step, way: str) 
         assert server.requests[2].body == server.requests[1].body
 
 
+@pytest.mark.system
 @our_own
 @pytest.mark.usefixtures("is_soon")
 @pytest.mark.parametrize("way", WAYS)
@@ -82,6 +87,7 @@ def test_but_only_once(way: str) -> None:
         assert len(server.requests) == 3
 
 
+@pytest.mark.system
 @our_own
 @pytest.mark.usefixtures("is_soon")
 def test_however_many_of_them_are_dead() -> None:
@@ -93,6 +99,7 @@ def test_however_many_of_them_are_dead() -> None:
         assert server.requests[-1].connection == 2
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_and_not_for_a_timeout_or_once_the_reply_has_begun(way: str) -> None:
     faults: list[list[Step]] = [[STALL], [JSON_HEAD, b"{", CLOSE], [JSON_HEAD, b"{", RESET]]
@@ -102,6 +109,7 @@ def test_and_not_for_a_timeout_or_once_the_reply_has_begun(way: str) -> None:
             assert len(server.requests) == 2
 
 
+@pytest.mark.system
 def test_streams_of_servers_that_close_after_them_say_so() -> None:
     provider = replace(PROVIDERS["llamacpp"], name="mine")
     script: list[Step] = [SSE_HEAD, chunk(PIECES), END_OF_CHUNKS, CLOSE]
@@ -115,6 +123,7 @@ def test_streams_of_servers_that_close_after_them_say_so() -> None:
         assert [request.connection for request in server.requests] == [0, 1, 1]
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", WAYS)
 def test_none_is_left_open(way: str) -> None:
     """Not by an exhausted one, not when nobody closes the client."""
@@ -126,6 +135,7 @@ def test_none_is_left_open(way: str) -> None:
         assert server.wait_until_all_closed()
 
 
+@pytest.mark.system
 def test_a_stream_closed_early_is_hung_up() -> None:
     with FaultServer([SSE_HEAD, chunk(FIRST_PIECE), STALL], WHOLE) as server, client_of(server) as client:
         with closing(client.stream(REQUEST)) as items:
@@ -134,6 +144,7 @@ def test_a_stream_closed_early_is_hung_up() -> None:
         assert client.complete(REQUEST).message.text == "hello"
 
 
+@pytest.mark.system
 def test_an_async_stream_closed_early_is_hung_up() -> None:
     async def main() -> None:
         async with aclosing(client.astream(REQUEST)) as items:
@@ -145,6 +156,7 @@ def test_an_async_stream_closed_early_is_hung_up() -> None:
         asyncio.run(main())
 
 
+@pytest.mark.system
 def test_an_async_stream_that_is_forgotten_ends_with_its_loop() -> None:
     async def main() -> None:
         items = client.astream(REQUEST)
@@ -157,6 +169,7 @@ def test_an_async_stream_that_is_forgotten_ends_with_its_loop() -> None:
         assert server.wait_until_all_closed()
 
 
+@pytest.mark.system
 def test_a_client_that_is_forgotten_in_a_loop_closes_its_connections() -> None:
     async def main() -> None:
         client = client_of(server)
@@ -169,6 +182,7 @@ def test_a_client_that_is_forgotten_in_a_loop_closes_its_connections() -> None:
         asyncio.run(main())
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ["acomplete", "astream"])
 @pytest.mark.parametrize("script", [[STALL], [SSE_HEAD, chunk(FIRST_PIECE), STALL]], ids=["head", "body"])
 def test_a_cancelled_request_is_hung_up(script: list[Step], way: str) -> None:
@@ -193,6 +207,7 @@ def test_a_cancelled_request_is_hung_up(script: list[Step], way: str) -> None:
         asyncio.run(main())
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ["acomplete", "astream"])
 def test_each_event_loop_has_its_own_and_closes_them(way: str) -> None:
     with FaultServer(good(way)) as server, client_of(server) as client:
@@ -202,6 +217,7 @@ def test_each_event_loop_has_its_own_and_closes_them(way: str) -> None:
             assert server.wait_until_all_closed()
 
 
+@pytest.mark.system
 def test_loops_that_have_ended_are_forgotten() -> None:
     def ask_in_new_loop() -> weakref.ref[asyncio.AbstractEventLoop]:
         with asyncio.Runner() as runner:
@@ -214,18 +230,21 @@ def test_loops_that_have_ended_are_forgotten() -> None:
         assert [loop() is None for loop in loops[:-1]] == [True] * 4
 
 
+@pytest.mark.system
 def test_loops_may_run_at_once() -> None:
     with FaultServer([BARRIER, *WHOLE], together=4) as server, client_of(server) as client:
         replies = in_threads(4, lambda: ask(client, "acomplete")[0])
     assert [reply.message.text for reply in replies] == ["hello"] * 4
 
 
+@pytest.mark.system
 def test_threads_may_ask_at_once() -> None:
     with FaultServer([BARRIER, *WHOLE], together=8) as server, client_of(server) as client:
         replies = in_threads(8, lambda: client.complete(REQUEST))
     assert [reply.message.text for reply in replies] == ["hello"] * 8
 
 
+@pytest.mark.system
 def test_tasks_may_ask_at_once() -> None:
     async def main() -> list[Reply]:
         return await asyncio.gather(*[client.acomplete(REQUEST) for _ in range(8)])
@@ -234,6 +253,7 @@ def test_tasks_may_ask_at_once() -> None:
         assert [reply.message.text for reply in asyncio.run(main())] == ["hello"] * 8
 
 
+@pytest.mark.system
 @our_own
 def test_too_many_at_once_wait_for_each_other() -> None:
     narrow = Network(max_connections=2)
@@ -243,6 +263,7 @@ def test_too_many_at_once_wait_for_each_other() -> None:
         assert len(server.requests) == 8
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("way", ["complete", "acomplete"])
 def test_nobody_waits_for_ever_for_a_free_one(way: str) -> None:
     async def asynchronously() -> None:

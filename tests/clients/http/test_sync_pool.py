@@ -30,6 +30,8 @@ from fsm_agent.clients.http.prepared_request import ABORT
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing.client_requests import REQUEST
 
+pytestmark = pytest.mark.system
+
 LIMIT_S = 5.0
 
 
@@ -419,7 +421,7 @@ class TestInterrupts:
                     break
         assert number > 150
 
-    @pytest.mark.long
+    @pytest.mark.nightly
     def test_none_keeps_who_waits_from_its_turn(self) -> None:
         """At each line of closing a response, while another thread waits for its connection."""
         for number in count(1):

@@ -67,7 +67,7 @@ from fsm_agent.testing.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aa
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", ["own", "own with TLS"], indirect=True)
-own_soon = pytest.mark.parametrize("over", ["own", pytest.param("httpx", marks=pytest.mark.long)], indirect=True)
+own_soon = pytest.mark.parametrize("over", ["own", pytest.param("httpx", marks=pytest.mark.nightly)], indirect=True)
 without_tls = pytest.mark.parametrize("over", ["own", "httpx"], indirect=True)
 each_way = pytest.mark.parametrize("way", WAYS)
 
@@ -153,6 +153,7 @@ def error_of(client: HttpClient, way: str, timeout_s: float | None = None, reque
     return caught.value
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop for Windows")
 @pytest.mark.parametrize("way", ASYNC)
 def test_uvloop_serves_as_well(way: str) -> None:
@@ -166,12 +167,14 @@ def test_uvloop_serves_as_well(way: str) -> None:
 
 
 class TestWhoseReply:
+    @pytest.mark.system
     @each_way
     def test_a_reply_that_comes_twice_answers_one_request(self, way: str) -> None:
         scripts: list[list[Step]] = [[says("t0", way) * 2], *[[says(f"t{number}", way)] for number in range(1, 5)]]
         with FaultServer(*scripts) as server, client_of(server) as client:
             assert ask_often(client, way, 5) == ["t0", "t1", "t2", "t3", "t4"]
 
+    @pytest.mark.system
     @each_way
     def test_a_reply_that_nobody_asked_for_answers_nobody(self, way: str) -> None:
         go, came = threading.Event(), threading.Event()
@@ -190,6 +193,7 @@ class TestWhoseReply:
         with FaultServer(*scripts) as server, client_of(server) as client:
             assert ask_often(client, way, 3, between) == ["t0", "t1", "t2"]
 
+    @pytest.mark.system
     @each_way
     def test_a_body_longer_than_its_length_answers_nobody(self, way: str) -> None:
         scripts: list[list[Step]] = [[says("t0", way) + b"HTTP/1.1 200 OK\r\n"], [says("t1", way)]]
@@ -198,6 +202,7 @@ class TestWhoseReply:
 
 
 class TestHeads:
+    @pytest.mark.system
     @pytest.mark.parametrize(
         "script",
         [
@@ -220,11 +225,13 @@ class TestHeads:
 
         in_each_way(check)
 
+    @pytest.mark.system
     @each_way
     def test_interim_responses_are_no_response(self, way: str) -> None:
         with FaultServer([INTERIM * 3, *good(way)]) as server, client_of(server) as client:
             assert ask_often(client, way, 2) == ["hello", "hello"]
 
+    @pytest.mark.system
     @our_own
     @each_way
     def test_there_is_an_end_to_interim_responses(self, way: str) -> None:
@@ -234,12 +241,14 @@ class TestHeads:
         assert isinstance(error, BadReply)
         assert "interim responses" in error.message
 
+    @pytest.mark.system
     @each_way
     @pytest.mark.parametrize("status", [b"000", b"099", b"20", b"2000"])
     def test_a_status_that_is_none(self, status: bytes, way: str) -> None:
         with FaultServer([b"HTTP/1.1 %b OK\r\n\r\n" % status, HOLD]) as server, client_of(server) as client, at_once():
             assert isinstance(error_of(client, way), BadReply)
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         "script",
         [
@@ -259,6 +268,7 @@ class TestHeads:
 
 
 class TestUploads:
+    @pytest.mark.system
     def test_a_slow_server_that_takes_some_has_its_time(self) -> None:
         """The whole takes longer than `write_s`, each piece does not."""
 
@@ -281,6 +291,7 @@ class TestUploads:
 
         in_each_way(check)
 
+    @pytest.mark.system
     @each_way
     def test_a_server_that_takes_nothing_has_not(self, way: str) -> None:
         network = Network(write_s=0.2)
@@ -289,6 +300,7 @@ class TestUploads:
         assert isinstance(error, TimedOut)
         assert "took no more of the request for 0.2 s" in error.message
 
+    @pytest.mark.system
     @each_way
     @pytest.mark.parametrize("end", [CLOSE, RESET], ids=["close", "reset"])
     def test_a_refusal_before_it_is_over_is_heard(self, end: Step, way: str, over: str | None) -> None:
@@ -301,6 +313,7 @@ class TestUploads:
         else:
             assert error.status == 413
 
+    @pytest.mark.system
     @each_way
     def test_and_what_is_left_of_it_is_in_nobodys_way(self, way: str, over: str | None) -> None:
         """The server says that it keeps the connection, and reads no more."""
@@ -323,6 +336,7 @@ class TestUploads:
 
 
 class TestCompressed:
+    @pytest.mark.system
     @each_way
     def test_what_comes_behind_its_end_is_not_taken(self, way: str) -> None:
         body = gzip.compress(json.dumps(completion()).encode()) + b" " * 5_000_000
@@ -333,6 +347,7 @@ class TestCompressed:
         assert isinstance(error, BadReply)
         assert "damaged: more bytes follow its end" in error.message
 
+    @pytest.mark.system
     @each_way
     def test_one_without_its_checksum_is_not_whole(self, way: str) -> None:
         kind = "text/event-stream" if way in STREAMED else "application/json"
@@ -346,6 +361,7 @@ class TestCompressed:
 
 
 class TestResending:
+    @pytest.mark.system
     def test_a_server_that_may_have_read_it_is_not_asked_again(self) -> None:
         def check(way: str) -> None:
             work: Step = lambda _: time.sleep(0.3)  # noqa: E731
@@ -358,6 +374,7 @@ class TestResending:
 
         in_each_way(check)
 
+    @pytest.mark.system
     @each_way
     @pytest.mark.usefixtures("is_soon")
     def test_one_that_hangs_up_when_it_is_asked_again_is(self, way: str) -> None:
@@ -400,6 +417,7 @@ WAITING: dict[str, list[Step]] = {
 
 
 class TestClosing:
+    @pytest.mark.system
     @pytest.mark.parametrize("way", ["complete", "stream"])
     @pytest.mark.parametrize("phase", WAITING)
     def test_threads_are_told_at_once(self, phase: str, way: str) -> None:
@@ -411,6 +429,7 @@ class TestClosing:
             assert isinstance(worker.ends_at_once(), ProviderError)
             assert server.wait_until_all_closed()
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", ASYNC)
     @pytest.mark.parametrize("phase", WAITING)
     @pytest.mark.parametrize("from_outside", [False, True])
@@ -427,6 +446,7 @@ class TestClosing:
             asyncio.run(main())
             assert server.wait_until_all_closed()
 
+    @pytest.mark.system
     @pytest.mark.parametrize("over", ["own"], indirect=True)
     @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a shutdown does not end a connect")
     @each_way
@@ -450,6 +470,7 @@ class TestClosing:
         assert isinstance(error, TimedOut)
         assert "the client was closed" in error.message
 
+    @pytest.mark.system
     @pytest.mark.parametrize("way", ["complete", "acomplete"])
     def test_many_are_told_at_once(self, way: str) -> None:
         """Ten are under way over three connections; the others wait for one."""
@@ -497,6 +518,7 @@ def wait_for_a_connect(base_url: str) -> None:
 
 @pytest.mark.parametrize("way", ["complete", "stream"])
 class TestAborting:
+    @pytest.mark.system
     @pytest.mark.parametrize("phase", WAITING)
     def test_what_waits_for_a_reply_ends_at_once(self, phase: str, way: str) -> None:
         abort = Abort()
@@ -507,6 +529,7 @@ class TestAborting:
             assert isinstance(worker.ends_at_once(), Aborted)
             assert server.wait_until_all_closed()
 
+    @pytest.mark.system
     def test_what_is_sending_ends_at_once(self, way: str) -> None:
         abort = Abort()
         with FaultServer([HOLD], is_early=True) as server, client_of(server) as client:
@@ -515,6 +538,7 @@ class TestAborting:
             abort.set()
             assert isinstance(worker.ends_at_once(), Aborted)
 
+    @pytest.mark.system
     @our_own
     def test_what_waits_for_a_connection_ends_at_once(self, way: str) -> None:
         """httpx's pool offers no way to wake who waits."""
@@ -529,6 +553,7 @@ class TestAborting:
             client.close()
             holder.ends_at_once()
 
+    @pytest.mark.system
     @pytest.mark.parametrize("over", ["own"], indirect=True)
     @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a shutdown does not end a connect")
     def test_what_connects_ends_at_once(self, way: str) -> None:
@@ -540,6 +565,7 @@ class TestAborting:
             abort.set()
             assert isinstance(worker.ends_at_once(), Aborted)
 
+    @pytest.mark.system
     def test_what_has_not_begun_does_not(self, way: str) -> None:
         abort = Abort()
         abort.set()
@@ -548,6 +574,7 @@ class TestAborting:
                 abort.run(ask, client, way)
             assert server.n_connections == 0
 
+    @pytest.mark.system
     def test_what_has_ended_stays_as_it_is(self, way: str, over: str | None) -> None:
         abort = Abort()
         with FaultServer(good(way)) as server, client_of(server) as client:
@@ -556,6 +583,7 @@ class TestAborting:
             assert text(ask(client, way)[-1]) == "hello"
             assert server.n_connections == (1 if over is None else 2)
 
+    @pytest.mark.system
     def test_it_is_no_failure_that_somebody_else_could_make_good(self, way: str) -> None:
         abort = Abort()
         with FaultServer([STALL]) as server, client_of(server) as first, client_of(server) as second:
@@ -642,12 +670,13 @@ class TestForking:
         command = [sys.executable, "-c", FORKING + code, server.base_url, over or "", *children]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("reader", "over"),
         [
-            pytest.param("read_a_stream()", "own", marks=pytest.mark.long),
+            pytest.param("read_a_stream()", "own", marks=pytest.mark.nightly),
             ("read_a_stream_in_a_thread()", "own"),
-            pytest.param("read_a_stream_in_a_thread()", "httpx", marks=pytest.mark.long),
+            pytest.param("read_a_stream_in_a_thread()", "httpx", marks=pytest.mark.nightly),
             ("asyncio.run(read_a_stream_in_a_loop())", "own"),
         ],
         indirect=["over"],
@@ -660,6 +689,7 @@ class TestForking:
         with FaultServer(stream, WHOLE, WHOLE, [lambda _: has_ended.set(), *WHOLE]) as server:
             assert self.run(f"print({reader})", server, over, *children).split() == ["9"]
 
+    @pytest.mark.system
     @own_soon
     def test_a_child_waits_for_no_thread_of_its_parent(self, over: str | None) -> None:
         code = """
@@ -679,6 +709,7 @@ print("done")
         with FaultServer(WHOLE) as server:
             assert self.run(code, server, over, "asks").split() == ["done"]
 
+    @pytest.mark.system
     @own_soon
     def test_each_has_its_own(self, over: str | None) -> None:
         code = "client.complete(request), fork(), client.complete(request)"
@@ -687,6 +718,7 @@ print("done")
             used = [request.connection for request in server.requests]
         assert used == ([0, 1, 0] if over is None else [0, 1, 2])
 
+    @pytest.mark.system
     @pytest.mark.parametrize("over", ["own"], indirect=True)
     def test_a_users_pool_begins_anew_in_a_child(self) -> None:
         code = "client.complete(request), fork(), client.complete(request)"

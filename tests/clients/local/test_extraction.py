@@ -50,7 +50,7 @@ class Person(BaseModel):
     job: Literal["baker", "doctor", "teacher"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @needs_model
 def test_fifty_texts_give_fifty_valid_values():
@@ -67,7 +67,7 @@ def test_fifty_texts_give_fifty_valid_values():
     assert right >= 30, f"valid and made up: only {right} ages are those of the texts"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @needs_model
 def test_typed_answers_are_copied_and_nothing_is_made_up(say: Callable[[str], None]):
@@ -78,7 +78,7 @@ def test_typed_answers_are_copied_and_nothing_is_made_up(say: Callable[[str], No
     assert counts.right >= 14
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @needs_model
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("script", ["small_model_functions.py", "small_model_extraction.py"])

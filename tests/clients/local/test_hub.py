@@ -93,6 +93,7 @@ def test_what_names_nothing_is_refused(name: str):
     assert repr(name) in str(raised.value)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "file"),
     [
@@ -115,6 +116,7 @@ def test_the_file_that_is_meant_is_fetched_once(fetched: Fetches, name: str, fil
     assert [method for method, *_ in fetched.server.requests[before:] if method == "GET"] == ["GET"]  # of the list
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -136,6 +138,7 @@ def test_what_cannot_be_fetched_says_why(fetched: Fetches, name: str, problem: s
     assert find_cached(hub_model(name)) is None
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "listing",
     [
@@ -159,6 +162,7 @@ def test_without_a_network_the_error_is_clear():
         fetch(hub_model("hf:o/one"), say=str, progress=lambda *_: None, endpoint="http://127.0.0.1:9")
 
 
+@pytest.mark.system
 def test_a_download_that_broke_off_goes_on_where_it_ended(fetched: Fetches):
     fetched.server.breaks_after_bytes = CHUNK + 1000
     path = fetched("hf:o/large")
@@ -169,6 +173,7 @@ def test_a_download_that_broke_off_goes_on_where_it_ended(fetched: Fetches):
     assert done == sorted(done)
 
 
+@pytest.mark.system
 def test_a_damaged_file_is_removed_and_named(fetched: Fetches):
     fetched.server.damages = True
     with pytest.raises(ConfigError, match=r"'one\.Q8_0\.gguf' as fetched from 'o/one' is damaged, and was removed"):
@@ -182,6 +187,7 @@ def everything_in(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("etag", ["../../../dear", "../../../victim", "..", "/etc/victim", "x" * 64, "A" * 40])
 def test_a_hub_that_states_a_path_for_a_checksum_is_refused(fetched: Fetches, cache: Path, tmp_path: Path, etag: str):
     (tmp_path / "dear").write_bytes(b"GGUF, and dear")
@@ -193,6 +199,7 @@ def test_a_hub_that_states_a_path_for_a_checksum_is_refused(fetched: Fetches, ca
     assert (tmp_path / "dear").read_bytes() == b"GGUF, and dear"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("commit", ["../../../../pwn", "main", "a" * 41])
 def test_a_hub_that_states_a_path_for_a_commit_is_refused(fetched: Fetches, tmp_path: Path, commit: str):
     before = everything_in(tmp_path)
@@ -207,12 +214,14 @@ def test_a_hub_that_states_a_path_for_a_commit_is_refused(fetched: Fetches, tmp_
     assert everything_in(tmp_path) == before
 
 
+@pytest.mark.system
 def test_a_name_of_a_file_cannot_command_the_terminal(fetched: Fetches):
     fetched.server.repos = {"o/odd": {"m\x1b[31m\u202e.gguf": SMALL}}
     fetched("hf:o/odd")
     assert all(line.isprintable() for line in fetched.said)
 
 
+@pytest.mark.system
 def test_what_is_in_the_cache_is_listed_and_removed(fetched: Fetches, cache: Path):
     assert [*cached_models()] == []
     for name in ("hf:o/many", "hf:o/many:Q8_0", "hf:o/one"):
@@ -232,6 +241,7 @@ def test_what_is_in_the_cache_is_listed_and_removed(fetched: Fetches, cache: Pat
         remove(hub_model("hf:o/many"))
 
 
+@pytest.mark.system
 def test_a_token_reaches_the_hub_and_no_error(fetched: Fetches, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_TOKEN", "hf_verysecrettoken")
     with pytest.raises(ConfigError) as raised:
@@ -240,6 +250,7 @@ def test_a_token_reaches_the_hub_and_no_error(fetched: Fetches, monkeypatch: pyt
     assert "verysecret" not in str(raised.value)
 
 
+@pytest.mark.system
 def test_a_model_of_the_hub_is_found_by_name(fetched: Fetches, monkeypatch: pytest.MonkeyPatch):
     assert find_model("hf:o/one") is None
     path = fetched("hf:o/one")

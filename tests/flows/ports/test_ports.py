@@ -60,6 +60,7 @@ def test_its_picture_names_every_state(name: str) -> None:
     assert [word for word in named if word not in picture] == []
 
 
+@pytest.mark.system
 @needs_dot
 @pytest.mark.parametrize("name", ["p02_reflexion", "p08_hierarchical_teams"])
 def test_its_picture_has_the_label_of_every_edge(name: str) -> None:

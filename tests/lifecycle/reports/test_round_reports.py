@@ -177,6 +177,7 @@ def test_the_rounds_add_up_to_the_whole_on_every_walk(seed: int):
                 assert len({f.id.partition(".")[0] for f in one.function_calls}) <= 1
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.gettrace() is not None, reason="what is traced takes longer")
 def test_it_takes_linear_time():
     def of_rounds(rounds: int) -> AgentCall[Any]:

@@ -404,6 +404,7 @@ def test_nothing_is_withdrawn_whatever_comes(data, text, kind):
         assert all(map(grows, found, found[1:]))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     "unit",
     [
@@ -421,7 +422,7 @@ def test_nothing_is_withdrawn_whatever_comes(data, text, kind):
         "\n```json\n",
     ],
 )
-@pytest.mark.parametrize("opening", ["", "<answer>", pytest.param(json_block.opening, marks=pytest.mark.long)])
+@pytest.mark.parametrize("opening", ["", "<answer>", pytest.param(json_block.opening, marks=pytest.mark.nightly)])
 def test_the_time_is_linear_in_the_reply(unit, opening):
     def fed(text: str) -> None:
         reader = Arriving(Output(list[Step]), opening)

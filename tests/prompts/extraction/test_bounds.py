@@ -91,9 +91,10 @@ def attempted(parser: Callable[[str], Any], text: str) -> None:
         parser(text)
 
 
+@pytest.mark.system
 @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
 @pytest.mark.parametrize(
-    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.long) for name in PARSERS]
+    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.nightly) for name in PARSERS]
 )
 def test_the_time_grows_with_the_text(name):
     parser = PARSERS[name]
@@ -108,7 +109,7 @@ def test_the_time_grows_with_the_text(name):
     assert growth(given, read, 600) < 3
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("character", GROUPS)

@@ -262,7 +262,8 @@ MEGABYTES = [
 ]
 
 
-@pytest.mark.parametrize("unit", ["nested", *[pytest.param(unit, marks=pytest.mark.long) for unit in MEGABYTES]])
+@pytest.mark.system
+@pytest.mark.parametrize("unit", ["nested", *[pytest.param(unit, marks=pytest.mark.nightly) for unit in MEGABYTES]])
 def test_a_megabyte_takes_at_most_two_seconds(unit):
     text = unit * (10**6 // len(unit))
     if unit == "nested":

@@ -325,6 +325,7 @@ class TestMarks:
             PromptField(**arguments)
 
 
+@pytest.mark.system
 def test_nothing_of_it_is_loaded_for_plain_values():
     code = """if True:
         import sys

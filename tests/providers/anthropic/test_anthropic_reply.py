@@ -447,6 +447,7 @@ GROWING = {
 KINDS = {"thinking": "thinking", "arguments": "tool_use", "pieces of a new type": "hologram"}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", GROWING)
 def test_streams_take_linear_time(name: str) -> None:
     begun = sse(START, *block(0, {"type": KINDS.get(name, "text"), "name": "f"})[:1]).decode()
@@ -454,6 +455,7 @@ def test_streams_take_linear_time(name: str) -> None:
     check_linear(CODEC, lambda size: begun + each * size + stop, 500)
 
 
+@pytest.mark.system
 def test_a_block_of_many_texts_that_ends_again_and_again_takes_linear_time() -> None:
     def text(size: int) -> str:
         deltas = [delta("ray_delta", **{f"ray{n}": "word "}) for n in range(size)]

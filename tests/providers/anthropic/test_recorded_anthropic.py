@@ -140,7 +140,7 @@ def test_recorded_stream_goes_back_as_it_was_read() -> None:
         assert len(redacted) == case["info"].get("n_redacted_thinking", 0), case["id"]
 
 
-@pytest.mark.long  # to read the beta types of the SDK takes two seconds
+@pytest.mark.nightly  # to read the beta types of the SDK takes two seconds
 @needs_recorded
 def test_requests_of_recorded_dialogs_are_what_the_official_sdk_takes() -> None:
     params = pytest.importorskip("anthropic.types.beta.message_create_params", reason="the SDK is not installed")

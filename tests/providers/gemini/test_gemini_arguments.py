@@ -108,6 +108,7 @@ def test_depth_and_gaps_are_bounded() -> None:
     assert not StreamedArguments().put(piece("$.a[99999999999]", "x"))
 
 
+@pytest.mark.system
 def test_long_strings_take_linear_time() -> None:
     def read(text: str) -> None:
         arguments = StreamedArguments()

@@ -426,6 +426,7 @@ GROWING = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", GROWING)
 def test_streams_take_linear_time(name: str) -> None:
     head, each = sse(chunk(call("f", willContinue=True))).decode(), sse(chunk(GROWING[name])).decode()

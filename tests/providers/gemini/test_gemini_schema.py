@@ -316,6 +316,7 @@ def fans(depth: int) -> dict[str, Any]:
     return {"properties": {"p": {"$ref": "#/$defs/D0"}}, "$defs": {**definitions, f"D{depth}": {"type": "string"}}}
 
 
+@pytest.mark.system
 def test_what_would_grow_too_large_is_referred_to() -> None:
     assert "$defs" not in gemini_schema(fans(5))
     start = time.process_time()

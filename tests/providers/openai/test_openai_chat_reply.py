@@ -583,6 +583,7 @@ GROWING = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", GROWING)
 def test_streams_take_linear_time(name: str) -> None:
     each = sse({"choices": [{"index": 0, "delta": GROWING[name]}]}, done=False).decode()

@@ -38,6 +38,7 @@ def result(id: str = "", theirs: str | None = None) -> FunctionResult:
 
 
 class TestCallIds:
+    @pytest.mark.system
     @pytest.mark.parametrize("order", [1, -1], ids=["in order", "reversed"])
     def test_many_calls_of_one_id_take_linear_time(self, order: int) -> None:
         def matched(numbers: list[str]) -> None:

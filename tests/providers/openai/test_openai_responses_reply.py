@@ -560,6 +560,7 @@ GROWING: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("name", GROWING)
 def test_streams_take_linear_time(name: str) -> None:
     def text(count: int) -> str:

@@ -266,6 +266,7 @@ def test_a_run_that_was_deleted_and_begun_again_is_another():
     assert store.load("r").lines == ("new",)
 
 
+@pytest.mark.system
 def test_what_happens_between_a_claim_and_a_wait_ends_the_wait():
     store = MemoryStore(Clock())
     assert store.claim("w", for_s=1.0) is None
@@ -277,6 +278,7 @@ def test_what_happens_between_a_claim_and_a_wait_ends_the_wait():
     assert time.monotonic() - started_s < PATIENCE_S / 2
 
 
+@pytest.mark.system
 def test_a_wait_ends_when_the_clock_makes_a_run_due():
     store = MemoryStore()
     store.append(held(store), 0, [], Rest(state="", due_s=time.time() + 0.05))
@@ -288,6 +290,7 @@ def test_a_wait_ends_when_the_clock_makes_a_run_due():
     assert time.time() < lease.since_s + PATIENCE_S / 2
 
 
+@pytest.mark.system
 def test_a_run_of_others_that_is_overdue_does_not_end_a_wait():
     clock = Clock()
     store = MemoryStore(clock)
@@ -299,6 +302,7 @@ def test_a_run_of_others_that_is_overdue_does_not_end_a_wait():
     assert time.monotonic() - started_s >= 0.1
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_can_use_its_copy_whatever_other_threads_did_at_that_moment():

@@ -92,7 +92,7 @@ def run(server: PostgresServer, command: list[str], schema: str, folder: Path) -
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_what_was_saved_while_workers_ran_goes_on(server: PostgresServer, tmp_path: Path) -> None:
     """Runs in the midst of a request, that wait for a person, that have ended and that were not begun; each once."""

@@ -77,6 +77,7 @@ def schema_of(folder: Path) -> str:
     return "t" + hashlib.blake2b(str(folder).encode(), digest_size=8).hexdigest()
 
 
+@pytest.mark.system
 class TestPostgresStore(StoreConformance):
     @pytest.fixture(autouse=True)
     def _server(self, server: PostgresServer) -> None:
@@ -103,6 +104,7 @@ def store(url: str) -> Iterator[PostgresStore]:
 # Sessions
 
 
+@pytest.mark.system
 def test_an_append_that_only_removes_posts_is_no_change_of_a_run(url: str) -> None:
     """As in the other stores: it came to the front of the list."""
     with closing(PostgresStore(url)) as store:
@@ -115,6 +117,7 @@ def test_an_append_that_only_removes_posts_is_no_change_of_a_run(url: str) -> No
         assert store.get("r").updated_s == before.run.updated_s
 
 
+@pytest.mark.system
 def test_what_is_due_at_once_is_so_for_a_worker_whose_clock_is_behind(url: str) -> None:
     """It was left to others for as long as the clock was behind; only what waits for a time is."""
     with closing(PostgresStore(url)) as store:
@@ -129,6 +132,7 @@ def test_what_is_due_at_once_is_so_for_a_worker_whose_clock_is_behind(url: str) 
         assert store.claim("w", for_s=LONG_S, now_s=behind_s) is None
 
 
+@pytest.mark.system
 def test_a_killed_process_frees_its_runs_soon(store: PostgresStore, url: str):
     """Its lease would last ten minutes, and the wait half of one; time, the server's and a worker's, is real."""
     store._session.instance()
@@ -158,6 +162,7 @@ def _age_s(store: PostgresStore) -> float:
     return float(store._do(lambda c: c.execute(age).fetchone()[0]))
 
 
+@pytest.mark.system
 def test_a_stopped_process_keeps_its_runs_until_its_lease_ends_and_cannot_write_after(store: PostgresStore, url: str):
     script = OTHER.replace("for_s=600", "for_s=3").replace(
         "time.sleep(60)",
@@ -185,6 +190,7 @@ def test_a_stopped_process_keeps_its_runs_until_its_lease_ends_and_cannot_write_
     assert store.load("r").lines == ("one",)
 
 
+@pytest.mark.system
 def test_leases_end_with_a_session_alone_and_not_soon_after_a_start_of_the_server(store: PostgresStore, url: str):
     with closing(PostgresStore(url)) as other:
         for name, holder in {"living": other, "dead": other, "pooled": other}.items():
@@ -214,6 +220,7 @@ def key_of(c: Any, store: PostgresStore, run: str) -> int:
     return int(c.execute(f"SELECT key FROM {store._address.schema}.run WHERE id = %s", (run,)).fetchone()[0])
 
 
+@pytest.mark.system
 def test_a_session_that_was_cut_begins_anew_under_its_number(store: PostgresStore):
     number = 0
     while not number:  # it may take some time on a busy machine
@@ -233,6 +240,7 @@ def test_a_session_that_was_cut_begins_anew_under_its_number(store: PostgresStor
     assert store._session.instance() == number
 
 
+@pytest.mark.system
 def test_behind_a_pooler_there_is_no_session_and_leases_end_at_their_time(url: str):
     """A lock would be that of a connection of the pooler, whose end would be taken for the death of the process."""
     with closing(PostgresStore(f"{url}&pooled=yes")) as pooled, closing(PostgresStore(url)) as other:
@@ -253,6 +261,7 @@ def test_behind_a_pooler_there_is_no_session_and_leases_end_at_their_time(url: s
         assert took is not None
 
 
+@pytest.mark.system
 def test_a_change_elsewhere_wakes_a_waiting_thread_at_once(store: PostgresStore, url: str):
     assert store.claim("w", for_s=9) is None
     store._session.wait(store._session.count(), POLL_S)  # it listens by now
@@ -265,6 +274,7 @@ def test_a_change_elsewhere_wakes_a_waiting_thread_at_once(store: PostgresStore,
     assert store.claim("w", for_s=9) is not None
 
 
+@pytest.mark.system
 def test_a_rest_wakes_those_who_wait_for_room_and_no_others(store: PostgresStore):
     """Else each run that ends would have all idle threads claim in vain."""
     session = store._session
@@ -289,7 +299,7 @@ def test_a_rest_wakes_those_who_wait_for_room_and_no_others(store: PostgresStore
 # The server
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_restart_of_the_server_is_a_delay(tmp_path: Path):
     """Appends, submitted or not, reads and claims wait for it; nothing is written twice, nothing is lost."""
@@ -314,7 +324,7 @@ def test_a_restart_of_the_server_is_a_delay(tmp_path: Path):
         assert store.claim("w", for_s=9) is not None
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
 @pytest.mark.timeout(300)
 def test_after_a_restart_work_goes_on_at_once(mode: str):
@@ -340,6 +350,7 @@ def test_after_a_restart_work_goes_on_at_once(mode: str):
         assert time.monotonic() - began_s < AWAY_S / 2
 
 
+@pytest.mark.system
 def test_a_holder_that_freezes_in_a_transaction_locks_nothing_for_long(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -379,6 +390,7 @@ class Losing:
         return self.tries
 
 
+@pytest.mark.system
 def test_what_may_have_been_written_is_done_again_only_if_it_may_be(store: PostgresStore):
     before = Losing(store, goes_on=True)
     assert store._do(before) == 2
@@ -389,6 +401,7 @@ def test_what_may_have_been_written_is_done_again_only_if_it_may_be(store: Postg
     assert store._do(Losing(store, goes_on=False), may_repeat=True) == 2
 
 
+@pytest.mark.system
 def test_after_one_connection_was_lost_the_others_are_looked_at(url: str):
     """All of them are dead after a restart of the server, and each would cost an attempt and a pause."""
     with closing(PostgresStore(url)) as other, closing(PostgresStore(url)) as store:
@@ -411,6 +424,7 @@ def test_after_one_connection_was_lost_the_others_are_looked_at(url: str):
 # Engines
 
 
+@pytest.mark.system
 def test_an_engine_is_told_in_the_same_commit_when_a_run_is_due(url: str):
     told: list[tuple[str, float]] = []
 
@@ -443,6 +457,7 @@ def test_an_engine_is_told_in_the_same_commit_when_a_run_is_due(url: str):
             store.load("refused")
 
 
+@pytest.mark.system
 def test_the_lease_of_a_deleted_run_is_not_that_of_another_of_its_name(store: PostgresStore):
     """Which has the same holder, and counts its fences from 1 again."""
     leases = []
@@ -459,6 +474,7 @@ def test_the_lease_of_a_deleted_run_is_not_that_of_another_of_its_name(store: Po
     assert store.append(new, 0, ["one"]) == 0
 
 
+@pytest.mark.system
 def test_a_deleted_run_leaves_nothing(store: PostgresStore):
     store.create("r", "header", agent="a")
     lease = store.claim("w", for_s=LONG_S, run="r")
@@ -498,6 +514,7 @@ def refused_of(url: str, patience_s: float = 30.0) -> str:
     raise AssertionError("it was opened")
 
 
+@pytest.mark.system
 def test_a_server_that_stays_away_is_named_with_the_reason(caplog: pytest.LogCaptureFixture):
     with caplog.at_level("DEBUG"):
         refused = refused_of("postgresql://fsm:s3cret@127.0.0.1:1/work", patience_s=0.8)
@@ -506,6 +523,7 @@ def test_a_server_that_stays_away_is_named_with_the_reason(caplog: pytest.LogCap
     assert "s3cret" not in caplog.text
 
 
+@pytest.mark.system
 def test_a_program_without_logging_hears_once_that_a_server_is_away():
     """And not of each attempt of the pool."""
     opened = (
@@ -517,6 +535,7 @@ def test_a_program_without_logging_hears_once_that_a_server_is_away():
     assert "Connection refused" in error
 
 
+@pytest.mark.system
 def test_what_waiting_cannot_mend_is_said_at_once(server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture):
     with closing(PostgresStore(url)) as store:
         made = "DO $$ BEGIN CREATE ROLE guarded LOGIN PASSWORD 'right'; EXCEPTION WHEN duplicate_object THEN END $$"
@@ -534,6 +553,7 @@ def test_what_waiting_cannot_mend_is_said_at_once(server: PostgresServer, url: s
     assert "s3cret" not in caplog.text
 
 
+@pytest.mark.system
 def test_a_password_is_in_no_repr_and_in_no_error_of_a_statement(server: PostgresServer):
     with closing(PostgresStore(server.url().replace("fsm@", "fsm:s3cret@"))) as store:
         store.create("r", "header", agent="a")
@@ -558,6 +578,7 @@ def test_an_address_that_cannot_be_read_is_not_quoted(url: str):
     assert refused.value.__suppress_context__
 
 
+@pytest.mark.system
 def test_pooled_is_yes_or_no(url: str):
     with pytest.raises(UsageError, match="pooled of the store is 'maybe': yes or no would be right"):
         PostgresStore(f"{url}&pooled=maybe")
@@ -569,12 +590,14 @@ def test_a_server_that_is_gone_without_a_word_is_noticed_unless_the_address_says
     assert "tcp_user_timeout=5" in address_of("postgresql://h/db?tcp_user_timeout=5").conninfo.split()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("schema", ["", "Orders", "a-b", 'x"; DROP TABLE run; --', "a" * 60])
 def test_a_schema_is_a_plain_name(server: PostgresServer, schema: str):
     with pytest.raises(UsageError, match="schema"):
         PostgresStore(f"{server.url().partition('?')[0]}?schema={schema}")
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(("ahead_s", "how"), [(3600.0, "3600 s ahead of"), (-90.0, "90 s behind"), (0.0, "")])
 def test_a_clock_that_is_not_the_servers_is_told(
     url: str, ahead_s: float, how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -614,6 +637,7 @@ def held_up(store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch) -> 
     return act
 
 
+@pytest.mark.system
 def test_no_run_ends_while_one_is_created_that_comes_after_it(
     store: PostgresStore, held_up: Callable[..., list[object]]
 ):
@@ -628,6 +652,7 @@ def test_no_run_ends_while_one_is_created_that_comes_after_it(
     assert store.load("r").run.due_s == 0.0
 
 
+@pytest.mark.system
 def test_of_two_runs_that_end_in_two_transactions_the_second_starts_the_next(
     store: PostgresStore, held_up: Callable[..., list[object]]
 ):
@@ -643,6 +668,7 @@ def test_of_two_runs_that_end_in_two_transactions_the_second_starts_the_next(
     assert store.load("r").run.due_s == 0.0
 
 
+@pytest.mark.system
 def test_two_that_join_a_queue_wait_for_each_other(store: PostgresStore, held_up: Callable[..., list[object]]):
     start = Start(queue_limit=1)
     outcomes = held_up(
@@ -666,6 +692,7 @@ PostgresStore(sys.argv[1]).close()
 """
 
 
+@pytest.mark.system
 def test_processes_may_create_a_schema_at_once(url: str):
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     some = [subprocess.Popen([sys.executable, "-c", CREATE, url], **pipes) for _ in range(2)]
@@ -679,6 +706,7 @@ def test_processes_may_create_a_schema_at_once(url: str):
         assert (one.returncode, errors) == (0, "")
 
 
+@pytest.mark.system
 def test_a_schema_of_version_1_is_migrated_by_many_at_once_and_goes_on(url: str, server: PostgresServer):
     schema = url.rpartition("=")[2]
     import psycopg  # the tests are skipped where it is missing
@@ -702,6 +730,7 @@ def test_a_schema_of_version_1_is_migrated_by_many_at_once_and_goes_on(url: str,
         assert [lease and lease.run for lease in found] == ["new", "r1", "r2"]
 
 
+@pytest.mark.system
 def test_a_schema_is_migrated_once_and_a_newer_one_is_refused(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -717,6 +746,7 @@ def test_a_schema_is_migrated_once_and_a_newer_one_is_refused(
         PostgresStore(url)
 
 
+@pytest.mark.system
 def test_tables_of_another_program_are_left_alone(server: PostgresServer, store: PostgresStore):
     store._do(lambda c: c.execute("CREATE SCHEMA IF NOT EXISTS theirs"))
     store._do(lambda c: c.execute("CREATE TABLE IF NOT EXISTS theirs.run (x int)"))
@@ -727,6 +757,7 @@ def test_tables_of_another_program_are_left_alone(server: PostgresServer, store:
 # Forks, threads, asyncio
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks are those of POSIX")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_both_sides_of_a_fork_use_it(store: PostgresStore):
@@ -754,6 +785,7 @@ def test_both_sides_of_a_fork_use_it(store: PostgresStore):
     assert store.load("r").run.holder == "parent"
 
 
+@pytest.mark.system
 def test_submitted_appends_of_many_runs_are_one_commit_and_refused_ones_refuse_themselves_alone(store: PostgresStore):
     leases = []
     for number in range(40):
@@ -778,6 +810,7 @@ def refund(order: str) -> str:
     return f"{order} is paid back"
 
 
+@pytest.mark.system
 def test_a_server_that_stands_still_holds_up_no_event_loop(server: PostgresServer, tmp_path: Path):
     """Neither where runs begin, nor at their steps, nor where they end or go on."""
     gaps_s: list[float] = []
@@ -824,6 +857,7 @@ def test_a_server_that_stands_still_holds_up_no_event_loop(server: PostgresServe
 # The same agent, with another address
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("is_async", [False, True])
 def test_an_agent_needs_the_address_alone(url: str, is_async: bool):
     shop = Agent(Script(call("refund", order="A-17"), "Done."), functions=[refund], name="shop", store=url)
@@ -861,6 +895,7 @@ class Counting:
 SKETCH_STATEMENTS, SKETCH_BYTES = 6, 1065  # the begin and the end of the transaction included; of write-ahead log
 
 
+@pytest.mark.system
 def test_the_statements_of_a_step_are_constant(store: PostgresStore):
     """The clock, the lock, and one that writes the entry and the row of the run, however long the run is."""
     store.create("r", "header", agent="a")
@@ -877,6 +912,7 @@ def test_the_statements_of_a_step_are_constant(store: PostgresStore):
     assert 2 + counts[0] <= 1.3 * SKETCH_STATEMENTS
 
 
+@pytest.mark.system
 def test_the_bytes_of_a_step_are_constant(store: PostgresStore):
     """An append without a rest writes no page of an index of runs; medians, as the server writes at other times too."""
     store.create("r", "header", agent="a")
@@ -898,6 +934,7 @@ def _written_bytes(store: PostgresStore) -> int:
     return int(store._do(lambda c: c.execute(log).fetchone()[0]))
 
 
+@pytest.mark.system
 def test_questions_answered_here_are_asked_there(store: PostgresStore, url: str):
     """Texts that Postgres cannot hold, zero characters, come back as they were."""
     odd = "a\x00b\x1a0c\u2028\U0001f600"
@@ -912,6 +949,7 @@ def test_questions_answered_here_are_asked_there(store: PostgresStore, url: str)
         assert other.list(agent=odd)[0].id == odd
 
 
+@pytest.mark.system
 def test_the_command_line_takes_the_address(url: str, store: PostgresStore):
     store.create("r", '{"version":1,"agent":"shop","definition":"","seed":{}}', agent="shop")
     listed = CliRunner().invoke(app, ["runs", "list", "--store", url], catch_exceptions=False)
@@ -954,6 +992,7 @@ ORDERS = Flow(
 )
 
 
+@pytest.mark.system
 def test_a_flow_keeps_early_answers_is_read_and_forked(url: str):
     runs, others = Runs(url), Runs(url)
     orders = replace(ORDERS, store=runs)

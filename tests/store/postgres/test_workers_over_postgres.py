@@ -16,6 +16,8 @@ from agents.test_workers import (  # noqa: F401  # their tests, with the store o
 )
 from support.postgres import NOT_HERE, PostgresServer, programs
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 if programs() is None:
     pytest.skip(NOT_HERE, allow_module_level=True)

@@ -113,6 +113,7 @@ class Deadly(tuple[str, ...]):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.system
 @pytest.mark.skipif(os.name != "posix", reason="kill -9")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("survived", range(len(sqlite_file.MIGRATIONS[1]) + 1))

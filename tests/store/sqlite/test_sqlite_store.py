@@ -203,6 +203,7 @@ def test_files_are_their_owners_alone(path: Path, is_new: bool):
         os.umask(before)
 
 
+@pytest.mark.system
 def test_many_os_processes_open_a_new_file_at_once(path: Path):
     code = "store.create(sys.argv[1] + str(__import__('os').getpid()), 'header', agent='a'); store.close()"
     others = [Other(path, code) for _ in range(4)]
@@ -376,6 +377,7 @@ def in_child(action: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.system
 @posix
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_store_is_used_on_both_sides_of_a_fork(store: SqliteStore):
@@ -399,6 +401,7 @@ def test_a_store_is_used_on_both_sides_of_a_fork(store: SqliteStore):
     assert taken.fence == 2
 
 
+@pytest.mark.system
 @linux
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_no_connection_crosses_a_fork(path: Path, store: SqliteStore):
@@ -437,6 +440,7 @@ input()
 """
 
 
+@pytest.mark.system
 @posix
 @pytest.mark.parametrize("run", ["r", None])
 def test_a_killed_process_is_followed_at_once(store: SqliteStore, run: str | None):
@@ -456,6 +460,7 @@ def test_a_killed_process_is_followed_at_once(store: SqliteStore, run: str | Non
     assert store.claim("v", for_s=LONG_S) is None  # nor is this one dead
 
 
+@pytest.mark.system
 @posix
 def test_a_child_does_not_keep_the_lock_of_its_parent(store: SqliteStore):
     store.create("r", "header", agent="a")
@@ -502,6 +507,7 @@ def test_a_lock_that_was_removed_ends_no_lease(path: Path, store: SqliteStore):
         assert other.claim("v", for_s=LONG_S) is None
 
 
+@pytest.mark.system
 @posix
 def test_locks_of_the_dead_are_removed_when_nothing_is_left_of_them(path: Path):
     with closing(SqliteStore(path)) as store:
@@ -594,6 +600,7 @@ def test_runs_that_go_on_are_not_looked_for_among_20000_that_have_ended(crowd: S
         connection.set_progress_handler(None, 0)
 
 
+@pytest.mark.system
 def test_a_claim_and_a_list_cost_the_same_among_20000_that_wait(path: Path, crowd: SqliteStore):
     def steps(store: SqliteStore, agents: tuple[str, ...], choice: Choice | None) -> tuple[int, int]:
         claim = sqlite_runs.Claim("w", 9.0, None, agents, time.time(), time.time(), frozenset(), choice)
@@ -650,7 +657,7 @@ print(end="!", flush=True)
 """
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_several_os_processes_may_make_one_file_at_once(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{number}.db") for number in range(200)]
     command = [sys.executable, "-c", MAKING, *paths]

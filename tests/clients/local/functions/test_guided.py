@@ -159,6 +159,7 @@ def with_result(text: str, *, is_error: bool = False) -> Request:
 
 
 class TestCalls:
+    @pytest.mark.system
     def test_a_call_is_an_ordinary_reply(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(ASKED)
@@ -169,6 +170,7 @@ class TestCalls:
         assert len(reply.adapted) == 1
         assert "'fetch_weather' was chosen and filled in" in reply.adapted[0]
 
+    @pytest.mark.system
     def test_all_four_methods_agree(self, server: LlamaServer):
         async def asynchronous() -> list[Any]:
             async with client_of(server) as client:
@@ -183,6 +185,7 @@ class TestCalls:
         assert streamed[1] == ArgumentsDelta(0, '{"city": "Lisbon"}')
         assert streamed[-2] == UsageReported(whole.usage)
 
+    @pytest.mark.system
     def test_a_question_that_nothing_explains_is_asked_without_functions(self, server: LlamaServer):
         request = ASKED.changed(functions=FUNCTIONS[1:])
         with client_of(server) as client:
@@ -195,23 +198,27 @@ class TestCalls:
         assert sum(isinstance(item, UsageReported) for item in items) == 1
         assert items[-1].usage.input_tokens == 7 + 2 * 5
 
+    @pytest.mark.system
     @pytest.mark.parametrize("choice", ["required", "erase"])
     def test_a_function_that_must_be_called_is(self, server: LlamaServer, choice: str):
         request = ASKED.changed(functions=FUNCTIONS[1:], tool_choice=choice)
         with client_of(server) as client:
             assert [call.name for call in client.complete(request).message.function_calls] == ["erase"]
 
+    @pytest.mark.system
     def test_no_function_is_chosen_where_none_may_be(self, server: LlamaServer):
         with client_of(server) as client:
             assert client.complete(ASKED.changed(tool_choice="none")).message.text == "It is sunny."
         assert server.paths == ["/v1/chat/completions"]
 
+    @pytest.mark.system
     def test_it_is_switched_off_by_the_profile(self, server: LlamaServer):
         native = GUIDED.changed(profile=GUIDED.profile.changed(function_calls="native"))
         with HttpClient(native, "tiny", base_url=server.base_url) as client:
             reply = client.complete(ASKED)
         assert (len(server.chats[0]["tools"]), reply.adapted) == (2, ())
 
+    @pytest.mark.system
     def test_text_of_other_scripts_is_not_scored_but_read(self, server: LlamaServer):
         weather = Function(
             name="weather",
@@ -225,6 +232,7 @@ class TestCalls:
 
 
 class TestAnswers:
+    @pytest.mark.system
     def test_an_answer_with_the_result_is_the_models(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(with_result("sunny"))
@@ -232,6 +240,7 @@ class TestAnswers:
         assert "'fetch_weather' returned" in reply.adapted[0]
         assert "Is it nice in Lisbon?" in server.chats[0]["messages"][-1]["content"]
 
+    @pytest.mark.system
     def test_an_answer_without_the_result_gives_way_to_the_result(self, server: LlamaServer):
         with client_of(server) as client:
             items = [*client.stream(with_result("rain, 7 degrees"))]
@@ -241,12 +250,14 @@ class TestAnswers:
         assert isinstance(items[-1], Reply)
         assert "verbatim" in items[-1].adapted[0]
 
+    @pytest.mark.system
     def test_a_failure_is_told_as_it_is(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(with_result("no such city", is_error=True))
         assert reply.message.text == "fetch_weather failed: no such city"
         assert server.paths == []
 
+    @pytest.mark.system
     def test_a_typed_answer_from_results_is_held_to_its_schema(self, server: LlamaServer):
         server.answer = "7"
         with client_of(server) as client:
@@ -272,6 +283,7 @@ def extraction(text: str, output: Any = Order, **changes: Any) -> Request:
 
 
 class TestTypedAnswers:
+    @pytest.mark.system
     def test_a_flat_object_is_copied_field_by_field(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(extraction("Extract the order: Lisbon wants 12 lamps, urgent."))
@@ -279,6 +291,7 @@ class TestTypedAnswers:
         assert server.paths == ["/v1/completions"], "the flag and the number are read off by code"
         assert reply.adapted[0].startswith("the fields of 'Order' were copied from the task")
 
+    @pytest.mark.system
     def test_all_four_methods_agree(self, server: LlamaServer):
         request = extraction("Lisbon wants 12 lamps.")
 
@@ -293,11 +306,13 @@ class TestTypedAnswers:
         assert streamed == astreamed
         assert streamed[0] == TextDelta(whole.message.text)
 
+    @pytest.mark.system
     def test_what_the_text_does_not_hold_is_null(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(extraction("Lisbon wants lamps."))
         assert json.loads(reply.message.text)["quantity"] is None
 
+    @pytest.mark.system
     def test_an_agent_fails_by_name_where_the_text_lacks_a_value(self, server: LlamaServer):
         with (
             Agent(client_of(server), output=Order) as agent,
@@ -305,6 +320,7 @@ class TestTypedAnswers:
         ):
             agent.call("Lisbon wants lamps.")
 
+    @pytest.mark.system
     def test_no_field_is_copied_from_the_exception_branch(self, server: LlamaServer):
         branch = [Message.of("assistant", "{}"), Message.of("user", "Your answer has 99 problems in Oslo.")]
         request = extraction("Lisbon wants 12 lamps.")
@@ -312,6 +328,7 @@ class TestTypedAnswers:
             again = client.complete(request.changed(messages=[*request.messages, *branch], branch_length=2))
             assert json.loads(again.message.text) == {"customer": "Lisbon", "quantity": 12}
 
+    @pytest.mark.system
     @pytest.mark.parametrize(
         ("output", "changes", "limit"),
         [
@@ -340,6 +357,7 @@ class TestTypedAnswers:
             assert isinstance(reply, Reply)
             assert bool(reply.adapted) == (is_told and finish == "length")
 
+    @pytest.mark.system
     @pytest.mark.parametrize("functions", [(), FUNCTIONS[:1]])
     def test_a_text_that_is_read_in_part_says_so(self, server: LlamaServer, functions: tuple[Function, ...]):
         """What its rest holds is null, or not called with, as if the text did not hold it."""
@@ -350,11 +368,13 @@ class TestTypedAnswers:
                 found = [note for note in reply.adapted if "characters the first 4,000 were read" in note]
                 assert len(found) == notes, reply.adapted
 
+    @pytest.mark.system
     def test_text_has_no_limit_of_ours(self, server: LlamaServer):
         with client_of(server) as client:
             client.complete(Request(messages=[Message.of("user", "Tell me a story.")]))
         assert "max_tokens" not in server.chats[0]
 
+    @pytest.mark.system
     def test_functions_are_chosen_before_the_answer_is_copied(self, server: LlamaServer):
         with client_of(server) as client:
             called = client.complete(ASKED.changed(output=Output(Order)))
@@ -404,6 +424,7 @@ def test_flat_objects_are_told_from_others(output: Any, expected: bool):
 
 
 class TestEnds:
+    @pytest.mark.system
     @pytest.mark.parametrize("number", [1, 2, 5])
     def test_a_request_that_fails_is_an_error_and_not_a_reply_without_calls(self, server: LlamaServer, number: int):
         server.at[number] = lambda: "out of order"
@@ -411,6 +432,7 @@ class TestEnds:
             client.complete(ASKED)
         assert len(server.paths) == number
 
+    @pytest.mark.system
     @pytest.mark.parametrize("number", [1, 3, 5])
     def test_a_thread_is_ended_between_requests(self, server: LlamaServer, number: int):
         abort = Abort()
@@ -419,6 +441,7 @@ class TestEnds:
             abort.run(client.complete, ASKED)
         assert len(server.paths) == number
 
+    @pytest.mark.system
     @pytest.mark.parametrize("number", [1, 3, 5])
     def test_a_task_is_cancelled_between_requests(self, server: LlamaServer, number: int):
         async def cancelled() -> None:
@@ -432,6 +455,7 @@ class TestEnds:
         asyncio.run(cancelled())
         assert len(server.paths) <= number + 1
 
+    @pytest.mark.system
     def test_one_timeout_bounds_all_requests(self, server: LlamaServer):
         held = threading.Event()
         server.at[3] = lambda: held.wait(10) and None
@@ -440,6 +464,7 @@ class TestEnds:
         held.set()
         assert len(server.paths) <= 3
 
+    @pytest.mark.system
     def test_requests_that_are_each_in_time_may_be_late_together(self, server: LlamaServer):
         never = threading.Event()
         for number in range(1, 6):
@@ -447,6 +472,7 @@ class TestEnds:
         with client_of(server) as client, pytest.raises(TimedOut, match="in 1 s"):
             client.complete(ASKED, timeout_s=1)
 
+    @pytest.mark.system
     def test_a_stream_may_be_left(self, server: LlamaServer):
         with client_of(server) as client:
             items = client.stream(ASKED)
@@ -456,7 +482,7 @@ class TestEnds:
 
 
 @needs_model
-@pytest.mark.long
+@pytest.mark.nightly
 class TestRealModel:
     def test_one_call_and_its_answer(self):
         def add(a: int, b: int) -> int:

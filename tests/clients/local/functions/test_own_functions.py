@@ -39,7 +39,7 @@ def came_out_right(asked: Asked) -> str:
     return "" if asked.answer in shown["text"].replace(",", "") else f"answered {shown['text']!r}"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @needs_model
 @pytest.mark.parametrize("time", ["once", "again"])
