@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from conformance.client_requests import WAYS, ask, shown_by
 from rich.console import Console
 from rich.pretty import Pretty
 from rich.scope import render_scope
@@ -34,7 +35,6 @@ from fsm_agent.store import Runs, Store
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
-from fsm_agent.testing.client_requests import WAYS, ask, shown_by
 
 HEADERS = {
     "X-Password": "pass-word-4711",

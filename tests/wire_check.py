@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from conformance.streams import mismatch
+
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages import Delta, Reply
 from fsm_agent.providers import Anthropic, Codec, Gemini, OpenAIChat, OpenAIResponses
-from fsm_agent.testing.streams import mismatch
 
 CODECS: dict[str, Codec] = {
     "anthropic_messages": Anthropic(),

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from conformance.client_conformance import Endless, ScriptedAnswer
+from conformance.streams import framed
+from conformance.turns import Turn, TurnPart
 from support.dialects import ChatDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Seen, Step, chunk, head, http
 from support.http_clients import KEY, over_httpx
@@ -16,8 +19,7 @@ from fsm_agent.clients.http import Network
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages import TextDelta
 from fsm_agent.providers.streams import ServerEvent
-from fsm_agent.testing import Delayed, Endless, Script, Turn, TurnPart, framed
-from fsm_agent.testing.client_conformance import ScriptedAnswer
+from fsm_agent.testing import Delayed, Script
 
 OFTEN = 30  # requests of one test
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.client_conformance import ClientConformance, ScriptedAnswer
+from conformance.client_requests import REQUEST
+from conformance.streams import framed
 from served_clients import OFTEN, OverHttp, scripted, turn_of
 from support.dialects import AnthropicDialect, GeminiDialect, ResponsesDialect
 from support.http_clients import KEY
 
 from fsm_agent.clients import Cassette, Client, FallbackClient, HttpClient, RateLimit, RateLimitedClient
 from fsm_agent.errors import AuthFailed, ProviderError
-from fsm_agent.testing import ClientConformance, framed
-from fsm_agent.testing.client_conformance import ScriptedAnswer
-from fsm_agent.testing.client_requests import REQUEST
 
 
 @pytest.mark.system

@@ -7,6 +7,9 @@ import time
 from typing import Any
 
 import pytest
+from conformance.client_requests import REQUEST, STREAMED
+from conformance.streams import framed
+from conformance.turns import Turn, TurnPart
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Step, chunk
 from support.http_clients import KEY, ROOMY, chosen, over_httpx
@@ -19,8 +22,6 @@ from fsm_agent.lifecycle import Settings
 from fsm_agent.messages import Delta, Done, Reply, TextDelta
 from fsm_agent.providers import OpenAIChat, Profile, Provider
 from fsm_agent.providers.openai.chat_reply import UNREPORTED
-from fsm_agent.testing import Turn, TurnPart, framed
-from fsm_agent.testing.client_requests import REQUEST, STREAMED
 
 pytestmark = pytest.mark.system
 

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import trustme
+from conformance.client_requests import STREAMED, WAYS, ask
 from support.fault_server import FaultServer, head, http
 from support.http_clients import KEY, PIECES, client_of, completion, good
 from support.stub_server import StubServer
@@ -25,7 +26,6 @@ from fsm_agent.clients.cassette import CassetteError
 from fsm_agent.errors import BadReply, ConfigError, ProviderError, RateLimited
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message, TextDelta
-from fsm_agent.testing.client_requests import STREAMED, WAYS, ask
 
 ADDRESS = "http://127.0.0.1:9/v1"  # nobody listens there
 

@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import pytest
+from conformance.client_requests import ASYNC, REQUEST, WAYS, ask, shown_by
 from support.copies import replace
 from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, http
 from support.http_clients import KEY, WHOLE, client_of, completion, good, text
@@ -14,7 +15,6 @@ from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.clients.local import server as local_servers
 from fsm_agent.errors import ConfigError, ProviderError
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.testing.client_requests import ASYNC, REQUEST, WAYS, ask, shown_by
 
 
 class TestKeys:

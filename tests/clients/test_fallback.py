@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from conformance.client_requests import REQUEST, STREAMED, WAYS, ask
 from support.fault_server import FaultServer, http
 from support.http_clients import client_of, completion, good
 
@@ -30,7 +31,6 @@ from fsm_agent.lifecycle import Limits, Request, snapshot
 from fsm_agent.messages import Delta, Reply, TextDelta, Usage, UsageReported
 from fsm_agent.providers.failures import failure
 from fsm_agent.testing import Delayed, FakeClock, Script
-from fsm_agent.testing.client_requests import REQUEST, STREAMED, WAYS, ask
 
 
 class Breaking(Script):

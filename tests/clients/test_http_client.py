@@ -17,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from conformance.client_requests import REQUEST, STREAMED, WAYS, ask, outcomes, shown_by
 from support.copies import replace
 from support.fault_server import (
     BARRIER,
@@ -67,7 +68,6 @@ from fsm_agent.errors import (
 )
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Message, Reply, TextDelta
-from fsm_agent.testing.client_requests import REQUEST, STREAMED, WAYS, ask, outcomes, shown_by
 
 pytestmark = pytest.mark.usefixtures("over")
 

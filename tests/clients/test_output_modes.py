@@ -6,6 +6,8 @@ import json
 from typing import Any, NamedTuple
 
 import pytest
+from conformance.streams import framed
+from conformance.turns import Turn, TurnPart
 from pydantic import BaseModel, Field
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Step, chunk, http
@@ -18,7 +20,6 @@ from fsm_agent.messages import ArgumentsDelta, Done
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.providers import AnthropicProfile, GeminiProfile, Profile, Provider
 from fsm_agent.providers.streams import ServerEvent
-from fsm_agent.testing import Turn, TurnPart, framed
 
 pytestmark = pytest.mark.system
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import respx
+from conformance.client_requests import ASYNC, REQUEST, WAYS, aask, ask, outcomes
 from opentelemetry.instrumentation.httpx import HTTPXClientInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -35,7 +36,6 @@ from fsm_agent.errors import RateLimited, TimedOut, UsageError
 from fsm_agent.messages import TextDelta
 from fsm_agent.runtime.abort import Abort, Aborted
 from fsm_agent.testing import FakeClock
-from fsm_agent.testing.client_requests import ASYNC, REQUEST, WAYS, aask, ask, outcomes
 
 AT_ONCE_S = 5.0  # a server that says nothing does so for twice as long
 ADDRESS = "https://api.invalid/v1"

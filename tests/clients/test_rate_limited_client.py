@@ -7,6 +7,7 @@ import threading
 from contextlib import aclosing, closing
 
 import pytest
+from conformance.client_requests import REQUEST, WAYS, ask
 
 from fsm_agent.agents import Agent
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
@@ -16,7 +17,6 @@ from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionResult, Image, Message, Reasoning, Reply, TextDelta, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
-from fsm_agent.testing.client_requests import REQUEST, WAYS, ask
 
 PATIENCE_S = 10.0
 

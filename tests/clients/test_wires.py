@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from conformance.streams import framed
+from conformance.turns import Turn, TurnPart
 from support.dialects import ChatDialect, ResponsesDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Step, chunk, http
 
@@ -19,7 +21,6 @@ from fsm_agent.lifecycle import CallResult
 from fsm_agent.messages import CodeExecution, ComputerUse, Done, HostedMCP, WebSearch
 from fsm_agent.providers import Profile, Provider, Wire, register_provider
 from fsm_agent.providers.catalog import CHAT, PROVIDERS, RESPONSES, provider
-from fsm_agent.testing import Turn, TurnPart, framed
 
 KEY = "the.key.4711"
 PATHS = {"openai-chat": "/chat/completions", "openai-responses": "/responses"}

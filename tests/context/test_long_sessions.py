@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from conformance.turns import Turn, TurnPart
 from support.coding_session import DONE, HARD, SYSTEM, TASK, Model, Session, o200k, session
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from support.http_clients import over_transport
@@ -20,7 +21,7 @@ from fsm_agent import Agent, Limits, Reply, Usage, function
 from fsm_agent.clients import HttpClient
 from fsm_agent.context import Budget, TextTokenizer
 from fsm_agent.lifecycle import CallResult, Request
-from fsm_agent.testing import Script, Turn, TurnPart, call
+from fsm_agent.testing import Script, call
 
 WIRES: dict[str, tuple[str, Any]] = {
     "chat": ("openai-chat", ChatDialect()),

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from conformance.client_requests import shown_by
 from mcp_http_stub import HttpStub
 from support.fault_server import CLOSE, SSE_HEAD, STALL, FaultServer, chunk, http
 from support.paths import ROOT
@@ -16,7 +17,6 @@ from support.ports import free_port
 
 from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
 from fsm_agent.mcp.bounds import MAX_BYTES
-from fsm_agent.testing.client_requests import shown_by
 
 pytest.importorskip("mcp")
 

@@ -6,6 +6,9 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from conformance.codec_conformance import CodecConformance, DecodingConformance
+from conformance.strategies import CUTS, FRAMINGS
+from conformance.streams import Framing, events_of, framed, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
@@ -15,10 +18,6 @@ from wire_check import CODECS, body_of, cases
 
 from fsm_agent.providers import AnthropicProfile, GeminiProfile
 from fsm_agent.providers.streams import ServerEvent
-from fsm_agent.testing import CodecConformance, framed
-from fsm_agent.testing.codec_conformance import DecodingConformance
-from fsm_agent.testing.strategies import CUTS, FRAMINGS
-from fsm_agent.testing.streams import Framing, events_of, outcome
 
 MAX_RECORDED_BYTES = 8_000  # of a stream that is read again and again
 

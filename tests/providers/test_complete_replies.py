@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from conformance.codec_conformance import check_any_stream
+from conformance.streams import read
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +20,6 @@ from fsm_agent.providers.codec import ChunkDecoder
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.failures import reported, unreadable
 from fsm_agent.providers.streams import MAX_EVENT_BYTES, CutText
-from fsm_agent.testing.codec_conformance import check_any_stream
-from fsm_agent.testing.streams import read
 
 
 class Words:

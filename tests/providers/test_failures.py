@@ -7,6 +7,7 @@ import time
 from typing import Any, get_args
 
 import pytest
+from conformance.streams import read
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from fsm_agent.errors import (
 from fsm_agent.providers import OpenAIResponses
 from fsm_agent.providers.error_codes import CODES
 from fsm_agent.providers.failures import MAX_MESSAGE, RULES, failure, reported, unreadable
-from fsm_agent.testing.streams import read
 
 
 def failed(status: int, body: Any = b"", headers: dict[str, str] | None = None) -> ProviderError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.client_requests import shown_by
 from support.copies import replace
 from support.fault_server import FaultServer, http
 from support.http_clients import KEY
@@ -22,7 +23,6 @@ from fsm_agent.messages.hosted_tool import HostedTool, secrets_of
 from fsm_agent.providers import OpenAIResponses, Profile
 from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.providers.hosted_tools import RUN_BY
-from fsm_agent.testing.client_requests import shown_by
 
 TOKEN = "the.token.that.nobody.may.see.0815"
 ADD = Function(name="add")

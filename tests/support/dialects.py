@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from conformance.turns import Turn, TurnPart, interleaved_pieces, utf16_units
+
 from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses
 from fsm_agent.providers.streams import ServerEvent
-from fsm_agent.testing import Turn, TurnPart
-from fsm_agent.testing.turns import interleaved_pieces, utf16_units
 
 
 def event(document: Any, name: str = "") -> ServerEvent:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from conformance.streams import read
+
 from fsm_agent.messages import Delta, Reply
 from fsm_agent.providers import Gemini
-from fsm_agent.testing.streams import read
 
 CODEC = Gemini()
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
+from conformance.client_requests import STREAMED, WAYS
 
 from fsm_agent._internal.values import differing
 from fsm_agent.clients import HttpClient
@@ -15,7 +16,6 @@ from fsm_agent.clients.http import Network
 from fsm_agent.clients.http.network import OF_OWN_CLIENTS
 from fsm_agent.clients.httpx_clients import httpx_options
 from fsm_agent.messages import Reply
-from fsm_agent.testing.client_requests import STREAMED, WAYS
 from support.copies import replace
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, head, http
 

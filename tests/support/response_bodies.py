@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from conformance.streams import read
+
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Delta, Message, Reply
 from fsm_agent.providers import OpenAIResponses, Profile
-from fsm_agent.testing.streams import read
 
 CODEC = OpenAIResponses()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from conformance.streams import mismatch, outcome
+
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages import Reply
 from fsm_agent.providers import Codec
-from fsm_agent.testing.streams import mismatch, outcome
 from support.time_growth import growth
 
 

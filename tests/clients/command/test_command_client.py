@@ -17,6 +17,8 @@ from typing import Any
 
 import fake_command
 import pytest
+from conformance.client_conformance import ClientConformance, Endless, ScriptedAnswer
+from conformance.client_requests import ASYNC, REQUEST, WAYS, aask, ask
 from pydantic import BaseModel
 
 from fsm_agent import Agent, CallFailed, Limits, Payload
@@ -35,9 +37,6 @@ from fsm_agent.errors import (
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import HostedMCP, Image, Message, TextDelta, WebSearch
 from fsm_agent.runtime.abort import Abort, Aborted
-from fsm_agent.testing import ClientConformance, Endless
-from fsm_agent.testing.client_conformance import ScriptedAnswer
-from fsm_agent.testing.client_requests import ASYNC, REQUEST, WAYS, aask, ask
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 SECRET = "sk-Zz81kQp0secretsecret42"

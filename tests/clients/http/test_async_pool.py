@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from conformance.client_requests import ASYNC, REQUEST, aask
 from support.fault_server import BARRIER, CLOSE, LIMIT_S, SSE_HEAD, STALL, FaultServer, chunk, http
 from support.http_clients import FIRST_PIECE, JSON_HEAD, WHOLE, client_of, good, refused
 from support.uncollected import uncollected
@@ -20,7 +21,6 @@ from fsm_agent.clients.http.async_pool import AsyncConnection
 from fsm_agent.clients.http.http1 import MAX_UNREAD_BYTES, ResponseHead
 from fsm_agent.clients.http.prepared_request import PoolRequest
 from fsm_agent.errors import ProviderError
-from fsm_agent.testing.client_requests import ASYNC, REQUEST, aask
 
 ORIGIN = ("http", "h", 80)
 SOON_S = LIMIT_S / 2  # before the server gives up

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import trustme
+from conformance.client_requests import WAYS, ask, outcomes, shown_by
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived, StreamEnded
@@ -24,7 +25,6 @@ from support.http_clients import client_of, completion, good, text
 from fsm_agent.clients import client_for
 from fsm_agent.clients.http import Network
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
-from fsm_agent.testing.client_requests import WAYS, ask, outcomes, shown_by
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from contextlib import aclosing, closing
 from typing import Any
 
 import pytest
+from conformance.client_requests import REQUEST, WAYS, ask, outcomes
 from support.copies import replace
 from support.fault_server import BARRIER, CLOSE, END_OF_CHUNKS, RESET, SSE_HEAD, STALL, FaultServer, Step, chunk
 from support.http_clients import FIRST_PIECE, JSON_HEAD, PIECES, WHOLE, client_of, good, in_threads, refused, text
@@ -18,7 +19,6 @@ from fsm_agent.clients.http import Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.messages import Reply, TextDelta
 from fsm_agent.providers.catalog import PROVIDERS
-from fsm_agent.testing.client_requests import REQUEST, WAYS, ask, outcomes
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", [None], indirect=True)  # over httpx no connection is used again

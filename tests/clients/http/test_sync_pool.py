@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 import pytest
+from conformance.client_requests import REQUEST
 from support.fault_server import BARRIER, CLOSE, STALL, FaultServer, Step, http
 from support.http_clients import JSON_HEAD, WHOLE, client_of
 from test_async_pool import asked
@@ -28,7 +29,6 @@ from test_pools import in_threads
 from fsm_agent.clients.http import Network, PooledTransport, ledger, sync_pool
 from fsm_agent.clients.http.prepared_request import ABORT
 from fsm_agent.runtime.abort import Abort, Aborted
-from fsm_agent.testing.client_requests import REQUEST
 
 pytestmark = pytest.mark.system
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 import trustme
+from conformance.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aask, ask, outcomes
 from support.fault_server import (
     CLOSE,
     DRIP,
@@ -63,7 +64,6 @@ from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message
 from fsm_agent.runtime.abort import Abort, Aborted
-from fsm_agent.testing.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aask, ask, outcomes
 
 pytestmark = pytest.mark.usefixtures("over")
 our_own = pytest.mark.parametrize("over", ["own", "own with TLS"], indirect=True)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from conformance.codec_conformance import check_any_body, check_any_stream
 from hypothesis import given
 from hypothesis import strategies as st
 from support.messages_bodies import CODEC, START, STOP, block, end, message, sse, stream, streamed, text, whole
@@ -28,7 +29,6 @@ from fsm_agent.messages import (
     UsageReported,
 )
 from fsm_agent.providers.anthropic.reply import arguments_object
-from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
 
 
 def called(name: str, arguments: str, id: str | None = "t1") -> FunctionCall:

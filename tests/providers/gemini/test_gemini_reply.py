@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from conformance.codec_conformance import check_any_body, check_any_stream
+from conformance.streams import mismatch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.gemini_bodies import CODEC, call, chunk, response, sse, streamed, text, whole
@@ -26,8 +28,6 @@ from fsm_agent.messages import (
     Usage,
 )
 from fsm_agent.providers.gemini.reply import FINISHES
-from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
-from fsm_agent.testing.streams import mismatch
 
 
 def called(name: str, arguments: str, id: str | None = None, signature: str | None = None) -> FunctionCall:

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from conformance.codec_conformance import check_any_body, check_any_stream
+from conformance.streams import mismatch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.chat_bodies import CODEC, completion, sse, stream, streamed, whole
@@ -27,8 +29,6 @@ from fsm_agent.messages import (
     UsageReported,
 )
 from fsm_agent.providers.openai.chat_reply import UNREPORTED
-from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
-from fsm_agent.testing.streams import mismatch
 
 
 def call(name: str, arguments: Any, **more: Any) -> dict[str, Any]:

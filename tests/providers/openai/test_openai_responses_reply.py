@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from conformance.codec_conformance import check_any_body, check_any_stream
 from hypothesis import given
 from hypothesis import strategies as st
 from support.response_bodies import (
@@ -44,7 +45,6 @@ from fsm_agent.messages import (
     TokenLogprob,
     Usage,
 )
-from fsm_agent.testing.codec_conformance import check_any_body, check_any_stream
 
 SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
 REFUSED = {"type": "message", "id": "msg_1", "content": [{"type": "refusal", "refusal": "I can't"}]}

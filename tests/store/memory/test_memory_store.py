@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from conformance.store_conformance import StoreConformance
 from support.uncollected import uncollected
 
 from fsm_agent.messages import Question
@@ -24,7 +25,6 @@ from fsm_agent.store import Lease, Rest, Store, StoreError
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.memory.stored_run import row_of
-from fsm_agent.testing import StoreConformance
 
 PATIENCE_S = 20.0
 

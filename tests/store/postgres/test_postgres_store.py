@@ -21,6 +21,8 @@ from statistics import median
 from typing import Any
 
 import pytest
+from conformance.storages import ENDED, outcome
+from conformance.store_conformance import StoreConformance
 from support.postgres import NOT_HERE, Network, PostgresServer, programs
 from typer.testing import CliRunner
 
@@ -47,8 +49,7 @@ from fsm_agent.store.postgres import schema as schema_module
 from fsm_agent.store.postgres.address import address_of
 from fsm_agent.store.postgres.session import _READY_S as READY_S
 from fsm_agent.store.postgres.session import POLL_S
-from fsm_agent.testing import Script, StoreConformance, call
-from fsm_agent.testing.storages import ENDED, outcome
+from fsm_agent.testing import Script, call
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 LONG_S = 600.0

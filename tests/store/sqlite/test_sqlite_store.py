@@ -19,6 +19,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
+from conformance.store_conformance import StoreConformance
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Question
@@ -26,7 +27,6 @@ from fsm_agent.store import Choice, Lease, LeaseLost, Rest, RunBusy, Store, Stor
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
 from fsm_agent.store.sqlite.sqlite_file import IDLE, Connections
-from fsm_agent.testing import StoreConformance
 
 PATIENCE_S = 30.0
 LONG_S = 3600.0

@@ -12,6 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from conformance.strategies import CUT_PIECES, CUTS, FRAMINGS, dialogs, requests, turns
+from conformance.streams import Framing, framed, mismatch, outcome
+from conformance.turns import Kind, Turn, TurnPart
 from fsm_agent._internal.redaction import is_secret_name
 from fsm_agent.errors import AuthFailed, BadReply, Overloaded, ProviderError, RateLimited, UsageError
 from fsm_agent.functions.function import Function
@@ -24,9 +27,6 @@ from fsm_agent.prompts.output import ANSWER, Output
 from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.encoding import AFRESH, Encoding, Once, as_json
 from fsm_agent.providers.streams import ServerEvent
-from fsm_agent.testing.strategies import CUT_PIECES, CUTS, FRAMINGS, dialogs, requests, turns
-from fsm_agent.testing.streams import Framing, framed, mismatch, outcome
-from fsm_agent.testing.turns import Kind, Turn, TurnPart
 
 # One test of the suite runs for several codecs, on machines that may be busy, under the profile of the user.
 drawn = settings(deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from conformance.storages import ENDED, LONG_S, PATIENCE_S, Storage, StoreTests, begun, claimed, waiting
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import ReadOnly, RunUnknown, StoreError
 from fsm_agent.store.store import Page, Rest, Run, RunCount, RunsHealth, Store
-from fsm_agent.testing.storages import ENDED, LONG_S, PATIENCE_S, Storage, StoreTests, begun, claimed, waiting
 
 FAILED = Rest(state="Failed", is_ended=True, is_failed=True)
 MANY = 60  # runs of which pages are read

@@ -11,10 +11,8 @@ from functools import partial
 
 import pytest
 
-from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
-from fsm_agent.store.store import Choice, Lease, Rest, Start, Store
-from fsm_agent.testing import storages
-from fsm_agent.testing.storages import (
+from conformance import storages
+from conformance.storages import (
     ENDED,
     LONG_S,
     Storage,
@@ -25,6 +23,8 @@ from fsm_agent.testing.storages import (
     together,
     waiting,
 )
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
+from fsm_agent.store.store import Choice, Lease, Rest, Start, Store
 
 
 def claimed_of(store: Store, choice: Choice) -> str:

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
+from conformance.streams import Framing
+from conformance.turns import Kind, Turn, TurnPart, utf16_units
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
 from fsm_agent.prompts.output import Output
-from fsm_agent.testing.streams import Framing
-from fsm_agent.testing.turns import Kind, Turn, TurnPart, utf16_units
 
 FRAMINGS = st.builds(
     Framing,

@@ -14,12 +14,12 @@ from typing import Any, ClassVar, TypeAlias
 
 import pytest
 
+from conformance.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aask, ask, outcomes, shown_by
+from conformance.streams import mismatch
 from fsm_agent.clients.client import Client
 from fsm_agent.errors import AuthFailed, Overloaded, ProviderError, RateLimited, TimedOut, UsageError
 from fsm_agent.messages.event import TextDelta
 from fsm_agent.messages.reply import Reply
-from fsm_agent.testing.client_requests import ASYNC, REQUEST, STREAMED, WAYS, aask, ask, outcomes, shown_by
-from fsm_agent.testing.streams import mismatch
 
 PATIENCE_S = 10.0  # for what happens at once on a machine that is not busy
 

@@ -7,13 +7,13 @@ from functools import partial
 
 import pytest
 
+from conformance.journal_conformance import JournalConformance
+from conformance.lease_conformance import LeaseConformance, claimed_due
+from conformance.listing_conformance import ListingConformance
+from conformance.queue_conformance import QueueConformance
+from conformance.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
 from fsm_agent.store.errors import AlreadyAnswered, NotAsked
 from fsm_agent.store.store import Rest
-from fsm_agent.testing.journal_conformance import JournalConformance
-from fsm_agent.testing.lease_conformance import LeaseConformance, claimed_due
-from fsm_agent.testing.listing_conformance import ListingConformance
-from fsm_agent.testing.queue_conformance import QueueConformance
-from fsm_agent.testing.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
 
 ROUNDS = 40  # of a race
 

@@ -8,12 +8,8 @@ from functools import partial
 
 import pytest
 
-from fsm_agent.errors import UsageError
-from fsm_agent.messages.question import Question
-from fsm_agent.store.errors import Conflict, LeaseLost, RunBusy, RunExists, RunUnknown, StoreError
-from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
-from fsm_agent.testing import storages
-from fsm_agent.testing.storages import (
+from conformance import storages
+from conformance.storages import (
     ENDED,
     PATIENCE_S,
     Storage,
@@ -24,6 +20,10 @@ from fsm_agent.testing.storages import (
     together,
     waiting,
 )
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.question import Question
+from fsm_agent.store.errors import Conflict, LeaseLost, RunBusy, RunExists, RunUnknown, StoreError
+from fsm_agent.store.store import Head, Lease, Loaded, Rest, Run, Store
 
 ODD = 'a "quoted" \\u0000 \\ \x00 \t \x1c \x7f \x85 \u2028 \u2029 é e\u0301 \U0001f600 \ufeff {}[]'
 NAMES = (

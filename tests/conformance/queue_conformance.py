@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from conformance import storages
+from conformance.storages import ENDED, LONG_S, Storage, StoreTests, begun, claimed, together, waiting
 from fsm_agent.errors import UsageError
 from fsm_agent.store.errors import QueueFull, RunExists, RunUnknown
 from fsm_agent.store.store import MAX_PRIORITY, Lease, Start, Store
-from fsm_agent.testing import storages
-from fsm_agent.testing.storages import ENDED, LONG_S, Storage, StoreTests, begun, claimed, together, waiting
 
 
 class QueueConformance(StoreTests):
