@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from functools import cache
@@ -71,14 +70,6 @@ def is_module(name: str) -> bool:
 
 
 @pytest.mark.system
-def test_imports_go_down():
-    """The layers are in pyproject.toml."""
-    code = "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
-    linted = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent)
-    assert linted.returncode == 0, linted.stdout + linted.stderr
-    assert "1 kept, 0 broken" in linted.stdout
-
-
 @pytest.mark.parametrize("name", ["reconciler", "drivers", "sync_driver", "async_driver", "activity"])
 def test_the_loop_knows_processes_and_no_agent_call(name: str):
     """Of the agent call it imports the two outcomes that end any process."""
@@ -89,12 +80,6 @@ def test_the_loop_knows_processes_and_no_agent_call(name: str):
     named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert not named & {"AgentCall", "CallRecord", "Replied", "ModelFailed", "Returned"}
     assert named & EVENTS <= {"Event", "Inside", "Done", "Suspended"}
-
-
-def test_each_folder_says_what_it_holds():
-    folders = {path.parent for path in MODULES.values()}
-    for folder in folders:
-        assert ast.get_docstring(tree_of(folder / "__init__.py")), f"{folder} does not say what it holds"
 
 
 @pytest.mark.spec("0.1: no part of an agent does input or output while it is made")
@@ -115,20 +100,3 @@ def test_the_package_itself_loads_nothing():
     code = "import sys; before = set(sys.modules); import fsm_agent; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pydantic", "httpx", "transitions", "jinja2"} & set(loaded)
-
-
-def test_no_name_says_nothing():
-    assert not {"utils", "helpers", "common", "base", "types"} & {name.rpartition(".")[2] for name in MODULES}
-
-
-def test_each_folder_of_tests_runs_alone():
-    """A test module is found from its own folder and from `tests` alone; what more of them share is in support."""
-    beside = {path: {*path.parent.glob("test_*.py"), *TESTS.glob("test_*.py")} for path in TESTS.rglob("test_*.py")}
-    assert len(beside) > 200
-    lost = {
-        (str(path.relative_to(TESTS)), name)
-        for path, near in beside.items()
-        for name in re.findall(r"^\s*(?:from|import) (test_\w+)", path.read_text(), re.MULTILINE)
-        if name not in {other.stem for other in near}
-    }
-    assert lost == set()

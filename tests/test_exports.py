@@ -13,7 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import name_table
 import pytest
 from support.paths import ROOT
 
@@ -39,15 +38,6 @@ def test_every_name_is_there_and_documented():
         assert value.__doc__, f"{module.__name__}.{name}"
         assert not isinstance(value, ModuleType), f"the module {module.__name__}.{name} hides it"
         assert name in dir(module), f"{module.__name__}.{name}"
-
-
-def test_the_top_is_short():
-    assert len(fsm_agent.__all__) <= 70
-
-
-@pytest.mark.parametrize("module", [fsm_agent, *SUB_PACKAGES], ids=named)
-def test_the_lists_are_sorted(module):
-    assert list(module.__all__) == sorted(set(module.__all__))
 
 
 def test_each_name_is_in_one_sub_package():
@@ -208,8 +198,3 @@ def test_importing_a_package_loads_no_floor_above_it():
 def floor_of(module):
     """The number of its floor, counted from the top."""
     return FLOORS.index(module.split(".")[1])
-
-
-def test_the_page_lists_every_name():
-    """Run ``python tests/name_table.py`` when this fails."""
-    assert name_table.PAGE.read_text("utf-8").endswith(name_table.table())

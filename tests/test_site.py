@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-import page_pictures
 import pytest
 import yaml
 from support.paths import ROOT
@@ -45,30 +44,6 @@ def test_every_page_is_in_the_navigation_once():
     listed = [path for path in paths(SITE["nav"]) if path not in {"reference/", "changes.md", "contributing.md"}]
     there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
     assert sorted(listed) == sorted(there - NOT_IN_THE_NAVIGATION)
-
-
-def test_the_pictures_of_the_pages_are_what_they_say():
-    """``python tests/page_pictures.py`` draws them."""
-    assert len(page_pictures.PAGES) >= 15
-    stale = [page.name for page in page_pictures.PAGES if page_pictures.drawn_from(page) != page_pictures.digest(page)]
-    assert stale == []
-
-
-def test_each_concept_has_a_picture_and_says_what_one_can_do_after_it():
-    pages = sorted((DOCS / "concepts").glob("*.md"))
-    assert {page.stem for page in pages} == {"call", "dialog", "prompt", "flow", "run"}
-    for page in pages:
-        assert page in page_pictures.PAGES
-        assert page.read_text("utf-8").split("\n\n")[1].startswith("After this page you can"), page
-
-
-BEGINS_OTHERWISE = {"index.md", "names.md", "runs.md", "production.md", "tracing.md"}
-
-
-def test_every_page_begins_with_what_one_can_do_after_it():
-    for page in sorted(DOCS.rglob("*.md")):
-        paragraph = page.read_text("utf-8").split("\n\n")[1]
-        assert page.name in BEGINS_OTHERWISE or "After" in paragraph, page.name
 
 
 def test_nothing_is_fetched_from_elsewhere():

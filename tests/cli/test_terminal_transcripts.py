@@ -20,7 +20,7 @@ needs_model = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_model() is None, reason=f"needs fsm-agent[local]; {command_to_fetch()}"
 )
 INTERRUPTED = [name for name in SCENES if name.startswith("ctrl-c")]
-AGAIN = "they differ; if that is right: python tests/transcripts.py --write"
+AGAIN = "they differ; if that is right: PYTHONPATH=tests python tools/transcripts.py --write"
 
 
 def kept(name: str) -> str:
@@ -54,7 +54,9 @@ def test_it_looks_as_it_did(name: str):
 @pytest.mark.parametrize("name", ["chat", pytest.param("demo", marks=needs_model)])
 def test_the_pictures_in_the_documentation_are_those_that_the_command_draws(name: str):
     shown = text_of((ROOT / "docs" / f"{name}.svg").read_text("utf-8"))
-    assert text_of(picture(name)) == shown, "they differ; if that is right: python tests/terminal_pictures.py"
+    assert text_of(picture(name)) == shown, (
+        "they differ; if that is right: PYTHONPATH=tests python tools/terminal_pictures.py"
+    )
 
 
 @pytest.mark.parametrize("name", PICTURED)

@@ -124,7 +124,7 @@ def test_the_committed_diagrams_show_the_table():
 
 def test_the_committed_picture_of_a_run_is_what_the_code_draws():
     picture = (COMMITTED / "a_run.svg").read_text("utf-8")
-    assert drawn(picture) == wanted(run_picture()), "python tests/run_picture.py draws it"
+    assert drawn(picture) == wanted(run_picture()), "PYTHONPATH=tests python tools/run_picture.py draws it"
 
 
 def changed_guard():

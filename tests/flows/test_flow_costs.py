@@ -1,6 +1,6 @@
 """Does a step of a flow cost what it did, and do steps and members grow as they should?
 
-Calls of functions are counted, which knows no noise; `tests/bench/flow_steps.py` measures times beside others.
+Calls of functions are counted, which knows no noise; `benchmarks/flow_steps.py` measures times beside others.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from bench import flow_steps
-from bench.costs import exponent
-from bench.flow_adapters import ADAPTERS, shared_runner
 from support.paths import ROOT
 from test_costs import count
 
+from benchmarks import flow_steps
+from benchmarks.costs import exponent
+from benchmarks.flow_adapters import ADAPTERS, shared_runner
 from fsm_agent import Agent
 from fsm_agent.flows import Flow, FlowLimits, call, each, end, execute
 from fsm_agent.lifecycle import Begun, Returned

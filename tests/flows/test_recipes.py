@@ -27,7 +27,7 @@ everyone = pytest.mark.parametrize("name", pages.NAMES)
 
 @everyone
 def test_its_page_shows_the_file_and_the_flow(name: str) -> None:
-    """``python tests/recipe_pages.py`` writes them."""
+    """``PYTHONPATH=tests python tools/recipe_pages.py`` writes them."""
     text = pages.page(name).read_text("utf-8")
     assert pages.block("python", text) == pages.code(name)
     assert pages.block("mermaid", text) == pages.picture(name).rstrip() + "\n"

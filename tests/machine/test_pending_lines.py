@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bench.works import TASK, agent_of, turns
 
+from benchmarks.works import TASK, agent_of, turns
 from fsm_agent.agents import Agent
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.lifecycle import AgentCall, Begun, Injected, Limits

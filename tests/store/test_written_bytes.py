@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.works import TASK, agent_of, turns
 
+from benchmarks.works import TASK, agent_of, turns
 from fsm_agent.store import Store
 from fsm_agent.store.sqlite import SqliteStore
 
@@ -19,7 +19,7 @@ STORES: dict[str, Callable[[Path], Store]] = {
 }
 
 
-LANGGRAPH = 55_494_556  # bytes that its SQLite saver gives to write() for 200 rounds; see `tests/bench/store_costs.py`
+LANGGRAPH = 55_494_556  # bytes that its SQLite saver gives to write() for 200 rounds; see `benchmarks/store_costs.py`
 
 
 class Meter:

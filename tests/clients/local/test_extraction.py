@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from bench.small_model_extraction import counted
 from pydantic import BaseModel, Field
 from support.own_texts import TEXTS as OWN_TEXTS
 
+from benchmarks.small_model_extraction import counted
 from fsm_agent import Agent, Limits, Prompt, Settings
 from fsm_agent.clients.local.model import command_to_fetch, find_model
 

@@ -1,13 +1,17 @@
-"""Draw what pages say in Mermaid, for the site: ``python tests/page_pictures.py``, with `dot` installed.
+"""Draw what pages say in Mermaid, for the site, with `dot` installed.
+
+    PYTHONPATH=tests python tools/page_pictures.py            # draws what is out of date
+    PYTHONPATH=tests python tools/page_pictures.py --check    # exit status 1 if anything is
 
 GitHub draws Mermaid itself; a site would have to fetch a program for it.  So each page has its picture beside it as an
-SVG, which says what it was drawn from, so that a test sees one that is out of date.
+SVG, which says what it was drawn from.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from pathlib import Path
 
 import recipe_pages
@@ -66,8 +70,10 @@ def diagram(page: Path) -> Diagram:
 
 
 if __name__ == "__main__":
-    for page in PAGES:
-        if drawn_from(page) != digest(page):
-            svg = render(diagram(page), "svg")
-            page.with_suffix(".svg").write_text(f"{svg.rstrip()}\n<!-- drawn from {digest(page)} -->\n", "utf-8")
-            print(page.with_suffix(".svg").relative_to(ROOT))
+    stale = [page for page in PAGES if drawn_from(page) != digest(page)]
+    if "--check" in sys.argv[1:]:
+        sys.exit("".join(f"out of date: the picture of {page.relative_to(ROOT)}\n" for page in stale) or 0)
+    for page in stale:
+        svg = render(diagram(page), "svg")
+        page.with_suffix(".svg").write_text(f"{svg.rstrip()}\n<!-- drawn from {digest(page)} -->\n", "utf-8")
+        print(page.with_suffix(".svg").relative_to(ROOT))

@@ -1,4 +1,7 @@
-"""Take the pictures of the chat page in ``docs/``: ``python tests/chat_pictures.py``, with Chromium and playwright."""
+"""Take the pictures of the chat page in ``docs/``, with Chromium and playwright.
+
+PYTHONPATH=tests python tools/chat_pictures.py
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent / "fronts"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fronts"))
 
 from playwright.sync_api import sync_playwright
 from service import running

@@ -1,6 +1,6 @@
 """Runs a second, takeover and memory by the store's own claim, DBOS and Temporal, for docs/production.md.
 
-``python -m bench.engine_costs [rounds]`` in tests; the three take turns, and the table has medians.
+``python -m benchmarks.engine_costs [rounds]``; the three take turns, and the table has medians.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from support.postgres import PostgresServer
 from support.temporal import TemporalServer
 
-from bench.engine_agents import AGENT
+from benchmarks.engine_agents import AGENT
 from fsm_agent import Runs
 
 RUNS, THREADS = 120, 8
@@ -43,7 +43,7 @@ def worker(url: str, engine: str, address: str) -> Iterator[subprocess.Popen[byt
     path = os.pathsep.join([str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     options = ["--threads", str(THREADS), *(["--engine", engine] if engine else [])]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fsm_agent", "worker", "--store", url, "--agents", "bench.engine_agents", *options],
+        [sys.executable, "-m", "fsm_agent", "worker", "--store", url, "--agents", "benchmarks.engine_agents", *options],
         env={**os.environ, "PYTHONPATH": path, "TEMPORAL_ADDRESS": address},
         stderr=subprocess.DEVNULL,
     )

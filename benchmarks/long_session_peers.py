@@ -1,4 +1,4 @@
-"""A long coding session with one library: ``long_session_peers.py WHICH BASE_URL ROUNDS``; see `bench.long_session`.
+"""A long coding session with one library, see `benchmarks.long_session`: ``long_session_peers.py WHICH URL ROUNDS``.
 
 It runs in an environment of its own, which has only that library, and ends with an error unless the session was played
 to its end.

@@ -1,4 +1,4 @@
-"""What keeping runs costs: ``python tests/bench/store_costs.py [part ...]`` prints a table for each part.
+"""What keeping runs costs: ``python benchmarks/store_costs.py [part ...]`` prints a table for each part.
 
 rounds      bytes that a round takes in a file of SQLite and in a folder, in calls of 10 and of 400 rounds
 langgraph   bytes that 200 rounds write, beside LangGraph's SQLite saver, for the same messages
@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from bench.works import AT_ONCE, TASK, agent_of, turns
+from benchmarks.works import AT_ONCE, TASK, agent_of, turns
 from fsm_agent.agents import Agent
 from fsm_agent.store import Lease, Store
 from fsm_agent.store.memory import MemoryStore

@@ -1,4 +1,6 @@
-"""The transcripts of the commands: ``python tests/transcripts.py --write`` plays them anew, and a test compares.
+"""The transcripts of the commands: ``--write`` plays them anew.
+
+    PYTHONPATH=tests python tools/transcripts.py --write
 
 Each scene is played at a terminal of 80 columns; its transcript is a file of ``tests/cli/transcripts``.  The model is a
 server on loopback.
@@ -345,7 +347,7 @@ def file_of(name: str) -> Path:
 
 if __name__ == "__main__":
     if sys.argv[1:2] != ["--write"]:
-        sys.exit("python tests/transcripts.py --write [SCENE …]")
+        sys.exit("PYTHONPATH=tests python tools/transcripts.py --write [SCENE …]")
     for name in sys.argv[2:] or SCENES:
         file_of(name).write_text(f"{transcript(name)}\n", "utf-8")
         print(os.path.relpath(file_of(name)))

@@ -1,6 +1,6 @@
 """Count the modules of the package that one call crosses: how much has to be read to follow it.
 
-``PYTHONPATH=tests python -m bench.crossed_modules`` prints them by folder.  What is counted is the second call of its
+``PYTHONPATH=tests python tools/crossed_modules.py`` prints them by folder.  What is counted is the second call of its
 kind, in all threads; imports, and what is made once, are done by then.
 """
 

@@ -1,4 +1,4 @@
-"""A long coding session beside other libraries: ``PYTHONPATH=tests python -m bench.long_session [ROUNDS]``.
+"""A long coding session beside other libraries: ``PYTHONPATH=tests python -m benchmarks.long_session [ROUNDS]``.
 
 Each library plays the same session (`support.coding_session`) against a server on this machine that speaks chat
 completions, and has to stay within 32,000 tokens.  All summarize from 24,000 tokens on; what is kept then is each

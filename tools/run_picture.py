@@ -1,4 +1,7 @@
-"""The README's picture of a run: ``python tests/run_picture.py`` draws ``diagrams/a_run.svg`` from its trace."""
+"""Draw the README's picture of a run, ``diagrams/a_run.svg``, from its trace.
+
+PYTHONPATH=tests python tools/run_picture.py
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The tables of ``docs/names.md``: ``python tests/name_table.py`` writes them."""
+"""The tables of ``docs/names.md``: ``python tools/name_table.py`` writes them, with ``--check`` it compares."""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -22,5 +23,9 @@ def names(public: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    before, _, _ = PAGE.read_text("utf-8").partition(TABLE)
-    PAGE.write_text(before + table(), "utf-8")
+    shown = PAGE.read_text("utf-8")
+    before, _, _ = shown.partition(TABLE)
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(before + table(), "utf-8")
+    elif shown != before + table():
+        sys.exit(f"out of date: {PAGE.name}; python tools/name_table.py writes it")

@@ -1,4 +1,4 @@
-"""The pictures of ``docs/inspector.md``: ``python tests/inspector_pictures.py`` makes them with Chromium."""
+"""Make the pictures of ``docs/inspector.md`` with Chromium: ``PYTHONPATH=tests python tools/inspector_pictures.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a second over Postgres, by OS processes: ``python tests/bench/throughput.py [RUNS [PROCESSES …]]``.
+"""Runs a second over Postgres, by OS processes: ``python benchmarks/throughput.py [RUNS [PROCESSES …]]``.
 
 Each run is three rounds with a call of a function, and an answer: four requests to a model that takes 50 ms.  A process
 drives eight runs at a time, in threads or tasks.  Beside it the same work with LangGraph's Postgres saver, and with
@@ -22,7 +22,7 @@ from typing import Any
 
 from support.postgres import PostgresServer
 
-from bench.works import TASK, turns
+from benchmarks.works import TASK, turns
 from fsm_agent.agents import Agent, Worker
 from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call

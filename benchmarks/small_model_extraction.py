@@ -1,4 +1,4 @@
-"""Count the right typed answers of the embedded model: ``python tests/bench/small_model_extraction.py``.
+"""Count the right typed answers of the embedded model: ``python benchmarks/small_model_extraction.py``.
 
 The texts of ``tests/support/own_texts.py`` are asked through an agent, as it is, and then under the schema alone
 (``mode="native"``).  A value is right if it is that of the text, without regard to case; made up, if it is a text that
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from fsm_agent import Agent, CallFailed, Limits, Prompt, Settings
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support.own_texts import TEXTS, Text
 
 WAYS = {"copied": None, "native": "native"}

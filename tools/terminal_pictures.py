@@ -1,4 +1,4 @@
-"""The pictures of terminals in the documentation: ``python tests/terminal_pictures.py`` draws them.
+"""The pictures of terminals in the documentation: ``PYTHONPATH=tests python tools/terminal_pictures.py`` draws them.
 
 The demo is that of the embedded model; a server on loopback is the model of the chat.
 """

@@ -1,7 +1,7 @@
 """Rounds of LangGraph's prebuilt agent with its SQLite saver: ``langgraph_rounds.py FILE ROUNDS``; see `store_costs`.
 
 Prints how many bytes it has handed to the database, how many to write(), and how many of those went to a disk.  The
-messages are those of `bench.works.turns`, which cannot be imported here.
+messages are those of `benchmarks.works.turns`, which cannot be imported here.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""Count the right function calls of the embedded model: ``python tests/bench/small_model_functions.py [CASES ...]``.
+"""Count the right function calls of the embedded model: ``python benchmarks/small_model_functions.py [CASES ...]``.
 
 Each CASES is a file of function-calling cases, one JSON object a line (``question``, ``functions``, and
 ``expected_calls`` with the accepted values of each argument); ``bfcl.jsonl`` of the recordings by default.  Of these,
@@ -34,7 +34,7 @@ from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import FunctionCall, FunctionResult, Message
 from fsm_agent.providers.catalog import provider
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support.own_functions import ANOTHER_SUBJECT, NEAR_MISSES, OWN, Asked, is_right
 from support.paths import SHARED
 

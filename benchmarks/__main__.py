@@ -1,4 +1,4 @@
-"""The commands ``python -m bench`` and ``python -m bench classify``, with ``PYTHONPATH=tests``."""
+"""The commands ``python -m benchmarks`` and ``python -m benchmarks classify``, with ``PYTHONPATH=tests``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bench.classes import HOWS, Quality, classified, examples, qualities
+from benchmarks.classes import HOWS, Quality, classified, examples, qualities
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.cli.models import (
     EMBEDDED,
@@ -132,4 +132,4 @@ def _blank(*headings: str) -> Table:
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m bench")
+    app(prog_name="python -m benchmarks")

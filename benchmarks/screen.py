@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bench.costs import (
+from benchmarks.costs import (
     LONG,
     SIZES,
     Cost,
@@ -25,7 +25,7 @@ from bench.costs import (
     measure_imports,
     measure_waiting,
 )
-from bench.works import long_work, works
+from benchmarks.works import long_work, works
 
 Units: TypeAlias = Sequence[tuple[str, float]]
 TIME: Units = ((" s", 1.0), (" ms", 1e-3), (" µs", 1e-6))

@@ -1,4 +1,4 @@
-"""What spans cost: ``python tests/bench/tracing_costs.py [ROUNDS]`` prints it, as ratios in one run.
+"""What spans cost: ``python benchmarks/tracing_costs.py [ROUNDS]`` prints it, as ratios in one run.
 
 The work is that of W2: three rounds of a function, then the answer.  Four ways of doing it take turns:
 
@@ -25,7 +25,7 @@ from opentelemetry import trace
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-from bench.works import works
+from benchmarks.works import works
 from fsm_agent.telemetry import instrument
 
 BATCH = 40

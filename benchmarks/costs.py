@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import fsm_agent
-from bench.works import TASK, Work, agent_of, message_of, opening, turns
+from benchmarks.works import TASK, Work, agent_of, message_of, opening, turns
 from fsm_agent.agents import Agent
 from fsm_agent.clients import Client
 from fsm_agent.lifecycle import AgentCall, Limits, Settings, snapshot

@@ -1,4 +1,4 @@
-"""Measure what a step of a flow costs beside other libraries: ``python tests/bench/flow_steps.py``.
+"""Measure what a step of a flow costs beside other libraries: ``python benchmarks/flow_steps.py``.
 
 The same machine in each (`flow_adapters.py`), each in an OS process of its own, in turns, so that noise on the machine
 affects all of them.  Told is processor time, as a multiple of the same by hand in the same run: a loop over a table,
@@ -8,7 +8,7 @@ folder that FLOW_BENCH_VENVS names:
     python -m venv venvs/burr && venvs/burr/bin/pip install "apache-burr[tracking]==0.43.0"
     python -m venv venvs/pydantic-graph && venvs/pydantic-graph/bin/pip install pydantic-graph==2.68.0
     python -m venv venvs/langgraph && venvs/langgraph/bin/pip install langgraph==1.2.22
-    FLOW_BENCH_VENVS=venvs python tests/bench/flow_steps.py --json tests/bench/flow_steps.json
+    FLOW_BENCH_VENVS=venvs python benchmarks/flow_steps.py --json benchmarks/flow_steps.json
 
 The last writes the figures of the table in ``docs/cost.md``, which ``--table`` prints.
 """

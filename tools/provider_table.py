@@ -1,9 +1,13 @@
-"""The table in docs/providers.md, made from the catalogue: ``python tests/provider_table.py`` prints it."""
+"""The table in docs/providers.md, made from the catalogue: prints it, or compares with ``--check``."""
 
 from __future__ import annotations
 
-from fsm_agent.providers import Provider
-from fsm_agent.providers.catalog import PROVIDERS
+import sys
+from pathlib import Path
+
+from fsm_agent.providers import Provider, providers
+
+PAGE = Path(__file__).parents[1] / "docs" / "providers.md"
 
 COLUMNS = ("provider", "wire", "key", "schema for answers", "beside functions", "images", "log probabilities")
 
@@ -28,9 +32,12 @@ def row(entry: Provider) -> tuple[str, ...]:
 
 
 def table() -> str:
-    rows = [COLUMNS, ("---",) * len(COLUMNS), *[row(PROVIDERS[name]) for name in sorted(PROVIDERS)]]
+    rows = [COLUMNS, ("---",) * len(COLUMNS), *[row(entry) for _, entry in sorted(providers().items())]]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    if "--check" not in sys.argv[1:]:
+        print(table(), end="")
+    elif table() not in PAGE.read_text("utf-8"):
+        sys.exit(f"out of date: the table of {PAGE.name}; python tools/provider_table.py prints it")

@@ -1,4 +1,4 @@
-"""The table of what a call costs beside other libraries, in docs/cost.md: ``python tests/cost_table.py`` prints it.
+"""The table of what a call costs beside other libraries, in docs/cost.md: ``python tools/cost_table.py`` prints it.
 
 The figures are those of one benchmark: the same work, done by each library as its documentation recommends, each in a
 process and an environment of its own, their batches taking turns, every answer and every function call checked.  What

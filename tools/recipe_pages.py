@@ -1,4 +1,7 @@
-"""Write the code, the output and the picture of each recipe into its page: python tests/recipe_pages.py"""
+"""Write the code, the output and the picture of each recipe into its page.
+
+PYTHONPATH=tests python tools/recipe_pages.py
+"""
 
 from __future__ import annotations
 
