@@ -30,7 +30,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 from support.examples import GATE, GATE_COUNT, NIGHTLY, NIGHTLY_COUNT
 from support.http_clients import chosen
 
-from fsm_agent.providers import catalog
+from fsm_agent.testing import registries
 
 gc.disable()  # until all tests are collected: of what is made until then nearly everything stays
 
@@ -195,5 +195,5 @@ def _no_cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _no_provider_stays() -> Iterator[None]:
     """What a test adds to the catalogue is gone behind it."""
-    with catalog.PROVIDERS.scoped():
+    with registries():
         yield

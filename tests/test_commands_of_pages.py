@@ -24,12 +24,9 @@ from support.stub_server import StubServer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from fsm_agent.agents.registry import AGENTS
 from fsm_agent.cli import app
 from fsm_agent.cli.commands import LateCommands, load_command
-from fsm_agent.clients.registered import CLIENTS
-from fsm_agent.functions.registered import FUNCTIONS
-from fsm_agent.prompts.library import PROMPTS
+from fsm_agent.testing import registries
 
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 IN_BLOCK, IN_TEXT = (
@@ -97,7 +94,7 @@ def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
     modules = {*sys.modules}
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with AGENTS.scoped(), CLIENTS.scoped(), FUNCTIONS.scoped(), PROMPTS.scoped():
+    with registries():
         yield typed
     for name in {*sys.modules} - modules:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from inspect import signature
 
 import pytest
 from support.doc_examples import EXAMPLE, PAGES
@@ -15,7 +16,6 @@ from support.stub_server import StubServer
 from typer.testing import CliRunner
 
 from fsm_agent import Limits, Reason
-from fsm_agent._internal.values import field_names
 from fsm_agent.cli import app
 from fsm_agent.diagrams import lifecycle
 from fsm_agent.functions import Policy
@@ -149,7 +149,7 @@ def states_table():
 
 
 def test_every_limit_policy_and_reason_is_named():
-    for name in (*field_names(Limits), *field_names(Policy), *[reason.name for reason in Reason]):
+    for name in (*signature(Limits).parameters, *signature(Policy).parameters, *[reason.name for reason in Reason]):
         assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`", ALL), name
 
 

@@ -11,24 +11,18 @@ import doctest
 import typing
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import cache
 from importlib import import_module
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.packages import PACKAGES
 
 import fsm_agent
 from fsm_agent import testing
-from fsm_agent._internal.exports import PACKAGES
-from fsm_agent._internal.values import field_names
-from fsm_agent.agents.registry import AGENTS
-from fsm_agent.clients.registered import CLIENTS
-from fsm_agent.functions.registered import FUNCTIONS
 from fsm_agent.lifecycle import Limits
-from fsm_agent.prompts.library import PROMPTS
-from fsm_agent.providers.catalog import PROVIDERS
 
 NAMES = [(package, name) for package in PACKAGES for name in import_module(f"fsm_agent.{package}").__all__]
 KNOWN = {name: getattr(fsm_agent, name) for name in fsm_agent.__all__}
@@ -80,9 +74,7 @@ def examples(package: str, name: str) -> doctest.DocTest:
 
 @pytest.fixture
 def _registers_nothing() -> Iterator[None]:
-    with ExitStack() as stack:
-        for registry in (AGENTS, CLIENTS, FUNCTIONS, PROMPTS, PROVIDERS):
-            stack.enter_context(registry.scoped())
+    with testing.registries():
         yield
 
 
@@ -113,4 +105,4 @@ def test_every_public_name_has_an_example():
 
 def test_help_explains_each_field_of_the_limits():
     said = Limits.__doc__ or ""
-    assert [name for name in field_names(Limits) if f"        {name}: " not in said] == []
+    assert [name for name in signature(Limits).parameters if f"        {name}: " not in said] == []

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from fsm_agent import errors
-from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import (
     RETRYABLE_STATUS,
     AuthFailed,
@@ -35,6 +34,7 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
+from fsm_agent.testing import as_json
 
 PROVIDER_ERRORS = [ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply]
 FACTS = {"status": 429, "code": "too_many", "request_id": "req_1", "retryable": False, "retry_after_s": 2.5}
@@ -95,7 +95,7 @@ class TestProviderError:
     def test_as_data_and_back(self, error):
         report = error("x", **FACTS).report()
         assert report == ErrorReport(kind=error.__name__, message="x", **FACTS)
-        again = from_json(to_json(report), ErrorReport)
+        again = ErrorReport(**as_json(report))
         assert again == report
         assert type(again.exception()) is error
         assert again.exception().report() == report

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.packages import PACKAGES
 from support.paths import ROOT
 
 import fsm_agent
-from fsm_agent._internal.exports import PACKAGES
 
 SUB_PACKAGES = [import_module(f"fsm_agent.{name}") for name in PACKAGES]
 LAZY = [fsm_agent, *[module for module in SUB_PACKAGES if module.__name__ != "fsm_agent.errors"]]

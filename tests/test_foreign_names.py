@@ -27,7 +27,6 @@ from fsm_agent import (
     Usage,
     UsageError,
 )
-from fsm_agent._internal.values import field_names
 from fsm_agent.clients import Network
 from fsm_agent.context import Budget
 from fsm_agent.flows import Flow, FlowLimits, end, execute, wait
@@ -165,7 +164,7 @@ class TestWords:
         for path in re.findall(r"fsm_agent[.\w]+", right) or re.findall(r"\b[A-Z]\w+", right.replace("Shop", "")):
             module, _, name = path.rpartition(".")
             assert hasattr(import_module(module or "fsm_agent"), name), path
-        options = {*field_names(Agent), *field_names(Prompt), *field_names(Settings), *field_names(Limits)}
+        options = {name for kind in (Agent, Prompt, Settings, Limits) for name in inspect.signature(kind).parameters}
         for name in re.findall(r"\b([a-z_]+)=", right):
             assert name in options | {"deps", "extra", "after"}, name
 

@@ -42,7 +42,6 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.agents import Metrics
-from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.context import Budget, keep_last
 from fsm_agent.diagrams import render, trace_diagram
@@ -64,7 +63,7 @@ from fsm_agent.messages import Reply
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts import register_prompt
 from fsm_agent.runtime import Cache
-from fsm_agent.testing import Delayed, Script, call, explore, token_reply
+from fsm_agent.testing import Delayed, Script, call, explore, registries, token_reply
 
 if TYPE_CHECKING:
     from elsewhere import Ledger
@@ -521,7 +520,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {  # what is done, 
     "world 5": (lambda: agent(world=5), "UsageError", "agent"),
     "function alone": (lambda: agent(functions=add), "UsageError", "functions"),
     "functions None": (lambda: agent(functions=None), "UsageError", "functions"),
-    "agent class": (lambda: agent(functions=[Agent]), "UsageError", "fsm_agent.agents.agent.Agent"),
+    "agent class": (lambda: agent(functions=[Agent]), "UsageError", "Agent"),
     "bare ctx": (lambda: Function.of(no_annotation), "UsageError", "ctx"),
     "run a text": (lambda: agent().run("x"), "UsageError", "x"),
     "a blank prompt": (lambda: agent().call(Prompt("{{ x }}")(x="")), "UsageError", "task"),
@@ -675,7 +674,7 @@ def test_it_is_answered_at_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(Exception) as caught, AGENTS.scoped():  # noqa: PT011 - its kind is in the table
+    with pytest.raises(Exception) as caught, registries():  # noqa: PT011 - its kind is in the table
         make()
     assert caught.type.__name__ == kind
     assert name in str(caught.value)

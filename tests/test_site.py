@@ -16,9 +16,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 import yaml
+from support.packages import PACKAGES
 from support.paths import ROOT
-
-from fsm_agent._internal.exports import PACKAGES
 
 DOCS = ROOT / "docs"
 NOT_IN_THE_NAVIGATION = {"names.md"}  # the index of the reference has its tables

@@ -6,33 +6,25 @@ import inspect
 import re
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import planted_flows
 import pytest
+from support.packages import PACKAGES
 from support.paths import ROOT
 from support.type_checkers import Finding, mypy, pyright, with_mypy, with_pyright
 
 from fsm_agent import Agent, AgentCall, CallResult, Function, Prompt
-from fsm_agent._internal.exports import PACKAGES
-from fsm_agent.agents.arguments import CALL_OPTIONS
-from fsm_agent.agents.options import CallOptions, RestoreOptions
 from fsm_agent.flows import Flow, FlowError
-from fsm_agent.functions import Policy
-from fsm_agent.functions.options import PolicyOptions
 from fsm_agent.messages import Done
-from fsm_agent.prompts.options import PromptOptions, PromptOverrides
 from fsm_agent.testing import Script
 
 HERE = Path(__file__).parent
 ACCEPTED, REFUSED = HERE / "accepted.py", HERE / "refused.py"
 REFUSED_FLOWS = HERE / "refused_flows.py"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-FINDERS = ("mypy", "pyright", "definition")
 PACKAGE = ROOT / "fsm_agent"
 CHECKERS = [pytest.param(mypy, marks=with_mypy), pytest.param(pyright, marks=with_pyright)]
 
@@ -119,11 +111,6 @@ def test_planted_mistakes_are_found_before_anything_runs(
         mistake()
 
 
-def test_sixteen_mistakes_are_planted_and_each_finder_finds_as_many_as_it_can() -> None:
-    counts = {name: sum(name in finders for _, finders, _ in planted_flows.MISTAKES) for name in FINDERS}
-    assert (len(planted_flows.MISTAKES), counts) == (16, {"mypy": 11, "pyright": 9, "definition": 12})
-
-
 def test_the_classes_take_types_at_run_time() -> None:
     """As in annotations that are evaluated, and in bases."""
 
@@ -140,25 +127,3 @@ def test_the_classes_take_types_at_run_time() -> None:
     assert [made.__origin__ for made in (CallResult[int], AgentCall[int], Done[int])] == [CallResult, AgentCall, Done]
     with pytest.raises(TypeError, match="Too many"):
         Agent[str, str, str]
-
-
-def by_name(cls: Any, *without: str) -> dict[str, str]:
-    return {item.name: item.type for item in fields(cls) if item.init and item.name not in without}
-
-
-OPTIONS = {
-    PromptOptions: by_name(Prompt, "template", "output", "parser"),
-    PromptOverrides: by_name(Prompt, "template", "path"),
-    PolicyOptions: by_name(Policy),
-}
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options.__name__)
-def test_the_options_are_those_that_there_are(options: Any) -> None:
-    stated = {name: form.__forward_arg__ for name, form in options.__annotations__.items()}
-    assert stated == OPTIONS[options] | ({"functions": "Functions"} if "functions" in stated else {})
-
-
-def test_the_options_of_a_call_are_those_that_there_are() -> None:
-    assert CallOptions.__optional_keys__ == CALL_OPTIONS
-    assert tuple(RestoreOptions.__annotations__) == ("args", "parser_args", "deps", "model", "signing_key", "on_change")
