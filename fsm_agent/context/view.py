@@ -17,12 +17,12 @@ from fsm_agent.context.passes import AnyPass, Memo, Pass, applied, name_of
 from fsm_agent.context.plan import DEFAULT, ContextPlan
 from fsm_agent.context.rounds import system_messages, task_of
 from fsm_agent.context.summary import Summarize, summary_message
-from fsm_agent.context.tokens import ESTIMATE
+from fsm_agent.context.tokens import ATTACHMENT_TOKENS, ESTIMATE
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.effects import AskSummary, CallModel, Request
 from fsm_agent.lifecycle.record import CallRecord, ContextUse
 from fsm_agent.messages.event import ContextShortened, ObservationsMasked, Stepped
-from fsm_agent.messages.message import FunctionResult, Message
+from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Part
 
 _TIGHTENED = 0.8  # of what was sent, after a provider has refused it as too long
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the correction of an estimate
@@ -108,7 +108,7 @@ class View:
         if room >= 0 and length > measured:
             for message in r.dialog[measured:]:
                 for part in message.parts:
-                    room -= len(getattr(part, "text", "")) + len(getattr(part, "arguments_json", "")) + 16
+                    room -= _size(part)
             self._measured, self._room = length, room
         return room >= len(r.branch) * _BRANCH_CHARACTERS
 
@@ -389,3 +389,10 @@ def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> Er
         f" {means}; nothing was sent"
     )
     return ErrorReport(kind="BudgetExceeded", message=message, required=required, hard=hard, tried=tuple(tried))
+
+
+def _size(part: Part) -> int:
+    """Return how many characters a part has at least as many tokens as; of a file, what its contents may cost."""
+    text = getattr(part, "text", None) or ""  # None of a document that is no text
+    files = len(getattr(part, "attachments", ())) + isinstance(part, Image | Document)
+    return len(text) + len(getattr(part, "arguments_json", "")) + ATTACHMENT_TOKENS * files + 16

@@ -23,7 +23,7 @@ from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.policy import Policy, check_names, check_policy
 from fsm_agent.functions.signature import described, passing
-from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
@@ -241,14 +241,14 @@ class Function(Policy, Generic[P, R, Deps]):
             ParseError: They cannot be taken; the text says why, in words for the model.
         """
         try:
-            return self._validate(arguments_json or "{}")
+            return self._validate(object_text(arguments_json))
         except REFUSALS as error:
             raise refused(error) from error
 
     def refusal(self, arguments_json: str) -> str | None:
         """Return the reason to refuse these arguments, in words for the model; None if they are right."""
         try:
-            self._validate(arguments_json or "{}")
+            self._validate(object_text(arguments_json))
         except REFUSALS as error:
             return str(refused(error))
         return None

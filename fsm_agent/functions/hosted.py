@@ -15,7 +15,7 @@ from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import PromptError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.hosted_tool import ComputerUse, HostedMCP, HostedTool
-from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.message import FunctionCall, object_text
 
 COMPUTER = "computer"
 ACTION = "action"  # the argument of `COMPUTER` that says what to do, where that is a name
@@ -79,7 +79,7 @@ def is_run_as_requested(function: Function) -> bool:
 def as_action(call: FunctionCall) -> FunctionCall:
     """Return the call of a provider's own function for an action, as a call of `COMPUTER`; itself if it is broken."""
     try:
-        arguments = pydantic_core.from_json(call.arguments_json or "{}")
+        arguments = pydantic_core.from_json(object_text(call.arguments_json))
     except ValueError:
         return call
     if not isinstance(arguments, dict):

@@ -29,7 +29,7 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
 )
 from fsm_agent.lifecycle.record import CallRecord, Tally
-from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.message import FunctionCall, Message, object_text
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.output import ANSWER, CUT_OFF
@@ -52,6 +52,7 @@ REPEATED = (
 )
 TWICE = "The function {name} was called with these arguments before in the same message, and is run once."
 NOT_MODIFIED = "The call was not allowed: its arguments would have to be others, and cannot be modified here."
+CHANGED = "(The arguments were changed before the function ran: {arguments})"
 NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
 
 
@@ -327,7 +328,7 @@ def parse_answer(
 
 def _answer_text(call: FunctionCall, *, is_cut: bool) -> str:
     """Return the arguments that are the answer; "" if the reply was cut off before them."""
-    return "" if is_cut and call.arguments_json in ("", "{}") else call.arguments_json or "{}"
+    return "" if is_cut and call.arguments_json in ("", "{}") else object_text(call.arguments_json)
 
 
 def _is_answer(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
@@ -506,7 +507,7 @@ def fingerprint(call: FunctionCall) -> str:
     Raises:
         ValueError: The arguments are not JSON.
     """
-    arguments = call.arguments_json or "{}"
+    arguments = object_text(call.arguments_json)
     return (_fingerprint if len(arguments) <= _KEPT_CHARS else _fingerprint.__wrapped__)(call.name, arguments)
 
 

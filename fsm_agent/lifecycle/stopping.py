@@ -10,7 +10,7 @@ from pydantic_core import from_json
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.interpret import Stop, StopContext, StopWhen
 from fsm_agent.lifecycle.prices import Tariff
-from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.message import FunctionCall, object_text
 
 
 def stop_on(name: str) -> StopWhen:
@@ -33,14 +33,14 @@ def stop_on(name: str) -> StopWhen:
 
     def stops(context: StopContext) -> Stop | None:
         calls = [f for f in context.reply.message.function_calls if f.name == name and _is_object(f)]
-        return Stop(f"{name} was called", calls[0].arguments_json or "{}") if calls else None
+        return Stop(f"{name} was called", object_text(calls[0].arguments_json)) if calls else None
 
     return stops
 
 
 def _is_object(f: FunctionCall) -> bool:
     try:
-        return isinstance(from_json(f.arguments_json or "{}"), dict)
+        return isinstance(from_json(object_text(f.arguments_json)), dict)
     except (ValueError, TypeError):  # a TypeError for half a surrogate pair
         return False
 

@@ -55,7 +55,7 @@ is bounded.  ``diagrams/agent_call.*`` are drawn from `ROWS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,7 @@ from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.function_limits import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
+    CHANGED,
     NOT_TAKEN,
     FinalReply,
     FunctionsRequested,
@@ -553,9 +554,9 @@ def _closed_with(r: CallRecord, answer: FunctionsRequested | FunctionCall, promp
 def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
     """Return the record with the round's settled calls moved into the dialog, in the order requested."""
     results: list[Message] = []
-    runs = r.runs
+    runs, asked = r.runs, {f.id: f.arguments_json for f in _requested(r, calls)}
     for f in calls:
-        results.append(Message(role="tool", parts=(_result(f, prompt),)))
+        results.append(Message(role="tool", parts=(_result(f, prompt, asked.get(f.id)),)))
         runs += f.was_run
     return r.changed(
         dialog=r.dialog.extend((*results, *r.injected) if r.injected else results),
@@ -569,11 +570,14 @@ def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> C
     )
 
 
-def _result(f: FunctionCall, prompt: Prompt) -> FunctionResult:
+def _result(f: FunctionCall, prompt: Prompt, asked: str | None) -> FunctionResult:
+    """Return the result of a call as the model sees it, which is told of arguments that a person has changed."""
     outcome = f.result if f.error is None else f.error
     text = outcome or ""
     if prompt.on_interrupt is not INTERRUPT:
         text = prompt.handler_text("interrupt", call_results=outcome, name=f.name, arguments=f.arguments_json)
+    if asked is not None and asked != f.arguments_json:
+        text = f"{CHANGED.format(arguments=f.arguments_json)}\n{text}"
     is_error = f.error is not None
     return FunctionResult(
         id=f.id, name=f.name, text=text, provider_id=f.provider_id, is_error=is_error, attachments=f.attachments
@@ -620,7 +624,11 @@ def _identical_rounds(r: CallRecord, answer: FunctionsRequested) -> int:
 
 def _newest_request(r: CallRecord) -> tuple[FunctionCall, ...]:
     """Return the calls of the newest round as the model requested them, without an approver's changes."""
-    calls = r.function_calls
+    return _requested(r, r.function_calls)
+
+
+def _requested(r: CallRecord, calls: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:
+    """Return the round of the last of these calls as the model requested it."""
     return r.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()
 
 

@@ -114,7 +114,7 @@ class _Reader:
         parts = list(_parts(f"{where}.content", item.get("content"), role))
         if role == "assistant":
             parts = [*_content_parts(where, item), *parts, *_calls(where, item, index)]
-        if not parts:
+        if not parts and not (role == "assistant" and item.get("content") == ""):  # which APIs give, and take
             raise wrong(f"{where}.content", item.get("content"), "a text or a list of parts")
         return Message(role=role, parts=tuple(parts))
 

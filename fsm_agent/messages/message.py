@@ -278,7 +278,7 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     def arguments(self) -> dict[str, Any]:
         """The arguments, parsed; empty when they are no JSON object (then `error` says so)."""
         try:
-            arguments = pydantic_core.from_json(self.arguments_json or "{}")
+            arguments = pydantic_core.from_json(object_text(self.arguments_json))
         except (ValueError, TypeError):  # the latter: half a surrogate pair
             return {}
         return arguments if isinstance(arguments, dict) else {}
@@ -374,6 +374,11 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
     def function_calls(self) -> tuple[FunctionCall, ...]:
         """The functions that it requests, in order."""
         return tuple([part for part in self.parts if isinstance(part, FunctionCall)])
+
+
+def object_text(arguments_json: str) -> str:
+    """Return the arguments of a call as they are meant: for none at all, some models write nothing, or ``null``."""
+    return "{}" if arguments_json.strip() in ("", "null") else arguments_json
 
 
 def check_messages(messages: Sequence[Any]) -> None:

@@ -6,6 +6,7 @@ its decisions with `adaptations`.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -34,6 +35,7 @@ else:
 
 CHOICES = ("auto", "required", "none")  # values that are not names of functions
 SAMPLING = ("temperature", "top_p")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _SEED = frozenset({"seed"})
 _ALL = frozenset({*SAMPLING, *_SEED})
 _FREE = "tool_choice={choice!r} became 'auto': the model cannot be made to call"
@@ -82,6 +84,15 @@ class Profile(Value, frozen=True, kw_only=True):
         return hash(tuple([value for value in astuple(self) if not isinstance(value, Mapping)]))
 
 
+def wire_name(name: str) -> str:
+    """Return the name of a called function in the characters that every API takes.
+
+    A model may have called anything, such as ``functions.add<|channel|>commentary``; with that in the dialog, OpenAI,
+    Gemini and Anthropic refuse each later request.  The names of functions that are offered are in these characters.
+    """
+    return _NOT_IN_NAMES.sub("_", name)[:64] or "_"
+
+
 class RequestForm(NamedTuple):
     """A request in the form that a model can take, once the output mode is decided.
 
@@ -103,7 +114,7 @@ class Decoder(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """True after the end marker of the stream, even if the connection stays open."""
+        """True after the last event of the stream, even if the connection stays open."""
 
     @property
     def has_failed(self) -> bool:
@@ -239,7 +250,11 @@ class ReplyParts(Protocol):
 
     @property
     def is_ended(self) -> bool:
-        """True once the received part declares the reply complete."""
+        """True once the received part declares the reply complete; only the usage may be missing."""
+
+    @property
+    def is_over(self) -> bool:
+        """True once nothing can follow: the reply is there, even if the connection stays open."""
 
     def take(self, chunk: Any) -> list[Delta]:
         """Take a chunk and return its deltas; raise `ProviderError` if it reports an error or is not a chunk."""
@@ -280,7 +295,7 @@ class ChunkDecoder:
 
     @property
     def is_done(self) -> bool:
-        """True after the end marker of the stream."""
+        """True after the last event of the stream, or its end marker."""
         return self._is_done
 
     @property
@@ -348,6 +363,9 @@ class ChunkDecoder:
                 return
             raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
         deltas += self._reply.take(chunk)
+        if self._reply.is_over:
+            self._is_done = True
+            deltas += self._reply.end(is_cut=False)
         if (usage := self._reply.usage) is not self._usage:
             self._usage = usage
             deltas.append(UsageReported(usage))

@@ -255,3 +255,9 @@ def _shorten_message(text: str) -> str:
     """Return a provider's text, bounded, and without anything that looks like a key."""
     text = mask_keys(text).strip()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
+
+
+def picture_alone(headers: Mapping[str, str]) -> BadReply:
+    """Return the error for a reply that is a picture without a word; to ask again would pay for another picture."""
+    problem = "expected text, got a picture alone: a model that answers in words can be asked"
+    return BadReply(problem, request_id=request_id(headers), retryable=False)

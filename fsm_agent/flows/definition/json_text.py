@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict, deque
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
@@ -32,16 +34,41 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         Unwritable: JSON cannot hold the value unchanged.
     """
     try:
-        text = adapter.serializer.to_json(value, warnings="error").decode()
+        text = adapter.serializer.to_json(value, warnings="error", by_alias=True).decode()
         again = adapter.validator.validate_json(text)
         is_equal = bool(again == value)
+        lost = lost_in_json(value, again) if is_equal else ""
     except (ValueError, TypeError, RecursionError) as error:
         why = describe_json_error(error)
         problem = f": {right} would be right" if why.startswith("it: ") else f": JSON of {right} would be right: {why}"
         raise Unwritable(where, value, problem) from None
     if not is_equal:
         raise Unwritable(where, value, f", which comes back from JSON as {shown(again)}")
+    if lost:
+        raise Unwritable(where, value, f", which comes back from JSON without {lost}")
     return text
+
+
+def lost_in_json(value: Any, again: Any) -> str:
+    """Return what JSON does not keep of a value, though the one that comes back is equal; empty: nothing.
+
+    Equality does not look at the length that bounds a deque, or at what makes the entries of a defaultdict.
+    """
+    if isinstance(value, deque) and value.maxlen != again.maxlen:
+        return f"maxlen={value.maxlen}: a tuple of the last {value.maxlen} would be right"
+    if isinstance(value, defaultdict) and not isinstance(again, defaultdict):
+        return "its default_factory: a plain dict would be right"
+    if isinstance(value, dict):
+        pairs = [(item, again[key]) for key, item in value.items()]
+    elif isinstance(value, list | tuple | deque):
+        pairs = list(zip(value, again, strict=True))
+    elif isinstance(value, pydantic.BaseModel):
+        pairs = [(item, vars(again)[name]) for name, item in vars(value).items()]
+    elif is_dataclass(value):
+        pairs = [(getattr(value, field.name), getattr(again, field.name)) for field in fields(value)]
+    else:
+        return ""
+    return next((lost for one, other in pairs if one is not other and (lost := lost_in_json(one, other))), "")
 
 
 def describe_json_error(error: Exception) -> str:

@@ -23,9 +23,10 @@ from fsm_agent.messages.message import (
 )
 from fsm_agent.providers.anthropic.reply import ADDS_TO, TOOLSET, WIRE, arguments_object
 from fsm_agent.providers.attachments import announced, check_visible, misplaced, untakeable
+from fsm_agent.providers.codec import wire_name
 
 Block = dict[str, Any]
-_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")  # nor in names
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 _ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
 
 
@@ -213,11 +214,6 @@ class _CallIds:
 
     def of_result(self, result: FunctionResult) -> str:
         return self._by_part.get(_key(result)) or _wished(result)
-
-
-def wire_name(name: str) -> str:
-    """Return a function's name in allowed characters; another provider's model may have called any name."""
-    return _NOT_IN_IDS.sub("_", name)[:64] or "_"
 
 
 def _key(part: FunctionCall | FunctionResult) -> str:

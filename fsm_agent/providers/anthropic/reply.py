@@ -15,7 +15,7 @@ from fsm_agent.messages.event import (
     ReasoningDelta,
     TextDelta,
 )
-from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text, object_text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
 from fsm_agent.providers.citations import citations
 from fsm_agent.providers.failures import reported, unreadable
@@ -106,7 +106,7 @@ class ReplyInBlocks:
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
-        self.is_ended = False
+        self.is_over = False
         self.usage = UNUSED
         self._has_message = False
         self._model: str | None = None
@@ -120,6 +120,11 @@ class ReplyInBlocks:
         self._calls = 0
         self._deltas: list[Delta] = []
 
+    @property
+    def is_ended(self) -> bool:
+        """True once a reason to stop has arrived: some gateways close behind it, without ``message_stop``."""
+        return self.is_over or self._finish_raw is not None
+
     def take(self, event: Any) -> list[Delta]:
         """Take an event of a stream; return its deltas.
 
@@ -127,7 +132,7 @@ class ReplyInBlocks:
             ProviderError: It reports an error, or is not an event.
         """
         self._deltas = []
-        if self.is_ended:
+        if self.is_over:
             return []
         document = self._check_document(event)
         match document.get("type"):
@@ -162,8 +167,11 @@ class ReplyInBlocks:
         self._end_all()
 
     def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the stream: nothing is held back beyond ``message_stop``."""
-        return []
+        """Take the end of the stream: what is held back without a ``message_stop``."""
+        self._deltas = []
+        if not self.is_over:
+            self._end_all()
+        return self._deltas
 
     def finished(self) -> Reply:
         """Return the reply.
@@ -221,9 +229,13 @@ class ReplyInBlocks:
             self._container = text_or_none(container.get("id")) or self._container
 
     def _take_usage(self, usage: Any) -> None:
-        """Keep the newest of each count: counts grow, and a stream does not repeat all of them."""
+        """Keep the largest of each count: counts grow, and a stream repeats some of them, or repeats them as 0."""
         if isinstance(usage, dict):
-            self._counts |= {key: value for key, value in usage.items() if value is not None}
+            for key, value in usage.items():
+                known = self._counts.get(key)
+                is_less = type(known) is int and type(value) is int and value < known
+                if value is not None and not is_less:
+                    self._counts[key] = value
             if (counted := _usage(self._counts)) != self.usage:
                 self.usage = counted
 
@@ -314,7 +326,7 @@ class ReplyInBlocks:
             self._deltas.append(FunctionCallCompleted(block.call))
 
     def _end_all(self) -> None:
-        self.is_ended = True
+        self.is_over = True
         for block in self._blocks:
             self._end(block)
 
@@ -322,7 +334,7 @@ class ReplyInBlocks:
 def arguments_object(text: str) -> dict[str, Any]:
     """Return arguments as the JSON object that the API requires, whatever a model wrote."""
     try:
-        arguments = pydantic_core.from_json(text or "{}", allow_inf_nan=False)
+        arguments = pydantic_core.from_json(object_text(text), allow_inf_nan=False)
     except (ValueError, TypeError):  # the latter: half a surrogate pair
         arguments = None
     return arguments if isinstance(arguments, dict) else {"invalid_arguments": text}

@@ -22,6 +22,7 @@ from fsm_agent.messages.message import (
 from fsm_agent.messages.sources import url_suffix
 from fsm_agent.providers.anthropic.reply import arguments_object
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible
+from fsm_agent.providers.codec import wire_name
 from fsm_agent.providers.gemini.reply import WIRE
 from fsm_agent.providers.gemini.tools import IS_ACTION
 from fsm_agent.providers.openai.parts import with_system_text
@@ -145,7 +146,7 @@ class DialogInContents:
     def _result(self, result: FunctionResult) -> dict[str, Any]:
         id = {"id": result.provider_id} if result.provider_id else {}
         response: dict[str, Any] = {"error" if result.is_error else "output": result.text}
-        name = result.name
+        name = wire_name(result.name)
         if (action := self._actions.pop(result.id or result.provider_id or "", None)) is not None:
             name, _ = action_of(action)
             if not result.is_error:
@@ -203,7 +204,7 @@ def _sign(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
 
 def _call(call: FunctionCall, *, is_action: bool) -> dict[str, Any]:
     id = {"id": call.provider_id} if call.provider_id else {}
-    name, arguments = action_of(call) if is_action else (call.name, arguments_object(call.arguments_json))
+    name, arguments = action_of(call) if is_action else (wire_name(call.name), arguments_object(call.arguments_json))
     return {"functionCall": {"name": name, "args": arguments, **id}}
 
 

@@ -17,7 +17,7 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.citations import cited, grounding
-from fsm_agent.providers.failures import no_object, reported, unreadable
+from fsm_agent.providers.failures import no_object, picture_alone, reported, unreadable
 from fsm_agent.providers.gemini.arguments import StreamedArguments
 from fsm_agent.providers.openai.parts import first_count, likely_token, text_or_none
 from fsm_agent.providers.streams import ArrivingText, request_id
@@ -101,6 +101,11 @@ class GeminiReplyInParts:
         """True once the reply has a reason for its end."""
         return bool(self._finish_raw or self._block_reason)
 
+    @property
+    def is_over(self) -> bool:
+        """True once the reason for its end and the usage have arrived: they come with the last chunk."""
+        return self.is_ended and self.usage != UNUSED
+
     def take_whole(self, document: Any) -> None:
         """Take a whole response, or all of its chunks in a list, as sent without `alt=sse`.
 
@@ -163,6 +168,8 @@ class GeminiReplyInParts:
             finish = "tool_calls"
         parts = [part if isinstance(part, Opaque) else part.part() for part in self._parts]
         text = "".join([part.text for part in parts if isinstance(part, Text)])
+        if not text and not self._calls and any(isinstance(part, Opaque) and _is_picture(part.data) for part in parts):
+            raise picture_alone(self._headers)
         return Reply(
             message=Message(role="assistant", parts=tuple(cited(parts, grounding(self._grounding, text)))),
             usage=self.usage,
@@ -265,6 +272,11 @@ class GeminiReplyInParts:
         arguments = call.args.json()
         call.arguments = arguments[:-1] if is_cut else arguments
         self._deltas += [ArgumentsDelta(call.index, call.arguments), FunctionCallCompleted(call.index)]
+
+
+def _is_picture(part: Mapping[str, Any]) -> bool:
+    file = part.get("inlineData") or part.get("fileData")
+    return isinstance(file, dict) and str(file.get("mimeType")).startswith("image/")
 
 
 def _logprobs(logprobs: Mapping[str, Any]) -> Iterable[TokenLogprob]:

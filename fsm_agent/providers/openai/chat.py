@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
-from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
-from fsm_agent.messages.message import PDF, Document, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages.message import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
-from fsm_agent.providers.codec import CHOICES, JsonCodec, Profile, check_settings, merged, offered_functions
+from fsm_agent.providers.codec import CHOICES, JsonCodec, Profile, check_settings, merged, offered_functions, wire_name
 from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
-from fsm_agent.providers.openai.chat_reply import REASONING_DETAILS, WIRE, ChatReplyInParts
-from fsm_agent.providers.openai.parts import CallIds
+from fsm_agent.providers.openai.chat_reply import BESIDE_CALLS, REASONING_DETAILS, WIRE, ChatReplyInParts
+from fsm_agent.providers.openai.parts import CallIds, arguments_object
 from fsm_agent.providers.schemas import sendable_schema
 
+_NOTHING: Mapping[str, Any] = {}
 BRIDGE = "Understood."  # must not be empty: "Assistant message must have either content or tool_calls"
 
 
@@ -106,7 +106,7 @@ class _Entries:
             if result.attachments and message.role != "assistant":
                 self._beside += _attachment_parts(result, id, model, profile)
         if message.role == "assistant":
-            entries.append(_assistant(message, profile, ids))
+            entries.append(_assistant(message, model, profile, ids))
         elif not results or len(results) < len(message.parts):
             entries += _input_entries(message, model, profile)
         if self._words and entries:
@@ -197,17 +197,33 @@ def _media(part: Image | Document, model: str, profile: Profile) -> dict[str, An
     return {"type": "file", "file": {"filename": file_name(part), "file_data": part.data_url()}}
 
 
-def _assistant(message: Message, profile: Profile, ids: CallIds) -> dict[str, Any]:
+def _assistant(message: Message, model: str, profile: Profile, ids: CallIds) -> dict[str, Any]:
     entry: dict[str, Any] = {"role": "assistant", "content": _text_of(message)}
     calls = message.function_calls
     if profile.reasoning_name is not None:
         _think(entry, message, profile.reasoning_name)
     if calls:
         encoded = entry["tool_calls"] = []
-        for call in calls:
-            function = {"name": call.name, "arguments": _arguments(call.arguments_json)}
-            encoded.append({"id": ids.of_call(call), "type": "function", "function": function})
+        beside = _beside_calls(message) if "gemini" in model.lower() else ()
+        for call, extra in zip_longest(calls, beside, fillvalue=_NOTHING):
+            function = {"name": wire_name(call.name), "arguments": arguments_object(call.arguments_json)}
+            encoded.append({"id": ids.of_call(call), "type": "function", "function": function, **extra})
     return entry
+
+
+def _beside_calls(message: Message) -> list[Mapping[str, Any]]:
+    """Return what came with each call besides: Gemini signs its calls, and refuses a dialog without the signature.
+
+    It is sent to Gemini alone, as other services may refuse a key that they do not know.
+    """
+    found, extra = list[Mapping[str, Any]](), _NOTHING
+    for part in message.parts:
+        if isinstance(part, FunctionCall):
+            found.append(extra)
+            extra = _NOTHING
+        elif isinstance(part, Opaque) and part.wire == WIRE and isinstance(part.data, dict):
+            extra = {key: part.data[key] for key in BESIDE_CALLS if key in part.data}
+    return found
 
 
 def _think(entry: dict[str, Any], message: Message, name: str) -> None:
@@ -228,15 +244,6 @@ def _think(entry: dict[str, Any], message: Message, name: str) -> None:
             texts = [{"type": "text", "text": entry["content"]}] if entry["content"] else []
             thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
             entry["content"] = [thinking, *texts]
-
-
-def _arguments(text: str) -> str:
-    """Return arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
-    try:
-        arguments = pydantic_core.from_json(text or "{}")
-    except ValueError:
-        arguments = None
-    return (text or "{}") if isinstance(arguments, dict) else json.dumps({"invalid_arguments": text})
 
 
 def _append_to_system(messages: list[dict[str, Any]], words: str, profile: Profile) -> None:

@@ -17,12 +17,14 @@ from fsm_agent.messages.event import (
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import MOST_TOKENS, UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.citations import citations, cited
-from fsm_agent.providers.failures import no_object, reported, unreadable
+from fsm_agent.providers.failures import no_object, picture_alone, reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
+from fsm_agent.providers.openai.think_tags import ThinkTags
 from fsm_agent.providers.streams import ArrivingText, joined, request_id
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"
+BESIDE_CALLS = ("extra_content",)  # keys of a call that go back with it: Gemini's signature
 UNREPORTED = "the usage is unknown: the stream of the reply ended before it was reported"
 
 FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and of Bedrock
@@ -44,7 +46,7 @@ _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a ch
 class _Call:
     """A function call that is still arriving."""
 
-    __slots__ = ("arguments", "id", "index", "is_completed", "is_whole", "name")
+    __slots__ = ("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_whole", "name")
 
     def __init__(self) -> None:
         self.id = ""
@@ -53,6 +55,28 @@ class _Call:
         self.index: int | None = None  # among the calls of the reply, once its name is known
         self.is_completed = False
         self.is_whole = False  # its first piece was a whole JSON object
+        self.is_empty = False  # an empty object has come, which may be all, or stand for arguments to come
+        self.beside: dict[str, Any] = {}
+
+    def add(self, text: str) -> str:
+        """Take arguments, or a piece of them; return the part that is certain.
+
+        Some gateways begin with an empty object, and send the real arguments behind it; others send them in pieces,
+        and then once more as a whole.
+        """
+        if text == "{}" and not self.arguments:
+            self.is_empty = True
+            return ""
+        if text.startswith("{") and text.endswith("}") and text == str(self.arguments):
+            return ""
+        self.is_completed = False
+        return self.arguments.add(text)
+
+    def end(self) -> str:
+        """Take the end; return the rest of the arguments."""
+        if self.is_empty and not self.arguments:
+            return self.arguments.add("{}")
+        return self.arguments.end()
 
 
 class ArrivingCalls:
@@ -71,9 +95,11 @@ class ArrivingCalls:
         """True if arguments have arrived for a call without a name."""
         return any(call.index is None and call.arguments for call in self._by_key.values())
 
-    def parts(self) -> Iterator[FunctionCall]:
+    def parts(self) -> Iterator[Part]:
         """Yield the calls as parts of a message."""
         for call in self._calls:
+            if call.beside:
+                yield Opaque(wire=WIRE, data=call.beside)
             yield FunctionCall(name=call.name, arguments_json=str(call.arguments), provider_id=call.id or None)
 
     def end(self) -> list[Delta]:
@@ -101,10 +127,10 @@ class ArrivingCalls:
         call = self._call(None if is_whole else entry.get("index"), id, name, text, is_whole)
         call.id = call.id or id or ""
         call.name = call.name or name or ""
+        call.beside |= {key: entry[key] for key in BESIDE_CALLS if entry.get(key)}
         if text:
             call.is_whole = call.is_whole or (not call.arguments and _is_object(text))
-            call.is_completed = False
-            text = call.arguments.add(text)
+            text = call.add(text)
         if not call.name:
             return []
         if call.index is None:
@@ -113,7 +139,7 @@ class ArrivingCalls:
 
     def _start_call(self, call: _Call) -> list[Delta]:
         """Announce a call whose name is known, and complete the previous call if its arguments are a whole object."""
-        is_next = bool(self._calls) and _is_object(str(self._calls[-1].arguments))
+        is_next = bool(self._calls) and (self._calls[-1].is_empty or _is_object(str(self._calls[-1].arguments)))
         deltas = _complete_call(self._calls[-1]) if is_next else []
         call.index = len(self._calls)
         self._calls.append(call)
@@ -148,7 +174,7 @@ def _complete_call(call: _Call) -> list[Delta]:
     if call.index is None or call.is_completed:
         return []
     call.is_completed = True
-    rest = call.arguments.end()
+    rest = call.end()
     return [*([ArgumentsDelta(call.index, rest)] if rest else []), FunctionCallCompleted(call.index)]
 
 
@@ -181,6 +207,8 @@ class ChatReplyInParts:
         self._texts: list[tuple[type[Text] | type[Reasoning], ArrivingText]] = []
         self._text_kind: type[Text] | type[Reasoning] | None = None  # the kind of the newest part, and its text
         self._text = ArrivingText()
+        self._tags = ThinkTags()
+        self._has_pictures = False
         self._details: list[dict[str, Any]] = []
         self._annotations: list[Any] = []
         self._sources: Any = None
@@ -193,6 +221,11 @@ class ChatReplyInParts:
     def is_ended(self) -> bool:
         """True once a finish reason has arrived."""
         return self.finish_raw is not None
+
+    @property
+    def is_over(self) -> bool:
+        """False: the usage, and ``[DONE]``, may follow a finish reason."""
+        return False
 
     def take_whole(self, document: Any) -> None:
         """Take a whole response; raise as `take` does."""
@@ -238,6 +271,8 @@ class ChatReplyInParts:
         """Take the end of the response; see `ReplyParts`."""
         self._deltas = []
         self._is_cut = is_cut
+        for kind, text in self._tags.end():
+            self._add_text(kind, text)
         self._end_text()
         untold = [text for entry in self._details for text in entry.values() if isinstance(text, ArrivingText)]
         for text in (self._refusal, *untold):
@@ -268,6 +303,8 @@ class ChatReplyInParts:
             parts = cited(parts, citations(self._annotations) or citations(self._sources))
         parts += self._calls.parts()
         refusal = str(self._refusal) or None
+        if self._has_pictures and not self._calls and not any(isinstance(part, Text) for part in parts):
+            raise picture_alone(self._headers)
         if self.finish_raw is None and not parts and refusal is None:
             raise unreadable("there is no answer in the reply, and no reason why it ended", self._headers)
         word, _, _ = (self.finish_raw or "").partition(":")  # Gemini's adds a detail: "content_filter: SAFETY"
@@ -301,7 +338,7 @@ class ChatReplyInParts:
             self.finish_raw = finish
         delta = choice.get("message" if is_whole else "delta")
         if type(delta) is dict and len(delta) == 1 and type(content := delta.get("content")) is str and content:
-            self._add_text(Text, content)  # the common case
+            self._add_words(content)  # the common case
         else:
             self._take_rich_delta(delta, choice, is_whole)
         if (logprobs := choice.get("logprobs")) and isinstance(logprobs, dict):
@@ -320,6 +357,7 @@ class ChatReplyInParts:
         if content is not None and content != "":
             self._take_content(content)
         self._take_calls(delta, is_whole)
+        self._has_pictures = self._has_pictures or bool(delta.get("images"))  # OpenRouter, of models that draw
         if (refusal := delta.get("refusal")) and isinstance(refusal, str):
             self._refusal.add(refusal)
         if isinstance(annotations := delta.get("annotations"), list):
@@ -348,6 +386,14 @@ class ChatReplyInParts:
         if text := self._text.add(piece):
             self._deltas.append(TextDelta(text) if kind is Text else ReasoningDelta(text))
 
+    def _add_words(self, piece: str) -> None:
+        """Add text, without the reasoning that may stand in tags before it."""
+        if self._tags.is_decided:
+            self._add_text(Text, piece)
+            return
+        for kind, text in self._tags.feed(piece):
+            self._add_text(kind, text)
+
     def _end_text(self) -> None:
         if text := self._text.end():
             self._deltas.append(TextDelta(text) if self._text_kind is Text else ReasoningDelta(text))
@@ -355,10 +401,10 @@ class ChatReplyInParts:
     def _take_content(self, content: Any) -> None:
         """Take content: a text, parts of several types (Mistral), or a parsed JSON answer (Cloudflare)."""
         if isinstance(content, str):
-            self._add_text(Text, content)
+            self._add_words(content)
             return
         if not isinstance(content, list):
-            self._add_text(Text, pydantic_core.to_json(content).decode())
+            self._add_words(pydantic_core.to_json(content).decode())
             return
         for part in content:
             kind = part.get("type") if isinstance(part, dict) else None
@@ -369,7 +415,7 @@ class ChatReplyInParts:
             elif kind == "refusal":
                 self._refusal.add(_extract_text(part.get("refusal")))
             elif (isinstance(part, str) or kind in (None, "text", "output_text")) and (text := _extract_text(part)):
-                self._add_text(Text, text)
+                self._add_words(text)
 
     def _take_details(self, details: Any, is_whole: bool) -> str:
         """Collect the entries to send back, joining the pieces of each; return the text of this delta."""

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Text
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Text, object_text
 from fsm_agent.messages.reply import MOST_TOKENS, TokenLogprob
 
 MAX_LOGPROB = 1e300  # larger integers may not fit into a float
@@ -71,11 +71,13 @@ class CallIds:
 def arguments_object(text: str) -> str:
     """Return arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
     try:
-        arguments = pydantic_core.from_json(text or "{}")
+        arguments = pydantic_core.from_json(object_text(text))
     except ValueError:
         arguments = None
     return (
-        (text or "{}") if isinstance(arguments, dict) else pydantic_core.to_json({"invalid_arguments": text}).decode()
+        object_text(text)
+        if isinstance(arguments, dict)
+        else pydantic_core.to_json({"invalid_arguments": text}).decode()
     )
 
 

@@ -26,7 +26,7 @@ from fsm_agent.messages.message import (
 )
 from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, misplaced
 from fsm_agent.providers.citations import citations
-from fsm_agent.providers.codec import Profile
+from fsm_agent.providers.codec import Profile, wire_name
 from fsm_agent.providers.openai.parts import CallIds, arguments_object, text_or_none, with_system_text
 
 WIRE = "openai-responses"
@@ -58,7 +58,10 @@ def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
         content, _ = _strip_texts(entries(item.get("content")))
         yield Opaque(wire=WIRE, data={**item, "content": content})
         texts = [entry for entry in entries(item.get("content")) if _has_text(entry)]
-        yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in texts]
+        if is_commentary(item):  # what the model says on the way is no part of its answer
+            yield from [Reasoning(text=entry["text"]) for entry in texts]
+        else:
+            yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in texts]
     elif kind == "reasoning":
         summary, summaries = _strip_texts(entries(item.get("summary")))
         content, thought = _strip_texts(entries(item.get("content")))
@@ -70,6 +73,14 @@ def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
         yield call
     else:
         yield Opaque(wire=WIRE, data=dict(item))
+
+
+def is_commentary(item: Mapping[str, Any]) -> bool:
+    """Return whether a message is said on the way to the answer, which comes in another one or after calls.
+
+    The phases are ``commentary`` and ``final_answer``: openai-python 3.54, `ResponseOutputMessage` (November 2026).
+    """
+    return item.get("phase") == "commentary"
 
 
 def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
@@ -197,7 +208,8 @@ class InputItems:
         calls = [part for part in parts if isinstance(part, FunctionCall)]
         kind = item_type(head)
         if kind == "message":
-            if item := _message_item(head, texts):
+            said = [part.text for part in parts if isinstance(part, Reasoning)] if is_commentary(head) else texts
+            if item := _message_item(head, said):
                 yield item
             texts = []
         elif kind == "reasoning":
@@ -220,8 +232,9 @@ class InputItems:
         if kind == "computer_call":
             return {**head, "call_id": id, "pending_safety_checks": [], **call.arguments}
         if kind == "custom_tool_call":
-            return {**head, "call_id": id, "name": call.name, "input": call.arguments_json}
-        return {**head, "call_id": id, "name": call.name, "arguments": arguments_object(call.arguments_json)}
+            return {**head, "call_id": id, "name": wire_name(call.name), "input": call.arguments_json}
+        name = wire_name(call.name)
+        return {**head, "call_id": id, "name": name, "arguments": arguments_object(call.arguments_json)}
 
     def _result(self, result: FunctionResult) -> Iterator[dict[str, Any]]:
         id = self._ids.of_result(result)

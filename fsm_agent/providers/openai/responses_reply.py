@@ -19,7 +19,7 @@ from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
 from fsm_agent.providers.failures import no_object, reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
 from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, DeltaTarget, matched, whole_text
-from fsm_agent.providers.openai.responses_items import CALLS, call_of, entries, item_parts, item_type
+from fsm_agent.providers.openai.responses_items import CALLS, call_of, entries, is_commentary, item_parts, item_type
 from fsm_agent.providers.streams import request_id
 
 FINISHES: dict[str, Finish] = {
@@ -39,7 +39,7 @@ class ReplyInItems:
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
-        self.is_ended = False
+        self.is_ended = False  # by its last event, behind which nothing follows
         self.usage = UNUSED
         self._status = ""
         self._model: str | None = None
@@ -50,6 +50,11 @@ class ReplyInItems:
         ] = {}  # index in the output, which is stable, and id, which may not be
         self._calls = 0
         self._deltas: list[Delta] = []
+
+    @property
+    def is_over(self) -> bool:
+        """True once the last event has arrived."""
+        return self.is_ended
 
     def take_whole(self, document: Any) -> None:
         """Take a whole response.
@@ -226,7 +231,7 @@ class ReplyInItems:
             return
         item.total(piece).add(text)
         if piece.part == "output_text":
-            self._deltas.append(TextDelta(text))
+            self._deltas.append(ReasoningDelta(text) if is_commentary(item.data) else TextDelta(text))
         elif piece.item == "reasoning":
             self._deltas.append(ReasoningDelta(text))
         elif item.call is not None:
