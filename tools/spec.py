@@ -3,8 +3,8 @@
     python tools/spec.py            # the table: each row, its parts, their tests
     python tools/spec.py --check    # exit status 1 for a test that is gone, or a part without a test
 
-``tests/spec_parts.toml`` has the rows and their parts, ``tests/spec.tsv`` a line for each proof: row, part and test, with
-tabs between them.  A part that no test proves stands there with ``-`` and the reason.
+``tests/spec_parts.toml`` has the rows and their parts, ``tests/spec.tsv`` a line for each proof: row, part and test,
+with tabs between them.  A part that no test proves stands there with ``-`` and the reason.
 """
 
 from __future__ import annotations

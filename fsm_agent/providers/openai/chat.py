@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import repeat
 from typing import Any
 
 from fsm_agent.errors import UsageError
@@ -204,8 +204,8 @@ def _assistant(message: Message, model: str, profile: Profile, ids: CallIds) -> 
         _think(entry, message, profile.reasoning_name)
     if calls:
         encoded = entry["tool_calls"] = []
-        beside = _beside_calls(message) if "gemini" in model.lower() else ()
-        for call, extra in zip_longest(calls, beside, fillvalue=_NOTHING):
+        beside = _beside_calls(message) if "gemini" in model.lower() else repeat(_NOTHING)
+        for call, extra in zip(calls, beside, strict=False):
             function = {"name": wire_name(call.name), "arguments": arguments_object(call.arguments_json)}
             encoded.append({"id": ids.of_call(call), "type": "function", "function": function, **extra})
     return entry

@@ -93,7 +93,7 @@ class ArrivingCalls:
     @property
     def has_nameless(self) -> bool:
         """True if arguments have arrived for a call without a name."""
-        return any(call.index is None and call.arguments for call in self._by_key.values())
+        return any(call.index is None and (call.arguments or call.is_empty) for call in self._by_key.values())
 
     def parts(self) -> Iterator[Part]:
         """Yield the calls as parts of a message."""
@@ -271,8 +271,8 @@ class ChatReplyInParts:
         """Take the end of the response; see `ReplyParts`."""
         self._deltas = []
         self._is_cut = is_cut
-        for kind, text in self._tags.end():
-            self._add_text(kind, text)
+        for kind, held in self._tags.end():
+            self._add_text(kind, held)
         self._end_text()
         untold = [text for entry in self._details for text in entry.values() if isinstance(text, ArrivingText)]
         for text in (self._refusal, *untold):

@@ -51,14 +51,14 @@ _OUTPUT_ONLY = {
 _OF_EVENTS = ("item_id", "output_index")  # keys of a stream's events that Bedrock puts into items too
 
 
-def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield an item as parts of a message."""
+def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator[Part]:
+    """Yield an item as parts of a message; if another one is the answer, what was said on the way is reasoning."""
     kind = item_type(item)
     if kind == "message":
         content, _ = _strip_texts(entries(item.get("content")))
         yield Opaque(wire=WIRE, data={**item, "content": content})
         texts = [entry for entry in entries(item.get("content")) if _has_text(entry)]
-        if is_commentary(item):  # what the model says on the way is no part of its answer
+        if has_answer and not is_answer(item):
             yield from [Reasoning(text=entry["text"]) for entry in texts]
         else:
             yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in texts]
@@ -75,12 +75,12 @@ def item_parts(item: Mapping[str, Any]) -> Iterator[Part]:
         yield Opaque(wire=WIRE, data=dict(item))
 
 
-def is_commentary(item: Mapping[str, Any]) -> bool:
-    """Return whether a message is said on the way to the answer, which comes in another one or after calls.
+def is_answer(item: Mapping[str, Any]) -> bool:
+    """Return whether a message says that it is the answer; others of the reply are then said on the way to it.
 
     The phases are ``commentary`` and ``final_answer``: openai-python 3.54, `ResponseOutputMessage` (November 2026).
     """
-    return item.get("phase") == "commentary"
+    return item.get("phase") == "final_answer"
 
 
 def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
@@ -208,7 +208,7 @@ class InputItems:
         calls = [part for part in parts if isinstance(part, FunctionCall)]
         kind = item_type(head)
         if kind == "message":
-            said = [part.text for part in parts if isinstance(part, Reasoning)] if is_commentary(head) else texts
+            said = [part.text for part in parts if isinstance(part, Text | Reasoning)]
             if item := _message_item(head, said):
                 yield item
             texts = []

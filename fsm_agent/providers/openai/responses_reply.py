@@ -19,7 +19,7 @@ from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
 from fsm_agent.providers.failures import no_object, reported, unreadable
 from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
 from fsm_agent.providers.openai.responses_arrival import PIECES, ArrivingItem, DeltaTarget, matched, whole_text
-from fsm_agent.providers.openai.responses_items import CALLS, call_of, entries, is_commentary, item_parts, item_type
+from fsm_agent.providers.openai.responses_items import CALLS, call_of, entries, is_answer, item_parts, item_type
 from fsm_agent.providers.streams import request_id
 
 FINISHES: dict[str, Finish] = {
@@ -111,7 +111,9 @@ class ReplyInItems:
             problem = "the reply was cut off before its end" if self._items else "there is no answer in the reply"
             raise unreadable(problem, self._headers)
         items = [item.whole() for item in sorted(self._items, key=lambda item: item.index)]
-        message = Message(role="assistant", parts=tuple([part for item in items for part in item_parts(item)]))
+        has_answer = any(map(is_answer, items))
+        parts = [part for item in items for part in item_parts(item, has_answer=has_answer)]
+        message = Message(role="assistant", parts=tuple(parts))
         if not all(call.name for call in message.function_calls):
             raise unreadable("a function call in the reply has no name", self._headers)
         finish = FINISHES.get(self._status, "length" if self._status.startswith("incomplete") else None)
@@ -231,7 +233,7 @@ class ReplyInItems:
             return
         item.total(piece).add(text)
         if piece.part == "output_text":
-            self._deltas.append(ReasoningDelta(text) if is_commentary(item.data) else TextDelta(text))
+            self._deltas.append(TextDelta(text))
         elif piece.item == "reasoning":
             self._deltas.append(ReasoningDelta(text))
         elif item.call is not None:
