@@ -42,7 +42,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
@@ -248,16 +248,23 @@ class Reconciler(ABC):
         return bool(self.waiting) and self.waiting[0].is_instant
 
     def _open(self, post: PostedOutcome) -> Iterable[Event]:
-        """Take the step of a posted outcome."""
+        """Take the step of a posted outcome, or refuse one that does not fit.
+
+        What a guard or an action raises at it ends the drive, and the post stays for a driver whose code is mended.
+        """
         assert self.recorder is not None
         try:
-            outcome = self.process.decode(post.key, post.document)
+            outcome = self._redacted(self.process.decode(post.key, post.document))
+        except Exception as error:  # any, as a post that stayed would end each later driver, too
+            self.recorder.mark_taken(post, error)
+            return ()
+        try:
             if self.probe is None:
-                steps = self.step(post.key, outcome)
+                steps = self._advance(post.key, outcome)
             else:
                 with self.probe.answering(post.key, outcome):
-                    steps = self.step(post.key, outcome)
-        except Exception as error:  # any, as a post that stayed would end each later driver, too
+                    steps = self._advance(post.key, outcome)
+        except (OutcomeError, IllegalTrigger) as error:
             self.recorder.mark_taken(post, error)
             return ()
         self.recorder.mark_taken(post)
@@ -424,16 +431,28 @@ class Reconciler(ABC):
             activity.handle = None  # its callback refers to this activity
             outcome = ended.result()
         if outcome is not None:
-            return activity.finish(outcome)
+            try:
+                return activity.finish(outcome)
+            except (OutcomeError, IllegalTrigger):
+                raise
+            except Exception:  # of a guard or an action: what has been done need not be done again
+                if self.recorder is not None:
+                    self.recorder.keep(activity.key, outcome)
+                raise
         self._unanswered.add(activity.key)
         self._record = None
         return ()
 
     def step(self, key: str, outcome: Any) -> Sequence[Event]:
         """Advance the process by an outcome; return the events of the step if there is a listener."""
+        return self._advance(key, self._redacted(outcome))
+
+    def _redacted(self, outcome: Any) -> Any:
+        redact = None if self.recorder is None else self.recorder.redact
+        return outcome if redact is None else redact(outcome)
+
+    def _advance(self, key: str, outcome: Any) -> Sequence[Event]:
         process = self.process
-        if self.recorder is not None and self.recorder.redact is not None:
-            outcome = self.recorder.redact(outcome)
         before = process.record
         process.advance(key, outcome)
         change = process.change

@@ -71,6 +71,9 @@ class Recorder(Protocol):
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
         """Note that a post was taken, or refused with an error, which is logged."""
 
+    def keep(self, key: str, outcome: Any) -> None:
+        """Keep an outcome that no row could take, since a guard or an action raised, for the next driver."""
+
     def report_later(self, key: str, future: Any) -> None:
         """Post the outcome of a function when its future is done, if it is still running after the run was lost."""
 

@@ -402,6 +402,13 @@ class StoreRecorder:
         holder = f"{self.lease.holder!r}, and this OS process is a fork of it"
         self.lose(LeaseLost(f"the run {self.run!r} is driven by {holder}"))
 
+    def keep(self, key: str, outcome: Any) -> None:
+        if self.redact is not None:
+            outcome = self.redact(outcome)
+        driver = None if self._driver is None else self._driver()
+        has_begun = driver is not None and key in driver.begun  # of a function that must not run twice
+        self._post(with_prefix(key, FindOut.prefix) if has_begun else key, self._process.encode(key, outcome))
+
     def report_later(self, key: str, future: Any) -> None:
         """Post the outcome of a function that keeps running although the run was lost."""
 
@@ -417,12 +424,15 @@ class StoreRecorder:
     def _post_late(self, key: str, document: str) -> None:
         # To the new holder the function is in doubt: it was started, and has no outcome.  So the outcome answers the
         # question what became of it.
-        doubt = with_prefix(key, FindOut.prefix)
-        body = msgspec.json.encode(Posted(doubt, msgspec.Raw(document.encode()))).decode()
+        self._post(with_prefix(key, FindOut.prefix), document)
+
+    def _post(self, key: str, document: str) -> None:
+        """Leave an outcome to the next driver."""
+        body = msgspec.json.encode(Posted(key, msgspec.Raw(document.encode()))).decode()
         try:
             self.store.post(self.run, "", body, by=f"{self.lease.holder}, late")
         except StoreError as error:
-            _log.warning("run %s: the late outcome of %s could not be posted: %s", self.run, key, error)
+            _log.warning("run %s: the outcome of %s could not be posted: %s", self.run, key, error)
 
     def _raise_if_lost(self) -> None:
         if self.lost is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.errors import OutcomeError
+from fsm_agent.errors import IllegalTrigger, OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.data_values import Misfit
 from fsm_agent.flows.definition.reactions import STAYS, UNTIL_KNOWN
@@ -335,6 +335,18 @@ class FlowRun(FlowProcess, Generic[D]):
         """Return whether a row of the user takes the end of the time of the present state."""
         rows = [entry for entry in self.flow.entries if entry.event == "elapsed" and entry.source == self.state]
         return any(not entry.is_default for entry in rows)
+
+    def take_row(
+        self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
+    ) -> Any:
+        """Take a row; what a guard or an action raises says where, and goes to whoever drives."""
+        try:
+            return super().take_row(record, trigger, answer, key, at_s, steps, detail)
+        except IllegalTrigger:
+            raise
+        except Exception as error:
+            error.add_note(f"raised by a guard or an action of {record.state} --{trigger}-->, in {self}")
+            raise
 
     # A cancellation and the deadline, which rows may take; see `fsm_agent.flows.definition.reactions`
 

@@ -164,6 +164,7 @@ class ToolServer:
     def run_http(self, *, host: str = "127.0.0.1", port: int = 8000, ready: Callable[[str], Any] | None = None) -> None:
         """Serve any number of clients over HTTP on this machine, until the process is told to stop.
 
+        A request whose ``Host`` or ``Origin`` names another machine is refused, so that no page of a website gets in.
         For other machines, put ``official.streamable_http_app(…)`` behind a server of yours, with a login.
 
         Args:
@@ -175,20 +176,27 @@ class ToolServer:
             UsageError: The host can be reached from elsewhere.
         """
         import uvicorn
+        from mcp.server.transport_security import TransportSecuritySettings
 
         if not _is_loopback(host):
             raise UsageError(
                 f"host is {host!r}, which others may reach, and the tools have no login here: '127.0.0.1', or"
                 " official.streamable_http_app(auth=…, token_verifier=…) in a server of yours, would be right"
             )
-        app = self.official.streamable_http_app(host=host)
+        shown = f"[{host}]" if ":" in host else host
+        names = [f"{name}:*" for name in dict.fromkeys((shown, *_LOOPBACK_NAMES))]
+        # By itself the package checks them at three addresses of the loopback range alone.
+        security = TransportSecuritySettings(allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names])
+        app = self.official.streamable_http_app(host=host, transport_security=security)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.create_server((host, port), family=family) as listening:
             if ready is not None:
-                shown = f"[{host}]" if ":" in host else host
                 ready(f"http://{shown}:{listening.getsockname()[1]}/mcp")
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_S)
             uvicorn.Server(config).run(sockets=[listening])
+
+
+_LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 def _check(function: Function, *, has_store: bool) -> None:
