@@ -1,0 +1,131 @@
+"""Is nothing lost or done twice when a guard or an action raises at what a person or a function said?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Worker
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, call, end, execute, wait
+from fsm_agent.lifecycle import Returned
+from fsm_agent.testing import Script
+
+
+@dataclass(frozen=True)
+class Order:
+    text: str = ""
+    count: int = 0
+
+
+@wait(str)
+def ask(order: Order) -> str:
+    return "What?"
+
+
+def misspelt(order: Order, answer: str) -> Order:
+    return replace(order, txet=answer)  # type: ignore[call-arg]
+
+
+def wrong_type(order: Order, answer: str) -> Order:
+    return replace(order, count=answer)  # type: ignore[arg-type]
+
+
+def right(order: Order, answer: str) -> Order:
+    return replace(order, text=answer)
+
+
+def flow(act: Callable[..., Order], store: Any, when: Any = None) -> Flow[Order]:
+    rows = [ask.done(end("ok"), do=act, when=when), *([ask.done(ask)] if when else [])]
+    return Flow("order", Order, start=ask, rows=rows, store=store)
+
+
+def guard(raises: Exception | None = None) -> Callable[[Order], bool]:
+    def is_fine(order: Order) -> bool:
+        if raises is not None:
+            raise raises
+        return True
+
+    return is_fine
+
+
+def suspended(made: Flow[Order]) -> None:
+    with pytest.raises(FlowSuspended):
+        made.call(Order(), run_id="r")
+
+
+@pytest.mark.parametrize(
+    ("act", "when", "error"),
+    [(misspelt, None, TypeError), (wrong_type, None, FlowError), (right, guard(KeyError("zz")), KeyError)],
+    ids=["action", "type of a field", "guard"],
+)
+def test_what_a_person_said_is_taken_by_the_code_that_is_mended(
+    act: Any, when: Any, error: type[Exception], tmp_path: Path
+) -> None:
+    store = str(tmp_path / "runs.db")
+    broken = flow(act, store, when)
+    suspended(broken)
+    with pytest.raises(error):
+        broken.resume("r", {ask: "lamp"})
+    with pytest.raises(error):  # it stays until it can be taken
+        asyncio.run(broken.aresume("r"))
+    assert flow(right, store, when and guard()).resume("r").output == Order("lamp")
+
+
+def test_a_worker_leaves_it_to_other_code(tmp_path: Path) -> None:
+    store = str(tmp_path / "runs.db")
+    broken = flow(misspelt, store)
+    suspended(broken)
+    broken.runs.answer("r", {"answer:ask#1": Returned(text='"lamp"')})
+    Worker([broken], broken.runs.store).run(once=True)
+    assert flow(right, store).resume("r").output == Order("lamp")
+
+
+def test_what_raised_says_where() -> None:
+    made = flow(misspelt, None)
+    with pytest.raises(FlowSuspended) as suspension:
+        made.call(Order())
+    with pytest.raises(TypeError) as caught:
+        suspension.value.run.give(ask, "lamp")
+    (note,) = caught.value.__notes__
+    assert "'order'" in note
+    assert "ask --done" in note
+
+
+def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
+    done: Counter[str] = Counter()
+
+    @execute(once=True)
+    def pay(order: Order) -> str:
+        done["pay"] += 1
+        return "paid"
+
+    @execute
+    def pack(order: Order) -> str:
+        done["pack"] += 1
+        return "packed"
+
+    model = Script("asked")
+
+    @call(Agent(model))
+    def asking(order: Order) -> str:
+        return "?"
+
+    for number, state in enumerate((pay, pack, asking)):
+        store = str(tmp_path / f"{number}.db")
+        made = [
+            Flow("order", Order, start=state, rows=[state.done(end("ok"), do=act)], store=store)
+            for act in (misspelt, misspelt, right)
+        ]
+        with pytest.raises(TypeError):
+            made[0].call(Order(), run_id="r")
+        with pytest.raises(TypeError):
+            made[1].resume("r")
+        assert made[2].resume("r").output.text in ("paid", "packed", "asked")
+    assert done == {"pay": 1, "pack": 1}
+    assert len(model.requests) == 1

@@ -1,0 +1,262 @@
+"""Is a reply read as it is meant, as real gateways send it, and does it go back so that the next request is taken?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fsm_agent import FunctionCall, Message, Reply, Settings
+from fsm_agent.errors import BadReply
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Delta, FunctionResult, Reasoning, ReasoningDelta, Text, TextDelta
+from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses, Profile, providers
+
+CHAT, RESPONSES, ANTHROPIC, GEMINI = OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini()
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+
+
+def streamed(codec: Any, *events: dict[str, Any], is_over: bool = False) -> tuple[Reply, list[Delta]]:
+    """The reply and the deltas of a stream, whose connection may stay open behind it."""
+    decoder = codec.decoder({})
+    deltas = [delta for event in events for delta in decoder.feed(f"data: {json.dumps(event)}\n\n".encode())]
+    if is_over:
+        assert decoder.is_done
+    else:
+        deltas += decoder.end()
+    return decoder.finish(), deltas
+
+
+def whole(codec: Any, document: dict[str, Any]) -> Reply:
+    reply: Reply = codec.decode(200, {}, json.dumps(document).encode())
+    return reply
+
+
+def chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def completion(**message: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}]}
+
+
+def piece(arguments: Any, **more: Any) -> dict[str, Any]:
+    return chunk(tool_calls=[{"index": 0, "function": {"arguments": arguments, **more.pop("function", {})}, **more}])
+
+
+def sent(codec: Any, *messages: Message, model: str = "m") -> dict[str, Any]:
+    request = Request(messages=[Message.of("user", "?"), *messages], settings=Settings())
+    body: dict[str, Any] = codec.encode(request, model=model, profile=Profile(), stream=False)
+    return body
+
+
+class TestArguments:
+    FIRST = piece("", id="c", function={"name": "add"})
+    PIECES = (piece('{"a": 1, '), piece('"b": 2}'))
+
+    @pytest.mark.parametrize(
+        "events",
+        [
+            (piece("{}", id="c", function={"name": "add"}), *PIECES),  # Bedrock behind chat completions
+            (piece({}, id="c", function={"name": "add"}), *PIECES),
+            (FIRST, *PIECES, piece('{"a": 1, "b": 2}')),  # GLM
+        ],
+        ids=["begun with an empty object", "begun with a parsed one", "repeated as a whole"],
+    )
+    def test_they_are_taken_once(self, events: tuple[dict[str, Any], ...]) -> None:
+        reply, _ = streamed(CHAT, *events, chunk("tool_calls"))
+        assert [call.arguments for call in reply.message.function_calls] == [{"a": 1, "b": 2}]
+
+    def test_an_empty_object_may_be_all(self) -> None:
+        reply, _ = streamed(CHAT, piece("{}", id="c", function={"name": "now"}), chunk("tool_calls"))
+        assert [call.arguments_json for call in reply.message.function_calls] == ["{}"]
+
+    @pytest.mark.parametrize("text", ["null", " ", "", "\n"])
+    def test_none_go_back_as_an_empty_object(self, text: str) -> None:
+        asked = Message.of("assistant", FunctionCall(id="1.0", name="now", arguments_json=text))
+        assert asked.function_calls[0].arguments == {}
+        result = Message(role="tool", parts=(FunctionResult(id="1.0", name="now", text="noon"),))
+        (call,) = sent(CHAT, asked, result)["messages"][1]["tool_calls"]
+        assert call["function"]["arguments"] == "{}"
+        (block,) = sent(ANTHROPIC, asked, result)["messages"][1]["content"]
+        assert block["input"] == {}
+
+
+SIGNED = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "add", "arguments": '{"a":1}'},
+    "extra_content": {"google": {"thought_signature": "SIG"}},
+}
+
+
+class TestSignatures:
+    def replies(self) -> list[Reply]:
+        events = (chunk(tool_calls=[{"index": 0, **SIGNED}]), chunk("tool_calls"))
+        return [whole(CHAT, completion(content=None, tool_calls=[SIGNED])), streamed(CHAT, *events)[0]]
+
+    def test_they_go_back_to_gemini_and_to_nobody_else(self) -> None:
+        for reply in self.replies():
+            result = Message(role="tool", parts=(FunctionResult(id="", name="add", text="1", provider_id="c1"),))
+            (call,) = sent(CHAT, reply.message, result, model="gemini-3-pro")["messages"][1]["tool_calls"]
+            assert call["extra_content"] == SIGNED["extra_content"]
+            (call,) = sent(CHAT, reply.message, result, model="gpt-5")["messages"][1]["tool_calls"]
+            assert "extra_content" not in call
+
+
+@pytest.mark.parametrize("name", ["functions.add<|channel|>commentary", "add number", "x" * 80, "ünïcode", ""])
+@pytest.mark.parametrize("provider", ["openai-chat", "openai", "anthropic", "google"])
+def test_a_name_that_no_api_takes_goes_out_cleaned(provider: str, name: str) -> None:
+    codec: Any = providers()[provider].codec
+    call = FunctionCall(id="1.0", name=name, arguments_json='{"a": 1}')
+    result = Message(role="tool", parts=(FunctionResult(id="1.0", name=name, text="no such function"),))
+    request = Request(messages=[Message.of("user", "?"), Message.of("assistant", call), result])
+    body = codec.encode(request, model="m", profile=providers()[provider].profile, stream=False)
+    assert set(names_in(body)) <= {"_" if not name else codec_name(name)}
+
+
+def codec_name(name: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64]
+
+
+def names_in(value: Any) -> list[str]:
+    """The names of functions that a request has anywhere."""
+    if isinstance(value, dict):
+        own = [value["name"]] if isinstance(value.get("name"), str) else []
+        return own + [name for item in value.values() for name in names_in(item)]
+    return [name for item in value for name in names_in(item)] if isinstance(value, list) else []
+
+
+class TestThePhasesOfAReply:
+    @staticmethod
+    def item(phase: str, text: str) -> dict[str, Any]:
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        return {"type": "message", "id": phase, "role": "assistant", "phase": phase, "content": content}
+
+    OUTPUT = ("commentary", "I first thought of {}."), ("final_answer", "It is 42.")
+
+    def replies(self) -> list[Reply]:
+        items = [self.item(*one) for one in self.OUTPUT]
+        response = {"id": "r", "object": "response", "status": "completed", "model": "m", "output": items}
+        added = [{"type": "response.output_item.done", "output_index": n, "item": item} for n, item in enumerate(items)]
+        return [
+            whole(RESPONSES, response),
+            streamed(RESPONSES, *added, {"type": "response.completed", "response": response}, is_over=True)[0],
+        ]
+
+    def test_the_answer_is_what_says_so(self) -> None:
+        for reply in self.replies():
+            assert (reply.message.text, reply.message.reasoning) == ("It is 42.", "I first thought of {}.")
+
+    def test_all_of_it_goes_back_with_its_phase(self) -> None:
+        for reply in self.replies():
+            back = [item for item in sent(RESPONSES, reply.message)["input"] if item.get("role") == "assistant"]
+            assert [(item["phase"], item["content"][0]["text"]) for item in back] == list(self.OUTPUT)
+
+    def test_beside_calls_what_is_said_is_text(self) -> None:
+        call = {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"}
+        items = [self.item("commentary", "Let me add."), call]
+        reply = whole(RESPONSES, {"object": "response", "status": "completed", "output": items})
+        assert reply.message.text == "Let me add."
+
+
+class TestThoughtsInTheText:
+    @pytest.mark.parametrize("size", [1, 3, 100])
+    @pytest.mark.parametrize(
+        ("text", "thought", "answer"),
+        [
+            ("<think>\nRome?</think>\n\nParis", "\nRome?", "Paris"),
+            ("\n <think>a < b</thin</think>Paris", "a < b</thin", "Paris"),
+            ("<think>cut off", "cut off", ""),
+            ("<think></think>Paris", "", "Paris"),
+            ("Paris <think>is</think>", "", "Paris <think>is</think>"),
+            ("<thinner>Paris", "", "<thinner>Paris"),
+            ("<thi", "", "<thi"),
+            (" \n", "", " \n"),
+        ],
+    )
+    def test_those_at_the_beginning_are_reasoning(self, text: str, thought: str, answer: str, size: int) -> None:
+        pieces = [chunk(content=text[at : at + size]) for at in range(0, len(text), size)]
+        reply, deltas = streamed(CHAT, *pieces, chunk("stop"))
+        for one in (reply, whole(CHAT, completion(content=text))):
+            assert (one.message.reasoning, one.message.text) == (thought, answer)
+        assert "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)) == thought
+        assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == answer
+
+
+BEGUN = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 15, "cache_read_input_tokens": 4}}}
+SAID = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}}
+STOPPED = {
+    "type": "message_delta",
+    "delta": {"stop_reason": "end_turn"},
+    "usage": {"input_tokens": 0, "output_tokens": 5},
+}
+OVER = {"type": "message_stop"}
+
+
+class TestTheEnd:
+    def test_counts_do_not_shrink(self) -> None:
+        reply, _ = streamed(ANTHROPIC, BEGUN, SAID, STOPPED, OVER)
+        assert (reply.usage.input_tokens, reply.usage.output_tokens) == (19, 5)
+
+    def test_a_reason_to_stop_is_enough(self) -> None:
+        reply, _ = streamed(ANTHROPIC, BEGUN, SAID, STOPPED)
+        assert (reply.message.text, reply.finish) == ("Hi", "stop")
+
+    def test_without_one_it_was_cut_off(self) -> None:
+        with pytest.raises(BadReply):
+            streamed(ANTHROPIC, BEGUN, SAID)
+
+    @pytest.mark.parametrize(
+        ("codec", "events"),
+        [
+            (ANTHROPIC, [BEGUN, SAID, STOPPED, OVER]),
+            (RESPONSES, [{"type": "response.completed", "response": {"status": "completed", "output": []}}]),
+            (
+                GEMINI,
+                [
+                    {
+                        "candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}],
+                        "usageMetadata": {"promptTokenCount": 1},
+                    }
+                ],
+            ),
+        ],
+        ids=["anthropic", "responses", "gemini"],
+    )
+    def test_the_last_event_is_it_whatever_the_connection_does(self, codec: Any, events: list[dict[str, Any]]) -> None:
+        streamed(codec, *events, is_over=True)
+
+
+@pytest.mark.parametrize(
+    ("codec", "document"),
+    [
+        (
+            CHAT,
+            completion(content="", images=[{"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}]),
+        ),
+        (
+            GEMINI,
+            {
+                "candidates": [
+                    {
+                        "content": {"parts": [{"inlineData": {"mimeType": "image/png", "data": "aGk="}}]},
+                        "finishReason": "STOP",
+                    }
+                ]
+            },
+        ),
+    ],
+    ids=["chat", "gemini"],
+)
+def test_a_picture_alone_is_refused_at_once(codec: Any, document: dict[str, Any]) -> None:
+    with pytest.raises(BadReply, match="picture") as caught:
+        whole(codec, document)
+    assert not caught.value.retryable
+
+
+def test_a_picture_beside_words_is_none_of_their_business() -> None:
+    reply = whole(CHAT, completion(content="Here.", images=[PICTURE]))
+    assert reply.message.parts == (Text("Here."),)
+    assert not any(isinstance(part, Reasoning) for part in reply.message.parts)
