@@ -40,9 +40,10 @@ from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.flows.process import forking
+    from fsm_agent.flows.process import forking, snapshot
 else:
-    forking = deferred("fsm_agent.flows.process.forking")  # which needs snapshots of runs
+    forking = deferred("fsm_agent.flows.process.forking")
+    snapshot = deferred("fsm_agent.flows.process.snapshot")  # which needs snapshots of runs
 
 D = TypeVar("D")
 _BEFORE_STEPS = ("", "answer:", "run:", "start:", "doubt:", "sleep:")  # in keys, before the name of a step
@@ -176,6 +177,9 @@ class FlowRun(FlowProcess, Generic[D]):
         return super().decode(self._now_called(key), document)
 
     def _now_called(self, key: str) -> str:
+        prefix, _, name = key.partition(":")
+        if prefix == INBOX and name not in self.flow.states and self.record.upgraded_from:
+            return f"{INBOX}:{snapshot.present_name(self.flow, self.record.upgraded_from, name)}"
         before = self.record.renamed
         if not before:
             return key

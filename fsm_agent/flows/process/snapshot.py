@@ -228,4 +228,19 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
         data = {**data, "version": version}
     if data["state"] != before.state:
         data["renamed"] = f"{before.state}#{before.steps}"
+    data["upgraded_from"] = data.get("upgraded_from") or before.version
     return to_json(data).encode()
+
+
+def present_name(flow: Flow[Any], version: int, name: str) -> str:
+    """Return what a state of an older version is called by now: an answer may have been posted under that name."""
+    data: dict[str, Any] = {"state": name, "inbox": {name: []}}
+    try:
+        for number in range(version, flow.version):
+            upgrade = flow.upgrades[number]
+            for step in upgrade if isinstance(upgrade, Sequence) else [upgrade]:
+                data = step(data)
+        (present,) = data["inbox"]
+    except Exception:  # of an upgrade that reads more of a record than its names
+        return name
+    return str(present)
