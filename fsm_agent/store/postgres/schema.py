@@ -149,8 +149,11 @@ def prepare(
         migrations: The statements that lead to each version from the one before; the first from an empty schema.
 
     Raises:
-        StoreError: The schema is of a newer version, or another program's.
+        StoreError: The schema is of a newer version, or another program's, or the database cannot hold all texts.
     """
+    (encoding,) = connection.execute("SHOW server_encoding").fetchone() or ("",)
+    if encoding != "UTF8":
+        raise StoreError(f"{place}: expected a database in the encoding UTF8, got {encoding}, which lacks characters")
     version = _version(connection, schema)
     if version != len(migrations):
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
