@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, get_args, get_origin
 
 from typing_extensions import TypeVar
 
@@ -25,7 +25,7 @@ from fsm_agent.agents.registry import AGENTS, kind_name
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
-from fsm_agent.mistakes import Rights, check
+from fsm_agent.mistakes import Rights, check, shown
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -70,6 +70,25 @@ def _take_program(cls: type[AgentBase[Any]]) -> None:
         del cls.call
     else:  # that of a base which is no agent
         cls.call = Agent.call  # type: ignore[method-assign]
+
+
+def _take_output(cls: type[AgentBase[Any]]) -> None:
+    """Let ``AgentBase[Report]`` say what ``output = Report`` says, as type checkers read it.
+
+    Raises:
+        ConfigError: The class says both, and they differ.
+    """
+    for base in cls.__dict__.get("__orig_bases__", ()):
+        origin, given = get_origin(base), get_args(base)
+        if not (isinstance(origin, type) and issubclass(origin, AgentBase) and given):
+            continue
+        if isinstance(given[0], TypeVar) or given[0] is Any:
+            continue
+        own = cls.__dict__.get("output", given[0])
+        if isinstance(own, type) and own is not given[0]:
+            said = f"class {cls.__name__}(AgentBase[{shown(given[0])}])"
+            raise ConfigError(f"{said}: expected output = {shown(given[0])}, got output = {shown(own)}")
+        cls.output = own
 
 
 class AgentBase(Agent[Any, Out], Generic[Out]):
@@ -147,6 +166,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
     def __init_subclass__(cls, *, register: bool = True, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_attributes(cls, AgentBase)
+        _take_output(cls)
         _take_program(cls)
         for name, is_right, right in _RIGHTS:
             value = getattr(cls, name)
