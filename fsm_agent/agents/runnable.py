@@ -438,9 +438,15 @@ class Runnable(ABC):
         if definition.check is not None:
             header = header_of(self.runs.store.load(run_id, after=None).header)
             definition.check(definition.make(header, None))
+        from fsm_agent.store.errors import RunBusy
+
         if answers is not None:
             self.post_answers(run_id, answers, by, definition)
-        return self.check_resumed(self.runs.resume(run_id, definition))
+        try:
+            return self.check_resumed(self.runs.resume(run_id, definition))
+        except RunBusy as error:
+            error.is_answered = answers is not None
+            raise
 
     def check_resumed(self, claimed: Claimed) -> Claimed:
         """Refuse a run that was claimed and cannot be driven here."""

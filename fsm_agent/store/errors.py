@@ -72,6 +72,10 @@ class RunBusy(StoreError):
         since_s: Unix time of the holder's claim.
         until_s: Unix time at which the lease ends, unless it is renewed.
 
+    Attributes:
+        is_answered: The answers that came with the request were posted, and reach the holder: to give them again would
+            be a second answer.
+
     Examples:
         >>> RunBusy("refund-17", "host:42", since_s=0.0, until_s=15.0).holder
         'host:42'
@@ -80,10 +84,13 @@ class RunBusy(StoreError):
     def __init__(self, run: str, holder: str, since_s: float, until_s: float) -> None:
         super().__init__(run, holder, since_s, until_s)
         self.run, self.holder, self.since_s, self.until_s = run, holder, since_s, until_s
+        self.is_answered = False
 
     def __str__(self) -> str:
         until = _moment(self.until_s)
-        return f"the run {self.run!r} is driven by {self.holder!r}; its lease lasts until {until} and may be renewed"
+        posted = "; the answers were posted and reach it: do not give them again" if self.is_answered else ""
+        busy = f"the run {self.run!r} is driven by {self.holder!r}; its lease lasts until {until} and may be renewed"
+        return busy + posted
 
 
 class LeaseLost(StoreError):
