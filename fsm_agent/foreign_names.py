@@ -11,7 +11,7 @@ from dataclasses import is_dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
-from fsm_agent._internal.values import field_names
+from fsm_agent._internal.values import ValueType, field_names
 from fsm_agent.errors import hint
 
 T = TypeVar("T")
@@ -85,6 +85,28 @@ def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS
     """Return the end of a message about an unknown word: what is right here, or the nearest of those that are known."""
     known = list(known)
     return f": here that is {ours[word]}" if word in ours else hint(word, known) if known else ""
+
+
+class OptionsType(ValueType):
+    """The metaclass of values that users make: its error for an unknown argument names it, and what is right.
+
+    msgspec's own error names neither the class nor a near argument, and a word of another library is what people type
+    first.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        """Make a value."""
+        try:
+            return super().__call__(*args, **kwargs)
+        except TypeError:
+            known = cls.__struct_fields__
+            for word in kwargs:
+                if word not in known:
+                    right = (
+                        remedy(word, known).replace(f"{cls.__name__.lower()}={cls.__name__}(", "").replace("…)", "…")
+                    )
+                    raise TypeError(f"{cls.__name__} has no argument {word!r}{right}") from None
+            raise
 
 
 def hinting(cls: T) -> T:

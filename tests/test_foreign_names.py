@@ -132,8 +132,22 @@ def test_a_word_that_is_not_ours_is_answered(make: Callable[[], object], kind: t
 
 @pytest.mark.parametrize("kind", [Limits, Settings, Price, Budget, Retries, Network, WebSearch, FlowLimits])
 def test_a_value_refuses_an_unknown_argument_by_its_name(kind: Any) -> None:
-    with pytest.raises(TypeError, match="'max_trns'"):
+    with pytest.raises(TypeError, match=f"{kind.__name__}.*'max_trns'"):
         kind(max_trns=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "right"),
+    [
+        (Limits, "ronuds", "'rounds'"),
+        (Limits, "max_iterations", "rounds=…$"),
+        (Limits, "max_retries", "parse_retries=…$"),
+        (Settings, "temprature", "'temperature'"),
+    ],
+)
+def test_and_says_what_is_right(kind: Any, word: str, right: str) -> None:
+    with pytest.raises(TypeError, match=right):
+        kind(**{word: 3})
 
 
 class TestImports:

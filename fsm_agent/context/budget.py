@@ -12,6 +12,7 @@ from fsm_agent.context.passes import AnyPass, check_pass, check_size, keep_last,
 from fsm_agent.context.summary import summarize
 from fsm_agent.context.tokens import Tokenizer
 from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import OptionsType
 
 RESERVE = 2_000  # tokens for a reply, if `Settings.max_tokens` says nothing
 
@@ -26,7 +27,7 @@ def default_passes() -> tuple[AnyPass, ...]:
     return (shorten(4_000), summarize(keep=8), keep_last(4), keep_last(1))
 
 
-class Budget(Value, frozen=True, kw_only=True):
+class Budget(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     """A number of tokens into which each request is fitted.
 
     What is counted is what is sent: messages, functions, the schema of the answer, hosted tools, a refused answer.

@@ -11,6 +11,7 @@ from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import pattern
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.foreign_names import OptionsType
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import check_fields
 
@@ -38,7 +39,7 @@ class Default(Value, frozen=True):
     value: Any
 
 
-class Retries(Value, frozen=True, kw_only=True):
+class Retries(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     """The number and the delay of further runs of a function that raised; the delay doubles each time.
 
     Examples:

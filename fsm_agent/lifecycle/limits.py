@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, get_args
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import OptionsType
 from fsm_agent.mistakes import shown
 
 OnLimit: TypeAlias = Literal["final_prompt", "stop", "fail"]
@@ -16,7 +17,7 @@ OnLoop: TypeAlias = Literal["stop", "warn", "tell"]
 LoopRole: TypeAlias = Literal["user", "system"]
 
 
-class Limits(Value, frozen=True, kw_only=True):
+class Limits(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     """The budgets of one agent call, not of a round; None: unlimited.
 
     A call makes at most ``1 + rounds + parse_retries + recalls`` requests to a model, and one more in two stages, or if

@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import OptionsType
 from fsm_agent.messages.reply import Usage
 
 ANY_MODEL = "*"  # in a table of prices: all models that it does not name
@@ -23,7 +24,7 @@ class Tariff(Protocol):
 Prices: TypeAlias = Tariff | Mapping[str, Tariff]  # a mapping is by the name of a model; "*" is for every other
 
 
-class Price(Value, frozen=True, kw_only=True):
+class Price(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     """The price of a million tokens, in millionths of a dollar: 1_250_000 are $1.25.
 
     All amounts of money are whole numbers, so sums are exact in any order.

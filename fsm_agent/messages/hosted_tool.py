@@ -15,6 +15,7 @@ from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.redaction import path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent._internal.values import Tagged, Value
 from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import OptionsType
 
 if TYPE_CHECKING:
     import urllib.parse as urllib_parse
@@ -44,7 +45,7 @@ class UserLocation(Value, frozen=True, kw_only=True):
     timezone: str | None = None  # like "Europe/Vienna"
 
 
-class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
+class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search", metaclass=OptionsType):
     """Searches the web.
 
     Examples:

@@ -16,6 +16,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.context.passes import MIN_CHARACTERS, check_size, truncated
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import OptionsType
 from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
@@ -35,7 +36,7 @@ class PipelineResult(NamedTuple):
     events: tuple[ResultChanged, ...] = ()
 
 
-class ResultPipeline(Value, frozen=True, kw_only=True):
+class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     """Three optional steps, in this order; error results skip them.
 
     A step is a plain function or a coroutine function, and returns None to leave the result as it is.

@@ -11,6 +11,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
 from fsm_agent._internal.values import Value, differing
 from fsm_agent.errors import ConfigError
+from fsm_agent.foreign_names import OptionsType
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ else:
 OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client has its own
 
 
-class Network(Value, frozen=True, kw_only=True):
+class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     """How requests travel: timeouts, limits, and the clients of httpx that send them.
 
     Attributes:

@@ -14,6 +14,7 @@ from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.flows.definition.answer_types import Failure
+from fsm_agent.foreign_names import OptionsType
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.lifecycle.record import OnceRun
@@ -23,7 +24,7 @@ from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.mistakes import check
 
 
-class FlowLimits(Value, frozen=True, kw_only=True):
+class FlowLimits(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     """The budgets of a run of a flow.
 
     Examples:
