@@ -13,6 +13,16 @@ from fsm_agent.mistakes import shown
 from fsm_agent.prompts.prompt import Prompt
 
 
+class Later:
+    """Stands for the deps of a run that is only submitted: whoever drives it has them."""
+
+    def __repr__(self) -> str:
+        return "the deps of whoever drives the run"
+
+
+LATER = Later()
+
+
 class PromptResolver:
     """The functions and the output that an agent lends to the prompts of its calls.
 
@@ -40,6 +50,7 @@ class PromptResolver:
         """Return the functions of one call."""
         if self.is_fixed:
             return self._functions
+        deps = None if deps is LATER else deps
         found = list[Function]()
         for item in self._functions:
             found += item.for_call(deps) if isinstance(item, Toolset) else functions_of([item])
@@ -86,6 +97,8 @@ def check_deps(deps: object, prompt: Prompt) -> None:
     Raises:
         UsageError: It names the first of these functions.
     """
+    if deps is LATER:
+        return
     if deps is None:
         if (needy := prompt.needs_deps) is not None:
             kind = needy.deps_type

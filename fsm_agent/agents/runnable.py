@@ -336,6 +336,8 @@ class Runnable(ABC):
             return await asyncio.to_thread(partial(self.seed, task, **options))
         return self.seed(task, **options)
 
+    _at_submission: ClassVar[Mapping[str, Any]] = {}  # options of `seed` for tasks that are only submitted
+
     def _submit(self, task: Any, after: tuple[str, ...], options: Mapping[str, Any]) -> RunHandle[Any]:
         """Put a task into the store.
 
@@ -347,14 +349,13 @@ class Runnable(ABC):
         delay_s, priority = options.get("delay_s", 0.0), options.get("priority", 0)
         of_seed = {name: value for name, value in options.items() if name not in START_OPTIONS}
         self.check_options(of_seed, task, SUBMIT_OPTIONS)
-        for name in ("deps", "clients", "model"):
+        for name in ("clients", "model"):
             if (value := of_seed.get(name)) is not None and not isinstance(value, str):
                 raise UsageError(
-                    f"{name} is {shown(value)}, which no store keeps: a Worker has its own, with Worker(deps=…) and"
-                    " the models of its agents"
+                    f"{name} is {shown(value)}, which no store keeps: a Worker has its own, those of its agents"
                 )
         runs = self.runs
-        process = self.seed(task, **of_seed)
+        process = self.seed(task, **{**self._at_submission, **of_seed})
         definition = self.definition_of(process)
         name = runs.submit(process, definition, run_handle.start_of(after, delay_s, priority))
         return run_handle.RunHandle(self, name, definition)

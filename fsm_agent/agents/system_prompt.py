@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
+from fsm_agent.agents.prompt_resolution import LATER
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.message import Message
@@ -123,6 +124,11 @@ class SystemPrompt:
                 kept = ", keep_system=True keeps what the dialog begins with" if may_keep else ""
                 right = f"system_args={{…}} of call gives variables{kept}"
                 raise PromptError(f"system of the agent {self._agent!r}: {error}: {right}") from error
+        if self._deps is LATER:
+            raise UsageError(
+                f"system of the agent {self._agent!r} is a function of deps, and is made when the task is submitted:"
+                " deps=… of submit gives it some; functions have those of whoever drives the run"
+            )
         try:
             text: object = system(self._deps)
         except Exception as error:

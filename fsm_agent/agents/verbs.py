@@ -23,6 +23,7 @@ from fsm_agent.agents.options import (
     StreamedResumeOptions,
     SubmitOptions,
 )
+from fsm_agent.agents.prompt_resolution import LATER
 from fsm_agent.agents.runnable import RESUMED, Runnable, Sink
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
@@ -66,6 +67,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     approve: Approve[Deps] | None
     hooks: Sequence[Any]
     process_type: ClassVar[type[Any]] = AgentCall
+    _at_submission: ClassVar[Mapping[str, Any]] = {"deps": LATER}
 
     @overload
     def call(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -147,7 +149,8 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Put the task into the store, for a `Worker` to do, and return the handle of its run.
 
         A run of this ``run_id`` with the same task is the same run, and stays as it is.  A worker makes ``deps`` of its
-        own, and finds a prompt of the task by its path.
+        own, and finds a prompt of the task by its path.  ``deps=`` here are for a system prompt that is made of them;
+        no store keeps them.
 
         Args:
             task: As of `call`.

@@ -110,6 +110,8 @@ class Live:
         """
         self._check_open()
         self._loop = asyncio.get_running_loop()
+        if (deps := self._options.get("deps")) is not None:
+            options = {"deps": deps, **options}
         if conversation is None:
             of = self.runnable
         elif self.has_conversations:
