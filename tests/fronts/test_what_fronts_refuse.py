@@ -9,14 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from served import letters
+from served import desk, letters
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from fsm_agent import UsageError
+from fsm_agent import MemoryStore, Runs, UsageError
 from fsm_agent.cli import app
-from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live
+from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, serve
 from fsm_agent.fronts.guard import Guard
 from fsm_agent.inspector import inspector_app
 from fsm_agent.store import RunUnknown
@@ -97,18 +97,18 @@ def test_a_flow_has_no_conversations_and_unknown_runs_cannot_be_cancelled() -> N
 
 
 @pytest.mark.parametrize(
-    "app",
+    "made",
     [lambda: serve(desk()), lambda: serve(desk(), user=lambda _: "ann"), lambda: inspector_app(Runs(MemoryStore()))],
     ids=["chat", "chat behind a proxy", "inspector"],
 )
-def test_a_web_socket_is_closed(app: Any) -> None:
+def test_a_web_socket_is_closed(made: Any) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     scope = {"type": "websocket", "path": "/", "query_string": b"", "headers": [(b"host", b"127.0.0.1:8000")]}
-    asyncio.run(app()(scope, None, send))
+    asyncio.run(made()(scope, None, send))
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
