@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shlex
+import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from command_line import CONTROLS, EVIL, KEY, MODEL, lines_of, ran, refused
 
+from fsm_agent.cli import app
 from fsm_agent.cli.models import code_of, guesses
 from fsm_agent.errors import AuthFailed
 from fsm_agent.messages import Message, Reply, Usage
@@ -161,6 +165,36 @@ def test_a_person_decides_what_the_small_model_may_call_and_trusts_others(here: 
         assert offered.needs_approval is needs_approval
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals are POSIX")
+def test_whoever_sits_there_is_shown_all_that_is_asked_about_and_decides(
+    model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
+):
+    typed, terminal = os.openpty()
+
+    class Screen(io.StringIO):
+        """What a person reads, who types an answer to each question."""
+
+        def write(self, text: str) -> int:
+            if text.endswith("[y/N]: "):
+                os.write(typed, answers.pop(0))
+            return super().write(text)
+
+    answers, screen = [b"perhaps\n", b"y\n", b"n\n", b"\n"], Screen()
+    hidden, long = "x\x1b[2J\u202e\n\u200b  y", "x" * 1000 + "  REAL"
+    script = model([call("remove", path=hidden), call("remove", path=long), call("remove", path="z")], "One is gone.")
+    with open(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stderr", screen)
+        app(["ask", "?", *REMOVE, *MODEL], standalone_mode=False)
+    os.close(typed)
+    asked = screen.getvalue()
+    assert r"remove(path='x\x1b[2J\u202e\n\u200b  y')? [y/N]: " in asked
+    assert f"remove(path='{long}')" in asked
+    results = [part.text for message in script.requests[1].messages[2:] for part in message.parts]
+    assert [result.startswith("removed x\x1b") for result in results] == [True, False, False]
+    assert not [result for result in results[1:] if result.startswith("removed")]
+
+
 class TestJson:
     """Each event is a line, without secrets, and the last line is the end."""
 
@@ -302,8 +336,6 @@ class TestFunctionsOfAModule:
     def test_a_module_here_goes_before_what_is_installed_and_hides_nothing_later(
         self, here: Path, model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
     ):
-        import sys
-
         (here / "colorsys.py").write_text("def of_here() -> str:\n    'Here.'\n    return 'here'\n")
         monkeypatch.delitem(sys.modules, "colorsys", raising=False)
         model(call("of_here"), "ok")

@@ -112,6 +112,16 @@ class TestList:
         )
         assert waiting.split()[-2:] == ["ask:3.0", "(approval)"], "no line is broken where no terminal is"
 
+    def test_who_drives_a_run_and_what_it_waits_for(self, store: Path):
+        with closing(Runs(store)) as kept:
+            for name, after_s in (("due", 0), ("driven", 0), ("later", 3600)):
+                shop.shop(store=kept).submit("Refund A-17.", run_id=name, delay_s=after_s)
+            kept.store.claim("host:1", for_s=600, run="driven")
+        told = {line.split()[0]: line for line in runs("list").splitlines()[1:]}
+        assert told["due"].rstrip().endswith("a worker: it is due")
+        assert told["driven"].rstrip().endswith("driven by host:1")
+        assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", told["later"])
+
     def test_a_run_whose_driver_was_interrupted_at_a_question_is_due(self, store: Path):
         def interrupt(*_: object) -> Approved:
             raise KeyboardInterrupt

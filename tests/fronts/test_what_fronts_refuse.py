@@ -154,3 +154,25 @@ def test_a_token_that_is_none_is_named_and_not_shown(
     assert token not in ended.stderr
     ended = CliRunner().invoke(app, ["serve", "one_host:two"])
     assert (ended.exit_code, "module:name" in ended.stderr) == (2, True)
+
+
+def test_with_a_token_only_its_holder_gets_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("uvicorn.Config", lambda app, **_: served.append(app))
+    monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
+    monkeypatch.syspath_prepend(tmp_path)
+    code = "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
+    (tmp_path / "locked_shop.py").write_text(code)
+    printed = [CliRunner().invoke(app, ["serve", "locked_shop:agent", "--token"]).stdout.strip() for _ in range(2)]
+    assert printed[0] != printed[1], "each time a new token"
+    home, _, token = printed[0].partition("?token=")
+    assert len(token) >= 40
+    with TestClient(served[0], base_url="http://127.0.0.1:8000") as browser:
+        for url in (home, f"{home}conversations", f"{home}?token=x", "http://127.0.0.1:8000/conversations"):
+            for headers in ({}, {"authorization": f"Bearer {token}x"}, {"authorization": token}):
+                assert browser.get(url, headers=headers).status_code == 403
+        assert not browser.cookies
+        assert browser.get(f"{home}conversations", headers={"authorization": f"Bearer {token}"}).json() == []
+        assert browser.get(printed[0]).status_code == 200
+        assert browser.get(f"{home}conversations").json() == []
+        assert browser.get(home, headers={"host": "evil.example"}).status_code == 421
