@@ -126,6 +126,14 @@ class TestCalls:
         assert (made["arguments"]["password"], KEY in str(made["result"])) == ("***", False)
 
 
+def test_arguments_are_masked_though_they_are_not_whole_yet() -> None:
+    piece = messages.ArgumentsDelta(0, '{"password": "swordfish')
+    told = check(messages.Inside("run:1.0", messages.Inside("ask:2", piece)))
+    assert (told["path"], told["arguments_json"]) == ("run:1.0/ask:2", '{"password": "***"')
+    told = check(messages.ReplyCompleted(Reply(message=Message.of("assistant", call("f", api_key="swordfish")))))
+    assert told["function_calls"] == [{"name": "f", "arguments_json": '{"api_key": "***"}'}]
+
+
 def test_an_event_is_bounded() -> None:
     told = check(messages.FunctionProgress("1.0", "f", [["x" * 10_000] * 100]))
     assert (told["type"], "characters" in told["cut"], len(json.dumps(told)) < 200_000) == (

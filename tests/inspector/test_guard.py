@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import re
 from typing import Any
 
@@ -122,6 +123,18 @@ class TestTheDoor:
         for path in ("//evil.example/", "/other", "/abcd/", "/"):
             answer = Pages(local, cookie, OURS).request("GET", f"{OURS}{path}?token={TOKEN}")
             assert answer.headers["location"] == f"{PATH}/"
+
+    def test_secrets_are_compared_in_constant_time(self, local, cookie, monkeypatch):
+        real, seen = hmac.compare_digest, list[Any]()
+
+        def compare(a: Any, b: Any) -> bool:
+            seen.append((a, b))
+            return real(a, b)
+
+        monkeypatch.setattr(hmac, "compare_digest", compare)
+        Pages(local, {}, OURS).get(f"{PATH}/", token=TOKEN[:-1])
+        Pages(local, cookie, OURS).get(f"{PATH}/")
+        assert len(seen) >= 2
 
 
 class TestForms:

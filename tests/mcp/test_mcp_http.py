@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from conformance.client_requests import shown_by
 
 pytest.importorskip("mcp")
 
+import httpx2
 from mcp_http_stub import HttpStub
 from support.fault_server import SSE_HEAD, STALL, FaultServer, chunk, http
 
@@ -61,6 +63,23 @@ def test_nothing_secret_is_logged_of_a_server_that_is_none(stub, caplog):
     with pytest.raises(MCPServerError) as caught:
         _ = MCPServer.http(f"{stub.url}/{SECRET}?k={SECRET}", headers={"X-Key": SECRET}).functions
     assert SECRET[-8:] not in caplog.text + shown_by(caught.value)
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+def test_no_proxy_stands_before_this_machine(stub, variable, monkeypatch):
+    monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    real, proxies = httpx2.AsyncHTTPTransport.__init__, []
+
+    def noted(transport: Any, *given: Any, **options: Any) -> None:
+        proxies.append(options.get("proxy"))
+        real(transport, *given, **options)
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "__init__", noted)
+    for host, is_here in (("127.0.0.1", True), ("localhost", True), ("far.invalid", False)):
+        proxies.clear()
+        with MCPServer.http(stub.url.replace("127.0.0.1", host), headers={"Authorization": SECRET}) as server:
+            assert server.call("ask") == "yes"
+        assert any(proxies) is not is_here
 
 
 def test_the_status_of_a_server_that_refuses_is_told(stub):
