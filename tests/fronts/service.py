@@ -19,8 +19,10 @@ from starlette.routing import Route
 
 from fsm_agent import Agent, FsmAgentError, function
 from fsm_agent.fronts import AgUi, AiSdk, Live, failing, read_json, sse
-from fsm_agent.fronts.ai_sdk import END, HEADERS
 from fsm_agent.testing import Script, call
+
+HEADERS = {"x-vercel-ai-ui-message-stream": "v1", "cache-control": "no-store"}  # which useChat asks for
+END = "data: [DONE]\n\n"
 
 
 class Slow:

@@ -13,7 +13,7 @@ from service import running, service
 from support.npm import installed
 from test_folds import TASKS, ag_ui, ai_sdk, events_of, folded
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]  # it may have to install the clients
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]  # it may have to install the clients
 SOURCES = Path(__file__).parent / "node"
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from served import Letter, desk, letters
 from support.examples import examples
 
 from fsm_agent import Agent, Approved, Denied, Image, MemoryStore, Modified
-from fsm_agent.fronts import AgUi, AiSdk, Asked, BadRequest, Fold, Live, failing, read_json, sse
-from fsm_agent.fronts.fold import NOT_RUN
-from fsm_agent.fronts.reading import MAX_BODY, answers_to
+from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Fold, Live, failing, read_json, sse
 from fsm_agent.messages import (
     Event,
     FunctionEnded,
@@ -25,13 +24,11 @@ from fsm_agent.messages import (
     HistoryChanged,
     Inside,
     Message,
-    Question,
     Reasoning,
     ReasoningDelta,
     Reply,
     ReplyCompleted,
     RequestStarted,
-    Stepped,
     Text,
     TextDelta,
 )
@@ -87,7 +84,6 @@ def said(told: list[dict[str, Any]]) -> Any:
     return [*texts.values()], calls, told[-1]
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("fold", [ag_ui, ai_sdk])
 def test_a_page_that_comes_later_shows_the_same(fold: Any, task: str) -> None:
@@ -95,24 +91,15 @@ def test_a_page_that_comes_later_shows_the_same(fold: Any, task: str) -> None:
     assert said(folded(fold(), first)) == said(folded(fold(), past))
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("task", TASKS)
-def test_each_event_of_ag_ui_is_valid(task: str) -> None:
+def test_each_event_of_ag_ui_is_valid_and_what_it_begins_it_ends(task: str) -> None:
     core: Any = pytest.importorskip("ag_ui.core", reason="ag-ui-protocol is not installed")
-    pydantic: Any = pytest.importorskip("pydantic")
-    is_event = pydantic.TypeAdapter(core.Event)
+    is_event = TypeAdapter(core.Event)
     for events in asyncio.run(events_of(task)):
         told = folded(ag_ui(), events)
         for data in [*told, *ag_ui().failed("x", "y")]:
             again = is_event.validate_python(data).model_dump(by_alias=True, exclude_none=True, mode="json")
             assert {key: value for key, value in data.items() if value is not None} == again
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("task", TASKS)
-def test_what_ag_ui_begins_it_ends(task: str) -> None:
-    events, _ = asyncio.run(events_of(task))
-    told = folded(ag_ui(), events)
     assert told[0]["type"] == "RUN_STARTED"
     assert told[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
     for name in ("TEXT_MESSAGE", "TOOL_CALL", "REASONING"):
@@ -125,7 +112,6 @@ class TestAgUi:
     def told(self, task: str) -> list[dict[str, Any]]:
         return folded(ag_ui(), asyncio.run(events_of(task))[0])
 
-    @pytest.mark.system
     def test_functions_have_one_id_from_their_arguments_to_their_result(self) -> None:
         told = self.told("the weather?")
         start, given, end, result = [data for data in told if data["type"].startswith("TOOL_CALL")]
@@ -140,7 +126,6 @@ class TestAgUi:
             "outcome": {"type": "success"},
         }
 
-    @pytest.mark.system
     def test_an_agent_inside_is_told_as_such(self) -> None:
         told = self.told("translate")
         (began,) = [data for data in told if data["type"] == "SUBAGENT_STARTED"]
@@ -148,18 +133,16 @@ class TestAgUi:
         inner = [data["delta"] for data in told if data.get("subagentRunId") and "delta" in data]
         assert "".join(inner) == "Guten Tag"
 
-    @pytest.mark.system
     def test_progress_errors_and_what_was_not_run(self) -> None:
         (progress,) = [data for data in self.told("copy") if data["type"] == "CUSTOM"]
         assert progress["value"] == {"toolCallId": "1.0", "data": {"percent": 50}}
         (result,) = [data for data in self.told("broken") if data["type"] == "TOOL_CALL_RESULT"]
         assert "attic" in result["content"]
         (result,) = [data for data in self.told("nothing") if data["type"] == "TOOL_CALL_RESULT"]
-        assert result["content"] == NOT_RUN
+        assert result["content"] == "it was not run"
         end = self.told("fail")[-1]
         assert (end["type"], end["code"], "no key" in end["message"]) == ("RUN_ERROR", "model_failed", True)
 
-    @pytest.mark.system
     def test_a_question_is_an_interrupt_that_may_edit_the_arguments(self) -> None:
         end = self.told("refund")[-1]
         (asked,) = end["outcome"]["interrupts"]
@@ -167,7 +150,6 @@ class TestAgUi:
         assert asked["metadata"]["about"]["arguments"] == {"order": "A-17", "euros": 20}
         assert asked["responseSchema"]["properties"]["editedArgs"]["required"] == ["order", "euros"]
 
-    @pytest.mark.system
     def test_a_flow_tells_its_states_and_ends_them_when_it_waits(self) -> None:
         told = self.told("letter")
         steps = [(data["type"], data["stepName"]) for data in told if data["type"].startswith("STEP")]
@@ -186,7 +168,6 @@ class TestAiSdk:
     def told(self, task: str) -> list[dict[str, Any]]:
         return folded(ai_sdk(), asyncio.run(events_of(task))[0])
 
-    @pytest.mark.system
     def test_steps_functions_and_the_end(self) -> None:
         told = self.told("the weather?")
         assert types(told)[:4] == ["start", "start-step", "tool-input-start", "tool-input-available"]
@@ -195,7 +176,6 @@ class TestAiSdk:
         assert types(told).count("start-step") == types(told).count("finish-step") == 2
         assert told[-1] == {"type": "finish", "finishReason": "stop"}
 
-    @pytest.mark.system
     def test_questions(self) -> None:
         asked, *_, end = self.told("refund")[-3:]
         assert asked == {"type": "tool-approval-request", "approvalId": "ask:1.0", "toolCallId": "1.0"}
@@ -203,7 +183,6 @@ class TestAiSdk:
         (question,) = [data["data"] for data in self.told("letter") if data["type"] == "data-question"]
         assert (question["kind"], question["about"]["question"]) == ("answer", "Dear reader")
 
-    @pytest.mark.system
     def test_agents_inside_and_progress_are_not_kept(self) -> None:
         inner = [data for data in self.told("translate") if data["type"] == "data-inside"]
         assert all(data["transient"] for data in inner)
@@ -216,7 +195,6 @@ class TestAiSdk:
         assert inputs == [{"n": 1}]
         assert types(folded(AiSdk("m", is_continued=True), events)) == ["start", "tool-output-available"]
 
-    @pytest.mark.system
     def test_failures(self) -> None:
         told = self.told("fail")
         assert types(told)[-3:] == ["error", "finish-step", "finish"] or types(told)[-2:] == ["error", "finish"]
@@ -270,31 +248,6 @@ class TestSecrets:
             assert "ann" in told
             assert "swordfish" not in told
             assert KEY not in told
-
-    def test_what_was_masked_and_comes_back_is_what_it_was(self) -> None:
-        arguments = json.dumps({"user": "ann", "password": "swordfish", "keys": [KEY, "x"]})
-        question = Question("ask:1.0", "approval", json.dumps({"function": "f", "arguments": arguments}))
-        edited = Modified(json.dumps({"user": "bob", "password": "***", "keys": ["sk-a***", "y"], "new": "***"}))
-        (answer,) = answers_to((question,), Asked("t", "r", None, {"ask:1.0": edited})).values()
-        assert json.loads(answer.arguments_json) == {
-            "user": "bob",
-            "password": "swordfish",
-            "keys": [KEY, "y"],
-            "new": "***",
-        }
-        approved = {"ask:1.0": Approved()}
-        assert answers_to((question,), Asked("t", "r", None, approved)) == approved
-
-    def test_an_answer_of_a_form_is_posted_as_the_json_that_it_is(self) -> None:
-        question = Question("answer:a#1", "answer", schema='{"type": "object"}')
-        (taken,) = answers_to((question,), Asked("t", "r", None, {"answer:a#1": {"day": 3}})).values()
-        assert json.loads(taken.text) == {"day": 3}
-
-    def test_an_answer_of_several_types_may_name_its_own(self) -> None:
-        schema = json.dumps({"anyOf": [{"type": "object"}, {"type": "string"}]})
-        question = Question("answer:a#1", "answer", schema=schema)
-        (taken,) = answers_to((question,), Asked("t", "r", None, {"answer:a#1": ["Letter", {"day": 3}]})).values()
-        assert json.loads(taken.text) == ["Letter", {"day": 3}]
 
 
 class TestBodies:
@@ -372,7 +325,7 @@ class TestBodies:
 
     def test_json_is_bounded(self) -> None:
         for body, code in (
-            (b"x" * (MAX_BODY + 1), "too_large"),
+            (b"x" * 5_000_001, "too_large"),
             (b"{", "bad_json"),
             (b"\xff", "bad_json"),
             (b"[" * 100_000, "bad_json"),
@@ -413,8 +366,3 @@ class TestServerEvents:
 
         found = asyncio.run(main())
         assert (found[1].partition("\n")[0], found[-1], closed) == ("id: 1", ": alive\n\n", [True])
-
-
-def test_steps_of_an_agent_are_no_steps_of_a_page() -> None:
-    step = Stepped("Seeded", "begun", "Calling", "begin", 0.0)
-    assert ag_ui().take(step) == []

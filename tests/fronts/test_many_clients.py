@@ -9,11 +9,10 @@ import sys
 from typing import Any
 
 import pytest
-from test_live import last, lasting
+from test_live import Item, last, lasting
 
 from fsm_agent import Agent, MemoryStore, function
 from fsm_agent.fronts import Live
-from fsm_agent.fronts.live import Item
 from fsm_agent.messages import Done, TextDelta
 from fsm_agent.testing import Pieces, Script, call
 

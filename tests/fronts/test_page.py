@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +13,13 @@ from served import Letter, desk, letters, reply_to
 from service import running
 from support.chromium import MISSING, chromium
 
-from fsm_agent import Agent, Approved, Runs, function
-from fsm_agent.flows import Flow, end, wait
+from fsm_agent import function
 from fsm_agent.fronts import serve
 from fsm_agent.testing import Pieces, Script, call
 
-pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.nightly, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.system, pytest.mark.timeout(300)]
 WAIT_MS = 30_000  # the machine may be busy
 EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
 
 
 @pytest.fixture(scope="module")
@@ -131,38 +126,6 @@ def test_a_conversation(browser: Any, tmp_path: Path) -> None:
         assert tab.complaints == other.complaints == []
 
 
-def test_a_list_that_is_cut_says_so(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsm_agent.fronts.serving.MAX_CONVERSATIONS", 2)
-    with running(serve(desk(str(tmp_path / "runs.db")))) as base:
-        tab = Tab(browser, base)
-        for n in range(3):
-            tab.page.click("#new")
-            tab.say(f"hello {n}")
-            tab.sees("Hello there")
-            tab.page.locator("#conversations li button", has_text=f"hello {n}").wait_for()
-            assert tab.page.locator("#conversations li button").count() == min(2, n + 1)
-            assert tab.page.locator("#conversations li.state").all_inner_texts() == [
-                "Only the newest 2 are listed."
-            ] * (n == 2)
-        assert tab.complaints == []
-
-
-def test_a_page_sees_that_its_question_was_answered_elsewhere(browser: Any, tmp_path: Path) -> None:
-    agent = desk(str(tmp_path / "runs.db"))
-    with running(serve(agent)) as base:
-        tab = Tab(browser, base)
-        tab.say("refund")
-        tab.page.get_by_label("Arguments").wait_for()
-        other = Tab(browser, tab.page.url)
-        other.page.get_by_label("Arguments").wait_for()
-        (asked,) = Runs(str(tmp_path / "runs.db")).store.list(asked=True)
-        Runs(str(tmp_path / "runs.db")).answer(asked.id, {"ask:1.0": Approved()}, by="ann")
-        for each in (tab, other):
-            each.sees("It is so: refunded 20 for A-17")
-            assert each.page.locator("form.asked").count() == 0
-        assert tab.complaints == other.complaints == []
-
-
 def test_a_flow_asks_in_a_form(browser: Any, tmp_path: Path) -> None:
     flow = letters(str(tmp_path / "runs.db"))
     with running(serve(flow, task=lambda message: Letter(message.text))) as base:
@@ -172,57 +135,4 @@ def test_a_flow_asks_in_a_form(browser: Any, tmp_path: Path) -> None:
         tab.page.click("button.yes")
         tab.sees('"verdict": "fine"')
         assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it fits a narrow screen"
-        assert tab.complaints == []
-
-
-def test_numbers_are_those_that_were_given(browser: Any, tmp_path: Path) -> None:
-    long = 12_345_678_901_234_567_891
-
-    @function(needs_approval=True)
-    def pay(account: int, note: str) -> str:
-        "Pay."
-        return f"paid to {account}: {note}"
-
-    @wait(Order)
-    def counting(order: Order) -> str:
-        return "How many?"
-
-    rows = [counting.done(end("counted"), do=lambda order, answer: answer)]
-    flow = Flow("counts", data=Order, start=counting, rows=rows, store=str(tmp_path / "flows.db"))
-    agent = Agent(Script(call("pay", account=long, note="one"), "Paid."), name="desk", functions=[pay])
-    with running(serve(agent)) as base:
-        tab = Tab(browser, f"{base}/#c%201")
-        tab.say("pay")
-        box = tab.page.get_by_label("Arguments")
-        assert str(long) in box.input_value()
-        box.fill(box.input_value().replace("one", "two"))
-        tab.page.click("button.yes")
-        tab.sees(f"paid to {long}: two")
-        assert tab.page.evaluate("location.hash") == "#c%201"
-    with running(serve(flow, task=lambda message: Order())) as base:
-        tab = Tab(browser, base)
-        tab.say("count")
-        tab.page.click("button.yes")
-        tab.sees("count: a number is needed")
-        tab.page.get_by_label("count", exact=True).fill("3")
-        tab.page.click("button.yes")
-        tab.sees('"note": "usual"')
-        tab.sees('"count": 3')
-
-
-def test_a_picture_is_shown_and_can_be_stopped(browser: Any, tmp_path: Path) -> None:
-    (tmp_path / "dot.png").write_bytes(PNG)
-    gate = Gate()
-    with running(serve(gate.agent(tmp_path))) as base:
-        tab = Tab(browser, base)
-        tab.page.set_input_files("#picture", str(tmp_path / "dot.png"))
-        tab.say("hello")
-        tab.sees("Hello there")
-        tab.page.reload()
-        tab.page.locator("#log .user img").wait_for()
-        tab.say("slow")
-        assert gate.began.wait(30)
-        tab.page.click("#stop")
-        tab.sees("cancelled")
-        gate.go.set()
         assert tab.complaints == []

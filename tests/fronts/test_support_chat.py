@@ -13,10 +13,6 @@ from support.paths import ROOT
 
 from fsm_agent.testing import Pieces, Script, call
 
-pytestmark = pytest.mark.system
-
-JSON = {"content-type": "application/json"}
-
 
 def example() -> Any:
     pytest.importorskip("fastapi", reason="FastAPI is not installed")

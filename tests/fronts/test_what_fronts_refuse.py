@@ -14,15 +14,12 @@ from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
-from fsm_agent import Agent, UsageError
+from fsm_agent import MemoryStore, Runs, UsageError
 from fsm_agent.cli import app
 from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, serve
-from fsm_agent.fronts.door import Door
 from fsm_agent.fronts.guard import Guard
-from fsm_agent.fronts.live import with_store
-from fsm_agent.inspector.guard import Headers
+from fsm_agent.inspector import inspector_app
 from fsm_agent.store import RunUnknown
-from fsm_agent.testing import Script
 
 PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
 
@@ -99,67 +96,20 @@ def test_a_flow_has_no_conversations_and_unknown_runs_cannot_be_cancelled() -> N
     asyncio.run(main())
 
 
-def test_what_is_no_agent_gets_no_store() -> None:
-    with pytest.raises(UsageError, match="has no store"):
-        with_store(object(), "runs.db")
-    assert with_store(Agent(Script("Hello."), name="host"), ":memory:").name == "host"
-
-
-@pytest.mark.system
-def test_a_user_can_neither_see_nor_cancel_what_another_does(tmp_path: Path) -> None:
-    httpx: Any = pytest.importorskip("httpx")
-    page = serve(desk(str(tmp_path / "runs.db")), user=lambda request: request.headers.get("x-user"))
-
-    async def main() -> None:
-        transport = httpx.ASGITransport(page)
-        async with (
-            page.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000", timeout=60) as client,
-        ):
-
-            def of(user: str) -> dict[str, str]:
-                return {"x-user": user, "content-type": "application/json"}
-
-            said = {"role": "user", "id": "m1", "content": "refund"}
-            body = {"threadId": "c1", "runId": "r1", "messages": [said]}
-            assert "approval" in (await client.post("/agui", json=body, headers=of("ann"))).text
-            seen = await client.get("/conversations/c1", headers=of("bob"))
-            assert (seen.status_code, seen.json()["code"]) == (404, "unknown_conversation")
-            for user, status in (("bob", 409), ("ann", 200)):
-                ended = await client.post("/conversations/c1/cancel", json={}, headers=of(user))
-                assert ended.status_code == status, (user, ended.text)
-            long = await client.get(f"/conversations/{'c' * 300}", headers=of("ann"))
-            assert (long.status_code, long.json()["code"]) == (400, "bad_name")
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize(
-    "guarded",
-    [
-        Guard,
-        lambda app: Guard(app, None),
-        Headers,
-        lambda app: Door(app, token="A-token-of-tests", port=8000, path="/abc/"),
-    ],
-    ids=["chat", "chat behind a proxy", "inspector", "door of the inspector"],
+    "made",
+    [lambda: serve(desk()), lambda: serve(desk(), user=lambda _: "ann"), lambda: inspector_app(Runs(MemoryStore()))],
+    ids=["chat", "chat behind a proxy", "inspector"],
 )
-def test_a_web_socket_never_reaches_the_application(guarded: Any) -> None:
+def test_a_web_socket_is_closed(made: Any) -> None:
     sent: list[Any] = []
-    reached: list[str] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async def inside(scope: Any, receive: Any, send: Any) -> None:
-        reached.append(scope["type"])
-
-    guard = guarded(inside)
     scope = {"type": "websocket", "path": "/", "query_string": b"", "headers": [(b"host", b"127.0.0.1:8000")]}
-    asyncio.run(guard(scope, None, send))
+    asyncio.run(made()(scope, None, send))
     assert sent == [{"type": "websocket.close", "code": 1008}]
-    asyncio.run(guard({"type": "lifespan"}, None, send))
-    assert reached == ["lifespan"]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "localhost.example.com", ""])
@@ -183,10 +133,46 @@ def test_the_command_opens_no_port_to_other_machines_without_a_login(
     assert (allowed.exit_code, opened) == (0, [host]), allowed.stderr
 
 
-@pytest.mark.parametrize("gate", [Guard, Headers])
-def test_an_answer_cannot_weaken_the_headers(gate: Any) -> None:
+def test_an_answer_cannot_weaken_the_headers() -> None:
     weak = PlainTextResponse("page", headers={"x-frame-options": "ALLOWALL", "content-security-policy": "*"})
-    answer = TestClient(gate(weak), base_url="http://localhost").get("/")
+    answer = TestClient(Guard(weak), base_url="http://localhost").get("/")
     assert answer.text == "page"
     assert answer.headers["x-frame-options"] == "DENY"
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize("token", ["short", "a" * 19, "a" * 20 + "&b=c"])
+def test_a_token_that_is_none_is_named_and_not_shown(
+    token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("FSM_AGENT_TOKEN", token)
+    code = "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
+    (tmp_path / "one_host.py").write_text(f"{code}two = [agent, agent.changed(name='other')]\n")
+    ended = CliRunner().invoke(app, ["serve", "one_host:agent"])
+    assert (ended.exit_code, "FSM_AGENT_TOKEN" in ended.stderr) == (1, True)
+    assert token not in ended.stderr
+    ended = CliRunner().invoke(app, ["serve", "one_host:two"])
+    assert (ended.exit_code, "module:name" in ended.stderr) == (2, True)
+
+
+def test_with_a_token_only_its_holder_gets_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("uvicorn.Config", lambda app, **_: served.append(app))
+    monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
+    monkeypatch.syspath_prepend(tmp_path)
+    code = "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
+    (tmp_path / "locked_shop.py").write_text(code)
+    printed = [CliRunner().invoke(app, ["serve", "locked_shop:agent", "--token"]).stdout.strip() for _ in range(2)]
+    assert printed[0] != printed[1], "each time a new token"
+    home, _, token = printed[0].partition("?token=")
+    assert len(token) >= 40
+    with TestClient(served[0], base_url="http://127.0.0.1:8000") as browser:
+        for url in (home, f"{home}conversations", f"{home}?token=x", "http://127.0.0.1:8000/conversations"):
+            for headers in ({}, {"authorization": f"Bearer {token}x"}, {"authorization": token}):
+                assert browser.get(url, headers=headers).status_code == 403
+        assert not browser.cookies
+        assert browser.get(f"{home}conversations", headers={"authorization": f"Bearer {token}"}).json() == []
+        assert browser.get(printed[0]).status_code == 200
+        assert browser.get(f"{home}conversations").json() == []
+        assert browser.get(home, headers={"host": "evil.example"}).status_code == 421

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from enum import Enum
 from pathlib import Path
@@ -17,11 +18,10 @@ from support.inspector_pages import Markup, Pages
 from fsm_agent import Agent, CallFailed, Function, Runs
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.inspector import inspector_app
-from fsm_agent.inspector.questions import FormError, outcome_of, question_form
+from fsm_agent.inspector.questions import outcome_of, question_form
 from fsm_agent.lifecycle import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.messages import Question
 from fsm_agent.store import MemoryStore, SqliteStore
-from fsm_agent.store.reading import read
 from fsm_agent.testing import Script, call
 
 
@@ -130,7 +130,8 @@ class TestAnswersOfFlows:
             assert answer.status_code == 422, wrong
         pages.do("answer", "letter-9", key=key, kind="returned", **{name: "2"})
         assert letters(runs).resume("letter-9").state == "sent"
-        assert [entry.by for entry in read(runs, "letter-9").entries if entry.key.startswith("answer:")] == ["ann"] * 2
+        entries = [json.loads(line) for line in [*runs.export("letter-9")][1:]]
+        assert [entry["by"] for entry in entries if entry["key"].startswith("answer:")] == ["ann"] * 2
 
     def test_what_is_missing_is_told(self, pages):
         answer = pages.do("answer", "letter-9", key="answer:review#1", kind="returned", type="Change")
@@ -191,9 +192,8 @@ class TestOtherActs:
     def test_fork_without_code(self, pages, runs):
         answer = pages.do("fork", "order-17", at="4", name="order-17b")
         assert answer.headers["location"] == "/run?id=order-17b"
-        reading = read(runs, "order-17b")
-        assert reading.header.forked == ("order-17", 4)
-        assert reading.header.forked_by == "ann"
+        header = json.loads(next(iter(runs.export("order-17b"))))
+        assert (header["forked"], header["forked_by"]) == (["order-17", 4], "ann")
         assert "after entry 4" in pages.page("/run", id="order-17b").text
 
     def test_fork_with_code_asks_what_was_asked(self, runs):
@@ -283,6 +283,15 @@ def answered(question: Question, values: dict[str, str], type: str = "") -> Any:
     return json.loads(outcome.text)
 
 
+def wrong_fields(act: Callable[[], Any]) -> set[str]:
+    """The names of the fields that a form is refused for."""
+    try:
+        act()
+    except ValueError as error:
+        return {*getattr(error, "errors")}  # noqa: B009
+    return set()
+
+
 class TestFormsBySchema:
     def test_a_model(self):
         question = asked(Order)
@@ -307,9 +316,7 @@ class TestFormsBySchema:
         question = asked(Order)
         values = {"name": "Ada", "size": '"small"', "count": "2", **wrong}
         names = {one.label: one.name for one in question_form(question).choices[0].fields}
-        with pytest.raises(FormError) as caught:
-            answered(question, values)
-        assert set(caught.value.errors) == {names[field]}
+        assert wrong_fields(lambda: answered(question, values)) == {names[field]}
 
     @pytest.mark.parametrize(
         ("kind", "text", "right"),
@@ -327,23 +334,21 @@ class TestFormsBySchema:
         assert answered(question, {"int": "4"}, "int") == ["int", 4]
         assert answered(question, {"bool": "true"}, "bool") == ["bool", True]
 
-    @pytest.mark.parametrize(
-        "schema",
-        ["", "{", "[]", "null", '{"properties": 3}', '{"properties": {"a": 7, "b": null}}', '{"anyOf": []}',
+    def test_a_damaged_question_has_a_form(self):
+        schemas = ["", "{", "[]", "null", '{"properties": 3}', '{"properties": {"a": 7, "b": null}}', '{"anyOf": []}',
          '{"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}', '{"type": "object", "properties": {"a": '
-         '{"$ref": "https://evil.example/x"}}}', '{"enum": [[[]]], "type": 7}', "[" * 100_000],
-    )  # fmt: skip
-    @pytest.mark.parametrize("about", ["", "{", '{"types": 7}', '{"types": ["A", "B"]}', '{"question": 7}', "[]"])
-    def test_a_damaged_question_has_a_form(self, schema, about):
-        for kind, answers in (
-            ("answer", ("returned",)),
-            ("approval", ("approved", "denied")),
-            ("doubt", ()),
-            ("x", ()),
-        ):
-            form = question_form(Question("k", kind, about, answers, schema))
-            assert form.key == "k"
-            assert form.choices
+         '{"$ref": "https://evil.example/x"}}}', '{"enum": [[[]]], "type": 7}', "[" * 100_000]  # fmt: skip
+        for schema in schemas:
+            for about in ("", "{", '{"types": 7}', '{"types": ["A", "B"]}', '{"question": 7}', "[]"):
+                for kind, answers in (
+                    ("answer", ("returned",)),
+                    ("approval", ("approved", "denied")),
+                    ("doubt", ()),
+                    ("x", ()),
+                ):
+                    form = question_form(Question("k", kind, about, answers, schema))
+                    assert form.key == "k"
+                    assert form.choices
 
     def test_arguments_that_fit_no_schema_are_written_as_json(self):
         about = json.dumps({"function": "f", "arguments": '{"a": 1, "b": [2]}'})
@@ -353,8 +358,7 @@ class TestFormsBySchema:
         assert outcome_of(question, {"kind": "approved", field.name: field.value}) == Approved()
         changed = outcome_of(question, {"kind": "approved", field.name: '{"a": 2}'})
         assert changed == Modified('{"a": 2}')
-        with pytest.raises(FormError, match="an object"):
-            outcome_of(question, {"kind": "approved", field.name: "[1]"})
+        assert wrong_fields(lambda: outcome_of(question, {"kind": "approved", field.name: "[1]"})) == {field.name}
         assert outcome_of(question, {"kind": "denied", "reason": "no"}) == Denied("no")
 
     def test_an_untouched_field_changes_nothing_whatever_the_browser_sends_of_it(self):
@@ -390,9 +394,7 @@ class TestFormsBySchema:
         question = Question("ask:1.0", "approval", about, ("approved", "modified", "denied"), json.dumps(schema))
         n, s = question_form(question).choices[0].fields
         assert outcome_of(question, {"kind": "approved", n.name: "5", s.name: ""}) == Modified('{"n": 5}')
-        with pytest.raises(FormError) as caught:
-            outcome_of(question, {"kind": "approved", n.name: "6"})
-        assert set(caught.value.errors) == {n.name}
+        assert wrong_fields(lambda: outcome_of(question, {"kind": "approved", n.name: "6"})) == {n.name}
 
     def test_other_outcomes(self):
         doubt = Question("doubt:1.0", "doubt", "{}", ("returned", "function_failed", "run_again"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import re
 from typing import Any
 
@@ -12,16 +13,13 @@ from support.inspected_runs import shop, suspended
 from support.inspector_pages import Pages
 
 from fsm_agent import Agent, Runs
-from fsm_agent.fronts import door
-from fsm_agent.fronts.door import Door, derived, new_token
+from fsm_agent.fronts.door import Door
 from fsm_agent.inspector import inspector_app
-from fsm_agent.inspector.app import MOST_BODY, Inspector
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script
 
 PORT, TOKEN, PATH = 8123, "A-token-which-is-known-to-tests_Zz0123456789", "/abc"
 OURS = f"http://127.0.0.1:{PORT}"
-COOKIE = {"cookie": f"fsm_agent_{PORT}={derived(TOKEN, 'cookie')}"}
 
 
 @pytest.fixture
@@ -42,8 +40,15 @@ def local(runs: Runs) -> Any:
 
 
 @pytest.fixture
-def pages(local: Any) -> Pages:
-    return Pages(local, COOKIE, OURS)
+def cookie(local: Any) -> dict[str, str]:
+    """That of a browser which was given the token."""
+    answer = Pages(local, origin=OURS).get(f"{PATH}/", token=TOKEN)
+    return {"cookie": answer.headers["set-cookie"].partition(";")[0]}
+
+
+@pytest.fixture
+def pages(local: Any, cookie: dict[str, str]) -> Pages:
+    return Pages(local, cookie, OURS)
 
 
 def is_untouched(runs: Runs) -> bool:
@@ -66,20 +71,22 @@ class TestTheDoor:
         assert pages.get(f"{PATH}/static/inspector.css").status_code == 200
 
     @pytest.mark.parametrize(
-        "cookie",
-        ["", "x", TOKEN, derived(TOKEN, "cookie")[:-1], derived(TOKEN, "forms"), "\u00e4", "a" * 5_000],
+        "other",
+        [lambda _: "", lambda _: "x", lambda _: TOKEN, lambda right: right[:-1], lambda right: right[::-1],
+         lambda _: "\u00e4", lambda _: "a" * 5_000],
         ids=["none", "short", "token", "cut", "other", "latin", "long"],
-    )
-    def test_no_other_cookie_does(self, local, cookie):
-        headers = {"cookie": f"fsm_agent_{PORT}={cookie}".encode("latin-1")} if cookie else {}
+    )  # fmt: skip
+    def test_no_other_cookie_does(self, local, cookie, other):
+        sent = other(cookie["cookie"].partition("=")[2])
+        headers = {"cookie": f"fsm_agent_{PORT}={sent}".encode("latin-1")} if sent else {}
         for path in ("/", "/run?id=r", "/static/inspector.js", "/events", "/export?id=r", "/nothing"):
             answer = Pages(local, headers, OURS).get(PATH + path)  # type: ignore[arg-type]
             assert answer.status_code == 403
             assert "Where is my parcel" not in answer.text
 
     @pytest.mark.parametrize("token", ["", "x", TOKEN[:-1], TOKEN + "x", TOKEN.lower(), "\u00e4\ud7ff"])
-    def test_a_guessed_token_gets_nothing(self, local, token):
-        answer = Pages(local, COOKIE, OURS).get(f"{PATH}/", token=token)
+    def test_a_guessed_token_gets_nothing(self, local, cookie, token):
+        answer = Pages(local, cookie, OURS).get(f"{PATH}/", token=token)
         assert answer.status_code == 403
         assert "set-cookie" not in answer.headers
         assert TOKEN not in answer.text
@@ -89,22 +96,22 @@ class TestTheDoor:
         ["evil.example", "127.0.0.1", f"evil.example:{PORT}", "127.0.0.1:1", f"127.0.0.1.evil.example:{PORT}",
          f"localhost.evil.example:{PORT}", f"user@127.0.0.1:{PORT}", "", f"[::1]:{PORT}", f"0.0.0.0:{PORT}"],
     )  # fmt: skip
-    def test_another_host_gets_nothing(self, local, host):
+    def test_another_host_gets_nothing(self, local, cookie, host):
         """Another site may have its name point here (DNS rebinding): then it would be of one origin with us."""
-        for headers in ({"host": host}, {"host": host, **COOKIE}):
+        for headers in ({"host": host}, {"host": host, **cookie}):
             for path in (f"{PATH}/", f"{PATH}/?token={TOKEN}", f"{PATH}/run?id=r"):
                 answer = Pages(local, headers, OURS).get(path)
                 assert answer.status_code == 421
                 assert "set-cookie" not in answer.headers
 
-    def test_localhost_is_ours(self, local):
-        pages = Pages(local, COOKIE, f"http://localhost:{PORT}")
+    def test_localhost_is_ours(self, local, cookie):
+        pages = Pages(local, cookie, f"http://localhost:{PORT}")
         assert pages.get(f"{PATH}/").status_code == 200
 
     @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-    def test_another_page_reads_nothing(self, local, site):
+    def test_another_page_reads_nothing(self, local, cookie, site):
         """Another port of this machine is the same site: its requests bring our cookie along."""
-        answer = Pages(local, {**COOKIE, "sec-fetch-site": site}, OURS).get(f"{PATH}/run", id="r")
+        answer = Pages(local, {**cookie, "sec-fetch-site": site}, OURS).get(f"{PATH}/run", id="r")
         assert answer.status_code == 403
         assert "parcel" not in answer.text
 
@@ -112,26 +119,22 @@ class TestTheDoor:
         answer = Pages(local, {"sec-fetch-site": "cross-site"}, OURS).get(f"{PATH}/", token=TOKEN)
         assert answer.status_code == 303
 
-    def test_it_leads_nowhere_else(self, local):
+    def test_it_leads_nowhere_else(self, local, cookie):
         for path in ("//evil.example/", "/other", "/abcd/", "/"):
-            answer = Pages(local, COOKIE, OURS).request("GET", f"{OURS}{path}?token={TOKEN}")
+            answer = Pages(local, cookie, OURS).request("GET", f"{OURS}{path}?token={TOKEN}")
             assert answer.headers["location"] == f"{PATH}/"
 
-    def test_tokens_are_long_and_never_the_same(self):
-        assert len({new_token() for _ in range(50)}) == 50
-        assert all(len(new_token()) >= 40 for _ in range(5))
+    def test_secrets_are_compared_in_constant_time(self, local, cookie, monkeypatch):
+        real, seen = hmac.compare_digest, list[Any]()
 
-    def test_secrets_are_compared_in_constant_time(self, monkeypatch):
-        seen = list[Any]()
-
-        def compare(a: bytes, b: bytes) -> bool:
+        def compare(a: Any, b: Any) -> bool:
             seen.append((a, b))
-            return a == b
+            return real(a, b)
 
-        monkeypatch.setattr("fsm_agent.fronts.door.hmac.compare_digest", compare)
-        assert door.is_same("x", "x")
-        assert not door.is_same("\ud800", "x")
-        assert len(seen) == 2
+        monkeypatch.setattr(hmac, "compare_digest", compare)
+        Pages(local, {}, OURS).get(f"{PATH}/", token=TOKEN[:-1])
+        Pages(local, cookie, OURS).get(f"{PATH}/")
+        assert len(seen) >= 2
 
 
 class TestForms:
@@ -173,7 +176,7 @@ class TestForms:
         assert is_untouched(runs)
         assert len(runs.store.list()) == 1
 
-    @pytest.mark.parametrize("form", ["", "x", derived(TOKEN, "forms"), derived(TOKEN, "cookie"), "\u00e4"])
+    @pytest.mark.parametrize("form", ["", "x", TOKEN, "\u00e4"])
     def test_a_form_without_its_token_is_not(self, pages, runs, form):
         answer = self.post(pages, self.fields(pages, form=form), origin=OURS)
         assert answer.status_code == 403
@@ -208,7 +211,7 @@ class TestForms:
                  "root_path": "", "scheme": "http", "server": ("ops", 80), "http_version": "1.1"}  # fmt: skip
         asyncio.run(app(scope, receive, send))
         assert sent[0]["status"] == 413
-        assert taken <= MOST_BODY + 200_000
+        assert taken <= 1_200_000
 
     @pytest.mark.parametrize("body", [b"\xff\xfe", b"&".join([b"a=1"] * 300)], ids=["bytes", "fields"])
     def test_what_is_no_form_is_refused(self, pages, body):
@@ -243,21 +246,6 @@ class TestAnApplicationOfOnesOwn:
         pages.do("answer", "r", key="ask:4.0", kind="approved")
         (post,) = runs.store.load("r").posts
         assert post.by == "ann from 127.0.0.1"
-
-    def test_read_only_refuses_every_act(self, runs):
-        inspector = Inspector(runs, is_read_only=True)
-        pages = Pages(inspector.app)
-        page = pages.page("/run", id="r")
-        assert not page.all("form", method="post")
-        assert not page.all("input", name="form")
-        assert "read only" in page.text
-        for act in ("answer", "cancel", "retry", "fork", "delete"):
-            data = {"id": "r", "key": "ask:4.0", "kind": "approved", "confirm": "r", "at": "1", "name": "f"}
-            data["form"] = inspector._form_token  # which is on none of its pages
-            answer = pages.request("POST", f"/do/{act}", data=data, headers={"origin": pages.origin})
-            assert answer.status_code == 403
-            assert "only reads" in answer.text
-        assert is_untouched(runs)
 
     def test_its_headers_let_nothing_in_from_elsewhere(self, runs):
         answer = Pages(inspector_app(runs)).get("/")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,16 +14,10 @@ from support.inspected_runs import fill, forecaster, letters, shop, suspended
 from support.inspector_pages import Markup, Pages
 from support.postgres import NOT_HERE, PostgresServer, programs
 
-from fsm_agent import Agent, Approved, Runs
+from fsm_agent import Agent, Approved, Limits, Runs, function
 from fsm_agent.inspector import inspector_app
-from fsm_agent.inspector.app import Inspector
-from fsm_agent.inspector.comparing import compared
-from fsm_agent.inspector.listing import run_state
-from fsm_agent.inspector.machines import picture
-from fsm_agent.inspector.timeline import timeline
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore
-from fsm_agent.store.reading import RETRIED, read
-from fsm_agent.testing import Script
+from fsm_agent.testing import Script, call
 
 ALL = {
     *("order-22", "note-1", "letter-9", "ticket-8", "rent-11", "desk-3", "customer-17:2-call-2"),
@@ -34,11 +26,10 @@ ALL = {
 ASKING = {"order-22", "note-1", "letter-9", "ticket-8", "rent-11", "desk-3"}
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])
+@pytest.fixture(scope="module", params=["memory", pytest.param("postgres", marks=pytest.mark.nightly)])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     if request.param != "postgres":
-        path = tmp_path_factory.mktemp("runs") / "runs.db"
-        with closing(fill(SqliteStore(path) if request.param == "sqlite" else MemoryStore())) as filled:
+        with closing(fill(MemoryStore())) as filled:
             yield filled
         return
     if programs() is None:
@@ -99,32 +90,6 @@ def test_filters_stand_in_the_address(pages, query, right):
     assert ("no such runs" in page.text) == (not right)
 
 
-def test_a_page_has_a_next_one(runs, monkeypatch):
-    monkeypatch.setattr("fsm_agent.inspector.listing.PAGE", 3)
-    monkeypatch.setattr("fsm_agent.inspector.listing.FIRST", 2)
-    pages, found = Pages(inspector_app(runs)), list[str]()
-    page = pages.page("/")
-    assert "All that wait for an answer" in page.text
-    above = listed(page)[:2]
-    found += listed(page)[2:]
-    for _ in range(10):
-        older = page.all("a", id="older")
-        if not older:
-            break
-        page = pages.page(older[0]["href"])
-        found += listed(page)
-    assert len(found) == len({*found})
-    assert {*found, *above} == ALL
-
-
-def test_a_run_that_has_not_rested_yet_has_begun_all_the_same():
-    agent = Agent(Script("Done."), name="clerk", store=MemoryStore())
-    agent.call("Tidy up.", run_id="tidy")
-    given_back = agent.runs.store.get("tidy").changed(state="", is_ended=False, waits=(), holder=None)
-    assert run_state(given_back)[0] == "begun"
-    assert run_state(given_back.changed(n=0))[0] == "not begun"
-
-
 def test_a_run_is_shown_whole(pages):
     page = pages.page("/run", id="order-17")
     text = " ".join(page.text.split())
@@ -166,18 +131,6 @@ def test_agents_and_members_inside_are_unfolded(pages):
     assert {"triage", "research", "customer", "drafting", "review", "sent", "rejected"} <= flow
 
 
-def test_the_timeline_is_what_the_journal_says(runs):
-    """The script lights the last move up to an entry; that is what `RunReading.at` says of each process."""
-    for name in ALL:
-        reading = read(runs, name)
-        line = timeline(reading)
-        for n in range(len(reading.entries) + 1):
-            for path, state in reading.at(n).states.items():
-                moves = [move for move in line["processes"][path] if move[0] <= n]
-                assert (moves[-1][2] if moves else "Seeded") == state, (name, n, path)
-        assert len(line["spent"]) == len(reading.entries)
-
-
 def test_a_retry_undoes_what_is_shown(tmp_path: Path):
     with closing(fill(SqliteStore(tmp_path / "runs.db"))) as runs:
         step = runs.retry("degrees-paris", by="bob")
@@ -185,10 +138,8 @@ def test_a_retry_undoes_what_is_shown(tmp_path: Path):
         undone = [item["data-n"] for item in page.all("article") if "undone" in item["class"].split()]
         assert undone == [str(n) for n in range(step + 1, 7)]
         assert "bob retries" in " ".join(page.text.split())
-        reading = read(runs, "degrees-paris")
-        back = [move for move in timeline(reading)["processes"][""] if move[3]]
-        assert [(move[0], move[1]) for move in back] == [(7, "Failed")]
-        assert RETRIED not in str(picture(reading, reading.process))
+        line = json.loads(page.all("div", data_page="run")[0]["data-timeline"])
+        assert [(move[0], move[1]) for move in line["processes"][""] if move[3]] == [(7, "Failed")]
 
 
 def test_news_of_a_retry_have_what_it_undoes(tmp_path: Path):
@@ -199,20 +150,6 @@ def test_news_of_a_retry_have_what_it_undoes(tmp_path: Path):
         undone = [item["data-n"] for item in items if "undone" in item["class"].split()]
         assert undone == [str(n) for n in range(step + 1, 7)]
         assert items[-1]["data-n"] == "7"
-
-
-def test_earlier_entries_are_on_pages_of_their_own(runs, monkeypatch):
-    monkeypatch.setattr("fsm_agent.inspector.app.SHOWN", 3)
-    pages = Pages(inspector_app(runs))
-    page = pages.page("/run", id="order-17")
-    assert [item["data-n"] for item in page.all("article")] == ["5", "6", "7"]
-    (earlier,) = [link["href"] for link in page.all("a") if "until=" in link["href"]]
-    assert [item["data-n"] for item in pages.page(earlier).all("article")] == ["2", "3", "4"]
-    assert "3 later entries" in pages.page(earlier).text
-    for wrong in ("-1", "0", "99", "x", "9" * 50, "²"):
-        assert len(pages.page("/run", id="order-17", until=wrong).all("article")) == 3
-    items = pages.page("/items", id="order-17", after="1", until="3").all("article")
-    assert [item["data-n"] for item in items] == ["2", "3"]
 
 
 def test_a_moment_is_read_without_code_and_folded_with_it(pages, runs):
@@ -253,17 +190,6 @@ def test_two_runs_side_by_side(pages, runs):
     assert "1 equal entry" in text
     assert page.all("tr", id="first")[0]["class"] == "other first"
     assert "outcome.kind replied model_failed" in text
-    rows = compared(read(runs, "degrees-rome"), read(runs, "degrees-paris")).others
-    order = [(row.a and row.a["key"], row.b and row.b["key"], row.is_same) for row in rows]
-    assert order == [
-        ("model:0", "model:0", False),
-        ("run:1.0", None, False),
-        (None, "sleep:1", False),
-        ("model:1", "model:1", True),  # what was asked alike stands in one row, whatever was between
-        ("sleep:2", "sleep:2", True),
-        ("model:2", "model:2", False),
-        ("model:3", None, False),
-    ]
     same = pages.page("/compare", a="order-17", b="order-17")
     assert "Their entries are the same." in same.text
     assert not [row for row in same.all("tr") if "first" in row.get("class", "")]
@@ -286,6 +212,63 @@ def test_news_are_the_pieces_of_the_page(pages):
     for piece in ("head", "asks", "inside"):
         Markup(news[piece]).assert_harmless()
     assert pages.get("/news", id="nobody").json() == {"mark": "gone"}
+
+
+def test_a_page_of_the_list_has_a_next_one() -> None:
+    runs, count = Runs(MemoryStore()), 60
+    for n in range(count):
+        runs.store.create(f"r{n}", "{}", agent="host")
+    pages, found = Pages(inspector_app(runs)), list[str]()
+    page = pages.page("/")
+    while True:
+        found += listed(page)
+        older = page.all("a", id="older")
+        if not older:
+            break
+        page = pages.page(older[0]["href"])
+    assert sorted(found) == sorted(f"r{n}" for n in range(count))
+
+
+def test_earlier_entries_are_on_pages_of_their_own() -> None:
+    runs = Runs(MemoryStore())
+
+    @function
+    def look(n: int) -> str:
+        """Look."""
+        return f"the result of {n}"
+
+    script = Script(*[[call("look", n=n) for n in range(70)] for _ in range(3)], "Done.")
+    Agent(script, functions=[look], name="host", store=runs, limits=Limits(rounds=None)).call("Go.", run_id="r")
+    pages, count = Pages(inspector_app(runs)), runs.store.get("r").n
+    page = pages.page("/run", id="r")
+    assert [item["data-n"] for item in page.all("article")] == [str(n) for n in range(count - 199, count + 1)]
+    (earlier,) = [link["href"] for link in page.all("a") if "until=" in link["href"]]
+    assert [item["data-n"] for item in pages.page(earlier).all("article")] == [str(n) for n in range(1, count - 199)]
+    for wrong in ("-1", "9" * 50, "\u00b2"):
+        assert len(pages.page("/run", id="r", until=wrong).all("article")) == 200
+    items = pages.page("/items", id="r", after="1", until="3").all("article")
+    assert [item["data-n"] for item in items] == ["2", "3"]
+
+
+def test_a_run_is_read_once_for_each_change_and_what_others_do_is_seen() -> None:
+    reads = list[str]()
+
+    class Noting(MemoryStore):
+        def load(self, run: str, **options: Any) -> Any:
+            reads.append(run)
+            return super().load(run, **options)
+
+    runs = Runs(Noting())
+    suspended(lambda: shop(runs).call("Where is my parcel?", run_id="r"))
+    pages = Pages(inspector_app(runs))
+    pages.page("/run", id="r")
+    read = len(reads)
+    pages.page("/run", id="r")
+    assert len(reads) == read
+    runs.answer("r", {runs.only_question("r"): Approved()}, by="ann")
+    assert "ann has answered" in " ".join(pages.page("/run", id="r").text.split())
+    shop(runs, "It is paid.").resume("r")
+    assert len(pages.page("/run", id="r").all("article")) == 7
 
 
 @pytest.mark.parametrize("path", ["/run", "/items", "/moment", "/picture", "/export"])
@@ -340,56 +323,3 @@ def test_a_store_that_is_read_only_is_shown(tmp_path: Path):
         assert "That did not work" in answer.text
         with pytest.raises(ReadOnly):
             runs.cancel("order-22")
-
-
-def test_a_run_is_read_once_for_each_change(runs, monkeypatch):
-    monkeypatch.setattr("fsm_agent.inspector.app._KEPT", 3)
-    reads = list[str]()
-
-    def noted(runs: Runs, run: str) -> Any:
-        reads.append(run)
-        return read(runs, run)
-
-    monkeypatch.setattr("fsm_agent.inspector.app.read", noted)
-    inspector = Inspector(runs)
-    for _ in range(3):
-        assert inspector.read("order-17").run.id == "order-17"
-    assert reads == ["order-17"]
-    for name in sorted(ALL):
-        inspector.read(name)
-    inspector.read("order-17")
-    assert reads.count("order-17") == 3  # few are kept
-
-
-def test_what_others_do_to_a_run_is_seen_by_the_next_page():
-    runs = Runs(MemoryStore())
-    suspended(lambda: shop(runs).call("Where is my parcel?", run_id="r"))
-    inspector = Inspector(runs)
-    assert [len(inspector.read("r").entries), len(inspector.read("r").posts)] == [4, 0]
-    key = runs.only_question("r")
-    runs.answer("r", {key: Approved()}, by="ann")
-    assert [post.by for post in inspector.read("r").posts] == ["ann"]
-    shop(runs, "It is paid.").resume("r")
-    assert [len(inspector.read("r").entries), len(inspector.read("r").posts)] == [7, 0]
-
-
-@pytest.mark.system
-def test_without_its_extra_its_name_says_so():
-    code = "import sys; sys.modules['starlette'] = None\nfrom fsm_agent.inspector import inspector_app"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1] == (
-        "ImportError: inspector_app needs starlette: pip install 'fsm-agent[inspect]'"
-    )
-
-
-def test_a_comparison_says_that_there_is_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(fill(SqliteStore(tmp_path / "runs.db"))) as runs:
-        pages = Pages(inspector_app(runs))
-        whole = pages.page("/compare", a="order-17", b="order-22").text
-        assert "more entries" not in whole
-        assert not re.search(r"and \d+ more", whole)
-        monkeypatch.setattr("fsm_agent.inspector.comparing.MOST_OTHERS", 1)
-        monkeypatch.setattr("fsm_agent.inspector.comparing._MOST_DIFFERENCES", 0)
-        cut = pages.page("/compare", a="order-17", b="order-22").text
-        assert re.search(r"\d+ more entries are not shown", cut)
-        assert re.search(r"and \d+ more", cut)

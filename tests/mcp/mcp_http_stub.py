@@ -1,86 +1,90 @@
-"""An MCP server of the protocol of 2025-06-18 over HTTP, by hand: it forgets sessions, and says what a test wants."""
+"""An MCP server of the protocol of 2025-06-18 over HTTP, by hand and in memory: it forgets sessions, and says what a
+test wants."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, Self
 
-from support.http_stub import HttpStubServer
+import httpx2
+import pytest
+
+ANY = {"type": "object"}
 
 
-class HttpStub(HttpStubServer):
-    """One tool, ``ask``; ``answer`` says what comes of a call of it.
+def text(said: str, **more: Any) -> dict[str, Any]:
+    """The result of a call that says something."""
+    return {"content": [{"type": "text", "text": said}], **more}
+
+
+class HttpStub:
+    """One tool, ``ask``; ``answer`` says what comes of a call of it, and ``tools`` what of a call of others.
 
     Attributes:
         heard: Every request: its method on HTTP, its method in MCP, its headers.
         sessions: The ids of those that are known.
-        forgets: Whether a session is forgotten before it is used.
         answer: The body of the answer to a call.
+        tools: By the name of a tool, what makes its result of its arguments; it may wait.
         pages: The pages of its tools.
+        status: That of all answers, if it is no 200.
+        is_away: Whether nobody listens.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    url = "http://127.0.0.1:9/mcp"
+
+    def __init__(self) -> None:
         self.heard: list[tuple[str, str, dict[str, str]]] = []
         self.sessions: list[str] = []
-        self.forgets = False
-        self.answer: Callable[[Any], bytes] = lambda id: self.body(id, {"content": [{"type": "text", "text": "yes"}]})
-        self.pages: Sequence[list[dict[str, Any]]] = [[{"name": "ask", "inputSchema": {"type": "object"}}]]
-        stub = self
+        self.status, self.is_away = 200, False
+        self.answer: Callable[[Any], bytes] = lambda id: self.body(id, text("yes"))
+        self.tools: dict[str, Callable[..., Any]] = {}
+        self.pages: Sequence[list[dict[str, Any]]] = [[{"name": "ask", "inputSchema": ANY}]]
+        self._patch = pytest.MonkeyPatch()
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.0"  # a connection for each request: no thread outlives the server
+    def __enter__(self) -> Self:
+        async def handle(transport: Any, request: httpx2.Request) -> httpx2.Response:
+            body = await request.aread()
+            if self.is_away:
+                raise httpx2.ConnectError("All connection attempts failed", request=request)
+            status, content, session = await self.reply(request, json.loads(body) if body else {})
+            headers = {"content-type": "application/json", **({"mcp-session-id": session} if session else {})}
+            return httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(content))
 
-            def do_POST(self) -> None:
-                message = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                method, id = message["method"], message.get("id")
-                self.hear(method)
-                if method == "initialize":
-                    stub.sessions.append(f"session-{len(stub.heard)}")
-                    info = {"name": "stub", "version": "1"}
-                    result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
-                    self.reply(200, stub.body(id, result), stub.sessions[-1])
-                elif method == "server/discover":
-                    self.reply(400, b"")
-                elif self.headers.get("mcp-session-id") not in stub.known(method):
-                    self.reply(404, b"")
-                elif id is None:
-                    self.reply(202, b"")
-                elif method == "tools/list":
-                    number = int((message.get("params") or {}).get("cursor") or 0)
-                    more = {"nextCursor": str(number + 1)} if number + 1 < len(stub.pages) else {}
-                    self.reply(200, stub.body(id, {"tools": stub.pages[number], **more}))
-                else:
-                    self.reply(200, stub.answer(id))
+        self._patch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", handle)
+        return self
 
-            def do_GET(self) -> None:
-                self.hear("")
-                self.reply(405, b"")
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()
 
-            def do_DELETE(self) -> None:
-                self.hear("")
-                self.reply(200, b"")
-
-            def hear(self, method: str) -> None:
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                stub.heard.append((self.command, method, headers))
-
-            def reply(self, status: int, body: bytes, session: str = "") -> None:
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(body)))
-                if session:
-                    self.send_header("mcp-session-id", session)
-                self.end_headers()
-                self.wfile.write(body)
-
-        super().__init__(Handler, port)
-        self.url = f"{self.root}/mcp"
-
-    def known(self, method: str) -> list[str]:
-        """The sessions that may use a method."""
-        return [] if self.forgets and method == "tools/call" else self.sessions
+    async def reply(self, request: httpx2.Request, message: dict[str, Any]) -> tuple[int, bytes, str]:
+        """The status of an answer, its body, and the session that is begun."""
+        method, id = message.get("method", ""), message.get("id")
+        self.heard.append((request.method, method, {**request.headers}))
+        if self.status != 200:
+            return self.status, b"", ""
+        if request.method != "POST":
+            return 405 if request.method == "GET" else 200, b"", ""
+        if method == "initialize":
+            self.sessions.append(f"session-{len(self.heard)}")
+            info = {"name": "stub", "version": "1"}
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+            return 200, self.body(id, result), self.sessions[-1]
+        if method == "server/discover":
+            return 400, b"", ""
+        if request.headers.get("mcp-session-id") not in self.sessions:
+            return 404, b"", ""
+        if id is None:
+            return 202, b"", ""
+        params = message.get("params") or {}
+        if method == "tools/list":
+            number = int(params.get("cursor") or 0)
+            more = {"nextCursor": str(number + 1)} if number + 1 < len(self.pages) else {}
+            return 200, self.body(id, {"tools": self.pages[number], **more}), ""
+        if (made := self.tools.get(params.get("name"))) is not None:
+            result = made(**params.get("arguments", {}))
+            return 200, self.body(id, await result if hasattr(result, "__await__") else result), ""
+        return 200, self.answer(id), ""
 
     @staticmethod
     def body(id: Any, result: Any) -> bytes:

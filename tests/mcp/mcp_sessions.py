@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fsm_agent.mcp.background import CLOSE_TIMEOUT_S, background
+from fsm_agent.mcp.background import background
 
 
 def end_sessions() -> None:
@@ -15,4 +15,4 @@ def end_sessions() -> None:
         for _ in range(10):  # the rounds in which the loop closes pipes and connections
             await asyncio.sleep(0)
 
-    background().submit(end()).result(2 * CLOSE_TIMEOUT_S)
+    background().submit(end()).result(30)

@@ -6,6 +6,7 @@ Against a server of a registry, one made with the official package, and one of a
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import re
@@ -13,8 +14,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -25,12 +27,12 @@ from fsm_agent import Agent
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
-from fsm_agent.mcp.background import background
-from fsm_agent.mcp.client import _wait, function_names
-from fsm_agent.prompts.library import load_prompt
+from fsm_agent.prompts import Prompts
 from fsm_agent.testing import Script, call
 
 pytest.importorskip("mcp")
+
+from mcp_http_stub import ANY, HttpStub, text
 
 HERE = TESTS / "mcp"
 ROOT = str(HERE.parent)
@@ -50,12 +52,6 @@ def old_server() -> Iterator[MCPServer]:
 
 
 @pytest.fixture(scope="module")
-def new_server() -> Iterator[MCPServer]:
-    with MCPServer.stdio(*NEW, env={"SECRET": SECRET}, name="new") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def port() -> Iterator[str]:
     with subprocess.Popen([*NEW, "http"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -63,36 +59,51 @@ def port() -> Iterator[str]:
         process.terminate()
 
 
-@pytest.fixture(scope="module")
-def http_server(port: str) -> Iterator[MCPServer]:
-    headers = {"Authorization": f"Bearer {SECRET}"}
-    with MCPServer.http(f"http://127.0.0.1:{port}/mcp", headers=headers, name="far") as server:
+@pytest.fixture(scope="module", params=["stdio", "http"])
+def new_server(request: pytest.FixtureRequest) -> Iterator[MCPServer]:
+    """A server of the official package, in an OS process."""
+    if request.param == "stdio":
+        made = MCPServer.stdio(*NEW, env={"SECRET": SECRET}, name="new")
+    else:
+        url = f"http://127.0.0.1:{request.getfixturevalue('port')}/mcp"
+        made = MCPServer.http(url, headers={"Authorization": f"Bearer {SECRET}"}, name="far")
+    with made as server:
         yield server
 
 
-@pytest.fixture(params=["new_server", "http_server"])
-def server(request: pytest.FixtureRequest) -> MCPServer:
-    return request.getfixturevalue(request.param)  # type: ignore[no-any-return]
+@pytest.fixture
+def stub() -> Iterator[HttpStub]:
+    """A server in memory."""
+    numbers = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    with HttpStub() as made:
+        made.tools = {
+            "add": lambda a, b=1: text(str(a + b)),
+            "fail": lambda: text(f"no luck with {SECRET}", isError=True),
+        }
+        schema = {"type": "object", "properties": numbers, "required": ["a"]}
+        made.pages = [
+            [{"name": "add", "inputSchema": schema}],
+            [{"name": name, "inputSchema": ANY} for name in ("fail", "wait", "ask")],
+        ]
+        yield made
+
+
+@pytest.fixture
+def server(stub: HttpStub) -> Iterator[MCPServer]:
+    with MCPServer.http(stub.url, headers={"Authorization": f"Bearer {SECRET}"}, name="far") as made:
+        yield made
 
 
 def names(server: MCPServer) -> list[str]:
     return [function.name for function in server.functions]
 
 
-def wait_for_a_change(server: MCPServer) -> None:
-    """Until the notice is here, which travels beside the answer of the tool that sent it."""
-
-    async def notice() -> None:
-        while server._link.tools_now is not None:  # noqa: ASYNC110 - nothing else tells of it
-            await asyncio.sleep(0)
-
-    background().submit(asyncio.wait_for(notice(), 20)).result(30)
-
-
-def wait_for_the_end(server: MCPServer) -> None:
-    session = server._link._session
-    assert session is not None
-    background().submit(asyncio.wait_for(session._stop.wait(), 20)).result(30)
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for what travels beside an answer."""
+    ends_s = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:
@@ -103,21 +114,13 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-@pytest.fixture(scope="module")
-def time() -> Iterator[MCPServer]:
-    with MCPServer.stdio(sys.executable, "-m", "mcp_server_time", "--local-timezone=UTC", prefix="time") as server:
-        yield server
-
-
-@pytest.mark.system
 @pytest.mark.spec("3.19: servers are part of a prompt")
-def test_a_prompt_file_brings_a_server(tmp_path):
+def test_a_prompt_file_brings_a_server(tmp_path, stub):
     """It is started for a call, not when the file is read."""
-    file = tmp_path / "time.md"
-    file.write_text('+++\nfunctions = ["clock"]\n+++\nWhat is in {{ what }}?\n')
-    server = old()
-    prompt = load_prompt(file, names={"clock": server})
-    assert (prompt.offers, server._link.tools_now) == ((), None)
+    (tmp_path / "time.md").write_text('+++\nfunctions = ["clock"]\n+++\nWhat is in {{ what }}?\n')
+    server = MCPServer.http(stub.url)
+    prompt = Prompts(directory=tmp_path, names={"clock": server})("time")
+    assert (prompt.offers, stub.heard) == ((), [])
     with server:
         with Script("one", "two") as script:
             agent = Agent(script)
@@ -125,28 +128,6 @@ def test_a_prompt_file_brings_a_server(tmp_path):
             agent.call("And now?")
         assert [f.name for f in script.requests[0].functions] == [f.name for f in server.functions]
         assert script.requests[1].functions == ()
-
-
-@pytest.mark.nightly
-class TestARealServer:
-    @pytest.mark.spec("4.5: name, description, schema and callable")
-    def test_an_agent_uses_its_tools_sync_and_async(self, time):
-        assert names(time) == ["time_get_current_time", "time_convert_time"]
-        asked = call("time_convert_time", source_timezone="Asia/Tokyo", time="09:30", target_timezone="UTC")
-        results = [
-            Agent(Script(asked, "00:30"), functions=time.functions).call("When?"),
-            asyncio.run(Agent(Script(asked, "00:30"), functions=time.functions).acall("When?")),
-        ]
-        for result in results:
-            assert result.output == "00:30"
-            assert result.function_calls[0].succeeded
-            assert "T00:30:00+00:00" in (result.function_calls[0].result or "")
-
-    @pytest.mark.spec("4.29: before the function is run")
-    def test_arguments_are_checked_before_it_is_asked(self, time):
-        asked = call("time_get_current_time", timezone=7)
-        result = Agent(Script(asked, "Sorry."), functions=time.functions).call("When?")
-        assert "timezone: Input should be a valid string" in (result.function_calls[0].error or "")
 
 
 class TestResults:
@@ -219,18 +200,20 @@ class TestTheList:
         before = old_server.functions
         assert old_server.functions is before
         old_server.call("grow")
-        wait_for_a_change(old_server)
-        assert "grown" in names(old_server)
+        until(lambda: "grown" in names(old_server))
         old_server.call("shrink")
-        wait_for_a_change(old_server)
-        assert names(old_server) == [function.name for function in before]
+        until(lambda: names(old_server) == [function.name for function in before])
 
-    def test_changes_are_followed_of_a_new_server(self, server):
-        assert "grown" not in names(server)
-        server.call("grow")
-        wait_for_a_change(server)
-        assert names(server)[-1] == "grown"
-        assert asyncio.run(server.functions[-1].call()) == "tall"
+    @pytest.mark.system
+    def test_changes_are_followed_of_a_new_server(self, new_server):
+        assert "grown" not in names(new_server)
+        new_server.call("grow")
+        until(lambda: names(new_server)[-1] == "grown")
+        assert asyncio.run(new_server.functions[-1].call()) == "tall"
+        assert new_server.call("add", a=1) == "2"
+        with pytest.raises(MCPToolError, match="no luck with") as caught:
+            new_server.call("fail")
+        assert SECRET not in str(caught.value)
 
     @pytest.mark.system
     def test_a_server_may_be_adapted(self):
@@ -252,14 +235,20 @@ def function_of(server: MCPServer, name: str) -> Any:
     return next(function for function in server.functions if function.name == name)
 
 
-def test_names_are_distinct_and_the_same_in_any_order():
-    tools = ["a.b", "a_b", "a/b", "x" * 100, "x" * 101, "ü", ""]
-    named = function_names(tools)
-    assert named == function_names(reversed(tools))
-    assert named["a_b"] == "a_b"
-    assert len(set(named.values())) == len(tools)
-    assert all(Function(name=name) for name in named.values())
-    assert function_names(["read"], "my files") == {"read": "my_files_read"}
+def test_names_are_distinct_and_the_same_in_any_order(stub):
+    tools = ["a.b", "a_b", "a/b", "x" * 100, "x" * 101, "ü"]
+    found = []
+    for listed in (tools, tools[::-1]):
+        stub.pages = [[{"name": name, "inputSchema": ANY} for name in listed]]
+        with MCPServer.http(stub.url) as server:
+            found.append({*names(server)})
+    assert found[0] == found[1]
+    assert len(found[0]) == len(tools)
+    assert "a_b" in found[0]
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in found[0])
+    stub.pages = [[{"name": "read", "inputSchema": ANY}]]
+    with MCPServer.http(stub.url, prefix="my files") as server:
+        assert names(server) == ["my_files_read"]
 
 
 class TestManyCallers:
@@ -311,26 +300,42 @@ class TestManyCallers:
 
         asyncio.run(main())
 
-    def test_a_cancelled_task_of_the_real_client_disturbs_nobody(self, server):
+    def test_a_cancelled_task_disturbs_nobody(self, stub, server):
+        begun, cancelled = threading.Event(), threading.Event()
+
+        async def wait() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        stub.tools["wait"] = wait
+
         async def main() -> list[Any]:
             stuck = asyncio.create_task(server.acall("wait"))
             other = await server.acall("add", a=1)
+            assert await asyncio.to_thread(begun.wait, 20)
             stuck.cancel()
             return [other, *await asyncio.gather(stuck, server.acall("add", a=2), return_exceptions=True)]
 
-        first, cancelled, second = asyncio.run(main())
-        assert (first, second) == ("2", "3")
-        assert isinstance(cancelled, asyncio.CancelledError)
+        first, second, third = asyncio.run(main())
+        assert (first, third) == ("2", "3")
+        assert isinstance(second, asyncio.CancelledError)
 
-    def test_an_interrupt_ends_what_is_waited_for(self):
-        class Interrupted(Future[None]):
-            def result(self, timeout: float | None = None) -> None:
-                signal.raise_signal(signal.SIGINT)
+    def test_an_interrupt_ends_what_is_waited_for(self, stub, server):
+        async def wait() -> None:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            await asyncio.Event().wait()
 
-        future = Interrupted()
-        with pytest.raises(KeyboardInterrupt):
-            _wait(future)
-        assert future.cancelled()
+        stub.tools["wait"] = wait
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                server.call("wait")
+        finally:
+            signal.signal(signal.SIGINT, before)
+        assert server.call("add", a=1) == "2"
 
 
 class TestTime:
@@ -359,11 +364,8 @@ class TestTheEnd:
     def test_a_server_that_ended_while_nobody_used_it(self):
         with old() as server:
             pid = int(server.call("leave"))
-            wait_for_the_end(server)
+            until(lambda: is_gone(pid))
             assert int(server.call("pid")) != pid
-            server.call("leave")
-            wait_for_the_end(server)
-            assert "find" in names(server)
 
     @pytest.mark.system
     def test_closed_is_ended_and_stays_so(self):
@@ -379,19 +381,17 @@ class TestTheEnd:
     def test_one_that_is_forgotten_ends(self):
         server = old()
         pid = int(server.call("pid"))
-        session = server._link._session
-        assert session is not None
         assert server.functions
         del server
-        background().submit(asyncio.wait_for(asyncio.wait([session._owner]), 20)).result(30)
-        assert is_gone(pid)
+        gc.collect()
+        until(lambda: is_gone(pid))
 
     @pytest.mark.system
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
     def test_after_a_fork_each_process_has_its_own_and_at_exit_all_end_without_a_word(self):
         code = f"""
 import os
-from fsm_agent.mcp.client import MCPServer
+from fsm_agent.mcp import MCPServer
 server = MCPServer.stdio(*{OLD!r})
 mine = server.call("pid")
 unused = MCPServer.stdio(*{OLD!r})
@@ -418,17 +418,6 @@ class TestTrouble:
     def test_a_command_that_is_not_there(self):
         with pytest.raises(ConfigError, match=r"'files' \(no-such-command\) cannot be started: No such file"):
             _ = MCPServer.stdio("no-such-command", name="files").functions
-
-    @pytest.mark.nightly
-    @pytest.mark.skipif(sys.platform == "win32", reason="there is no uvloop for Windows")
-    def test_a_command_that_is_not_there_under_uvloop(self):
-        code = f"""import asyncio, uvloop
-asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # as older versions of uvicorn do
-from fsm_agent.mcp import MCPServer
-MCPServer.stdio({sys.executable + "-is-not-there"!r}, name="files").functions"""
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-        assert "ConfigError: MCP server 'files'" in done.stderr
-        assert done.stderr.endswith("cannot be started: No such file or directory\n")
 
     @pytest.mark.system
     def test_a_server_that_cannot_start_says_why_but_no_secret(self):
@@ -471,18 +460,8 @@ MCPServer.stdio({sys.executable + "-is-not-there"!r}, name="files").functions"""
         assert {"PATH", "GIVEN"} <= found
         assert "A_KEY_OF_MINE" not in found
 
-    @pytest.mark.system
-    def test_without_the_package_an_error_says_what_to_install(self):
-        code = """
-import sys
-sys.modules["mcp"] = None
-from fsm_agent.mcp.client import MCPServer
-try:
-    MCPServer.stdio("server").functions
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-        run = [sys.executable, "-c", code]
-        done = subprocess.run(run, env={**os.environ, "PYTHONPATH": ROOT}, capture_output=True, text=True, timeout=60)
-        assert done.stdout.startswith("ConfigError ")
-        assert "pip install 'fsm-agent[mcp]'" in done.stdout
+    def test_without_the_package_an_error_says_what_to_install(self, monkeypatch):
+        for name in [name for name in sys.modules if name == "mcp" or name.startswith("mcp.")]:
+            monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ConfigError, match=r"fsm-agent\[mcp\]"):
+            _ = MCPServer.stdio("server").functions

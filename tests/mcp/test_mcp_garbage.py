@@ -19,7 +19,7 @@ from fsm_agent import Agent
 from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
 from fsm_agent.testing import Script, call
 
-pytestmark = pytest.mark.system
+pytestmark = pytest.mark.nightly
 
 pytest.importorskip("mcp")
 
@@ -105,13 +105,7 @@ def is_in_a_cycle(kept: Any, garbage: list[Any]) -> bool:
 
 @pytest.mark.parametrize(
     "work",
-    [
-        use_an_old_one,  # which imports nothing of the package
-        *[
-            pytest.param(work, marks=pytest.mark.nightly)
-            for work in (use_and_close, forget, serve_an_agent, fail, take_too_long, die)
-        ],
-    ],
+    [use_an_old_one, use_and_close, forget, serve_an_agent, fail, take_too_long, die],
 )
 def test_no_cycle_goes_through_us(work: Callable[[], None]) -> None:
     def finished() -> None:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from mcp_http_stub import HttpStub
-
-from fsm_agent.agents import Agent
-from fsm_agent.mcp import MCPServer, MCPServerError, listing
-from fsm_agent.mcp.client import _optional
-from fsm_agent.mcp.listing import MAX_CHARS, MAX_DESCRIPTION_CHARS, MAX_NAME_CHARS, MAX_TOOLS
-from fsm_agent.testing import Script, call
-
-pytestmark = pytest.mark.system
 
 pytest.importorskip("mcp")
 
-FEW_PAGES = 20  # instead of a thousand
+from mcp_http_stub import HttpStub
+
+from fsm_agent.agents import Agent
+from fsm_agent.mcp import MCPServer, MCPServerError
+from fsm_agent.testing import Script, call
+
+MAX_TOOLS, MAX_PAGES, MAX_CHARS, MAX_DESCRIPTION_CHARS = 2_000, 200, 2_000_000, 10_000
 OPEN = {"type": "object"}
 
 
@@ -44,26 +40,23 @@ class TestBounds:
     @pytest.mark.parametrize(
         ("pages", "told"),
         [
-            ([[tool(f"t{n}") for n in range(MAX_TOOLS + 1)]], f"lists more than {MAX_TOOLS} tools"),
-            ([[tool(f"t{n}") for n in range(MAX_TOOLS)], [tool("last")]], f"lists more than {MAX_TOOLS} tools"),
-            ([[tool(f"t{n}")] for n in range(FEW_PAGES + 1)], f"lists its tools in more than {FEW_PAGES} pages"),
-            ([[]] * (FEW_PAGES + 1), f"lists its tools in more than {FEW_PAGES} pages"),
-            ([[tool("x" * (MAX_NAME_CHARS + 1))]], "has a tool whose name is longer than 1000 characters: 'xxx"),
+            ([[tool(f"t{n}") for n in range(MAX_TOOLS + 1)]], f"more than {MAX_TOOLS} tools"),
+            ([[tool(f"t{n}") for n in range(MAX_TOOLS)], [tool("last")]], f"more than {MAX_TOOLS} tools"),
+            ([[tool(f"t{n}")] for n in range(MAX_PAGES + 1)], f"more than {MAX_PAGES} pages"),
+            ([[]] * (MAX_PAGES + 1), f"more than {MAX_PAGES} pages"),
+            ([[tool("x" * (1_000 + 1))]], "name is longer than 1000 characters"),
             (
                 [[tool(f"t{n}", description="x" * MAX_DESCRIPTION_CHARS) for n in range(201)]],
-                f"says more than {MAX_CHARS} characters of its tools, up to 't1[0-9]+'",
+                f"more than {MAX_CHARS} characters .*'t1[0-9]+'",
             ),
             (
                 [[tool("wide", inputSchema={**OPEN, "enum": ["x" * MAX_CHARS]})]],
-                f"says more than {MAX_CHARS} characters of its tools, up to 'wide'",
+                f"more than {MAX_CHARS} characters .*'wide'",
             ),
         ],
         ids=["a page", "two pages", "pages", "empty pages", "a name", "descriptions", "a schema"],
     )
-    def test_more_is_refused(
-        self, stub: HttpStub, pages: list[Any], told: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(listing, "MAX_PAGES", FEW_PAGES)
+    def test_more_is_refused(self, stub: HttpStub, pages: list[Any], told: str) -> None:
         stub.pages = pages
         with pytest.raises(MCPServerError, match=told) as caught:
             _ = MCPServer.http(stub.url).functions
@@ -97,22 +90,14 @@ def test_what_a_model_reads_of_it_is_plain(stub: HttpStub) -> None:
     assert done.parameters == {**schema, "description": "so[31m"}  # what arguments have to fit stays
 
 
+@pytest.mark.timeout(30)  # far more than it takes, and far less than a search that explodes
 def test_a_schema_that_means_harm_holds_up_neither_the_start_nor_a_call(stub: HttpStub) -> None:
     properties = {f"p{n}": {"type": "string", "pattern": rf"^\w{{190}}x{{{n + 1}}}$"} for n in range(300)}
     schema = {**OPEN, "required": [f"p{n}" for n in range(4_000)], "properties": properties}
     stub.pages = [[tool("wide", inputSchema=schema)]]
     with MCPServer.http(stub.url) as server:
-        started_s = time.monotonic()
         result = Agent(Script(call("wide"), "Sorry."), functions=[server]).call("Do it.")
-        assert time.monotonic() - started_s < 5
     assert "p0: Field required" in (result.function_calls[0].error or "")
-
-
-def test_what_may_be_left_out_is_found_in_linear_time() -> None:
-    names = [f"p{n}" for n in range(100_000)]
-    started_s = time.thread_time()
-    assert _optional({"properties": {key: {"type": "string"} for key in names}, "required": names[1:]}) == {"p0"}
-    assert time.thread_time() - started_s < 1
 
 
 CHANGING = """
@@ -142,18 +127,17 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.system
 class TestChanges:
     """The server says that its tools changed while it lists them, so many times in a row."""
 
-    @pytest.mark.parametrize("changes", [0, 1, 2])
+    @pytest.mark.parametrize("changes", [0, 2])
     def test_a_list_that_changed_while_it_was_read_is_read_again(self, changes: int) -> None:
         with MCPServer.stdio(sys.executable, "-c", textwrap.dedent(CHANGING), str(changes)) as server:
             assert [function.name for function in server.functions] == [f"first{changes + 1}", "second"]
-            assert server._link.tools_now is not None
 
     def test_one_that_changes_all_the_time_is_used_and_not_kept(self) -> None:
         with MCPServer.stdio(sys.executable, "-c", textwrap.dedent(CHANGING), "1000") as server:
-            assert server._link.tools_now is None
             assert [function.name for function in server.functions] == ["first6", "second"]
             assert [function.name for function in server.functions] == ["first9", "second"]
 

@@ -22,9 +22,9 @@ from fsm_agent import SqliteStore
 NPM = TESTS / "mcp" / "npm"
 
 
-@pytest.mark.nightly
+@pytest.mark.system
 @pytest.mark.timeout(400)  # it may have to install the client
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", ["http"])
 def test_the_official_client_of_npm(transport: str, tmp_path: Path) -> None:
     folder = installed(NPM)
     store, notes = tmp_path / "runs.db", tmp_path / "notes.txt"

@@ -23,10 +23,8 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp_shop import SECRET
 from support.paths import ROOT, TESTS
 
-from fsm_agent.mcp.serving.tool_call import ANSWERED
-
 SHOP = TESTS / "mcp" / "mcp_shop.py"
-MODES = ["auto", "legacy"]
+ANSWERED = "this question was answered before, or its call has ended"
 
 
 async def approve(context: Any, params: Any) -> types.ElicitResult:
@@ -107,28 +105,20 @@ async def use(client: Client, notes: Path) -> None:
     assert text_of(await client.call_tool("add", {"a": 1})) == "2"
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("mode", MODES)
-def test_over_stdio(tmp_path, notes, mode):
-    async def main() -> None:
-        async with stdio(tmp_path / "runs.db", notes, mode) as client:
-            await use(client, notes)
-
-    asyncio.run(main())
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("mode", MODES)
-def test_over_http(tmp_path, notes, mode):
+@pytest.mark.system
+def test_over_stdio_and_http(tmp_path, notes):
     async def main(url: str) -> None:
-        async with over_http(url, mode) as client:
+        async with stdio(tmp_path / "stdio.db", notes, "legacy") as client:
+            await use(client, notes)
+        notes.write_text("")
+        async with over_http(url) as client:
             await use(client, notes)
 
-    with http(tmp_path / "runs.db", notes) as (url, _):
+    with http(tmp_path / "http.db", notes) as (url, _):
         asyncio.run(main(url))
 
 
-@pytest.mark.nightly
+@pytest.mark.system
 def test_what_is_printed_and_read_by_functions_is_not_the_protocol(tmp_path, notes):
     """A line that is too long or no message is passed over; the process ends with its input."""
     hello = {
@@ -142,7 +132,6 @@ def test_what_is_printed_and_read_by_functions_is_not_the_protocol(tmp_path, not
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "add", "arguments": {"a": 1}}},
     ]
     code = (
-        "import fsm_agent.mcp.bounds as b; b.MAX_BYTES = 5000\n"
         "from fsm_agent.mcp import serve\n"
         "def add(a: int) -> str:\n"
         "    'Add.'\n"
@@ -150,7 +139,7 @@ def test_what_is_printed_and_read_by_functions_is_not_the_protocol(tmp_path, not
         "    return repr(__import__('sys').stdin.read())\n"
         "serve('shop', [add]).run_stdio()\n"
     )
-    lines = [json.dumps(hello), "{" * 20_000, "nonsense", *map(json.dumps, calls)]
+    lines = [json.dumps(hello), "{" * 40_000_000, "nonsense", *map(json.dumps, calls)]
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env()
     ) as process:
@@ -166,7 +155,7 @@ def test_what_is_printed_and_read_by_functions_is_not_the_protocol(tmp_path, not
     assert read[-1]["result"]["content"][0]["text"] == "''"
 
 
-@pytest.mark.nightly
+@pytest.mark.system
 def test_two_processes_with_one_store_take_one_answer(tmp_path, notes):
     store = tmp_path / "runs.db"
 
@@ -231,7 +220,7 @@ def test_a_state_outlives_its_process_and_what_had_begun_is_asked_about(tmp_path
     assert noted(notes) == ["die D-1"]
 
 
-@pytest.mark.nightly
+@pytest.mark.system
 def test_a_server_is_reached_from_this_machine_and_no_page_of_another(tmp_path, notes):
     import httpx
 

@@ -1,0 +1,44 @@
+"""A folder of their own for the commands, and a model that says what a test has written down."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsm_agent.testing import Script, registries
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory; what is imported from it is forgotten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    for variable in ("FSM_AGENT_STORE", "FSM_AGENT_SIGNING_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = {*sys.modules}
+    with registries():
+        yield tmp_path
+    for name, module in [*sys.modules.items()]:
+        if name not in before and str(getattr(module, "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Script]]:
+    """Has all commands from now on ask a script, whatever model they name, and returns it."""
+    scripts: list[Script] = []
+
+    def asked(*entries: Any) -> Script:
+        scripts.append(Script(*entries))
+        monkeypatch.setattr("fsm_agent.cli.models.client_for", lambda *_, **__: nullcontext(scripts[-1]))
+        return scripts[-1]
+
+    yield asked
+    for script in scripts:
+        script.assert_exhausted()

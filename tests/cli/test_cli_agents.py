@@ -1,0 +1,115 @@
+"""Do the commands of agents list, check and run what a person has configured?"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from command_line import KEY, lines_of, ran, refused
+
+from fsm_agent.clients import register_client
+from fsm_agent.testing import Script, call
+
+MODULE = f"""
+from fsm_agent import AgentBase, function
+
+@function(needs_approval=True)
+def erase(path: str) -> str:
+    "Erase a file."
+    return "gone"
+
+class Eraser(AgentBase[str]):
+    agent_type = "eraser"
+    expertise = "Erase files."
+    description = "Erases files."
+    functions = [erase]
+
+class Broken(AgentBase[str]):
+    agent_type = "broken"
+    agent_group = ("one",)
+    def answer(self, task: str) -> str:
+        raise ValueError("no letter for {KEY}\\n" + "x " * 5_000)
+
+class Bug(AgentBase[str]):
+    agent_type = "bug"
+    def __init__(self, *args, **kwargs):
+        {{}}["x"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _crew(here: Path) -> None:
+    (here / "crew.py").write_text(MODULE)
+    for kind in ("Eraser", "Broken", "Bug"):
+        (here / f"{kind.lower()}.toml").write_text(f'agent_type = "crew:{kind}"\nmodel = "house:m"\n')
+    register_client("house", lambda model: Script(call("erase", path="x"), "It is gone."))
+
+
+def test_the_list_has_the_classes_of_modules_and_configurations():
+    assert "crew:Eraser" in ran("agents", "list", "eraser.toml").stdout
+    listed = json.loads(ran("agents", "list", "crew", "--json").stdout)
+    assert listed["eraser"]["class"] == "crew:Eraser"
+    assert (listed["eraser"]["description"], listed["broken"]["agent_group"]) == ("Erases files.", ["one"])
+    assert "'nowhere'" in refused("agents", "list", "nowhere")
+
+
+def test_check_reports_each_file_and_what_is_missing(here: Path):
+    (here / "real.toml").write_text('agent_type = "crew:Eraser"\nmodel = "openai:gpt-5-mini"\nname = "real"\n')
+    (here / "wrong.toml").write_text('agent_type = "crew:Eraser"\nmodel = "house:m"\nprofil = "fast"\n')
+    ended = ran("agents", "check", "wrong.toml", "real.toml", code=1)
+    assert "real.toml" in ended.stdout
+    assert "wrong.toml" not in ended.stdout
+    assert "'profile'" in ended.stderr
+    ended = ran("agents", "check", "real.toml")
+    assert "OPENAI_API_KEY" in ended.stderr
+    assert "OPENAI_API_KEY" in refused("agents", "check", "real.toml", "--available")
+    assert "'.toml'" in refused("agents", "run", "x.txt", "?")
+
+
+def test_run_does_a_task():
+    ended = ran("agents", "run", "eraser.toml", "Erase x.", "--approve")
+    assert ended.stdout == "It is gone.\n"
+    assert "erase(path='x')" in ended.stderr
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_run_that_waits_says_for_what_and_how_to_answer(here: Path, is_kept: bool):
+    if is_kept:
+        with (here / "eraser.toml").open("a") as file:
+            file.write("store = 'runs.db'\nname = 'eraser'\n")
+    waiting = ran("agents", "run", "eraser.toml", "Erase x.", "--json", code=3)
+    last = lines_of(waiting)[-1]
+    (key,) = last["waits_for"]
+    assert f"as {key}: erase(path='x')" in waiting.stderr
+    assert (last["type"], last["exit_status"]) == ("suspended", 3)
+    assert [*last["answer_with"]] == ([key] if is_kept else [])
+    for command in last["answer_with"].values():
+        ran(*shlex.split(command)[1:])
+
+
+@pytest.mark.parametrize(("name", "place"), [("broken", "crew.py, line 19, in"), ("bug", "crew.py, line 24, in")])
+def test_an_error_of_the_users_code_is_one_line_with_its_place_and_without_keys(name: str, place: str):
+    *_, last = ran("agents", "run", f"{name}.toml", "?", code=1).stderr.splitlines()
+    assert place in last
+    assert "bug of fsm-agent" not in last
+    assert KEY not in last
+    assert len(last) < 600
+
+
+@pytest.mark.spec("3.35: a command writes an agent's project")
+def test_new_writes_a_project_that_is_right_and_overwrites_nothing(here: Path):
+    ran("agents", "new", "weather")
+    project = here / "weather"
+    assert {path.name for path in project.rglob("*.*")} >= {"weather.toml", "weather_agent.py", "test_weather.py"}
+    assert "weather is right" in ran("agents", "check", "weather/weather.toml").stdout
+    (project / "weather_agent.py").write_text("mine")
+    assert "--folder" in refused("agents", "new", "weather")
+    assert (project / "weather_agent.py").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["Weather", "class", "fsm", "../x"])
+def test_no_project_has_such_a_name(here: Path, name: str):
+    assert name in refused("agents", "new", name)
+    assert {path.name for path in here.iterdir()} == {"crew.py", "eraser.toml", "broken.toml", "bug.toml"}

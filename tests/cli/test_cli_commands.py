@@ -1,0 +1,180 @@
+"""Are errors and signals lines with a code, and do the small commands do what they say?"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import KEY, MODEL, ran, refused
+from typer.testing import CliRunner
+
+from fsm_agent import Agent, Runs
+from fsm_agent.cli import TerminalHook, app
+from fsm_agent.errors import CallFailed, Overloaded
+from fsm_agent.mcp import ToolServer
+from fsm_agent.testing import Script, call
+
+HERE = Path(__file__).parent
+
+
+class TestErrors:
+    def test_a_bug_is_said_to_be_one_and_debug_shows_its_place(self, model: Callable[..., Script]):
+        for words in ((), ("--debug",)):
+            model(KeyError("[red]\x1b[31m"))
+            told = ran("ask", "?", *MODEL, *words, code=1).stderr
+            assert "bug" in told
+            assert "\x1b" not in told
+            assert ("Traceback" in told) is bool(words)
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
+    def test_a_signal_ends_it_as_ctrl_c_does(self, number: int, code: int, model: Callable[..., Script]):
+        model(lambda _: signal.raise_signal(number))
+        before = [signal.signal(signal.SIGTERM, signal.SIG_DFL), signal.signal(signal.SIGHUP, signal.SIG_DFL)]
+        try:
+            ended = ran("ask", "?", *MODEL, "--json", code=code)
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        finally:
+            signal.signal(signal.SIGTERM, before[0])
+            signal.signal(signal.SIGHUP, before[1])
+        last = json.loads(ended.stdout.splitlines()[-1])
+        assert (last["type"], last["exit_status"]) == ("failure", code)
+        assert "Traceback" not in ended.stderr
+
+    def test_an_unknown_command_is_guessed_and_colours_are_for_terminals(self):
+        assert "'ask'" in refused("aks", code=2)
+        for words in (["providers", "list"], ["--help"], ["ask", "--help"]):
+            assert "\x1b" not in ran(*words).output
+
+
+def test_every_command_has_a_help_that_its_table_tells_before_it_is_loaded():
+    told = ran("--help").stdout
+    for line in told.splitlines():
+        words = line.strip("│ ").split(maxsplit=1)
+        if len(words) == 2 and line.startswith("│ ") and words[0].isalpha():
+            assert words[1].split()[0].strip("…") in ran(words[0], "--help").stdout, words
+
+
+class TestProviders:
+    def test_the_list_says_what_is_set_and_never_its_value(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_BASE_URL", "https://me:hunter22@example.com/v1")
+        rows = {row["name"]: row for row in json.loads(ran("providers", "list", "--json").stdout)}
+        assert rows["openai"]["keys"] == [{"variable": "OPENAI_API_KEY", "is_set": True}]
+        assert rows["groq"]["keys"] == [{"variable": "GROQ_API_KEY", "is_set": False}]
+        assert rows["openai"]["wires"] == ["openai-responses", "openai-chat"]
+        assert rows["local"]["is_embedded"]
+        for told in (ran("providers", "list").stdout, json.dumps(rows)):
+            assert "OPENAI_API_KEY" in told
+            assert KEY not in told
+            assert "hunter22" not in told
+
+
+def test_the_diagram_of_every_agent():
+    drawn = ran("diagram").stdout
+    assert "flowchart" in drawn
+    assert "ParseException" in drawn
+    assert "'no'" in refused("diagram", "--output", "no/a.dot")
+    assert "a.bmp" in refused("diagram", "--output", "a.bmp")
+
+
+class TestServers:
+    def test_what_cannot_be_served_is_named(self, here: Path):
+        (here / "shop_tools.py").write_text(
+            "from fsm_agent import function\nfrom fsm_agent.mcp import serve\n"
+            "def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\n"
+            "@function(needs_approval=True)\ndef refund(order: str) -> str:\n    'Refund.'\n    return order\n"
+            "sums = serve('sums', [add])\nnumber = 3\n"
+        )
+        for words, code, at_fault in (
+            (["shop_tools:refund"], 1, "'refund'"),
+            (["shop_tools:nothing"], 1, "nothing"),
+            (["shop_tools:number"], 1, "3"),
+            (["shop_tools:sums", "--name", "x"], 2, "--name"),
+        ):
+            assert at_fault in refused("mcp", "serve", *words, code=code)
+
+    def test_the_kind_and_the_port_are_those_that_are_asked_for(self, here: Path, monkeypatch: pytest.MonkeyPatch):
+        (here / "sums.py").write_text("def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\n")
+        served: list[Any] = []
+
+        def serve_http(server: ToolServer, *, port: int, ready: Callable[[str], None]) -> None:
+            served.append((server.name, port))
+            ready("http://here")
+
+        monkeypatch.setattr(ToolServer, "run_http", serve_http)
+        monkeypatch.setattr(ToolServer, "run_stdio", lambda server: served.append((server.name, None)))
+        assert "http://here" in ran("mcp", "serve", "sums:add", "--http", "--port", "7").stderr
+        ran("mcp", "serve", "sums:add")
+        assert served == [("sums", 7), ("sums", None)]
+
+    def test_the_inspector_names_what_it_lacks(self, here: Path, monkeypatch: pytest.MonkeyPatch):
+        with closing(Runs(here / "runs.db")):
+            pass
+        assert "'nothing.db'" in refused("inspect", "nothing.db", "--no-browser")
+        assert "no_such_module" in refused("inspect", "runs.db", "--no-browser", "--agents", "no_such_module")
+        for name in [*sys.modules]:
+            if name.startswith("fsm_agent.inspector.") and name.endswith(".serving"):
+                monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, "uvicorn", None)
+        assert "fsm-agent[inspect]" in refused("inspect", "runs.db", "--no-browser")
+
+
+def test_a_shell_completes_commands_and_options():
+    def words(line: str) -> list[str]:
+        variables = {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        ended = CliRunner().invoke(app, prog_name="fsm-agent", env=variables | {"_FSM_AGENT_COMPLETE": "complete_fish"})
+        assert (ended.exit_code, ended.stderr) == (0, "")
+        return [found.partition("\t")[0] for found in ended.stdout.splitlines() if found]
+
+    assert words("fsm-agent a") == ["ask", "agents"]
+    assert words("fsm-agent runs d") == ["diagram", "diff", "delete"]
+    assert "--prompt" in words("fsm-agent ask --p")
+
+
+class TestTerminalHook:
+    @pytest.mark.spec("3.27: progress and an overview are shown")
+    def test_piped_the_answer_is_alone_and_progress_has_the_path_of_who_makes_it(
+        self, capsys: pytest.CaptureFixture[str]
+    ):
+        runpy.run_path(str(HERE / "shown_agent.py"))["guide"].call("What do I wear?")
+        out, err = capsys.readouterr()
+        assert out == "[b]Take a coat.\n"
+        lines = err.splitlines()
+        assert lines[-5:] == [
+            "1 round, 1 function call",
+            "  ask_weather",
+            "1,500 tokens in, 150 out",
+            "  itself: 300 tokens in, 30 out",
+            "  run:1.0: 1,200 tokens in, 120 out",
+        ]
+        for inside in ("measure(city='Berlin')", "measure → 11.5", "Calling → Completed (answered)"):
+            assert f"run:1.0: {inside}" in lines
+        assert "run:1.0: measure raised ValueError: it has sunk" in lines
+        assert lines.index("run:1.0: Calling → Completed (answered)") < lines.index("ask_weather → It is mild.")
+        assert "\x1b" not in err
+
+    def test_functions_are_counted_and_those_that_failed(self, capsys: pytest.CaptureFixture[str]):
+        def add(a: int, b: int) -> int:
+            """Add."""
+            return a + b
+
+        script = Script([call("add", a=1, b=2), call("add", a=1, b="x")], call("add", a=3, b=4), "7")
+        Agent(script, functions=[add], hooks=[TerminalHook(steps=False)]).call("Add.")
+        assert capsys.readouterr().err.splitlines()[:2] == ["2 rounds, 3 function calls", "  add 3 times, 1 failed"]
+
+    def test_a_call_that_fails_has_its_overview_and_no_answer(self, capsys: pytest.CaptureFixture[str]):
+        busy = Script(*[Overloaded("busy")] * 9)
+        with pytest.raises(CallFailed):
+            Agent(busy, hooks=[TerminalHook()], world={"backoff": lambda *_: 0.0}).call("Hi")
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "→ Failed" in err
+        assert err.splitlines()[-2].startswith("0 rounds")

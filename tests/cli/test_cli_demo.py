@@ -1,0 +1,146 @@
+"""Does the demo show what it should, and does it say so when a model does not?"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CONTROLS, MODEL, ran, refused
+
+from fsm_agent.cli.demo.approval import eraser
+from fsm_agent.errors import AuthFailed, UsageError
+from fsm_agent.messages import Message, Reply, TokenLogprob, Usage
+from fsm_agent.testing import Script, call
+
+MARIA = '{"name": "Maria Silva", "age": 34, "city": "Lisbon"}'
+REFUSES = "I would rather not."  # and no other process is begun
+
+
+def judged(label: str) -> Reply:
+    """A one-token answer of a model that likes to say 'positive'."""
+    other = {"positive": "negative", "negative": "positive"}[label]
+    odds = {label: 0.8, other: 0.2}
+    liked = [("positive", 0.9), ("negative", 0.1)]
+    top = tuple((f" {name.title()}", math.log(odds[name] * liking)) for name, liking in liked)
+    return Reply(
+        message=Message.of("assistant", "The"),
+        finish="length",
+        logprobs=(TokenLogprob("The", -9.0, top),),
+        usage=Usage(input_tokens=5),
+    )
+
+
+def parts(**changes: list[Any]) -> list[Any]:
+    """The replies of a model that does all but the last part right; ``changes`` by the name of the part."""
+    right = {
+        "sum": [call("add", a=17, b=25), "The answer is 42."],
+        "person": [MARIA],
+        "count": ["A week has 7 days.", '{"value": 7}'],
+        "labels": ["Positive"],
+        "erase": [REFUSES],
+    }
+    return [reply for replies in {**right, **changes}.values() for reply in replies]
+
+
+def problems(*words: str) -> list[str | None]:
+    told = json.loads(ran("demo", *MODEL, "--json", *words, code=1).stdout)
+    return [part["problem"] for part in told["parts"]]
+
+
+def test_states_functions_and_text_are_shown_in_their_order(model: Callable[..., Script], here: Path):
+    script = model(*parts())
+    shown = ran("demo", *MODEL, "--output", "run.mmd", code=1).stdout
+    lines = [line.strip() for line in shown.splitlines()]
+    start = lines.index("asked: What is 17 + 25?")
+    assert lines[start + 1 : start + 8] == [
+        "Seeded → Calling (begun)",
+        "Calling → ToolInterrupt (functions_asked)",
+        "function: add(a=17, b=25)",
+        "function: add → 42",
+        "ToolInterrupt → Calling (returned)",
+        "model: The answer is 42.",
+        "Calling → Completed (answered)",
+    ]
+    assert any(line.startswith("Calling → ParseException (parse_failed: ") for line in lines)
+    assert "ToolInterrupt" in (here / "run.mmd").read_text()
+    assert "ParseException" in (here / "run.mmd").read_text()
+    assert script.requests[1].messages[-1].parts[0].text == "42"
+    free, held = script.requests[3], script.requests[4]
+    assert (free.output.schema is None, held.output.schema is None) == (True, False)
+
+
+def test_json_tells_of_each_part_and_writes_nothing(model: Callable[..., Script], here: Path):
+    model(*parts())
+    ended = ran("demo", *MODEL, "--json", code=1)
+    told = json.loads(ended.stdout)
+    assert (told["succeeded"], told["model"], told["diagrams"]) == (False, "script", [])
+    assert [part["problem"] is None for part in told["parts"]] == [True, True, True, True, False]
+    assert told["parts"][1]["output"] == {"name": "Maria Silva", "age": 34, "city": "Lisbon"}
+    assert told["parts"][2]["states"] == [["Calling", "ParseException", "Completed"]]
+    assert "Calling → ToolInterrupt (functions_asked)\nadd(a=17, b=25)\nadd → 42\n" in ended.stderr
+    assert not [*here.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "problem"),
+    [
+        ({"sum": ["It is 42."]}, 0, "add(a=17, b=25)"),
+        ({"sum": [call("add", a=17, b=26), "The answer is 42."]}, 0, "add(a=17, b=25)"),
+        ({"sum": [call("add", a=17, b=25), "The answer is 43."]}, 0, "43"),
+        ({"person": [MARIA.replace("34", "43")]}, 1, "age=43"),
+        ({"person": ["Maria"] * 4}, 1, "unparseable"),
+        ({"count": ["8"]}, 2, "8"),
+        ({"labels": [judged("positive")] * 6}, 3, "labels"),
+    ],
+)
+def test_what_is_wrong_is_told_and_the_rest_goes_on(
+    changes: dict[str, list[Any]], part: int, problem: str, model: Callable[..., Script]
+):
+    model(*parts(**changes))
+    told = problems()
+    assert problem in str(told[part])
+    assert [index for index, one in enumerate(told[:4]) if one] == [part]
+
+
+def test_what_a_model_cannot_do_is_left_out(model: Callable[..., Script]):
+    def refuse(request: object) -> None:
+        raise UsageError("this model takes no top_logprobs")
+
+    for changes in ({"labels": [refuse]}, {"sum": [call("add", a="25", b=17), "42"], "count": ["7"]}):
+        model(*parts(**changes))
+        assert problems()[:4] == [None] * 4
+
+
+def test_a_model_that_cannot_be_asked_ends_it(model: Callable[..., Script]):
+    model(AuthFailed("wrong key"))
+    assert "wrong key" in refused("demo", *MODEL)
+
+
+def test_what_a_model_says_is_shown_plain(model: Callable[..., Script]):
+    model(*parts(sum=["[red]\x1b[31mIt is 42."]))
+    ended = ran("demo", *MODEL, "--output", "run.mmd", code=1)
+    assert "model: [red][31mIt is 42.\n" in ended.stdout
+    assert not CONTROLS.search(ended.output)
+
+
+def test_a_directory_gets_what_can_be_drawn(model: Callable[..., Script], here: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(here))  # no dot here
+    model(*parts())
+    ran("demo", *MODEL, "--output", "new/one", code=1)
+    assert [path.suffix for path in (here / "new/one").iterdir()] == [".mmd"]
+
+
+def test_its_function_erases_in_its_directory_only(here: Path):
+    (here / "in").mkdir()
+    for path in ("x", "in/x"):
+        (here / path).touch()
+    erase = eraser(here / "in")
+    for path in ("../x", str(here / "x"), "..", ""):
+        with pytest.raises((ValueError, OSError)):
+            erase(path)
+    erase("x")
+    assert sorted(path.name for path in here.rglob("*")) == ["in", "x"]

@@ -1,0 +1,220 @@
+"""Do the commands of flows show, check, draw and run them, and take the answers of people?"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import lines_of, ran, refused
+
+MODULE = '''
+from dataclasses import dataclass, replace
+from fsm_agent import Agent, function
+from fsm_agent.flows import Flow, call, end, failure, subflow, wait
+from fsm_agent.testing import Script, call as asks
+
+print("the module is imported")
+
+@dataclass(frozen=True)
+class Letter:
+    about: str
+    text: str = ""
+
+@dataclass(frozen=True)
+class Approve:
+    by: str
+
+@dataclass(frozen=True)
+class Change:
+    wish: str
+
+@function(needs_approval=True)
+def look_up(word: str) -> str:
+    """Look a word up."""
+    return word.upper()
+
+writer = Agent(Script(*["Dear friend"] * 9), name="writer")
+asker = Agent(Script(asks("look_up", word="x"), "It is X."), functions=[look_up], name="asker")
+
+@call(writer)
+def drafting(d: Letter) -> str:
+    return f"Write about {d.about}"
+
+@call(asker)
+def asking(d: Letter) -> str:
+    return "Look it up."
+
+@wait(Approve, Change)
+def review(d: Letter) -> str:
+    return d.text
+
+def wants_more(d: Letter, a: Change) -> bool:
+    return a.wish != "none"
+
+sent, refused = end("sent"), failure("refused", "nobody wants it")
+letters = Flow("letters", Letter, start=drafting, rows=[
+    drafting.done(review, do=lambda d, a: replace(d, text=a)),
+    review.done(sent, of=Approve),
+    review.done(drafting, of=Change, when=wants_more),
+    review.done(refused, of=Change),
+])
+inner = subflow("inner", letters, lambda d: d)
+outer = Flow("outer", Letter, start=inner, rows=[inner.done(end("over"))])
+words = Flow("words", Letter, start=asking, rows=[asking.done(sent)])
+'''
+STORE = ("--store", "runs.db")
+RUN = ("flows", "run", "post:letters")
+ANSWER = ("flows", "answer", "post:letters")
+
+
+@pytest.fixture(autouse=True)
+def _post(here: Path) -> None:
+    (here / "post.py").write_text(MODULE)
+    (here / "bare.py").write_text("x = 1\n")
+
+
+def test_the_list_and_the_check_name_states_and_what_is_wrong(here: Path):
+    listed = ran("flows", "list", "post")
+    for name in ("letters(Letter)", "drafting", "Approve | Change", "sent, refused"):
+        assert name in listed.stdout
+    assert "the module is imported" in listed.stderr
+    (row,) = json.loads(ran("flows", "list", "post:words", "--json").stdout)
+    assert (row["name"], row["start"], row["rows"]) == ("words", "asking", 1)
+    assert [line.partition(":")[0] for line in ran("flows", "check", "post").stdout.splitlines()] == [
+        "letters",
+        "outer",
+        "words",
+    ]
+    sys.modules.pop("post")
+    (here / "post.py").write_text(MODULE.replace("    review.done(sent, of=Approve),\n", ""))
+    told = refused("flows", "check", "post")
+    assert "review" in told
+    assert "Approve" in told
+
+
+def test_a_picture_has_every_state_or_those_around_some():
+    def drawn(*words: str) -> str:
+        return str(ran("flows", "diagram", *words).stdout)
+
+    whole = drawn("post:letters")
+    assert all(name in whole for name in ("drafting", "review", "sent", "refused"))
+    assert "refused" not in drawn("post:letters", "--around", "sent", "--hops", "0")
+    assert "refused" in drawn("post:letters", "--around", "sent", "--around", "refused", "--hops", "0")
+    assert "Failed" not in whole
+    assert "Failed" in drawn("post:letters", "--defaults")
+    assert "drafting" not in drawn("post:outer", "--depth", "0")
+    assert "'sent'" in refused("flows", "diagram", "post:letters", "--around", "sentt", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "at_fault"),
+    [
+        (("run", "post", "{}"), 2, "letters, outer, words"),
+        (("run", "post:nothing", "{}"), 1, "nothing"),
+        (("list", "bare"), 2, "'bare'"),
+        (("list", "nowhere"), 1, "nowhere"),
+        (("run", "post:letters", '{"abut": 1}'), 2, "about"),
+        (("run", "post:letters", "rain"), 2, "'rain'"),
+        (("run", "post:letters"), 2, "--run-id"),
+        (("run", "post:letters", '{"about": "x"}', "--run-id", "a"), 2, "--run-id"),
+        (("run", "post:letters", "--run-id", "a", *STORE), 1, "'runs.db'"),
+    ],
+)
+def test_what_is_wrong_is_named(words: tuple[str, ...], code: int, at_fault: str):
+    told = refused("flows", *words, code=code)
+    assert at_fault in told
+    assert not re.search(r"pydantic|validation error|\[type=", told)
+
+
+def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
+    waiting = ran(*RUN, '{"about": "x"}', "--run-id", "l1", *STORE, code=3).stderr
+    assert "answer:review#2 asks: Dear friend" in waiting
+    assert "fsm-agent flows answer post:letters l1 review JSON --store runs.db" in waiting
+    assert "Approve | Change" in ran("runs", "show", "l1", *STORE).stdout
+    assert "Approve | Change" in refused("runs", "answer", "l1", "answer:review#2", "--result", "fine", *STORE)
+    assert "reviev" in refused(*ANSWER, "l1", "reviev", "{}", *STORE, code=2)
+    assert "Approve | Change" in refused(*ANSWER, "l1", "review", '{"nix": 1}', *STORE)
+    answered = ran(*ANSWER, "l1", "review", '{"wish": "warmer"}', "--by", "ann", *STORE).stderr
+    command = answered.partition("to continue: ")[2].splitlines()[0]
+    assert "review → drafting (done Change)" in ran(*shlex.split(command)[1:], code=3).stderr
+    ran(*ANSWER, "l1", "answer:review#4", '["Approve", {"by": "ann"}]', *STORE)
+    *before, last = lines_of(ran(*RUN, "--run-id", "l1", "--json", *STORE))
+    assert before[-1]["type"] == "stepped"
+    assert (last["type"], last["state"], last["data"]) == ("result", "sent", {"about": "x", "text": "Dear friend"})
+    assert "has ended" in refused(*ANSWER, "l1", "review", "{}", *STORE, code=2)
+
+
+def test_answers_come_before_their_state_is_entered(here: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FSM_AGENT_STORE", "runs.db")
+    (here / "post.py").write_text(MODULE.replace("@wait(Approve, Change)", "@wait(Approve, Change, early=True)"))
+    ran(*RUN, '{"about": "x"}', "--run-id", "l2", code=3)
+    for answer in ('{"wish": "warmer"}', '{"wish": "colder"}', '{"by": "ann"}'):
+        ran(*ANSWER, "l2", "review", answer)
+    assert lines_of(ran(*RUN, "--run-id", "l2", "--json"))[-1]["state"] == "sent"
+
+
+def test_a_run_is_shown_as_it_was_and_forked_with_other_data():
+    def runs(*words: str, code: int = 0) -> str:
+        return str(ran("runs", *words, *STORE, code=code).stdout)
+
+    ran(*RUN, '{"about": "rain"}', "--run-id", "one", *STORE, code=3)
+    shown = runs("replay", "one", "--agents", "post:letters", "--step", "drafting#1")
+    assert json.loads(shown.partition("\n")[2]) == {"about": "rain", "text": ""}
+    told = json.loads(runs("replay", "one", "--agents", "post:letters", "--step", "2", "--json"))
+    assert told["data"] == {"about": "rain", "text": "Dear friend"}
+    new = '{"about": "snow", "text": "Dear snow"}'
+    runs("fork", "one", "two", "--agents", "post:letters", "--data", new, "--by", "ann")
+    header = json.loads(runs("show", "two", "--json"))["header"]
+    assert (header["forked"], header["forked_by"], header["edit"]["by"]) == (["one", 2], "ann", "ann")
+    assert "letters" in refused("runs", "fork", "one", "x", "--agents", "post:letters", "--data", "3", *STORE)
+    ran(*ANSWER, "two", "review", '{"by": "bob"}', "--by", "bob", *STORE)
+    ended = ran(*RUN, "--run-id", "two", *STORE).stdout
+    assert (ended.partition("\n")[0], json.loads(ended.partition("\n")[2])) == ("sent", json.loads(new))
+
+
+def test_a_question_of_an_older_version_is_brought_up_first(here: Path):
+    old = (
+        "from dataclasses import dataclass\nfrom fsm_agent.flows import Flow, end, wait\n"
+        "@dataclass(frozen=True)\nclass D:\n    n: int\n"
+        "@wait(str)\ndef person(d: D) -> str: return 'Who?'\ndone = end('done')\n"
+        "asks = Flow('asks', D, start=person, rows=[person.done(done)])\n"
+    )
+    new = (
+        old.replace("person", "human")
+        .replace("]", "], version=2, upgrades={1: up}")
+        .replace("asks =", "import json\nup = lambda r: json.loads(json.dumps(r).replace('person', 'human'))\nasks =")
+    )
+    (here / "old_flow.py").write_text(old)
+    (here / "new_flow.py").write_text(new)
+    ran("flows", "run", "old_flow", '{"n": 1}', "--run-id", "a", *STORE, code=3)
+    told = refused("flows", "answer", "new_flow", "a", "human", '"x"', *STORE)
+    command = re.search(r"fsm-agent (flows run new_flow --run-id a --store runs\.db)", told)
+    ran(*command[1].split(), code=3)
+    ran("flows", "answer", "new_flow", "a", "human", '"x"', *STORE)
+    assert ran("flows", "run", "new_flow", "--run-id", "a", *STORE).stdout.startswith("done")
+
+
+def test_the_function_of_an_agent_inside_is_approved_as_in_any_run():
+    words = ("flows", "run", "post:words")
+    key = "asking#1/ask:1.0"
+    *_, last = ran(*words, '{"about": "x"}', "--run-id", "w", *STORE, code=3).stderr.splitlines()
+    assert f"'{key}'" in refused("flows", "answer", "post:words", "w", key, '"x"', *STORE)
+    ran(*shlex.split(last.partition("answer with ")[2])[1:])
+    assert ran(*words, "--run-id", "w", *STORE).stdout.startswith("sent\n")
+
+
+def test_a_function_that_raises_is_told_in_one_line_without_keys(here: Path):
+    (here / "broken.py").write_text(
+        "from dataclasses import dataclass\nfrom fsm_agent.flows import Flow, end, execute\n"
+        "@dataclass(frozen=True)\nclass D:\n    n: int\n"
+        "@execute\ndef work(d: D) -> D:\n    raise ValueError('no sk-abcdefghijklmnopqrstuvwx\\n' + 'x ' * 5_000)\n"
+        "breaks = Flow('breaks', D, start=work, rows=[work.done(end('done'))])\n"
+    )
+    *_, last = ran("flows", "run", "broken", '{"n": 1}', "--quiet", code=1).stderr.splitlines()
+    assert "ValueError: no sk-a***" in last
+    assert "sk-abcdef" not in last
+    assert len(last) < 2_100

@@ -1,0 +1,579 @@
+"""Do the commands of runs tell a person what there is, and change only what they say?"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CONTROLS, EVIL, ran, refused
+from support import shop_agent as shop
+
+from fsm_agent import Agent, CallFailed, CallSuspended, Limits, function
+from fsm_agent.cli.options import store_option
+from fsm_agent.context import Budget, keep_last, shorten
+from fsm_agent.flows import Flow, FlowSuspended, end, wait
+from fsm_agent.lifecycle import Approved, Denied, Outcome
+from fsm_agent.store import Runs, SqliteStore
+from fsm_agent.testing import Script, call
+
+AGENTS = ("--agents", "support.shop_agent:AGENT")
+
+
+@dataclass(frozen=True)
+class Size:
+    width: int
+
+
+@wait(int, Size)
+def measure(data: str) -> str:
+    return f"How wide is {data}?"
+
+
+MEASURING = Flow("measuring", str, start=measure, rows=[measure.done(end("measured"))])
+
+
+@pytest.fixture(autouse=True)
+def store(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FSM_AGENT_STORE", "runs.db")
+    return here / "runs.db"
+
+
+def runs(*words: str) -> str:
+    return str(ran("runs", *words).stdout)
+
+
+def data(*words: str) -> Any:
+    return json.loads(runs(*words, "--json"))
+
+
+def names(*words: str) -> list[str]:
+    return [row["id"] for row in data("list", *words)["runs"]]
+
+
+def not_done(*words: str, code: int = 1) -> str:
+    return refused("runs", *words, code=code)
+
+
+def begin(store: Path, *names: str, **options: Any) -> None:
+    with closing(Runs(store, signing_key=options.pop("signing_key", None))) as kept:
+        for name in names:
+            with suppress(CallSuspended):
+                shop.shop(store=kept).call("Refund order A-17.", run_id=name, extra={"ticket": name}, **options)
+
+
+def finish(store: Path, name: str, answer: Outcome) -> None:
+    with closing(Runs(store)) as kept:
+        shop.shop(store=kept).resume(name, {"ask:3.0": answer})
+
+
+@function(on_error="fail")
+def printing(text: str) -> str:
+    """Print."""
+    raise RuntimeError("the printer is on fire")
+
+
+def fail(store: Path, *names: str) -> None:
+    with closing(Runs(store)) as kept:
+        for name in names:
+            agent = Agent(Script(call("printing", text="x")), functions=[printing], name="press", store=kept)
+            with pytest.raises(CallFailed):
+                agent.call(f"Print {name}.", run_id=name)
+
+
+def converse(store: Path, name: str, *turns: str) -> None:
+    with closing(Runs(store)) as kept:
+        for turn in turns:
+            Agent(Script("Hi."), name="clerk", store=kept).conversation(name).call("hi", run_id=turn or None)
+
+
+def table_of(connection: sqlite3.Connection) -> str:
+    """The table of the lines of journals."""
+    (name,) = connection.execute("select name from sqlite_master where sql like '%line text%'").fetchone()
+    return str(name)
+
+
+class TestList:
+    def test_a_line_for_each_run_and_what_it_waits_for(self, store: Path):
+        long = "a run of a name that is as long as a whole line of a terminal, and of some words more"
+        begin(store, "one", long)
+        finish(store, "one", Approved())
+        _, ended, waiting = runs("list").splitlines()
+        assert ended.split()[:4] == ["one", "shop", "Completed", "7"]
+        assert waiting.startswith(
+            "a run of a name that is as long as a whole line of a terminal, and of some words more "
+        )
+        assert waiting.split()[-2:] == ["ask:3.0", "(approval)"], "no line is broken where no terminal is"
+
+    def test_who_drives_a_run_and_what_it_waits_for(self, store: Path):
+        with closing(Runs(store)) as kept:
+            for name, after_s in (("due", 0), ("driven", 0), ("later", 3600)):
+                shop.shop(store=kept).submit("Refund A-17.", run_id=name, delay_s=after_s)
+            kept.store.claim("host:1", for_s=600, run="driven")
+        told = {line.split()[0]: line for line in runs("list").splitlines()[1:]}
+        assert told["due"].rstrip().endswith("a worker: it is due")
+        assert told["driven"].rstrip().endswith("driven by host:1")
+        assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", told["later"])
+
+    def test_a_run_whose_driver_was_interrupted_at_a_question_is_due(self, store: Path):
+        def interrupt(*_: object) -> Approved:
+            raise KeyboardInterrupt
+
+        with closing(Runs(store)) as kept, pytest.raises(KeyboardInterrupt):
+            shop.shop(store=kept, approve=interrupt).call("Refund A-17.", run_id="one")
+        [_, line] = runs("list").splitlines()
+        assert line.endswith("ask:1.0 (approval), a worker: it is due")
+
+    def test_those_that_are_wanted(self, store: Path):
+        begin(store, "one", "two", "three")
+        finish(store, "one", Approved())
+        fail(store, "broken")
+        assert names() == ["broken", "one", "three", "two"]
+        for words, found in (
+            (("--ended",), ["broken", "one"]),
+            (("--open", "--limit", "1"), ["three"]),
+            (("--agent", "nobody"), []),
+            (("--asked",), ["three", "two"]),
+            (("--failed",), ["broken"]),
+            (("--state", "ToolInterrupt"), ["three", "two"]),
+            (("--waiting-for", "approval", "--agent", "shop"), ["three", "two"]),
+            (("--waiting-for", "doubt"), []),
+            (("--text", "PRINT"), ["broken"]),
+            (("--older-than", "1h"), []),
+        ):
+            assert names(*words) == found, words
+        assert len(names("--older-than", "0s")) == 4
+        assert "'soon'" in not_done("list", "--older-than", "soon", code=2)
+
+    def test_pages(self, store: Path):
+        begin(store, *[f"r{n}" for n in range(3)])
+        page = data("list", "--limit", "2")
+        assert names("--limit", "2", "--after", page["next"]) == ["r0"]
+        (place,) = re.findall(r"--after (\S+)", ran("runs", "list", "--limit", "2").stderr)
+        assert runs("list", "--after", place).splitlines()[1].startswith("r0")
+        assert not_done("list", "--after", "nonsense")
+
+    def test_open_questions_and_no_journal_is_read_for_them(self, store: Path):
+        begin(store, "one", "two")
+        with closing(sqlite3.connect(store)) as connection, connection:  # journals that nobody could read
+            assert connection.execute(f"update {table_of(connection)} set line = '?'").rowcount >= 8
+        _, *lines = runs("list", "--asked").splitlines()
+        assert lines[0].split()[:5] == ["two", "shop", "ask:3.0", "approval", "refund(order='A-17',"]
+        assert len(lines) == 2
+
+    def test_the_turns_of_a_conversation(self, store: Path):
+        begin(store, "alone")
+        converse(store, EVIL, "", "")
+        converse(store, "other", "")
+        newest, _ = names("--conversation", EVIL)
+        assert newest.startswith(f"{EVIL}:2-")
+        assert names("--conversation", EVIL, "--ended", "--limit", "1") == [newest]
+        assert data("list", "--conversation", EVIL, "--limit", "1")["has_more"] is True
+        assert names("--conversation", EVIL, "--failed") == names("--conversation", EVIL, "--asked") == []
+        shown = runs("show", newest)
+        assert "turn 2 of the conversation 'a[31mred]0;title2Jbc'" in shown
+        assert not CONTROLS.search(shown)
+        assert "'nobody'" in not_done("list", "--conversation", "nobody")
+        assert "--after" in not_done("list", "--conversation", "other", "--after", "1.0~1", code=2)
+
+    @pytest.mark.parametrize("code", ["def kept(): return SqliteStore('own.db')", "kept = Runs(SqliteStore('own.db'))"])
+    def test_a_store_that_code_makes(self, here: Path, code: str):
+        (here / "keeping.py").write_text(f"from fsm_agent import Runs, SqliteStore\n{code}")
+        begin(here / "own.db", "r1")
+        assert names("--store", "keeping:kept") == ["r1"]
+        assert not (here / "keeping:kept").exists()
+
+    def test_no_store_is_made_by_looking_and_what_is_none_is_refused(self, here: Path):
+        assert "'no.db'" in not_done("list", "--store", "no.db")
+        assert os.listdir(here) == []
+        (here / "notes.txt").write_text("Buy milk. " * 1000)
+        error = not_done("list", "--store", "notes.txt")
+        assert "notes.txt" in error
+        assert "bug" not in error
+
+    def test_counts(self, store: Path):
+        SqliteStore(store).close()
+        assert ran("runs", "list").stdout == ran("runs", "stats").stdout == ""
+        begin(store, "one", "two")
+        fail(store, "broken")
+        lines = [line.split()[:6] for line in runs("stats").splitlines()]
+        assert ["press", "Failed", "1", "1", "-", "-"] in lines
+        assert ["shop", "ToolInterrupt", "2", "-", "2", "-"] in lines
+        assert lines[-1][:5] == ["all", "3", "1", "2", "-"]
+        assert {(row["agent"], row["count"], row["is_failed"]) for row in data("stats")} == {
+            ("press", 1, True),
+            ("shop", 2, False),
+        }
+
+
+class TestShow:
+    def test_it_tells_what_a_run_is_and_draws_its_path(self, store: Path):
+        begin(store, "one")
+        shown = runs("show", "one")
+        for told in ("'shop'", "ToolInterrupt", "Refund order A-17.", '{"ticket":"one"}', "--deny [--reason WHY]"):
+            assert told in shown
+        assert "ask:3.0 asks (approval): refund(order='A-17', amount=19.5)\n" in shown
+        assert shown.partition("\n\n╭")[2].splitlines() == [
+            " Seeded",
+            "│ ╭ Calling",
+            "│ │ ╭ ToolInterrupt",
+            "╰─● │  1  0.0 s  begin    begun",
+            "│ ╰─●  2  0.0 s  model:0  functions_asked  price(item='kettle')",
+            "│ ●─╯  3  0.0 s  run:1.0  returned         → 19.5",
+            "│ ╰─●  4  0.0 s  model:1  functions_asked  refund(order='A-17', amount=19.5)",
+        ]
+        finish(store, "one", Denied("because " * 50))
+        assert max(map(len, runs("show", "one").splitlines())) <= 80
+
+    def test_as_data(self, store: Path):
+        begin(store, "one")
+        shown = data("show", "one")
+        assert (shown["run"]["id"], shown["header"]["extra"], shown["is_sound"]) == ("one", {"ticket": "one"}, True)
+        assert [entry["to"] for entry in shown["entries"]] == ["Calling", "ToolInterrupt", "Calling", "ToolInterrupt"]
+
+    def test_what_is_untrusted_is_plain(self, store: Path):
+        with closing(Runs(store)) as kept:
+            for run in ("one", "two"):
+                agent = Agent(
+                    Script(call("refund", order=EVIL, amount=1)), functions=[shop.refund], name="x", store=kept
+                )
+                with pytest.raises(CallSuspended):
+                    agent.call(EVIL, run_id=run, extra={"note": EVIL})
+            runs("answer", "one", "ask:1.0", "--deny", "--reason", EVIL, "--by", EVIL)
+            agent.changed(model=Script(EVIL)).resume("one")
+        for command in (
+            *(["show", "one"], ["show", "two"], ["list", "--asked"], ["list"]),
+            *(["show", "one", "--json"], ["diff", "one", "two"], ["diagram", "one"]),
+        ):
+            assert not CONTROLS.search(runs(*command)), command
+
+    def test_a_name_of_a_client_is_no_command_of_the_shell_that_a_person_copies(self, store: Path):
+        begin(store, "ann/$(touch x):r1")
+        assert "fsm-agent runs answer 'ann/$(touch x):r1' ask:3.0 …" in runs("show", "ann/$(touch x):r1")
+
+    @pytest.mark.parametrize(
+        ("store", "shown"),
+        [
+            ("my runs.db", "--store 'my runs.db'"),
+            ("postgresql://ann:s3c:r@t@db:5/x?schema=s", "--store 'postgresql://ann@db:5/x?schema=s'"),
+            ("postgresql://db/x", "--store postgresql://db/x"),
+        ],
+    )
+    def test_a_command_to_copy_holds_no_password(self, store: str, shown: str):
+        assert store_option(store) == shown
+
+    def test_a_damaged_journal_is_shown_as_far_as_it_can_be_read(self, store: Path):
+        begin(store, "one")
+        with closing(sqlite3.connect(store)) as connection, connection:
+            connection.execute(f"update {table_of(connection)} set line = replace(line, 'kettle', 'teapot')")
+        ended = ran("runs", "show", "one", code=1)
+        assert "price(item='teapot')" in ended.stdout
+        assert "entry 2" in ended.stderr
+
+    def test_a_signed_one(self, store: Path, monkeypatch: pytest.MonkeyPatch):
+        begin(store, "one", signing_key="k" * 32)
+        assert "nothing was verified" in runs("show", "one")
+        monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "k" * 32)
+        assert "signatures right" in runs("show", "one")
+        monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "x" * 32)
+        assert "entry 1" in not_done("show", "one")
+
+    def test_a_run_that_is_not_there_is_named(self, store: Path):
+        begin(store, "one")
+        for command in (["show", "?"], ["diagram", "?"], ["export", "?"], ["diff", "one", "?"], ["delete", "?"]):
+            assert "'?'" in not_done(*command)
+
+    def test_what_each_request_showed_the_model(self, store: Path, monkeypatch: pytest.MonkeyPatch):
+        @function
+        def read(page: int) -> str:
+            """Read a page."""
+            return f"{page} " * 900
+
+        model = Script(*[call("read", page=n) for n in range(8)], "Read.")
+        budget = Budget(hard=6_000, reserve=0, passes=[shorten(1_000), keep_last(2)])
+        with closing(Runs(store)) as kept:
+            agent = Agent(
+                model, functions=[read], name="reader", store=kept, limits=Limits(rounds=None), context=budget
+            )
+            agent.call("Read all.", run_id="pages")
+            uses = kept.replay("pages", agent.definition()).record.requests
+        assert any(use.passes for use in uses)
+        monkeypatch.setenv("COLUMNS", "130")
+        lines = [line for line in runs("show", "pages").splitlines() if "model:" in line]
+        assert [f"{use.estimated:,} tokens" in line for use, line in zip(uses, lines, strict=True)] == [True] * len(
+            uses
+        )
+        assert [bool(re.search(r"[\d,]+ → [\d,]+ tokens", line)) for line in lines] == [
+            bool(use.passes) for use in uses
+        ]
+        assert ["new beginning" in line for line in lines[1:]] == [not use.extends for use in uses][1:]
+        contexts = [entry["context"] for entry in data("show", "pages")["entries"]]
+        assert [one["estimated"] for one in contexts if one is not None] == [use.estimated for use in uses]
+
+
+class TestReplayAndFork:
+    def test_every_entry_is_verified_with_the_code(self, store: Path, here: Path):
+        begin(store, "one", "waits")
+        finish(store, "one", Approved())
+        told = {"run": "one", "entries": 7, "state": "Completed", "is_definition_unchanged": True}
+        assert data("replay", "one", "--agents", "support.shop_agent") == told
+        (here / "new_shop.py").write_text(
+            "from support import shop_agent as shop\nfrom dataclasses import replace\n"
+            "AGENT = replace(shop.AGENT, functions=[shop.price])\n"
+        )
+        error = not_done("replay", "one", "--agents", "new_shop:AGENT")
+        assert "entry 5 (key 'ask:3.0')" in error
+        error = not_done("replay", "waits", "--agents", "new_shop:AGENT")
+        assert "entry 4" in error
+        assert "'Calling'" in error
+
+    def test_a_run_is_shown_as_it_was_after_a_step(self, store: Path):
+        begin(store, "one")
+        assert "ToolInterrupt, waiting for ask:3.0" in runs("replay", "one", *AGENTS, "--step", "4")
+        assert data("replay", "one", *AGENTS, "--step", "0") == {
+            "run": "one",
+            "step": 0,
+            "state": "Seeded",
+            "waits_for": ["begin"],
+        }
+        assert "no step 8" in not_done("replay", "one", *AGENTS, "--step", "8")
+        assert "'Calling#1'" in not_done("replay", "one", *AGENTS, "--step", "Calling#1")
+
+    def test_a_fork_is_made_with_the_code_or_without_and_leaves_the_run_alone(self, store: Path):
+        begin(store, "one")
+        finish(store, "one", Approved())
+        before = runs("show", "one")
+        runs("fork", "one", "two", "--step", "4", "--by", "ann")
+        runs("fork", "one", "three", "--step", "4", *AGENTS)
+        assert "a fork of the run one after its step 4, by ann" in runs("show", "two")
+        runs("answer", "three", "ask:3.0", "--deny", "--reason", "not here", "--by", "bob")
+        for name in ("two", "three"):
+            with closing(Runs(store)) as kept, suppress(CallSuspended):
+                shop.shop(store=kept).resume(name)
+        assert [entry["by"] for entry in data("show", "three")["entries"][:5]] == ["", "", "", "", "bob"]
+        assert "ask:3.0 asks" in runs("show", "two")
+        assert runs("show", "one") == before
+        assert "--agents" in not_done("fork", "one", "x", "--data", "{}", code=2)
+        assert "--agents" in not_done("fork", "one", "x", "--step", "x#1", code=2)
+        assert "'one'" in not_done("fork", "one", "one")
+        assert sorted(names()) == ["one", "three", "two"]
+
+    def test_the_path_is_drawn(self, store: Path, here: Path):
+        begin(store, "one")
+        assert "\N{MULTIPLICATION SIGN}2 functions_asked" in runs("diagram", "one")
+        runs("diagram", "one", "--output", "one.dot")
+        assert "ToolInterrupt" in (here / "one.dot").read_text()
+
+    def test_the_first_entry_that_differs_and_what(self, store: Path):
+        begin(store, "one", "two", "three")
+        finish(store, "one", Approved(at_s=1.0))
+        finish(store, "two", Denied("no"))
+        finish(store, "three", Approved(at_s=2.0))
+        shown = [line.split() for line in runs("diff", "one", "two").splitlines()]
+        assert ["extra.ticket", "one", "two"] in shown
+        assert ["outcome.reason", "-", "no"] in shown
+        told = data("diff", "one", "two")
+        assert (told["n"], told["entry"][0]) == (5, {"where": "outcome.kind", "values": ["approved", "denied"]})
+        told = data("diff", "one", "three")
+        assert (told["n"], told["entry"]) == (None, [])
+
+
+class TestExport:
+    def test_the_journal_as_it_is(self, store: Path, here: Path):
+        begin(store, "one")
+        header, *lines = runs("export", "one").splitlines()
+        assert json.loads(header)["agent"] == "shop"
+        assert [json.loads(line)["n"] for line in lines] == [1, 2, 3, 4]
+        runs("export", "one", "--output", "one.jsonl")
+        assert (here / "one.jsonl").read_text().splitlines() == [header, *lines]
+
+    def test_a_redacted_one_hides_and_has_no_digests(self, store: Path, here: Path):
+        begin(store, "one")
+        finish(store, "one", Denied("the customer is Ada"))
+        (here / "hiding.py").write_text(
+            "from fsm_agent import Denied\nfrom fsm_agent.messages import Message\n"
+            "def hide(outcome):\n    if isinstance(outcome, Denied):\n        return Denied('…')\n"
+            "    if not hasattr(outcome, 'reply'):\n        return outcome\n"
+            "    return outcome.changed(reply=outcome.reply.changed(message=Message.of('assistant', '…')))\n"
+        )
+        text = runs("export", "one", "--redact", "hiding:hide")
+        first, *lines = [json.loads(line) for line in text.splitlines()]
+        assert "redacted" in first
+        assert len(lines) == 6
+        assert not any("digest" in line for line in [first, *lines])
+        for secret in ("Ada", "ticket"):
+            assert secret not in text
+
+
+class TestAnswer:
+    def test_a_post_without_code_and_lease(self, store: Path):
+        begin(store, "one")
+        runs("answer", "one", "ask:3.0", "--deny", "--reason", "no", "--by", "ann")
+        assert "'ann'" in not_done("answer", "one", "ask:3.0", "--approve")
+        assert data("list")["runs"][0]["n"] == 4
+        with closing(Runs(store)) as kept:
+            assert shop.shop(store=kept).resume("one").output.endswith("no")
+
+    @pytest.mark.parametrize(
+        ("words", "code", "at_fault"),
+        [
+            (("ask:3.0",), 2, "--approve"),
+            (("ask:3.0", "--approve", "--deny"), 2, "--approve"),
+            (("--approve",), 2, "key"),
+            (("ask:3.0", "--approve", "--reason", "why not"), 2, "reason"),
+            (("ask:3.0", "--result", "19.50"), 1, "--result"),
+            (("ask:9.9", "--approve"), 1, "'ask:9.9'"),
+            (("ask:3.0", "--arguments", '{"order"'), 1, "JSON"),
+            (("ask:3.0", "--arguments", '{"amount": 1}'), 1, "order"),
+        ],
+    )
+    def test_what_is_wrong_is_refused_where_it_is_given_and_the_question_stays(
+        self, store: Path, words: tuple[str, ...], code: int, at_fault: str
+    ):
+        begin(store, "one")
+        assert at_fault in not_done("answer", "one", *words, code=code)
+        assert names("--asked") == ["one"]
+
+    @pytest.mark.parametrize(
+        ("given", "at_fault"),
+        [('"three"', "answer.int"), ('["Size", {"width": "w"}]', "answer.width"), ("x", "int | Size")],
+    )
+    def test_an_answer_of_another_type_is_refused_where_it_is_given(self, store: Path, given: str, at_fault: str):
+        with closing(Runs(store)) as kept, pytest.raises(FlowSuspended):
+            replace(MEASURING, store=kept).call("a", run_id="one")
+        assert at_fault in not_done("answer", "one", "answer:measure#1", "--result", given)
+        runs("answer", "one", "answer:measure#1", "--result", '["Size", {"width": 3}]')
+
+    def test_runs_are_cancelled_by_a_post(self, store: Path):
+        begin(store, "one", "two", "three")
+        runs("cancel", "one", "two", "--reason", "a duplicate", "--by", "ann")
+        runs("answer", "three", "--cancel", "--reason", "a duplicate")
+        ran("worker", "--agents", "support.shop_agent", "--once")
+        assert sorted(names("--failed")) == ["one", "three", "two"]
+        assert re.search(r"cancelled +by ann: a duplicate", runs("show", "one"))
+        assert "one" in not_done("cancel", "one")
+
+
+class TestOperating:
+    def test_a_failed_run_is_due_again_and_what_is_refused_keeps_nobody_else_from_it(self, store: Path):
+        begin(store, "one")
+        fail(store, "a", "b")
+        ended = ran("runs", "retry", "a", "one", "nobody", "b", "--by", "ann", code=1)
+        assert [line.split()[0] for line in ended.stdout.splitlines()] == ["a", "b"]
+        assert "2 of 4" in ended.stderr
+        assert names("--failed") == []
+        assert re.search(r"retried +by ann: continues from step 2", runs("show", "a"))
+
+        @function(name="printing")
+        def mended(text: str) -> str:
+            """Print."""
+            return "printed"
+
+        with closing(Runs(store)) as kept:
+            agent = Agent(Script("It is printed."), functions=[mended], name="press", store=kept)
+            assert agent.resume("a").output == "It is printed."
+
+    def test_a_run_is_made_due(self, store: Path):
+        begin(store, "one")
+        assert not runs("list").splitlines()[1].endswith("it is due")
+        assert runs("requeue", "one") != runs("requeue", "one"), "the second time it was due already"
+        assert runs("list").splitlines()[1].endswith("it is due")
+        fail(store, "broken")
+        assert "retry" in not_done("requeue", "broken")
+
+    def test_what_has_not_ended_or_is_needed_is_deleted_only_when_a_person_says_so(self, store: Path):
+        begin(store, "one", "two")
+        converse(store, "anna", "first", "second")
+        assert "one" in not_done("delete", "one", "two")
+        assert "'anna'" in not_done("delete", "one", "first")
+        assert sorted(names()) == ["first", "one", "second", "two"]
+        assert runs("delete", "one", "--yes") == "deleted one\n"
+        assert "'anna'" in ran("runs", "delete", "first", "--force", "--yes").stderr
+        assert sorted(names()) == ["second", "two"]
+
+    def test_those_that_have_ended_are_pruned_by_count_and_age(self, store: Path):
+        begin(store, "one", "two", "three", "waiting")
+        for name in ("one", "two", "three"):
+            finish(store, name, Approved())
+        assert runs("prune", "--keep", "1", "--dry-run") == "one\ntwo\n"
+        assert data("prune", "--keep", "1") == {"deleted": ["one", "two"], "found": ["one", "two"]}
+        assert runs("prune", "--older-than", "30d") == ""
+        assert runs("prune", "--older-than", "0s") == "three\n"
+        assert names() == ["waiting"]
+        assert not_done("prune", code=2)
+        assert "'30'" in not_done("prune", "--older-than", "30", code=2)
+
+    def test_a_copy_goes_on_and_overwrites_nothing(self, store: Path, here: Path):
+        begin(store, "one")
+        runs("backup", "copy.db")
+        assert (here / "copy.db").stat().st_mode == store.stat().st_mode
+        (here / "mine").write_text("mine")
+        assert "mine" in not_done("backup", "mine")
+        assert (here / "mine").read_text() == "mine"
+        assert "x.db" in not_done("backup", "no/such/folder/x.db")
+        assert "nobody.db" in not_done("backup", "x.db", "--store", "nobody.db")
+        assert not (here / "x.db").exists()
+        assert "pg_dump" in not_done("backup", "x.db", "--store", "postgresql://host/db")
+        store.unlink()
+        with closing(Runs(here / "copy.db")) as kept:
+            assert shop.shop(store=kept).resume("one", {"ask:3.0": Approved()}).output.startswith("Done")
+
+    def test_a_damaged_store_is_not_copied(self, store: Path, here: Path):
+        begin(store, *[f"r{n}" for n in range(9)])
+        content = bytearray(store.read_bytes())
+        content[3000:9000] = b"\xff" * 6000
+        store.write_bytes(content)
+        ran("runs", "backup", "copy.db", code=1)
+        assert [file.name for file in here.glob("copy*")] == []
+
+
+class TestWorker:
+    def test_a_store_that_is_not_there_is_not_made_by_mistake(self, here: Path):
+        words = ("worker", "--agents", "support.shop_agent", "--once", "--store")
+        assert "'typo.db'" in refused(*words, "typo.db")
+        assert not (here / "typo.db").exists()
+        ran(*words, "new.db", "--create")
+        assert (here / "new.db").exists()
+
+    def test_what_the_users_code_raises_is_told_once_and_from_there(self, store: Path, here: Path):
+        (here / "deps.py").write_text("def made(agent, extra):\n    return {}['deps']\n")
+        begin(store, "one")
+        runs("answer", "one", "ask:3.0", "--approve")
+        told = ran("worker", *AGENTS, "--deps", "deps:made", "--once").stderr
+        assert told.count("run one of agent 'shop' raised") == 1
+        assert 'deps.py", line 2, in made' in told
+        assert "worker.py" not in told
+
+    def test_what_is_submitted_is_done(self, here: Path):
+        (here / "desk.py").write_text(
+            "from dataclasses import dataclass\nfrom fsm_agent import Agent\nfrom fsm_agent.testing import Script\n"
+            "from fsm_agent.flows import Flow, end, execute\nclerk = Agent(Script(*['Sorted.'] * 9), name='clerk')\n"
+            "@dataclass(frozen=True)\nclass Letter:\n    about: str\n"
+            "@execute\ndef send(letter: Letter) -> str:\n    return letter.about\n"
+            "letters = Flow('letters', Letter, start=send, rows=[send.done(end('over'))])\n"
+        )
+        submit = ("submit", "--agents", "desk", "--create")
+        for _ in range(2):
+            assert ran(*submit, "Sort.", "--agent", "clerk", "--run-id", "r1", "--extra", "ticket=17").stdout == "r1\n"
+        ran(*submit, '{"about": "rain"}', "--agent", "letters", "--run-id", "r2", "--after", "r1")
+        piped = ran(*submit, "--agent", "clerk", input="a list").stdout.strip()
+        ran("worker", "--agents", "desk", "--once")
+        assert {row["id"]: row["is_ended"] for row in data("list")["runs"]} == {"r1": True, "r2": True, piped: True}
+        assert data("show", "r1")["header"]["extra"] == {"ticket": "17"}
+        assert "a list" in runs("show", piped)
+        for words, at_fault in (
+            (["Sort it."], "clerk, letters"),
+            (["Sort it.", "--agent", "clark"], "'clerk'"),
+            (["rain", "--agent", "letters"], "about"),
+            (["x", "--agent", "clerk", "--delay", "soon"], "'soon'"),
+            (["x", "--agent", "clerk", "--after", "r9"], "'r9'"),
+        ):
+            code = 1 if at_fault in ("'clerk'", "'r9'") else 2
+            assert at_fault in refused(*submit, *words, code=code)
