@@ -13,7 +13,6 @@ from fsm_agent import (
     Prompt,
     PromptError,
     Settings,
-    Toolset,
     UsageError,
     function,
 )
@@ -121,15 +120,10 @@ class TestHostedTools:
         assert (made.prompt, made.args) == (prompt, {"temperature": 1})
 
     @pytest.mark.parametrize(
-        ("tools", "problem"),
-        [
-            ([WebSearch(), WebSearch(max_uses=1)], r"hosted_tools of prompt 'p' holds .*one would be right"),
-            (["web_search"], "hosted_tools of prompt 'p' holds a str"),
-            (WebSearch(), "hosted_tools of prompt 'p' is a WebSearch: a tuple"),
-        ],
+        "tools", [[WebSearch(), WebSearch(max_uses=1)], ["web_search"], WebSearch()], ids=["twice", "text", "no list"]
     )
-    def test_wrong_ones(self, tools, problem):
-        with pytest.raises(UsageError, match=problem):
+    def test_wrong_ones(self, tools):
+        with pytest.raises(UsageError, match="hosted_tools"):
             Prompt("x", path="p", hosted_tools=tools)
 
 
@@ -161,16 +155,16 @@ class TestSettings:
         assert script.requests[0].functions == ()
 
     @pytest.mark.parametrize(
-        ("settings", "problem"),
+        ("settings", "name"),
         [
-            ({"temprature": 0}, "there is no setting 'temprature': did you mean 'temperature'"),
-            ({"temperature": "hot"}, "settings.temperature is 'hot'"),
-            ({"hosted_tools": ()}, "hosted_tools=… of the prompt is right"),
-            (Settings(), "the settings of a prompt is Settings"),
+            ({"temprature": 0}, "temprature.*temperature"),
+            ({"temperature": "hot"}, "settings.temperature"),
+            ({"hosted_tools": ()}, "hosted_tools"),
+            (Settings(), "settings"),
         ],
     )
-    def test_wrong_ones(self, settings, problem):
-        with pytest.raises(UsageError, match=problem):
+    def test_wrong_ones(self, settings, name):
+        with pytest.raises(UsageError, match=name):
             Prompt("x", settings=settings)
 
 
@@ -193,14 +187,9 @@ class TestServers:
             ["ask"],
         ]
 
-    def test_beside_functions(self):
-        prompt = Prompt("x", functions=[len, Server(look), Toolset([ask])]).for_call()
-        assert [f.name for f in prompt.offers] == ["len", "look", "ask"]
-        assert prompt.for_call() is prompt
-
     def test_their_names_are_checked_when_they_are_asked(self):
         prompt = Prompt("x", path="p", functions=[look, Server(look)])
-        with Script() as script, pytest.raises(PromptError, match="two functions of prompt 'p' have one name: look"):
+        with Script() as script, pytest.raises(PromptError, match="look"):
             Agent(script).call(prompt)
 
     def test_a_handler_may_bring_some(self):

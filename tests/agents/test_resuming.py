@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, CallSuspended, FunctionCall, MemoryStore, SqliteStore, Worker, function
+from fsm_agent import Agent, Approved, CallSuspended, FunctionCall, MemoryStore, Worker, function
 from fsm_agent.testing import Script, call
 
-STORES: dict[str, Callable[[Path], Any]] = {
-    "memory": lambda folder: MemoryStore(),
-    "sqlite": lambda folder: SqliteStore(folder / "runs.db"),
-}
 paid: list[int] = []
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture
+def store() -> Any:
     paid.clear()
-    made = STORES[request.param](tmp_path)
-    yield made
-    made.close()
+    return MemoryStore()
 
 
 @function
@@ -77,7 +69,7 @@ def test_functions_are_asked_about_though_no_approver_is_there_any_more(store: A
     assert [question.key for question in agent.runs.store.load("r1").run.waits] == ["ask:3.0"]
 
 
-@ways
+@pytest.mark.parametrize("way", [by_resume, by_worker])
 def test_the_arguments_of_the_call_hold_for_what_is_still_asked(store: Any, way: Any) -> None:
     begun(store, args={"temperature": 0.25})
     agent = clerk(store, "Done.")
