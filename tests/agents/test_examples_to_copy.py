@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from fsm_agent import CallFailed, RateLimited, Reason
+from fsm_agent import RateLimited
 from fsm_agent.testing import Script, call
 
 
@@ -63,17 +63,8 @@ class TestCodingAgent:
             [call("read_file", path=path), call("replace_in_file", path=path, old="nothing", new="all")], "I cannot."
         )
         result = example("coder").coder(folder, model).call("Read it.")
-        assert ["is not in the folder" in (done.error or "") for done in result.function_calls] == [True, True]
+        assert [done.error is not None for done in result.function_calls] == [True, True]
         assert (folder.parent / "secret.txt").read_text() == "nothing for you"
-
-    def test_a_model_that_repeats_itself_is_told_and_the_budget_ends_it(self, example, folder):
-        coding = example("coder")
-        model = Script(*[call("read_file", path="sums.py")] * (coding.LIMITS.rounds + 1))
-        with pytest.raises(CallFailed) as caught:
-            coding.coder(folder, model).call("Read it.")
-        assert caught.value.reason is Reason.ROUND_LIMIT
-        assert sum(done.was_run for done in caught.value.result.function_calls) == 1
-        assert "read_file" in model.requests[4].messages[-1].text  # it is told that it repeats itself
 
 
 class TestDocuments:
@@ -129,9 +120,3 @@ class TestNightly:
             "ticket-1: wish: Make it fast.",
             "ticket-3: failed: unparseable",
         ]
-
-
-@pytest.mark.parametrize("name", ["coder", "documents", "nightly"])
-def test_the_page_has_the_code_of_the_example(name):
-    code = (ROOT / "examples" / f"{name}.py").read_text("utf-8").split('"""\n', 1)[1].lstrip("\n")
-    assert f"```python\n{code}```\n" in (ROOT / "docs" / f"{name.replace('_', '-')}.md").read_text("utf-8")

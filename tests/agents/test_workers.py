@@ -10,11 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from support import shop_agent as shop
@@ -22,47 +20,36 @@ from support.paths import ROOT
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.agents import Worker
-from fsm_agent.agents.worker import PRUNING, RETRY_S
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.lifecycle import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.messages import Question
 from fsm_agent.store import Choice, Rest, RunBusy, Runs, RunUnknown, StoreClosed
-from fsm_agent.store.claiming import MAX_TRIES
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "COLUMNS": "100"}
+modes = pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 3}], ids=["tasks", "threads"])
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request, tmp_path):
-    store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    store = SqliteStore(tmp_path / "runs.db")
     yield store
     store.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def clocked(request, tmp_path):
-    """A store whose clock is behind all others, and what moves it on."""
-    now_s = [1000.0]
-
-    def pass_s(seconds):
-        now_s[0] += seconds
-
-    def clock():
-        return now_s[0]
-
-    store = MemoryStore(clock) if request.param == "memory" else SqliteStore(tmp_path / "clocked.db", clock)
-    yield store, pass_s
-    store.close()
-
-
 @pytest.fixture(autouse=True)
-def idles_shortly(monkeypatch):
+def looks_often(monkeypatch):
     """Have workers that idle look soon whether they were stopped, as most of these tests end so."""
-    monkeypatch.setattr("fsm_agent.agents.worker.IDLE_S", 0.2)
+    monkeypatch.setattr("fsm_agent.agents.worker.IDLE_S", 0.02)
+    monkeypatch.setattr("fsm_agent.agents.crews.BEAT_S", 0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -95,10 +82,21 @@ def rows(store):
 
 
 def wait_until(condition) -> None:
-    ends_s = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < ends_s
-        time.sleep(0.01)
+    for _ in range(20_000):
+        if condition():
+            return
+        threading.Event().wait(0.002)
+    raise AssertionError("it never did")
+
+
+def settle() -> None:
+    """Let others go on that should not."""
+    threading.Event().wait(0.03)
+
+
+def run(worker, mode, **options) -> int:
+    """Have a worker run in a mode."""
+    return asyncio.run(worker.arun(**mode, **options)) if "tasks" in mode else worker.run(**mode, **options)
 
 
 def create(store, agent: Agent, *names: str, **options) -> None:
@@ -112,22 +110,26 @@ def create(store, agent: Agent, *names: str, **options) -> None:
 
 
 class TestAdvancing:
-    def test_all_that_is_due_and_then_it_leaves(self, store):
-        agent = shop.shop()
-        create(store, agent, "one", "two", "three")
+    @modes
+    @pytest.mark.parametrize("kind", ["store", "sqlite"])
+    def test_all_that_is_due_and_then_it_leaves(self, request, kind, mode):
+        store, agent = request.getfixturevalue(kind), shop.shop()
+        create(store, agent, *"abcdefg")
         worker = Worker([agent], store)
-        assert worker.run(once=True) == 3
+        assert run(worker, mode, once=True) == 7
         assert {row.state for row in rows(store).values()} == {"ToolInterrupt"}
-        Runs(store).answer("two", {"ask:3.0": Approved()}, by="ann")
-        assert worker.run(once=True) == 1
-        assert [row.id for row in store.list(ended=True)] == ["two"]
+        Runs(store).answer("b", {"ask:3.0": Approved()}, by="ann")
+        assert run(worker, mode, once=True) == 1
+        assert [row.id for row in store.list(ended=True)] == ["b"]
+        assert worker.held == 0
 
     def test_runs_of_others_are_left_alone(self, store):
         create(store, shop.shop(), "one")
         assert Worker([shop.OTHER], store).run(once=True) == 0
         assert (rows(store)["one"].n, rows(store)["one"].holder) == (0, None)
 
-    def test_several_at_a_time(self, store):
+    @modes
+    def test_several_at_a_time(self, store, mode):
         together = threading.Barrier(3)
 
         @function
@@ -138,11 +140,11 @@ class TestAdvancing:
 
         agent = Agent(Script(*[call("meet")] * 3, *["done"] * 3), functions=[meet], name="meeting")
         create(store, agent, "one", "two", "three")
-        assert Worker([agent], store).run(threads=3, once=True) == 3
+        assert run(Worker([agent], store), mode, once=True) == 3
         assert {row.state for row in rows(store).values()} == {"Completed"}
 
-    @pytest.mark.parametrize("threads", [1, 3])
-    def test_a_function_that_would_exit_ends_no_worker(self, store, threads: int):
+    @modes
+    def test_a_function_that_would_exit_ends_no_worker(self, store, mode):
         @function
         def leave() -> str:
             """Call the main function of a command."""
@@ -150,20 +152,16 @@ class TestAdvancing:
 
         agent = Agent(Script(*[call("leave")] * 2, *["done"] * 2), functions=[leave], name="leaving")
         create(store, agent, "one", "two")
-        assert Worker([agent], store).run(threads=threads, once=True) == 2
+        assert run(Worker([agent], store), mode, once=True) == 2
         assert {row.state for row in rows(store).values()} == {"Completed"}
 
-    @pytest.mark.system
     def test_a_long_backoff_rests_and_is_due_later(self, store):
         agent = shop.busy()
         create(store, agent, "one")
-        before_s = time.time()
         assert Worker([agent], store).run(once=True) == 1
         row = rows(store)["one"]
         assert (row.state, row.holder) == ("Backoff", None)
-        assert row.due_s is not None
-        assert before_s + 50 <= row.due_s
-        assert time.time() < before_s + 50
+        assert row.due_s > row.updated_s + 40
 
     def test_deps_are_a_value_or_made_for_the_run(self, store):
         agent = Agent(Script(call("whose"), lambda r: r.messages[-1].parts[0].text), functions=[shop.whose], name="x")
@@ -281,7 +279,7 @@ class TestByName:
         worker = Worker([agent], store)
         with pytest.raises(RunUnknown, match="'none'"):
             drive(worker, "none")
-        with pytest.raises(UsageError, match="'of-others' is one of 'other', and this worker has 'shop'"):
+        with pytest.raises(UsageError, match=r"of-others.*other.*shop"):
             drive(worker, "of-others")
         lease = store.claim("somebody", for_s=60, run="one")
         with pytest.raises(RunBusy, match="somebody") as busy:
@@ -347,29 +345,15 @@ def working(worker, **options):
 
 
 class TestUnderAsyncio:
-    @pytest.mark.system
-    def test_all_that_is_due_and_then_it_leaves(self, store):
-        agent = shop.shop()
-        create(store, agent, *"abcdefg")
-        worker = Worker([agent], store)
-        assert asyncio.run(worker.arun(tasks=3, once=True)) == 7
-        assert {row.state for row in rows(store).values()} == {"ToolInterrupt"}
-        Runs(store).answer("b", {"ask:3.0": Approved()}, by="ann")
-        assert asyncio.run(worker.arun(tasks=3, once=True)) == 1
-        assert [row.id for row in store.list(ended=True)] == ["b"]
-        assert worker.held == 0
-
-    @pytest.mark.system
     @pytest.mark.parametrize("tasks", [1, 10, 50])
     def test_so_many_wait_at_a_time_and_no_more(self, store, tasks):
         model = Patient(expected=min(tasks, 15))
         agent = Agent(model, name="x")
-        names = [f"r{n}" for n in range(15)]
-        create(store, agent, *names)
+        create(store, agent, *[f"r{n}" for n in range(15)])
         worker = Worker([agent], store)
         with working(worker, tasks=tasks) as ended:
             assert model.all_asked.wait(30)
-            time.sleep(0.05)
+            settle()
             assert (worker.held, model.asked) == (min(tasks, 15), min(tasks, 15))
             assert sum(row.holder is not None for row in rows(store).values()) == min(tasks, 15)
             model.may_answer.set()
@@ -377,68 +361,22 @@ class TestUnderAsyncio:
         assert ended == [15]
         assert {row.n for row in rows(store).values()} == {2}
 
-    @pytest.mark.system
-    def test_plain_functions_run_beside_each_other(self, store):
-        together = threading.Barrier(3)
-
-        @function
-        def meet() -> str:
-            """Wait for the others."""
-            together.wait(30)
-            return "met"
-
-        agent = Agent(Script(*[call("meet")] * 3, *["done"] * 3), functions=[meet], name="meeting")
-        create(store, agent, "one", "two", "three")
-        assert asyncio.run(Worker([agent], store).arun(tasks=3, once=True)) == 3
-        assert {row.state for row in rows(store).values()} == {"Completed"}
-
-    @pytest.mark.system
-    def test_the_loop_is_not_blocked_by_the_store(self, store):
-        """A store whose calls take long delays its runs, and nothing else."""
-        agent = Agent(Script(*["hi"] * 20), name="x")
-        create(store, agent, *[f"r{n}" for n in range(10)])
+    def test_the_store_is_asked_in_other_threads_than_that_of_the_loop(self, sqlite):
+        main, asked = threading.current_thread(), set()
         for method in ("claim", "load", "append", "wait"):
-            works = getattr(store, method)
+            works = getattr(sqlite, method)
 
-            def slow(*args, works=works, **options):
-                if not store.is_volatile:
-                    assert threading.current_thread() is not main
-                    time.sleep(0.02)
+            def noted(*args, works=works, **options):
+                asked.add(threading.current_thread())
                 return works(*args, **options)
 
-            setattr(store, method, slow)
-        main = threading.current_thread()
-        assert asyncio.run(Worker([agent], store).arun(tasks=5, once=True)) == 10
+            setattr(sqlite, method, noted)
+        agent = Agent(Script(*["hi"] * 3), name="x")
+        create(sqlite, agent, "a", "b", "c")
+        assert asyncio.run(Worker([agent], sqlite).arun(tasks=5, once=True)) == 3
+        assert asked
+        assert main not in asked
 
-    @pytest.mark.system
-    def test_a_run_that_raises_is_given_back_and_the_others_go_on(self, store, caplog):
-        class Broken:
-            def on_stepped(self, event):
-                raise LookupError("broken hook")
-
-        broken, agent = Agent(Script(*["hi"] * 9), name="broken", hooks=[Broken()]), shop.shop()
-        create(store, broken, "bad")
-        create(store, agent, "good")
-        asyncio.run(Worker([broken, agent], store).arun(tasks=2, once=True))
-        assert (rows(store)["good"].state, rows(store)["bad"].holder) == ("ToolInterrupt", None)
-        assert "broken hook" in caplog.text
-
-    @pytest.mark.system
-    @pytest.mark.parametrize("method", ["claim", "load", "wait"])
-    def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
-        store, agent = Away(3, method), shop.shop()
-        create(store, agent, "one")
-        with working(Worker([agent], Runs(store, lease_s=0.05)), tasks=3):
-            wait_until(lambda: rows(store)["one"].state == "ToolInterrupt" and not store.failures)
-        assert "the server is away" in caplog.text
-
-    @pytest.mark.system
-    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
-        with pytest.raises(OSError, match="the server is away"):
-            asyncio.run(Worker([shop.shop()], Away(10**9), store_patience_s=0.2).arun(tasks=3))
-        assert "so the worker gives up: the server is away" in caplog.text
-
-    @pytest.mark.system
     @pytest.mark.parametrize("when", ["idle", "claiming", "asking"])
     def test_a_cancelled_worker_gives_its_runs_back(self, store, when):
         model = Patient(expected=3)
@@ -451,7 +389,7 @@ class TestUnderAsyncio:
             if when == "asking":
                 await asyncio.to_thread(model.all_asked.wait, 30)
             elif when == "idle":
-                await asyncio.sleep(0.05)
+                await asyncio.to_thread(settle)
             else:
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -463,10 +401,6 @@ class TestUnderAsyncio:
         wait_until(lambda: not any(row.holder for row in rows(store).values()))
         assert {(row.due_s, row.is_ended) for row in rows(store).values()} <= {(0.0, False)}
         assert worker.held == 0
-
-    def test_how_many_is_a_number(self, store):
-        with pytest.raises(UsageError, match="tasks is 0"):
-            asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
 
 
 def takes_one_more(store, agent: str) -> bool:
@@ -481,7 +415,6 @@ def takes_one_more(store, agent: str) -> bool:
 
 
 class TestConcurrency:
-    @pytest.mark.system
     @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
     def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
         few, many = Patient(expected=2), Patient(expected=3)
@@ -492,7 +425,7 @@ class TestConcurrency:
         with working(worker, **mode) as ended:
             assert few.all_asked.wait(30)
             assert many.all_asked.wait(30)
-            time.sleep(0.1)
+            settle()
             assert worker.held_by_agent() == {"few": 2, "many": 3}
             assert sum(row.holder is not None for row in rows(store).values()) == 5
             few.expected = -1
@@ -502,16 +435,14 @@ class TestConcurrency:
             wait_until(lambda: all(row.is_ended for row in rows(store).values()))
         assert ended == [9]
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("tasks", [0, 3])
-    def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, tasks):
+    @modes
+    def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, mode):
         agent = shop.shop()
         create(store, agent, "one", "two", "three")
         worker = Worker([agent], store, deps=lambda name, extra: 1 / 0, concurrency={"shop": 1})
-        assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 3
+        assert run(worker, mode, once=True) == 3
         assert takes_one_more(store, "shop")
 
-    @pytest.mark.system
     def test_a_cancelled_worker_frees_its_room(self, store):
         model = Patient(expected=1)
         agent = Agent(model, name="x")
@@ -526,12 +457,11 @@ class TestConcurrency:
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-        for turns in (0, 1, 2, 5, 10):
+        for turns in (0, 1, 5):
             asyncio.run(main(turns))
             wait_until(lambda: takes_one_more(store, "x"))
         assert {row.holder for row in rows(store).values()} == {None}
 
-    @pytest.mark.system
     @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
     def test_so_many_with_a_key(self, store, mode):
         """Those without one, and of others, are not counted; and the key is of several agents."""
@@ -545,7 +475,7 @@ class TestConcurrency:
         worker = Worker([*agents.values()], store, key_concurrency=2)
         with working(worker, **mode):
             wait_until(lambda: worker.held == 5)
-            time.sleep(0.1)
+            settle()
             held = sorted(row.id for row in rows(store).values() if row.holder is not None)
             assert len([name for name in held if name.startswith("acme")]) == 2
             assert held[-3:] == ["beta", "none", "other"]
@@ -569,97 +499,85 @@ class TestConcurrency:
         assert rows(store)["stuck"].state == "ToolInterrupt"
 
     def test_mistakes(self, store):
-        with pytest.raises(UsageError, match="key_concurrency is 0"):
-            Worker([shop.shop()], store, key_concurrency=0)
-        with pytest.raises(UsageError, match="concurrency is given for 'shpo', which is no agent of this worker"):
-            Worker([shop.shop()], store, concurrency={"shpo": 1})
-        with pytest.raises(UsageError, match="concurrency of 'shop' is 0"):
-            Worker([shop.shop()], store, concurrency={"shop": 0})
-        with pytest.raises(UsageError, match="concurrency is 4"):
-            Worker([shop.shop()], store, concurrency=4)
+        for options, name in (
+            ({"key_concurrency": 0}, "key_concurrency"),
+            ({"concurrency": {"shpo": 1}}, "shpo"),
+            ({"concurrency": {"shop": 0}}, "concurrency of 'shop'"),
+            ({"concurrency": 4}, "concurrency"),
+            ({"keep": -1}, "keep"),
+            ({"max_age_s": "a day"}, "max_age_s"),
+            ({"on_change": "error"}, "on_change"),
+        ):
+            with pytest.raises(UsageError, match=name):
+                Worker([shop.shop()], store, **options)
+        with pytest.raises(UsageError, match=r"two agents.*shop"):
+            Worker([shop.shop(), shop.shop()], store)
+        with pytest.raises(UsageError, match="agents"):
+            Worker([], store)
+        with pytest.raises(UsageError, match="threads"):
+            Worker([shop.shop()], store).run(threads=0)
+        with pytest.raises(UsageError, match="tasks"):
+            asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
 
 
-@pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 2}])
+@pytest.mark.parametrize("mode", [{"tasks": 2}, {"threads": 2}], ids=["tasks", "threads"])
 class TestDraining:
-    @pytest.mark.system
     def test_what_hangs_is_interrupted_and_given_back(self, store, mode):
-        """After the time to drain, not before; and others may take it at once."""
+        """And others may take it at once."""
         model = Patient(expected=2)
         agent = Agent(model, name="x")
         create(store, agent, "one", "two")
-        worker = Worker([agent], store, drain_s=0.3)
+        worker = Worker([agent], store, drain_s=0.05)
         with working(worker, **mode) as ended:
             assert model.all_asked.wait(30)
-            began_s = time.monotonic()
             worker.stop()
-            time.sleep(0.1)
-            held = worker.held
-            assert held == 2 or time.monotonic() - began_s >= 0.3
-        assert ended == [2]
-        assert 0.3 <= time.monotonic() - began_s < 10
+        assert ended == [2], "before the model has answered"
         assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
         model.may_answer.set()
         again = Worker([agent], store)
         assert again.run(once=True) == 2
         assert {row.state for row in rows(store).values()} == {"Completed"}
 
-    @pytest.mark.system
-    def test_what_ends_in_time_is_written(self, store, mode):
+    @pytest.mark.parametrize("has_run_before", [False, True])
+    def test_what_ends_in_time_is_written(self, store, mode, has_run_before):
         model = Patient(expected=2)
         agent = Agent(model, name="x")
+        worker = Worker([agent], store, drain_s=600)
+        if has_run_before:
+            assert run(worker, mode, once=True) == 0
         create(store, agent, "one", "two", "three")
-        worker = Worker([agent], store, drain_s=30)
-        with working(worker, **(mode if "threads" in mode else {"tasks": 2})) as ended:
+        with working(worker, **mode) as ended:
             assert model.all_asked.wait(30)
             worker.stop()
-            time.sleep(0.05)
+            settle()
             model.may_answer.set()
         assert ended == [2]
         assert sorted((row.n, row.holder) for row in rows(store).values()) == [(0, None), (2, None), (2, None)]
 
-    @pytest.mark.system
-    def test_a_worker_that_has_run_before_drains_as_long_as_another(self, store, mode):
-        model = Patient(expected=2)
-        agent = Agent(model, name="x")
-        worker = Worker([agent], store, drain_s=30)
-        again = {"threads": 1} if "threads" in mode else {"tasks": 2}
-        assert (asyncio.run(worker.arun(**again, once=True)) if "tasks" in mode else worker.run(once=True)) == 0
-        create(store, agent, "one", "two")
-        with working(worker, **mode) as ended:
-            assert model.all_asked.wait(30)
-            worker.stop()
-            time.sleep(0.1)
-            model.may_answer.set()
-        assert ended == [2]
-        assert [row.n for row in rows(store).values()] == [2, 2]
 
+def test_ctrl_c_gives_all_runs_back_at_once(store, monkeypatch):
+    """It comes in the thread that has called `run`, while it waits for the others."""
+    model = Patient(expected=2)
+    agent = Agent(model, name="x")
+    create(store, agent, "one", "two", "three")
+    worker = Worker([agent], store)
+    beat = worker.pulse.beat
 
-class TestInterrupting:
-    @pytest.mark.system
-    def test_ctrl_c_gives_all_runs_back_at_once(self, store, monkeypatch):
-        """It comes in the thread that has called `run`, while it waits for the others."""
-        model = Patient(expected=2)
-        agent = Agent(model, name="x")
-        create(store, agent, "one", "two", "three")
-        worker = Worker([agent], store)
-        beat = worker.pulse.beat
+    def press():
+        beat()
+        if model.all_asked.is_set():
+            raise KeyboardInterrupt
 
-        def press():
-            beat()
-            if model.all_asked.wait(0.1):
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(worker.pulse, "beat", press)
-        began_s = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            worker.run(threads=2)
-        assert time.monotonic() - began_s < 20
-        assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
-        model.may_answer.set()
+    monkeypatch.setattr(worker.pulse, "beat", press)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run(threads=2)
+    assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
+    model.may_answer.set()
 
 
 class TestFailing:
-    def test_a_run_that_raises_is_logged_and_given_back_and_the_others_go_on(self, store, caplog):
+    @modes
+    def test_a_run_that_raises_is_logged_and_given_back_and_the_others_go_on(self, store, caplog, mode):
         class Broken:
             def on_stepped(self, event):
                 raise LookupError("broken hook")
@@ -669,10 +587,10 @@ class TestFailing:
         create(store, broken, "bad")
         create(store, agent, "good")
         with caplog.at_level(logging.WARNING, "fsm_agent"):
-            Worker([broken, agent], store).run(once=True)
+            run(Worker([broken, agent], store), mode, once=True)
         assert rows(store)["good"].state == "ToolInterrupt"
         assert rows(store)["bad"].holder is None
-        (record, *_) = [r for r in caplog.records if "'broken' raised" in r.message]
+        (record, *_) = [r for r in caplog.records if "'broken'" in r.message]
         assert record.levelno == logging.WARNING
         assert "broken hook" in caplog.text
         assert "Traceback" in caplog.text
@@ -703,18 +621,19 @@ class TestFailing:
         assert Worker([agent], store, deps=lambda name, extra: 1 / 0).run(once=True) == 1
         assert rows(store)["one"].waits == before
 
-    def test_one_that_was_answered_is_tried_until_it_can_be_driven(self, clocked):
+    def test_one_that_was_answered_is_tried_until_it_can_be_driven(self):
         """However long that takes, and whatever the clock of the worker says: its code is not at fault."""
-        store, pass_s = clocked
+        now_s = [1000.0]  # behind all other clocks
+        store = MemoryStore(lambda: now_s[0])
         agent = shop.shop(store=store)
         with pytest.raises(CallSuspended):
             agent.call("Refund order A-17.", run_id="one")
         Runs(store).answer("one", {"ask:3.0": Approved()})
         worker = Worker([agent], store, deps=lambda name, extra: 1 / 0)
-        for _ in range(2 * MAX_TRIES):
+        for _ in range(12):  # more often than a run is tried under code that is at fault
             assert worker.run(once=True) == 1
             assert worker.run(once=True) == 0
-            pass_s(RETRY_S + 0.1)
+            now_s[0] += 60
         assert Worker([agent], store).run(once=True) == 1
         assert rows(store)["one"].state == "Completed"
 
@@ -734,13 +653,11 @@ class TestFailing:
         assert Worker([agent], store).run(once=True) == 1
         assert rows(store)["one"].is_ended
 
-    @pytest.mark.system
-    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog):
-        began_s = time.monotonic()
-        with pytest.raises(OSError, match="the server is away"):
-            Worker([shop.shop()], Away(10**9), store_patience_s=0.2).run(threads=3)
-        assert 0.2 <= time.monotonic() - began_s < 20
-        assert "so the worker gives up: the server is away" in caplog.text
+    @modes
+    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog, mode):
+        with pytest.raises(OSError, match="away"):
+            run(Worker([shop.shop()], Away(10**9), store_patience_s=0.0), mode)
+        assert "away" in caplog.text
 
     def test_a_store_that_fails_for_one_thread_alone_ends_the_others_too(self):
         store, first = Away(0), threading.Lock()
@@ -751,53 +668,35 @@ class TestFailing:
             return MemoryStore.claim(store, *args, **options)
 
         store.claim = claim
-        with pytest.raises(OSError, match="the server is away"):
+        with pytest.raises(OSError, match="away"):
             Worker([shop.shop()], store, store_patience_s=0.0).run(threads=2)
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("method", ["claim", "load", "append", "wait"])
-    def test_a_store_that_fails_for_a_while_is_waited_for(self, method, caplog):
-        store, agent = Away(3, method), shop.shop()
+    @pytest.mark.parametrize(
+        ("mode", "method"),
+        [
+            *[({"threads": 1}, method) for method in ("claim", "append", "wait")],
+            pytest.param({"threads": 1}, "load", marks=pytest.mark.system),
+            pytest.param({"tasks": 3}, "claim", marks=pytest.mark.system),
+        ],
+    )
+    def test_a_store_that_fails_for_a_while_is_waited_for(self, mode, method, caplog):
+        store, agent = Away(1, method), shop.shop()
         create(store, agent, "one")
-        worker = Worker([agent], Runs(store, lease_s=0.05))
-        crew = threading.Thread(target=worker.run, daemon=True)
-        crew.start()
-        try:
-            deadline_s = time.monotonic() + 20
-            while rows(store)["one"].state != "ToolInterrupt" or store.failures:
-                assert time.monotonic() < deadline_s, rows(store)
-                time.sleep(0.01)
-        finally:
-            worker.stop()
-            crew.join(20)
-        assert not crew.is_alive()
-        assert "the server is away" in caplog.text
+        with working(Worker([agent], Runs(store, lease_s=0.05)), **mode):
+            wait_until(lambda: rows(store)["one"].state == "ToolInterrupt" and not store.failures)
+        assert "away" in caplog.text
 
     def test_a_worker_that_waits_for_its_store_is_stopped_at_once(self):
-        worker = Worker([shop.shop()], Away(10**9), store_patience_s=3600)
-        crew = threading.Thread(target=worker.run, daemon=True)
-        crew.start()
-        worker.stop()
-        crew.join(20)
-        assert not crew.is_alive()
+        with working(Worker([shop.shop()], Away(10**9), store_patience_s=3600), threads=1):
+            pass
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("runs", [lambda worker: worker.run(threads=2), lambda worker: asyncio.run(worker.arun())])
-    def test_a_store_that_was_closed_ends_the_worker_at_once(self, tmp_path, runs, caplog):
+    @modes
+    def test_a_store_that_was_closed_ends_the_worker_at_once(self, sqlite, mode, caplog):
         """It is closed for good: nothing is worth waiting for."""
-        store = SqliteStore(tmp_path / "runs.db")
-        store.close()
+        sqlite.close()
         with pytest.raises(StoreClosed):
-            runs(Worker([shop.shop()], store))
+            run(Worker([shop.shop()], sqlite), mode)
         assert "tried again" not in caplog.text
-
-    def test_agents_that_cannot_be_told_apart(self, store):
-        with pytest.raises(UsageError, match="two agents are named 'shop'"):
-            Worker([shop.shop(), shop.shop()], store)
-        with pytest.raises(UsageError, match="agents is"):
-            Worker([], store)
-        with pytest.raises(UsageError, match="threads is 0"):
-            Worker([shop.shop()], store).run(threads=0)
 
 
 @dataclass(frozen=True)
@@ -855,23 +754,17 @@ class TestStuck:
         assert other.run(once=True) == 0
         assert [question.key for question in rows(store)["one"].waits] == [stuck.waits[0].key, "stuck"]
 
-    def test_it_is_found_behind_runs_that_ask_something_else(self, store, stuck, monkeypatch):
-        monkeypatch.setattr("fsm_agent.agents.worker.STUCK_AT_A_TIME", 2)
-        for name in ("two", "three", "four"):
-            with pytest.raises(FlowSuspended):
-                orders(store).call(Order(), run_id=name)
-        assert Worker([orders(store)], store).run(once=True) == 1
-        assert rows(store)["one"].state == stuck.state
-
-    def test_it_is_found_behind_stuck_runs_that_stay_so(self, store, stuck, monkeypatch):
+    def test_it_is_found_behind_stuck_runs_that_stay_so_and_others_that_ask(self, store, stuck, monkeypatch):
         monkeypatch.setattr("fsm_agent.agents.worker.STUCK_AT_A_TIME", 2)
         for name in ("two", "three", "four", "five"):
             with pytest.raises(FlowSuspended):
                 orders(store, "checking").call(Order(), run_id=name)
             Runs(store).answer(name, {"": Approved()})
         assert Worker([orders(store, "approval")], store).run(once=True) == 4
-        worker = Worker([orders(store)], store)
-        assert worker.run(once=True) == 5
+        for name in ("six", "seven", "eight"):
+            with pytest.raises(FlowSuspended):
+                orders(store).call(Order(), run_id=name)
+        assert Worker([orders(store)], store).run(once=True) == 5
         assert rows(store)["one"].state == stuck.state
 
     def test_it_is_tried_again_when_its_deps_can_be_made_or_it_has_no_holder(self, store, stuck):
@@ -965,14 +858,13 @@ class TestChangedCode:
     def test_report_goes_on(self, store, caplog):
         assert Worker([other_shop()], store).run(once=True) == 1
         assert rows(store)["one"].state == "Completed"
-        assert "has changed since" in caplog.text
+        assert "prompt" in caplog.text
 
     def test_rest_asks_first_and_asks_once(self, store):
         worker = Worker([other_shop()], store, on_change="rest")
         assert worker.run(once=True) == 1
         row = rows(store)["one"]
         assert (row.state, [question.key for question in row.waits]) == ("Stuck", ["stuck"])
-        assert "RunAgain() continues with the code as it is now" in row.waits[0].about
         assert worker.run(once=True) == 0
         Runs(store).answer("one", {"stuck": RunAgain()}, by="ann")
         assert worker.run(once=True) == 1
@@ -1003,13 +895,11 @@ class TestChangedCode:
         assert worker.run(once=True) == 1
         assert rows(store)["one"].state == ("Completed" if len(functions) == 2 else "Stuck")
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("mode", [{}, {"tasks": 3}])
-    @pytest.mark.parametrize("functions", [[shop.price], [shop.price, weigh]])
-    def test_stop_ends_the_worker_and_leaves_the_run_to_others(self, store, mode, functions):
-        worker = Worker([other_shop(functions)], store, on_change="stop")
-        with pytest.raises(ReplayError, match="there is no function 'refund' by now"):
-            asyncio.run(worker.arun(**mode)) if mode else worker.run()
+    @modes
+    def test_stop_ends_the_worker_and_leaves_the_run_to_others(self, store, mode):
+        worker = Worker([other_shop([shop.price])], store, on_change="stop")
+        with pytest.raises(ReplayError, match="refund"):
+            run(worker, mode)
         row = rows(store)["one"]
         assert (row.state, row.holder, row.waits) == ("ToolInterrupt", None, ())
         with pytest.raises(ReplayError):
@@ -1018,18 +908,13 @@ class TestChangedCode:
         assert rows(store)["one"].state == "Completed"
 
     def test_stop_at_any_change(self, store):
-        with pytest.raises(ReplayError, match="the code has changed: its fingerprint was"):
+        with pytest.raises(ReplayError, match="fingerprint"):
             Worker([other_shop()], store, on_change="stop").run(once=True)
-
-    def test_it_is_one_of_three(self, store):
-        with pytest.raises(UsageError, match="on_change is 'error': 'report', 'rest' or 'stop'"):
-            Worker([shop.shop()], store, on_change="error")
 
 
 class TestVersionsSideBySide:
     """Each takes the runs that were begun by its own code."""
 
-    @pytest.mark.system
     def test_each_leaves_those_of_the_other_alone(self, store):
         create(store, shop.shop(), "old")
         create(store, other_shop(), "new")
@@ -1077,7 +962,7 @@ class TestMissingCode:
         without = Worker([other_shop([shop.refund])], store)
         assert without.run(once=True) == 1
         (question,) = rows(store)["one"].waits
-        assert "the call '1.0' of 'price' was about to run, and there is no function 'price' by now" in question.about
+        assert "price" in question.about
         assert Worker([shop.shop()], store).run(once=True) == 1
         assert rows(store)["one"].state == "ToolInterrupt"
 
@@ -1087,11 +972,10 @@ class TestMissingCode:
         without.run(once=True)
         Runs(store).answer("one", {"stuck": RunAgain()})
         assert without.run(once=True) == 1
-        assert "'price' is no longer available" in "".join(store.load("one").lines)
+        assert rows(store)["one"].state == "ToolInterrupt"
 
 
 class TestPruning:
-    @pytest.mark.system
     def test_old_runs_are_deleted_by_one_worker_in_an_hour(self, store):
         agent = Agent(Script(*["hi"] * 9), name="x")
         create(store, agent, "one", "two", "three")
@@ -1101,37 +985,30 @@ class TestPruning:
         create(store, agent, "four", "five")
         with working(Worker([agent], store, max_age_s=0.0), tasks=2):
             wait_until(lambda: rows(store)["five"].is_ended and rows(store)["four"].is_ended)
-            time.sleep(0.1)
+            settle()
         assert len(rows(store)) == 3
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("tasks", [0, 2])
-    def test_so_does_a_worker_that_leaves_as_soon_as_nothing_is_due(self, store, tasks):
+    @modes
+    def test_so_does_a_worker_that_leaves_as_soon_as_nothing_is_due(self, store, mode):
         agent = Agent(Script(*["hi"] * 9), name="x")
         create(store, agent, "one", "two", "three")
         assert Worker([agent], store).run(once=True) == 3
-        worker = Worker([agent], store, keep=1)
-        assert (asyncio.run(worker.arun(tasks=tasks, once=True)) if tasks else worker.run(once=True)) == 0
+        assert run(Worker([agent], store, keep=1), mode, once=True) == 0
         assert len(rows(store)) == 1
 
-    @pytest.mark.system
-    def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, caplog):
-        store, agent = MemoryStore(), shop.shop()
+    def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, store, caplog):
+        agent, runs, pruned = shop.shop(), Runs(store), threading.Event()
         create(store, agent, "one")
         Worker([agent], store).run(once=True)
         store.spend = lambda *args, **options: 1 / 0
         with working(Worker([agent], store, keep=0), threads=1):
-            wait_until(lambda: "old runs could not be deleted: division by zero" in caplog.text)
+            wait_until(lambda: "division by zero" in caplog.text)
         del store.spend
-        with working(Worker([agent], store, keep=0), threads=1):
-            wait_until(lambda: PRUNING in store._spent)
+        prune = runs.prune
+        runs.prune = lambda **options: (prune(**options), pruned.set())[0]
+        with working(Worker([agent], runs, keep=0), threads=1):
+            assert pruned.wait(30)
         assert list(rows(store)) == ["one"]
-
-    def test_numbers(self, store):
-        with pytest.raises(UsageError, match="keep is -1"):
-            Worker([shop.shop()], store, keep=-1)
-        with pytest.raises(UsageError, match="max_age_s is 'a day'"):
-            Worker([shop.shop()], store, max_age_s="a day")
 
 
 class TestStopping:
@@ -1185,12 +1062,7 @@ class TestStopping:
 
 def fsm_agent(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fsm_agent", *arguments]
-    return subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
-
-
-def is_stopping(health_url: str) -> bool:
-    with urlopen(health_url, timeout=20) as answer:
-        return not json.load(answer)["is_ready"]
+    return subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False)
 
 
 BEGIN = """
@@ -1223,45 +1095,12 @@ class TestProcesses:
 
     @pytest.mark.system
     @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
-    @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGINT])
-    def test_a_signal_ends_it_well(self, tmp_path, number):
+    def test_ctrl_c_ends_it_well(self, tmp_path):
         command = [sys.executable, "-m", "fsm_agent", "worker", "--store", "runs.db", "--agents", "support.shop_agent"]
         command.append("--create")
         with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             assert "Ctrl-C ends it" in process.stderr.readline()
-            process.send_signal(number)
-            assert process.wait(30) == 0
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
             assert "it advanced runs 0 times" in process.stderr.read()
-
-    @pytest.mark.system
-    @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
-    @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
-    def test_a_second_signal_ends_it_at_once(self, tmp_path, number):
-        (tmp_path / "slow.py").write_text(
-            "import sys, threading\nfrom fsm_agent import Agent, function\nfrom fsm_agent.testing import Script, call\n"
-            "@function\ndef hang() -> str:\n"
-            "    'Hang.'\n    print('hanging', file=sys.stderr, flush=True)\n    threading.Event().wait()\n"
-            "AGENT = Agent(Script(call('hang')), functions=[hang], name='slow')\n"
-        )
-        create_one = "from slow import AGENT\nfrom dataclasses import replace\na = replace(AGENT, store='runs.db')\n"
-        create_one += "s = a.runs.store\ns.create('one', a.seed('go', run_id='one').journal.header, agent='slow')\n"
-        environment = {**ENVIRONMENT, "PYTHONPATH": f"{ENVIRONMENT['PYTHONPATH']}{os.pathsep}{tmp_path}"}
-        subprocess.run([sys.executable, "-c", create_one], cwd=tmp_path, env=environment, timeout=60, check=True)
-        command = [sys.executable, "-m", "fsm_agent", "worker", "--store", "runs.db", "--agents", "slow"]
-        command += ["--health-port", "0"]
-        with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            try:
-                url = process.stderr.readline().partition("health: ")[2].strip()
-                assert "Ctrl-C ends it" in process.stderr.readline()
-                assert process.stderr.readline() == "hanging\n"
-                process.send_signal(signal.SIGTERM)
-                wait_until(lambda: is_stopping(url))  # of two signals that come together, one may be heard first
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(0.5)  # the function goes on: the worker waits for it
-                assert process.poll() is None
-                process.send_signal(number)
-                assert process.wait(30) == 128 + number
-            finally:
-                process.kill()
