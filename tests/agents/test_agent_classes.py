@@ -18,9 +18,7 @@ from fsm_agent import (
     Limits,
     Prompt,
     ProviderError,
-    Settings,
     UsageError,
-    build_agent,
     function,
 )
 from fsm_agent.agents import AsyncAgentBase
@@ -103,12 +101,6 @@ def test_without_a_call_it_asks_its_sub_agent_sync_and_async_alike():
     assert second.messages[-1].parts[0].text == "11.0"
 
 
-def test_a_task_that_is_no_text_is_taken_as_it_is():
-    script = Script('{"text": "Mild.", "degrees": 11}')
-    assert Teller(client=script)(Prompt("Say {{ x }}")(x="hello"), deps=5.0).text == "Mild."
-    assert script.requests[0].messages[-1].text == "Say hello"
-
-
 @pytest.mark.spec(
     "2.37: an agent is named by its type",
     "2.39: a description, by default the beginning of the expertise",
@@ -181,15 +173,6 @@ def test_sub_agents_take_in_code_everything_that_an_agent_takes():
     assert asked == ["measure"]
     assert paper.agents["editor"].limits == Limits(rounds=1, recalls=5)
     assert script.requests[-1].messages[0].text == "You shorten."
-
-
-def test_a_group_of_one_needs_no_call():
-    class Solo(AgentBase, register=False):
-        agent_group = {"voice": {"settings": Settings(temperature=0), "system": "You sing."}}  # noqa: RUF012
-
-    script = Script("La.")
-    assert Solo(client=script)("Sing.") == "La."
-    assert (script.requests[0].settings.temperature, script.requests[0].messages[0].text) == (0, "You sing.")
 
 
 @pytest.mark.parametrize(
@@ -364,21 +347,6 @@ class TestMany:
 
     def test_no_task_is_no_result(self):
         assert Echo(client=Script()).map([]).outputs == []
-
-
-def test_a_class_in_a_configuration_with_its_own_options():
-    class Paper(AgentBase, register=False):
-        agent_type = "paper"
-
-        def __init__(self, config: Any, *, client: Any = None, model: str = "x:y") -> None:
-            super().__init__(config, client=client, model=model)
-            self.asked_for = model
-
-        def call(self, task: str, **kwargs: Any) -> str:
-            return self.asked_for
-
-    assert build_agent(Paper, {}, model="a:b")("x") == "a:b"
-    assert build_agent(Paper, {}, limits={"rounds": 1}).agents["paper"].limits.rounds == 1
 
 
 class Spent(AgentBase[str], register=False):

@@ -152,16 +152,6 @@ def test_functions_that_the_body_defines_are_methods():
     assert "never" in script.requests[1].messages[-1].parts[0].text
 
 
-def test_system_may_be_a_method_of_the_deps():
-    class Serving(AgentBase, register=False):
-        def system(self, deps: str) -> str:
-            return f"{self.name} serves {deps}."
-
-    script = Script("Yes.")
-    Serving(client=script, name="it").call("?", deps="Ann")
-    assert script.requests[0].messages[0].text == "it serves Ann."
-
-
 def test_nearer_is_the_configuration_then_that_of_the_sub_agent_then_arguments():
     cls = class_with(limits=Limits(rounds=1, handoffs=1, parallel=1, recalls=1), settings={"temperature": 0.1})
     config = {
@@ -243,17 +233,3 @@ def test_what_its_agents_were_made_with_cannot_be_set_later(name):
     agent = class_with()(client=Script())
     with pytest.raises(AttributeError, match=name):
         setattr(agent, name, SAID[name])
-
-
-def test_it_may_be_set_before():
-    class Careful(AgentBase, register=False):
-        functions = (erase,)
-
-        def __init__(self, **options: Any) -> None:
-            self.approve = refuse
-            super().__init__(**options)
-
-    careful = Careful(client=Script(call("erase", path="/"), "no", call("erase", path="/"), "no"))
-    careful.call("tidy")
-    careful.changed(limits={"rounds": 1}).call("tidy")
-    assert erased == []

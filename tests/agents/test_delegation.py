@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.agent_drivers import StuckScript, Way, both, by_arun, by_astream, by_run, by_run_unheard, by_stream
 
-from fsm_agent.agents import Agent, Metrics, Worker, handoff
+from fsm_agent.agents import Agent, Worker, handoff
 from fsm_agent.errors import CallFailed, CallSuspended, SnapshotError, UsageError
 from fsm_agent.functions import Context, Default, Retries, function
 from fsm_agent.lifecycle import AgentCall, Approved, Denied, Limits, Reason, snapshot
@@ -136,7 +136,7 @@ def test_the_approver_of_the_call_around_guards_functions_without_a_policy_too(w
     assert (asked[-1], ran) == ("wipe", [])
 
 
-@pytest.mark.parametrize("names", [["middle"], ["boss"], ["middle", "boss"]])
+@pytest.mark.parametrize("names", [["boss"], ["middle", "boss"]])
 def test_the_approver_of_the_nearest_agent_around_decides(names: list[str]):
     asked: list[str] = []
 
@@ -247,36 +247,6 @@ def test_its_beginning_and_end_are_those_of_a_function_around_its_events(way: Wa
     assert max(inside) < places[1]
 
 
-def test_the_end_of_an_agent_that_fails_is_that_of_a_function_that_fails():
-    heard = list(boss(call("failing", task="?"), "Alas.", inner=failing()).stream("Go."))
-    ended = [event for event in heard if isinstance(event, FunctionEnded)]
-    assert [(event.name, event.is_error) for event in ended] == [("failing", True)]
-
-
-def test_calls_inside_are_told_apart_by_their_paths():
-    ids: list[str] = []
-
-    @function
-    def note(context: Context) -> str:
-        ids.append(context.agent_call_id)
-        return "noted"
-
-    inner = Agent(Script(call("note"), "fine"), functions=[note], name="inner")
-    script = Script([call("note"), call("inner", task="?")], "ok")
-    agent = Agent(script, functions=[note, inner], world={"new_id": lambda: "c1"})
-    agent.call("Go.")
-    assert sorted(ids) == ["c1", "c1/run:1.1"]
-
-
-def test_metrics_of_both_agents_count_each_token_once():
-    metrics = Metrics()
-    inner = Agent(Script(spending("x", 10)), name="inner", hooks=[metrics])
-    agent = boss(asking(1, "inner", task="?"), spending("ok", 2), inner=inner, hooks=[metrics])
-    result = agent.call("Go.")
-    assert (metrics.usage, metrics.replies, metrics.calls) == (result.usage, 3, 2)
-    assert {name: f.runs for name, f in metrics.functions.items()} == {"inner": 1}
-
-
 def test_a_pipeline_that_would_not_see_the_result_of_an_agent_is_refused():
     pipeline = ResultPipeline(processor=lambda name, text: text.upper())
     with pytest.raises(UsageError, match="cleaner"):
@@ -324,23 +294,6 @@ def test_the_tokens_of_one_that_failed_count_whatever_its_failure_means(on_error
     assert one.outcome.usage.input_tokens == (63 if on_error == "tell" else 61)
 
 
-def test_each_agent_of_a_round_takes_the_step_that_cancels_it():
-    agent = boss(
-        [call("cleaner", task="Go."), call("cleaner", task="Go!")], inner=cleaner(*[call("erase", path="x")] * 2)
-    )
-    with pytest.raises(CallSuspended) as e:
-        agent.call("Go.")
-    heard: list[Event] = []
-    e.value.call.cancel("enough")
-    with pytest.raises(CallFailed, match="cancelled: enough"):
-        agent.run(e.value.call, heard.append)
-    steps = [(event.path, event.event) for event in heard if isinstance(event, Inside)]
-    assert [(path, step.trigger) for path, step in steps if isinstance(step, Stepped)] == [
-        ("run:1.0", "cancelled"),
-        ("run:1.1", "cancelled"),
-    ]
-
-
 def test_the_deadline_of_the_call_ends_what_is_inside_first():
     clock = FakeClock()
     inner = cleaner()
@@ -383,14 +336,6 @@ def test_what_an_approver_returns_has_the_time_of_the_driver_from_which_a_deadli
 
 
 @both
-def test_what_an_approver_returns_with_a_time_keeps_it(way: Way):
-    agent = boss(call("cleaner", task="Go."), "Done.", inner=cleaner("Clean."), approve=lambda f: Approved(at_s=7.0))
-    one = agent.seed("Go.")
-    way(agent, one, [])
-    assert [step.at_s for step in one.record.trace if step.trigger == "approved"] == [7.0]
-
-
-@both
 @pytest.mark.parametrize("is_handoff", [False, True])
 def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_an_answer_given_by_hand(
     way: Way, is_handoff: bool
@@ -421,7 +366,7 @@ def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_a
     assert ids == [f"{one.record.id}/{'to:cleaner' if is_handoff else 'run:1.0'}"]
 
 
-@pytest.mark.parametrize(("own_s", "timeout_s"), [(5, None), (500, 5.0), (None, 5.0), (5, 500.0)])
+@pytest.mark.parametrize(("own_s", "timeout_s"), [(5, None), (500, 5.0), (5, 500.0)])
 def test_a_deadline_of_its_own_ends_it_alone_the_shorter_of_two(own_s: float | None, timeout_s: float | None):
     clock = FakeClock()
     made = cleaner(limits=Limits(deadline_s=own_s)).as_function(timeout_s=timeout_s)
@@ -489,27 +434,17 @@ def test_a_task_that_no_agent_can_be_given_is_told():
     assert ["task" in (f.error or "") for f in result.function_calls] == [True, True]
 
 
-def test_what_it_returns_is_formatted():
-    inner = Agent(Script("[1, 2]"), output=list[int], name="lister")
+def test_what_it_returns_is_formatted_and_not_shown_if_that_fails():
+    inner = Agent(Script(*["[1, 2]"] * 3), output=list[int], name="lister")
     made = inner.as_function(format=lambda value, f: f"{len(value)} of them")
     result = Agent(Script(call("lister", task="?"), "ok"), functions=[made]).call("Go.")
     assert result.function_calls[0].result == "2 of them"
-
-
-@pytest.mark.parametrize("on_error", ["tell", Default([3])])
-def test_an_output_whose_format_fails_is_not_shown(on_error: Any):
-    inner = Agent(Script("[1, 2]"), output=list[int], name="lister")
-    made = inner.as_function(format=lambda value, f: str(1 / 0), on_error=on_error)
-    result = Agent(Script(call("lister", task="?"), "ok"), functions=[made]).call("Go.")
-    assert result.output == "ok"
+    broken = inner.as_function(format=lambda value, f: str(1 / 0), on_error=Default([3]))
+    result = Agent(Script(call("lister", task="?"), "ok"), functions=[broken]).call("Go.")
     assert "ZeroDivisionError" in (result.function_calls[0].error or "")
-
-
-def test_a_format_that_fails_may_end_the_call_that_asked():
-    inner = Agent(Script("[1, 2]"), output=list[int], name="lister")
-    made = inner.as_function(format=lambda value, f: str(1 / 0), on_error="fail")
+    fatal = inner.as_function(format=lambda value, f: str(1 / 0), on_error="fail")
     with pytest.raises(CallFailed, match=r"lister.*ZeroDivisionError"):
-        Agent(Script(call("lister", task="?")), functions=[made]).call("Go.")
+        Agent(Script(call("lister", task="?")), functions=[fatal]).call("Go.")
 
 
 @pytest.mark.parametrize("way", [by_run, by_stream], ids=lambda way: way.__name__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,10 +174,6 @@ def test_handoffs_are_counted_anew_in_each_turn():
     assert (first.output, a.changed(limits=Limits(handoffs=1)).call("!", after=first).output) == ("one", "two")
 
 
-def test_a_handoff_in_the_last_round_is_taken():
-    assert triage(GO, limits=Limits(rounds=1, on_limit="fail")).call("?").output == "It is done."
-
-
 def test_each_agent_has_rounds_of_its_own_and_the_deadline_is_the_outer_one_s():
     clock = FakeClock()
     agent = triage(to=billing(call("refund", order=1)), limits=Limits(deadline_s=60), world={"clock": clock})
@@ -228,14 +223,6 @@ def test_a_handoff_that_is_refused_leaves_the_dialog_where_it_is():
     result = agent.run(one)
     assert (result.output, result.record.governed_by) == ("I cannot.", "")
     assert "not today" in (result.function_calls[0].error or "")
-
-
-def test_a_handoff_that_is_allowed_is_taken():
-    agent = triage(GO, functions=[handoff(billing(), needs_approval=True)])
-    with pytest.raises(CallSuspended) as e:
-        agent.call("?")
-    e.value.call.advance("ask:2.0", Approved())
-    assert agent.run(e.value.call).output == "It is done."
 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(parallel=1)], ids=["together", "one after another"])
@@ -428,29 +415,6 @@ def test_handoffs_that_cannot_be_right_are_refused():
         handoff(lambda: billing())
     with pytest.raises(UsageError, match="shop"):
         handoff(billing(system=Prompt("You are of {{ shop }}.")))
-
-
-def test_the_deps_are_those_of_the_call():
-    other = billing(system=lambda deps: f"You serve {deps}.")
-    triage(to=other).call("?", deps="Ada")
-    model: Any = other.model
-    assert model.requests[0].messages[0].text == "You serve Ada."
-
-
-def test_a_variant_of_an_agent_is_handed_back_to():
-    other = Agent(
-        Script(call("back")), name="billing", functions=[handoff(lambda: first, name="back", description="Back.")]
-    )
-    first = triage(GO, "Here I am.", to=other)
-    one = first.call("?")
-    variant = replace(first, model=Script("The variant."))
-    assert (one.output, variant.call("Again?", after=one).output) == ("Here I am.", "The variant.")
-
-
-def test_repairs_of_its_answer_are_repairs_of_the_call():
-    other = billing('Sure: {"sum": 5}', output=dict[str, int])
-    result = triage(to=other, output=dict[str, int] | str).call("?")
-    assert (result.output, len(result.repairs)) == ({"sum": 5}, 1)
 
 
 def test_the_context_of_a_handoff_is_chosen_at_the_handoff_and_not_again_in_later_turns():

@@ -15,7 +15,6 @@ import pytest
 from support.agent_drivers import Way, both
 
 from fsm_agent import Agent, UsageError, Worker, function, handoff
-from fsm_agent.cli import TerminalHook
 from fsm_agent.flows import Flow, end, gather, subflow
 from fsm_agent.flows import call as ask
 from fsm_agent.flows.orchestrator import Orchestrator
@@ -118,12 +117,6 @@ def unique() -> Any:
     return lambda: f"c{next(numbers)}"
 
 
-@function
-def add(a: int, b: int) -> int:
-    """Add."""
-    return a + b
-
-
 @both
 def test_agents_inside_of_agents_are_told_apart_by_whom_they_are_asked_through(way: Way):
     own, around = Shared(), Shared()
@@ -210,14 +203,13 @@ def test_the_agents_of_an_orchestrator_are_told_apart():
     assert next(where.path for where in shared.calls) == ""
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_run_of_a_store_is_named_and_a_worker_tells_runs_apart(threads: int):
+def test_a_run_of_a_store_is_named_and_a_worker_tells_runs_apart():
     shared, store = Shared(), MemoryStore()
     agent = Agent(Script("one", "two"), name="echo", hooks=[shared], store=store)
     for run in ("r1", "r2"):
         header = agent.seed("Go.", run_id=run).journal.header
         assert store.create(run, header, agent=agent.name)
-    assert Worker([agent], store).run(threads=threads, once=True) == 2
+    assert Worker([agent], store).run(threads=2, once=True) == 2
     assert shared.calls.keys() == {Where(run, run, "echo", "") for run in ("r1", "r2")}
 
 
@@ -326,21 +318,6 @@ def test_the_log_names_the_call_and_where_it_is(caplog: pytest.LogCaptureFixture
     ((line, about), *_) = [(line, about) for line, about in logged if "path" in about]
     assert line.startswith("call c/run:1.0: ")
     assert (about["call"], about["agent"], about["path"]) == ("c/run:1.0", "inner", "run:1.0")
-
-
-def test_the_terminal_says_whose_a_line_is_only_while_there_are_several(capsys: pytest.CaptureFixture[str]):
-    hook = TerminalHook()
-    agent = Agent(Meeting(threading.Barrier(2)), name="echo", hooks=[hook], world={"new_id": unique()})
-    threads = [threading.Thread(target=agent.call, args=(task,)) for task in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    out, err = capsys.readouterr()
-    assert sorted(out.split("\n")) == ["", "You said a", "You said b"]
-    assert "c0: " in err or "c1: " in err
-    Agent(Script("x"), hooks=[hook], world={"new_id": unique()}).call("Go.")
-    assert "c0: " not in capsys.readouterr().err
 
 
 class OfRecords:

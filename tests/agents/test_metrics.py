@@ -134,21 +134,11 @@ def test_what_has_no_price_is_not_in_the_cost():
     metrics = Metrics({"large": PRICES["large"]})
     by_call(worker(metrics))
     assert (metrics.unpriced_tokens, metrics.cost_pico_usd) == (11, EXPECTED["cost_micro_usd"] * 10**6)
-
-
-@pytest.mark.spec("4.31: numbers of several calls add up")
-def test_nor_is_it_when_they_are_added_up():
-    one, other = Metrics(), Metrics()
-    one.on_event(ReplyCompleted(said("x", input_tokens=3)))
-    other.on_event(ReplyCompleted(said("x", output_tokens=4)))
-    assert (one + other).unpriced_tokens == sum([one, other], Metrics()).unpriced_tokens == 7
-
-
-def test_a_cost_is_rounded_once():
+    assert (metrics + metrics).unpriced_tokens == sum([metrics, metrics], Metrics()).unpriced_tokens == 22
     metrics = Metrics({"*": Price(input_micro_usd=1, output_micro_usd=0)})
     for _ in range(3):
         metrics.on_event(ReplyCompleted(said("x", input_tokens=500_000)))
-    assert (metrics.cost_pico_usd, metrics.cost_micro_usd) == (1_500_000, 2)
+    assert (metrics.cost_pico_usd, metrics.cost_micro_usd) == (1_500_000, 2), "rounded once"
 
 
 def test_a_step_of_an_unknown_time_costs_nothing(script):

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from fsm_agent import Agent, AgentCall, CallFailed, Context, Dialog, Message, Prompt, UsageError, function, snapshot
+from fsm_agent import Agent, AgentCall, CallFailed, Dialog, Message, Prompt, UsageError, function, snapshot
 from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle import Limits
 from fsm_agent.messages import FunctionCall, FunctionResult, Image
@@ -127,14 +127,6 @@ class TestVariables:
         ]
         assert sent(script, 1)[1] == ("user", "About the sea")
 
-    def test_another_agent_takes_those_that_it_knows(self):
-        script = Script("a", "b")
-        first = Agent(script, system=Prompt("{{ name }}, {{ city }}")).call(
-            "hi", system_args={"name": "A", "city": "R"}
-        )
-        Agent(script, system=Prompt("For {{ name }}")).call("again", after=first)
-        assert systems(script)[1] == ["For A"]
-
     @pytest.mark.parametrize(
         ("task", "options", "name"),
         [
@@ -189,17 +181,6 @@ class TestOfDeps:
             agent.call([KIND, HI], run_id="r", keep_system=True)
         assert systems(script) == [["It is noon."]]
 
-    def test_functions_of_the_agent_see_the_same_deps(self):
-        @function
-        def whose(context: Context[Shop]) -> str:
-            """Whose shop it is."""
-            return context.deps.name
-
-        script = Script(call("whose"), "ok")
-        agent = Agent[Shop, str](script, system=lambda shop: shop.name, functions=[whose])
-        assert agent.call("?", deps=Shop("Ada")).function_calls[0].result == "Ada"
-        assert systems(script) == [["Ada"], ["Ada"]]
-
     @pytest.mark.parametrize(
         ("system", "deps", "name"),
         [
@@ -216,13 +197,6 @@ class TestOfDeps:
 
 
 class TestAfter:
-    def test_a_second_turn_is_one_line(self):
-        script = Script("Hello, Ada.", "Ada.")
-        agent = Agent(script, system="Be terse.")
-        result = agent.call("I am Ada.")
-        assert agent.call("Who am I?", after=result).output == "Ada."
-        assert [text for _, text in sent(script)] == ["Be terse.", "I am Ada.", "Hello, Ada.", "Who am I?"]
-
     def test_every_kind_of_task_may_follow(self):
         script = Script(*"abcd")
         agent = Agent(script)
@@ -231,12 +205,6 @@ class TestAfter:
         agent.call(Prompt("{{ word }}")(word="again"), after=first)
         list(agent.stream("again", after=first))
         assert [sent(script, n) for n in (1, 2, 3)] == [[("user", "hi"), ("assistant", "a"), ("user", "again")]] * 3
-
-    def test_the_prompt_of_the_turn_before_does_not_govern(self):
-        script = Script("4", "four")
-        agent = Agent(script)
-        first = agent.call(Prompt("2 + 2?", output=int))
-        assert (first.output, agent.call("In words?", after=first).output) == (4, "four")
 
     def test_a_turn_that_failed_may_be_followed(self):
         script = Script(Overloaded("busy", status=503), "ok")

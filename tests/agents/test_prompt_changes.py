@@ -44,7 +44,7 @@ class TestResume:
         assert (result.output, result.prompt_change, caplog.records) == ("done", None, [])
 
     def test_another_is_reported_and_the_run_goes_on(self, agent, caplog):
-        result = agent.resume("r1", answers(agent), prompt=NEW)
+        result = asyncio.run(agent.aresume("r1", answers(agent), prompt=NEW))
         assert result.output == "done"
         change = result.prompt_change
         assert (change.path, change.before, change.after) == ("shop/pay", OLD.fingerprint, NEW.fingerprint)
@@ -62,16 +62,6 @@ class TestResume:
         loaded = agent.runs.store.load("r1", after=0)
         assert (loaded.posts, loaded.run.holder, str(loaded.run.state)) == ((), None, "ToolInterrupt")
         assert agent.resume("r1", open_questions, prompt=OLD).output == "done"
-
-    def test_under_asyncio(self, agent):
-        with pytest.raises(PromptChanged):
-            asyncio.run(agent.aresume("r1", answers(agent), prompt=NEW, on_change="error"))
-        result = asyncio.run(agent.aresume("r1", answers(agent), prompt=NEW))
-        assert result.prompt_change.after == NEW.fingerprint
-
-    def test_of_a_run_that_has_ended(self, agent):
-        agent.resume("r1", answers(agent), prompt=OLD)
-        assert agent.resume("r1", prompt=NEW).prompt_change.before == OLD.fingerprint
 
     def test_a_run_that_goes_on_by_its_name(self, agent, caplog):
         with pytest.raises(CallSuspended) as caught:
@@ -105,10 +95,6 @@ class TestRestore:
         assert restore(snapshot(agent.waiting), NEW).prompt_change.after == NEW.fingerprint
         with pytest.raises(UsageError, match="on_change"):
             restore(snapshot(agent.waiting), NEW, on_change=None)  # type: ignore[arg-type]
-
-    def test_its_next_snapshot_is_of_the_prompt_as_it_is(self, agent):
-        call = restore(snapshot(agent.waiting), NEW)
-        assert restore(snapshot(call), NEW).prompt_change is None
 
     def test_a_function_of_the_agent_that_changed(self, caplog):
         script = Script(call("pay", euros=5))

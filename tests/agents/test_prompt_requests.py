@@ -6,8 +6,6 @@ import pytest
 
 from fsm_agent import (
     Agent,
-    AgentCall,
-    Dialog,
     Limits,
     Message,
     Prompt,
@@ -107,18 +105,6 @@ class TestHostedTools:
             Agent(script).call(Prompt("x", output=int, hosted_tools=[WebSearch()], on_exception=handler))
         assert hosted(script) == [(WebSearch(),), offered]
 
-    def test_a_dialog_goes_on_with_them(self):
-        with Script("one", "two") as script:
-            agent = Agent(script)
-            result = agent.call(Prompt("x", hosted_tools=[WebSearch()]))
-            agent.call(result.dialog.append(Message.of("user", "more")))
-        assert hosted(script) == [(WebSearch(),), (WebSearch(),)]
-
-    def test_without_an_agent(self):
-        prompt = Prompt("x", hosted_tools=[WebSearch()], settings={"temperature": 0})
-        made = AgentCall.seed(Dialog([Message.of("user", "x")]), prompt, args={"temperature": 1})
-        assert (made.prompt, made.args) == (prompt, {"temperature": 1})
-
     @pytest.mark.parametrize(
         "tools", [[WebSearch(), WebSearch(max_uses=1)], ["web_search"], WebSearch()], ids=["twice", "text", "no list"]
     )
@@ -148,11 +134,6 @@ class TestSettings:
             Agent(script).call(prompt)
         assert temperatures(script) == [0, temperature]
         assert {request.settings.seed for request in script.requests} == {7}
-
-    def test_a_choice_of_functions(self):
-        with Script("one") as script:
-            Agent(script).call(Prompt("x", functions=[look], settings={"tool_choice": "none"}))
-        assert script.requests[0].functions == ()
 
     @pytest.mark.parametrize(
         ("settings", "name"),
@@ -191,16 +172,3 @@ class TestServers:
         prompt = Prompt("x", path="p", functions=[look, Server(look)])
         with Script() as script, pytest.raises(PromptError, match="look"):
             Agent(script).call(prompt)
-
-    def test_a_handler_may_bring_some(self):
-        server = Server(look)
-        prompt = Prompt(
-            "x", output=int, functions=[server], on_exception=Prompt("{{ error_message }}", functions=[server])
-        )
-        with Script("five", "5") as script:
-            Agent(script).call(prompt)
-        assert [[f.name for f in request.functions] for request in script.requests] == [["look"], ["look"]]
-
-    def test_without_an_agent(self):
-        made = AgentCall.seed(Dialog([Message.of("user", "x")]), Prompt("x", functions=[Server(look)]))
-        assert [f.name for f in made.prompt.offers] == ["look"]

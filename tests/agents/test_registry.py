@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import functools
 import json
-import tomllib
 import traceback
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -25,7 +22,6 @@ from fsm_agent import (
     build_agent,
 )
 from fsm_agent.agents import AsyncAgentBase
-from fsm_agent.messages import HostedMCP, WebSearch
 from fsm_agent.testing import Script, registries
 
 
@@ -92,20 +88,6 @@ def test_the_configuration_reaches_the_sub_agents():
     assert [a.name for a in agents.values()] == ["weather/forecaster", "weather/editor"]
 
 
-@pytest.mark.spec(
-    "3.25: each sub-agent has its model, settings and limits", "3.25: what a sub-agent leaves out is the agent's"
-)
-def test_what_a_sub_agent_sets_wins_over_the_agents():
-    weather()
-    own = {"limits": {"rounds": 5}, "settings": {"temperature": 1}, "model": "openai:gpt-5"}
-    config = {**CONFIG, "settings": {"temperature": 0, "seed": 7}, "agent_configs": {"editor": own}}
-    agents = build_agent(config).agents
-    assert agents["editor"].limits == Limits(rounds=5)
-    assert agents["editor"].settings == Settings(temperature=1, seed=7)
-    assert agents["editor"].model == "openai:gpt-5"
-    assert (agents["forecaster"].limits, agents["forecaster"].settings.temperature) == (Limits(rounds=2), 0)
-
-
 @pytest.mark.spec("3.24: sub-agents by name", "3.25: the kind, from the argument or the configuration")
 def test_an_agent_without_a_group_is_its_own_sub_agent(script):
     class Echo(AgentBase):
@@ -161,22 +143,17 @@ def test_abstract_bases_stay_out():
 @pytest.mark.spec(
     "3.24: names of the group and of the configuration have to agree",
     "3.25: an unknown kind is an error with those there are",
-    "3.25: a misspelt key is refused",
 )
 @pytest.mark.parametrize(
     ("config", "names"),
     [
         ({"agent_type": "wether"}, "wether.*weather"),
         ({}, "agent_type"),
-        ({**CONFIG, "agent_configs": {"editor": {"sytem": ""}}}, "sytem.*system"),
         ({**CONFIG, "agent_configs": {"author": {}}}, "author.*editor"),
-        ({**CONFIG, "limits": {"round": 3}}, "limits.round.*rounds"),
         ({**CONFIG, "limits": {"rounds": -1}}, "limits.rounds"),
-        ({**CONFIG, "settings": {"temperature": "hot"}}, "settings.temperature"),
         ({**CONFIG, "settings": {"hosted_tools": [{"kind": "web_serch"}]}}, r"hosted_tools\[0\]\.kind.*web_search"),
         ({**CONFIG, "settings": {"hosted_tools": [SECRET]}}, "docs"),
         ({"agent_type": "weather"}, "forecaster.*model"),
-        ({**CONFIG, "model": 3}, "model"),
     ],
 )
 def test_mistakes_in_a_configuration_are_named(config, names):
@@ -184,27 +161,6 @@ def test_mistakes_in_a_configuration_are_named(config, names):
     with pytest.raises(ValueError, match=names) as caught:
         build_agent(config)
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
-
-
-def test_settings_and_hosted_tools_can_be_written_in_toml():
-    weather()
-    settings = """
-        stop = ["END"]
-        [[hosted_tools]]
-        kind = "web_search"
-        allowed_domains = ["example.com"]
-        [[hosted_tools]]
-        kind = "mcp"
-        label = "docs"
-        url = "https://example.com/mcp"
-        headers = {x = "y"}
-    """
-    agent = build_agent({**CONFIG, "settings": tomllib.loads(settings)})
-    hosted = (
-        WebSearch(allowed_domains=("example.com",)),
-        HostedMCP("docs", "https://example.com/mcp", headers={"x": "y"}),
-    )
-    assert agent.agents["forecaster"].settings == Settings(stop=("END",), hosted_tools=hosted)
 
 
 def test_a_group_that_is_one_string_is_a_mistake():
@@ -216,7 +172,7 @@ def test_a_group_that_is_one_string_is_a_mistake():
 
 
 class TestOfAClass:
-    @pytest.mark.parametrize("config", [CONFIG, {**CONFIG, "agent_type": None}, AgentConfig.of(CONFIG)])
+    @pytest.mark.parametrize("config", [CONFIG, AgentConfig.of(CONFIG)])
     def test_it_is_built_with_its_options(self, script, config):
         kind = weather()
         agent = build_agent(kind, config, client=script("Rain, later sun.", "Mixed."))
@@ -240,13 +196,11 @@ class TestOfAClass:
         with pytest.raises(ConfigError, match=r"wether.*Weather"):
             build_agent(weather(), {**CONFIG, "agent_type": "wether"})
 
-    def test_what_is_no_class_of_agents_is_refused(self):
-        with pytest.raises(ConfigError, match="dict"):
-            build_agent(dict, CONFIG)
-
     def test_without_a_configuration_it_is_refused(self):
         with pytest.raises(ConfigError, match="configuration"):
             build_agent(weather())
+        with pytest.raises(ConfigError, match="dict"):
+            build_agent(dict, CONFIG)
 
 
 @pytest.mark.spec("3.26: a call of one's own may be asynchronous")
@@ -328,22 +282,14 @@ system = "You forecast."
 """
 
     @pytest.mark.spec("3.25: from a TOML file")
-    @pytest.mark.parametrize("as_path", [str, Path])
-    def test_toml(self, tmp_path, script, as_path):
+    def test_toml(self, tmp_path, script):
         weather()
         (tmp_path / "weather.toml").write_text(self.TOML)
         one = script("Rain, later sun.", "Mixed.")
-        agent = build_agent(as_path(tmp_path / "weather.toml"), client=one)
+        agent = build_agent(tmp_path / "weather.toml", client=one)
         assert agent("Berlin?") == "Mixed."
         assert one.requests[0].messages[0].text == "You forecast."
         assert agent.agents["editor"].limits == Limits(rounds=2)
-
-    def test_json(self, tmp_path):
-        weather()
-        file = tmp_path / "weather.json"
-        file.write_bytes(b"\xef\xbb\xbf" + json.dumps(CONFIG).encode())
-        assert build_agent(file).config == AgentConfig.of(CONFIG)
-        assert AgentConfig.of(str(file)) == AgentConfig.of(CONFIG)
 
     @pytest.mark.parametrize(
         ("name", "content"),
@@ -366,24 +312,3 @@ system = "You forecast."
         with pytest.raises(ConfigError) as caught:
             build_agent(str(tmp_path / name))
         assert str(tmp_path / name) in str(caught.value)
-
-    def test_a_folder_is_no_file(self, tmp_path):
-        (tmp_path / "a.toml").mkdir()
-        with pytest.raises(ConfigError, match=r"a.toml"):
-            build_agent(tmp_path / "a.toml")
-
-
-def test_a_coroutine_function_behind_a_decorator_is_one():
-    def traced(call):
-        @functools.wraps(call)
-        def wrapped(*args, **kwargs):
-            return call(*args, **kwargs)
-
-        return wrapped
-
-    class Mine(AsyncAgentBase):
-        @traced
-        async def call(self, task, **kwargs):
-            return task
-
-    assert asyncio.run(Mine({"model": "x:y"}).acall("hi")).output == "hi"

@@ -106,12 +106,6 @@ class TestACallOfItsOwnIsWhatRuns:
         assert host.requests[0].functions[0].description == "You shout."
         assert host.requests[1].messages[-1].parts[0].text == "QUIET"
 
-    def test_of_a_prompt(self, kind, under_asyncio):
-        host = Script(call("it", task="hi"), "It shouts.")
-        prompt = Prompt("Shout.", functions=[kind(client=Script("quiet"), name="it")])
-        assert (asyncio.run(Agent(host).acall(prompt)) if under_asyncio else Agent(host).call(prompt)).output
-        assert host.requests[1].messages[-1].parts[0].text == "QUIET"
-
     @pytest.mark.parametrize("late", [False, True])
     def test_after_a_handoff(self, kind, under_asyncio, late):
         shouter = kind(client=Script("quiet"), name="it")
@@ -134,11 +128,6 @@ class TestACallOfItsOwnIsWhatRuns:
         while (cause := causes[-1].__cause__) is not None:
             causes.append(cause)
         assert isinstance(causes[-1], ValueError)
-
-
-def test_streamed_it_is_the_same():
-    events = [*Upper(client=Script("quiet"), name="it").stream("hi")]
-    assert events[-1].result.output == "QUIET"
 
 
 def test_of_several_agents_its_output_is_of_the_type_that_its_call_returns():
@@ -199,25 +188,6 @@ class TestWithoutACallItIsItsAgent:
             "The weather in Berlin, in Celsius?",
         ]
 
-    def test_a_group_of_one_too(self):
-        class Solo(AgentBase[str], register=False):
-            agent_group = {"voice": {"system": "You sing."}}  # noqa: RUF012
-
-        host = Script(call("singer", task="La."), "It sang.")
-        assert Agent(host, functions=[Solo(client=Script("La."), name="singer")]).call("Sing.").output == "It sang."
-
-    def test_a_worker_drives_its_runs(self):
-        class Stored(Teller, register=False):
-            store = MemoryStore()
-
-        teller = Stored(client=Script(call("measure", city="Berlin"), "Mild."), name="it")
-        with pytest.raises(CallSuspended):
-            teller.call("Berlin", run_id="r1")
-        runs = teller.runs
-        runs.answer("r1", {"ask:2.0": Approved()})
-        assert Worker([teller], runs).run(once=True) == 1
-        assert teller.resume("r1").output == "Mild."
-
     def test_a_worker_drives_the_runs_of_sub_agents(self):
         class Stored(Pair, register=False):
             store = MemoryStore()
@@ -230,8 +200,3 @@ class TestWithoutACallItIsItsAgent:
         runs.answer("r1", {"ask:1.0": Approved()})
         assert Worker([pair], runs).run(once=True) == 1
         assert pair.agents["one"].resume("r1").output == "3"
-
-    def test_it_is_the_same_agent_each_time(self):
-        teller = Teller(client=Script(), name="it")
-        assert teller.agents == {"it": teller}
-        assert teller.changed(limits={"rounds": 0}).limits.rounds == 0

@@ -26,7 +26,6 @@ from fsm_agent import (
     Approved,
     CallFailed,
     CallSuspended,
-    Context,
     Denied,
     MemoryStore,
     Message,
@@ -154,19 +153,6 @@ def test_a_call_and_what_it_does(way: Callable[..., Any], traces: Traces) -> Non
 
 
 @both
-def test_functions_at_once(way: Callable[..., Any], traces: Traces) -> None:
-    functions = [look, glance, listen, stare]
-    script = Script([call(f.name) for f in functions], "fine")
-    result = way(Agent(script, functions=functions, name="shop"), "?")
-    ((root, inside),) = [traces.tree()]
-    assert (root, sorted(inside)) == (
-        "invoke_agent shop",
-        sorted(["chat script", "chat script", *[f"execute_tool {f.name}" for f in functions]]),
-    )
-    assert results(result) == [f"execute_tool {f.name}" for f in functions]
-
-
-@both
 def test_an_agent_inside_an_agent(way: Callable[..., Any], traces: Traces) -> None:
     inner = Agent(Script(call("look"), "seen"), functions=[look], name="scout")
     outer = Agent(
@@ -179,20 +165,6 @@ def test_an_agent_inside_an_agent(way: Callable[..., Any], traces: Traces) -> No
     assert span.end_time <= traces.spans[-1].start_time
     assert span.attributes["fsm_agent.path"] == "run:1.0"
     assert span.attributes["fsm_agent.state"] == "Completed"
-
-
-@both
-def test_an_agent_that_a_function_calls(way: Callable[..., Any], traces: Traces) -> None:
-    inner = Agent(Script("seen"), name="scout")
-
-    @function
-    async def send(context: Context) -> str:
-        """Send."""
-        return str((await context.acall(inner, "?")).output)
-
-    way(Agent(Script(call("send"), "fine"), functions=[send], name="shop"), "?")
-    sent = ["execute_tool send", ["invoke_agent scout", ["chat script"]]]
-    assert traces.tree() == ["invoke_agent shop", ["chat script", *sent, "chat script"]]
 
 
 @both
@@ -229,13 +201,6 @@ def test_many_at_once_stay_apart(traces: Traces) -> None:
     assert root == "POST"
     assert sorted(inside[::2]) == [f"invoke_agent a{n}" for n in range(8)]
     assert all(each == ["chat script", "execute_tool look", "chat script"] for each in inside[1::2])
-
-
-def test_map_in_threads(traces: Traces) -> None:
-    agent = Agent(Script(*["fine"] * 8), name="shop")
-    with traces.tracer.start_as_current_span("batch"):
-        agent.map(["?"] * 8, concurrency=4)
-    assert traces.tree() == ["batch", ["invoke_agent shop", ["chat script"]] * 8]
 
 
 def test_the_baggage_of_the_program_reaches_functions(traces: Traces) -> None:
@@ -587,16 +552,6 @@ def test_within_another_span_it_is_linked_to_its_trace(traces: Traces, tmp_path:
     assert second.parent.span_id == around.context.span_id
     assert second.context.trace_id != first.context.trace_id
     assert [link.context.span_id for link in second.links] == [first.context.span_id]
-
-
-def test_a_call_in_no_store_that_goes_on(traces: Traces) -> None:
-    agent = paying(None, call("pay"), "fine")
-    with pytest.raises(CallSuspended) as raised:
-        agent.call("?")
-    raised.value.call.advance("ask:1.0", Approved())
-    agent.run(raised.value.call)
-    first, second = [span for span in traces.spans if span.name == "invoke_agent shop"]
-    assert second.parent.span_id == first.context.span_id
 
 
 def test_a_run_that_a_worker_takes_up(traces: Traces) -> None:
