@@ -334,12 +334,7 @@ class TestMany:
 
     @pytest.mark.parametrize(
         ("tasks", "options", "name"),
-        [
-            ("a text", {}, "tasks"),
-            (["x"], {"concurrency": 0}, "concurrency"),
-            (["x"], {"progress": 3}, "progress"),
-            (["x"], {"run_id": "r"}, "run_id"),
-        ],
+        [("a text", {}, "tasks"), (["x"], {"concurrency": 0}, "concurrency"), (["x"], {"run_id": "r"}, "run_id")],
     )
     def test_wrong_arguments_are_named(self, tasks, options, name):
         with pytest.raises(UsageError, match=name):

@@ -13,11 +13,7 @@ from fsm_agent.testing import Script
 
 @pytest.mark.parametrize(
     "make",
-    [
-        lambda **options: Agent(Script(), **options),
-        lambda **options: Agent(Script()).changed(**options),
-        lambda **options: Agent(Script(), name="clerk").changed(**{"name": "agent", **options}),
-    ],
+    [lambda **options: Agent(Script(), **options), lambda **options: Agent(Script()).changed(**options)],
 )
 def test_an_agent_with_a_store_and_without_a_name_is_refused(make):
     with pytest.raises(UsageError, match="name"):

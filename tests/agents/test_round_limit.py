@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ from support.agent_drivers import Way, both, by_run
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Reason, function, handoff, snapshot
 from fsm_agent.errors import AuthFailed, Overloaded
-from fsm_agent.flows import Flow, end
-from fsm_agent.flows import call as asking
 from fsm_agent.messages import Event, Inside, Reply, Stepped, Usage
 from fsm_agent.testing import Script, call
 
@@ -114,25 +111,6 @@ def test_an_agent_inside_says_so_in_the_events_and_the_log(caplog: pytest.LogCap
     assert "run:1.0" in line
     assert GUARD in line
     assert one.result().ending.limit == "", "the call around it has rounds left"
-
-
-def test_a_call_of_a_flow_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    @dataclass(frozen=True)
-    class Search:
-        found: str = ""
-
-    @asking(looking())
-    def finding(d: Search) -> str:
-        return "Find the key."
-
-    def keep(d: Search, found: str) -> Search:
-        return Search(found)
-
-    flow = Flow("search", Search, start=finding, rows=[finding.done(end("over"), do=keep)])
-    assert flow.call(Search()).output.found == "Not in the shed."
-    (line,) = warnings(caplog)
-    assert "finding" in line
-    assert GUARD in line
 
 
 def test_a_run_that_waited_in_its_last_round_says_so_and_so_does_its_replay(tmp_path: Path) -> None:
