@@ -164,3 +164,52 @@ def test_a_thousand_runs_in_flight(runs: Runs, tmp_path: Path) -> None:
     assert peak_mb < MOST_MB
     assert ended(runs) == 1000
     check_journals(runs, 1000)
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "COLUMNS": "100"}
+
+
+def fsm_agent(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fsm_agent", *arguments]
+    return subprocess.run(command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False)
+
+
+BEGIN = """
+from contextlib import suppress
+from support import shop_agent as shop
+from fsm_agent import CallSuspended
+with suppress(CallSuspended):
+    shop.shop(store="runs.db").call("Refund order A-17.", run_id="order-17")
+"""
+
+
+class TestProcesses:
+    @pytest.mark.system
+    def test_one_begins_another_answers_and_a_third_finishes(self, tmp_path):
+        subprocess.run([sys.executable, "-c", BEGIN], cwd=tmp_path, env=ENVIRONMENT, timeout=60, check=True)
+        answered = fsm_agent(
+            *("runs", "answer", "order-17", "ask:3.0", "--approve", "--by", "ann", "--store", "runs.db"), cwd=tmp_path
+        )
+        assert answered.returncode == 0, answered.stderr
+        done = fsm_agent("worker", "--store", "runs.db", "--agents", "support.shop_agent", "--once", cwd=tmp_path)
+        assert (done.returncode, "it advanced runs 1 time" in done.stderr) == (0, True), done.stderr
+        runs = Runs(tmp_path / "runs.db")
+        loaded = runs.store.load("order-17")
+        runs.close()
+        assert loaded.run.state == "Completed"
+        assert "Done: 19.50 EUR for A-17 are on their way" in loaded.lines[-1]
+        fences = [json.loads(line)["fence"] for line in loaded.lines]
+        assert fences == sorted(fences)
+        assert len(set(fences)) == 2
+
+    @pytest.mark.system
+    @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX")
+    def test_ctrl_c_ends_it_well(self, tmp_path):
+        command = [sys.executable, "-m", "fsm_agent", "worker", "--store", "runs.db", "--agents", "support.shop_agent"]
+        command.append("--create")
+        with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert "Ctrl-C ends it" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+            assert "it advanced runs 0 times" in process.stderr.read()

@@ -9,8 +9,8 @@ import socket
 import threading
 
 import pytest
-from agents.test_workers import Away, Patient, create, looks_often, rows, settle, wait_until, working  # noqa: F401
 from support import shop_agent as shop
+from support.workers import Away, Patient, create, rows, wait_until, working
 
 from fsm_agent import Agent, ConfigError
 from fsm_agent.agents import Worker, worker_health
