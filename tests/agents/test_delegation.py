@@ -385,7 +385,7 @@ def test_a_call_that_is_cancelled_ends_the_request_of_an_agent_inside_at_once(wa
     model = StuckScript(begun)
     agent = boss(call("stuck", task="?"), inner=Agent(model, name="stuck"))
     one = agent.seed("Go.")
-    canceller = threading.Thread(target=lambda: (begun.wait(), one.cancel("enough")))
+    canceller = threading.Thread(target=lambda: (begun.wait(), one.cancel("enough")), daemon=True)
     canceller.start()
     with pytest.raises(CallFailed, match="enough"):
         way(agent, one, [])

@@ -238,7 +238,8 @@ def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, how: 
         agent = outer(ask, store=store, limits=limits, world={"clock": SystemClock()})
         one = agent.seed("Go.", run_id="r")
         if how in ("cancel", "stop"):
-            threading.Thread(target=lambda m=model, o=one: (m.asked.wait(), getattr(o, how)("enough"))).start()
+            ends = lambda m=model, o=one: (m.asked.wait(), getattr(o, how)("enough"))  # noqa: E731
+            threading.Thread(target=ends, daemon=True).start()
         with suppress(CallFailed):
             way(agent, one, [])
         assert one.record.ending is not None, "before the model was set free"

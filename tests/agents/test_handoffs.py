@@ -201,7 +201,7 @@ def test_a_call_that_is_cancelled_ends_the_agent_that_has_the_dialog_at_once(way
     model = StuckScript(begun)
     agent = triage(to=Agent(model, name="billing"))
     one = agent.seed("?")
-    canceller = threading.Thread(target=lambda: (begun.wait(), one.cancel("enough")))
+    canceller = threading.Thread(target=lambda: (begun.wait(), one.cancel("enough")), daemon=True)
     canceller.start()
     with pytest.raises(CallFailed, match="enough"):
         way(agent, one, [])
