@@ -428,3 +428,22 @@ def test_a_store_stands_beside_the_file_that_names_it(
     agent.call("?", run_id="r1")
     assert (paper / "runs.db").exists()
     assert not (elsewhere / "runs.db").exists()
+
+
+def test_a_big_file_is_not_searched_for_lines_for_long(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({f"x{n}": "y" * 90 for n in range(3000)}, indent=0))
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig.of(tmp_path / "a.json")
+    said = [line for line in str(caught.value).splitlines() if "x" in line]
+    assert any("line 2, x0" in line for line in said)
+    assert "line" not in next(line for line in said if "x19" in line)
+
+
+def test_the_schema_takes_what_is_right():
+    schema = AgentConfig.model_json_schema()
+    assert schema["additionalProperties"] is False
+    assert "global" in schema["properties"]
+    assert "$ref" not in json.dumps(schema["properties"]["settings"])
+    rounds = schema["properties"]["limits"]["properties"]["rounds"]
+    assert any(item.get("type") == "integer" for item in rounds["anyOf"])
+    assert any("pattern" in item for item in rounds["anyOf"]), "a variable may stand for it"

@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 from support import shop_agent as shop
@@ -108,7 +109,30 @@ class TestHealth:
             wait_until(lambda: worker.health().is_alive)
 
 
+def said_without_a_port(worker: Worker, path: str) -> str:
+    """What a probe is answered on a pair of sockets."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        worker_health._Handler(theirs, ("", 0), SimpleNamespace(worker=worker))
+        theirs.shutdown(socket.SHUT_WR)
+        return ours.makefile().read()
+
+
 class TestProbes:
+    def test_each_path_says_what_it_is_asked(self):
+        worker = Worker([shop.shop()], MemoryStore())
+        for path in ("/live", "/ready", "/health"):
+            assert " 503 " in said_without_a_port(worker, path)
+        worker.pulse.beat()
+        assert said_without_a_port(worker, "/live").endswith("\nalive\n")
+        assert said_without_a_port(worker, "/ready?verbose=1").endswith("\nready\n")
+        assert json.loads(said_without_a_port(worker, "/health").splitlines()[-1])["is_ready"]
+        assert 'fsm_agent_worker_steps_total{agent="shop"} 0.0' in said_without_a_port(worker, "/metrics")
+        assert " 404 " in said_without_a_port(worker, "/etc/passwd")
+        worker.stop()
+        assert "not ready" in said_without_a_port(worker, "/ready")
+
     @pytest.mark.system
     def test_paths(self):
         agent = shop.shop()
