@@ -229,7 +229,7 @@ def test_functions_of_a_round_call_agents_at_the_same_time(way: Any, asking: Ask
 @pytest.mark.parametrize(
     "how", ["cancel", "stop", *[pytest.param(how, marks=pytest.mark.system) for how in ("expire", "time out")]]
 )
-@pairs
+@pytest.mark.parametrize(("way", "asking"), [(by_run, plain), (by_run, coroutine), (by_arun, coroutine)])
 def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, how: str):
     for limit_s in (0.1, 0.6, 5.0):  # on a busy machine the child may not have been asked before the first
         model, store = Stuck(), MemoryStore()
