@@ -31,7 +31,6 @@ from fsm_agent import (
     Retry,
     handoff,
 )
-from fsm_agent._internal.values import to_json
 from fsm_agent.context import Budget, compress, keep_last, shorten, summarize
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, end, execute, failure, into, wait
@@ -39,7 +38,7 @@ from fsm_agent.flows import call as asking
 from fsm_agent.functions import Default
 from fsm_agent.lifecycle import Modified, Request, Returned, RunAgain
 from fsm_agent.messages import Event, FunctionCall, Reply, ReplyCompleted, RequestStarted, Usage, Where
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import FakeClock, Script, as_json, call
 
 ID = "one"  # of each call and of each run
 A_MOMENT_S = 0.002
@@ -135,7 +134,7 @@ class Replying(Script):
 
     def _next(self, request: Request, timeout_s: float | None) -> tuple[Reply, None]:
         offered = [f.name for f in request.functions]
-        shown = [*map(to_json, request.messages), repr((offered, request.mode, request.branch_length))]
+        shown = [*map(as_json, request.messages), repr((offered, request.mode, request.branch_length))]
         self.lab.count(self.lab.asked, self.name, *shown)
         chance = Random(" ".join([str(self.seed), self.name, *map(str, shown)]))
         if chance.random() < 0.03:

@@ -18,21 +18,18 @@ from fsm_agent import (
     Limits,
     Prompt,
     ProviderError,
-    Settings,
     UsageError,
-    build_agent,
     function,
 )
 from fsm_agent.agents import AsyncAgentBase
-from fsm_agent.agents.registry import AGENTS
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
 from fsm_agent.messages import Reply, Usage
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, call, registries
 
 
 @pytest.fixture(autouse=True)
 def _forget():
-    with AGENTS.scoped():
+    with registries():
         yield
 
 
@@ -104,12 +101,6 @@ def test_without_a_call_it_asks_its_sub_agent_sync_and_async_alike():
     assert second.messages[-1].parts[0].text == "11.0"
 
 
-def test_a_task_that_is_no_text_is_taken_as_it_is():
-    script = Script('{"text": "Mild.", "degrees": 11}')
-    assert Teller(client=script)(Prompt("Say {{ x }}")(x="hello"), deps=5.0).text == "Mild."
-    assert script.requests[0].messages[-1].text == "Say hello"
-
-
 @pytest.mark.spec(
     "2.37: an agent is named by its type",
     "2.39: a description, by default the beginning of the expertise",
@@ -141,7 +132,7 @@ def test_availability_is_a_matter_of_keys_and_addresses(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     teller = Teller(model="openai:m")
     assert not teller.is_available
-    with pytest.raises(ConfigError, match="needs a key: set OPENAI_API_KEY"):
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
         teller.check_available()
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     assert teller.is_available
@@ -156,7 +147,7 @@ def test_a_client_of_others_is_available_if_one_of_them_is(monkeypatch):
     limited = RateLimitedClient("anthropic:m", RateLimit(requests_per_minute=1))
     both = Teller(client=FallbackClient(["openai:m", limited]))
     assert not Teller(client=limited).is_available
-    with pytest.raises(ConfigError, match="needs a key: set OPENAI_API_KEY"):
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
         both.check_available()
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-none")
     assert Teller(client=limited).is_available
@@ -184,20 +175,11 @@ def test_sub_agents_take_in_code_everything_that_an_agent_takes():
     assert script.requests[-1].messages[0].text == "You shorten."
 
 
-def test_a_group_of_one_needs_no_call():
-    class Solo(AgentBase, register=False):
-        agent_group = {"voice": {"settings": Settings(temperature=0), "system": "You sing."}}  # noqa: RUF012
-
-    script = Script("La.")
-    assert Solo(client=script)("Sing.") == "La."
-    assert (script.requests[0].settings.temperature, script.requests[0].messages[0].text) == (0, "You sing.")
-
-
 @pytest.mark.parametrize(
     ("attributes", "says"),
     [
-        ({}, "is abstract: it has no method answer, and none of agent_type, expertise"),
-        ({"agent_group": ("a", "b")}, "is abstract: an agent of 2 sub-agents needs a method answer\\(self, task\\)"),
+        ({}, "Empty.*answer"),
+        ({"agent_group": ("a", "b")}, "2 sub-agents.*answer"),
     ],
 )
 def test_what_could_do_nothing_is_abstract(attributes, says):
@@ -206,17 +188,13 @@ def test_what_could_do_nothing_is_abstract(attributes, says):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "says"),
-    [
-        (Prompt("Hello {{ name }}", path="x/y"), r"prompt: the prompt 'x/y' must say \{\{ task \}\}"),
-        ("no/such", "prompt: no prompt 'no/such' is registered"),
-        ("nosuch", "prompt: 'nosuch' names no prompt: 'root/name' or a file that ends in '.jinja' would"),
-        (3, "prompt: 3 is no prompt: its path would be right"),
-    ],
+    "prompt",
+    [Prompt("Hello {{ name }}", path="x/y"), "no/such", "nosuch", 3],
+    ids=["no task", "path", "name", "int"],
 )
-def test_a_prompt_that_cannot_be_used_is_refused(prompt, says):
+def test_a_prompt_that_cannot_be_used_is_refused(prompt):
     kind = type("Wrong", (AgentBase,), {"prompt": prompt})
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match="prompt"):
         kind(client=Script())
 
 
@@ -250,8 +228,10 @@ WAYS = [(Echo, {}), (Echo, {"under_asyncio": True}), (AsyncEcho, {})]
 
 class TestMany:
     @pytest.mark.spec("3.32: many tasks, their results in order", "3.32: calls share nothing")
-    @pytest.mark.parametrize(("kind", "way"), WAYS)
-    @pytest.mark.parametrize("concurrency", [1, 3, 50])
+    @pytest.mark.parametrize(
+        ("kind", "way", "concurrency"),
+        [(Echo, {}, 1), (Echo, {}, 50), (Echo, {"under_asyncio": True}, 3), (AsyncEcho, {}, 3)],
+    )
     def test_results_are_in_order_and_one_failure_loses_nothing(self, kind, way, concurrency):
         told: list[Any] = []
         results = results_of(kind, **way, concurrency=concurrency, progress=lambda *done: told.append(done))
@@ -259,10 +239,10 @@ class TestMany:
         (failed,) = results.failed
         assert (failed.index, failed.task, type(failed.error)) == (3, "3", CallFailed)
         assert told == [(count, 9) for count in range(1, 10)]
-        with pytest.raises(ExceptionGroup, match="1 of 9 tasks failed") as caught:
+        with pytest.raises(ExceptionGroup) as caught:
             _ = results.outputs
         assert caught.value.exceptions == (failed.error,)
-        assert failed.error.__notes__ == ["task 3: '3'"]
+        assert "3" in failed.error.__notes__[0]
         assert results[4:].outputs == ["44", "55", "66", "77", "88"]
 
     @pytest.mark.spec("3.32: the first failure ends them, when asked")
@@ -353,39 +333,15 @@ class TestMany:
         assert not shown.out
 
     @pytest.mark.parametrize(
-        ("tasks", "options", "says"),
-        [
-            ("a text", {}, "tasks is 'a text': a list of tasks would be right"),
-            (["x"], {"concurrency": 0}, "concurrency is 0: 1 or more would be right"),
-            (["x"], {"concurrency": True}, "concurrency is True: 1 or more would be right"),
-            (["x"], {"progress": 3}, r"progress is 3: True, False, or a function of \(done, total\)"),
-        ],
+        ("tasks", "options", "name"),
+        [("a text", {}, "tasks"), (["x"], {"concurrency": 0}, "concurrency"), (["x"], {"run_id": "r"}, "run_id")],
     )
-    def test_wrong_arguments_are_named(self, tasks, options, says):
-        with pytest.raises(UsageError, match=says):
+    def test_wrong_arguments_are_named(self, tasks, options, name):
+        with pytest.raises(UsageError, match=name):
             Echo(client=Script()).map(tasks, **options)
-
-    def test_each_run_has_a_name_of_its_own(self):
-        with pytest.raises(UsageError, match="run_id 'r' names one run, and map makes one for each task"):
-            Echo(client=Script()).map(["x"], run_id="r")
 
     def test_no_task_is_no_result(self):
         assert Echo(client=Script()).map([]).outputs == []
-
-
-def test_a_class_in_a_configuration_with_its_own_options():
-    class Paper(AgentBase, register=False):
-        agent_type = "paper"
-
-        def __init__(self, config: Any, *, client: Any = None, model: str = "x:y") -> None:
-            super().__init__(config, client=client, model=model)
-            self.asked_for = model
-
-        def call(self, task: str, **kwargs: Any) -> str:
-            return self.asked_for
-
-    assert build_agent(Paper, {}, model="a:b")("x") == "a:b"
-    assert build_agent(Paper, {}, limits={"rounds": 1}).agents["paper"].limits.rounds == 1
 
 
 class Spent(AgentBase[str], register=False):
@@ -409,18 +365,12 @@ class WronglySpent(Spent, register=False):
         return 17  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("is_stored", [False, True])
-@pytest.mark.parametrize("verb", ["call", "acall"])
 @pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        (Spent, "answer of 'spent' raised LookupError: no such letter (call "),
-        (AsyncSpent, "answer of 'spent' raised LookupError: no such letter (call "),
-        (WronglySpent, "answer of 'spent' returned 17, and str is what it shall return"),
-    ],
+    ("kind", "verb", "is_stored"),
+    [(Spent, "call", False), (Spent, "acall", True), (AsyncSpent, "acall", False), (WronglySpent, "call", True)],
 )
 def test_what_an_answer_used_before_it_raised_is_counted(
-    kind: type[Spent], said: str, verb: str, is_stored: bool, tmp_path: Path
+    kind: type[Spent], verb: str, is_stored: bool, tmp_path: Path
 ) -> None:
     reply = Reply.of("Hi.").changed(usage=Usage(input_tokens=7, output_tokens=2))
     store = {"store": str(tmp_path / "runs.db")} if is_stored else {}
@@ -428,9 +378,8 @@ def test_what_an_answer_used_before_it_raised_is_counted(
     with pytest.raises(CallFailed) as failed:
         agent.call("?") if verb == "call" else asyncio.run(agent.acall("?"))
     error = failed.value
-    assert str(error).startswith(said)
+    assert "'spent'" in str(error)
     assert "model failed" not in str(error)
-    assert "request(s)" not in str(error)
     assert (error.result.usage.input_tokens, error.result.usage.output_tokens) == (7, 2)
     assert error.result.usage_by_agent[""] == error.result.usage
     if kind is not WronglySpent:
@@ -483,5 +432,5 @@ def test_what_answer_returns_is_the_output_whatever_it_looks_like(kind: type[Age
 
 
 def test_what_json_would_lose_of_an_answer_is_an_error_that_says_so():
-    with pytest.raises(CallFailed, match=r"it would be read again as Stocked\(lamps=1, left=0\)"):
+    with pytest.raises(CallFailed, match="Stocked"):
         Counts(client=Script()).call("?")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import enum
 import pickle
@@ -37,7 +36,7 @@ from fsm_agent import (
 from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle import Request, State
 from fsm_agent.messages import Done, FunctionCallStarted, FunctionStarted, LoopDetected, Reply, Suspended, TextDelta
-from fsm_agent.testing import Script, ScriptError, call
+from fsm_agent.testing import Script, call
 
 
 @pytest.mark.spec("0.6: its system prompt is sent", "2.28: a text is taken as it is")
@@ -73,37 +72,11 @@ def test_no_argument_of_a_model_is_taken_for_the_deps(script):
     assert asked.result == "guest"
 
 
-def test_an_answer_of_another_type_is_no_answer(script):
-    with pytest.raises(CallFailed) as failed:
-        Agent(script(*['{"total": "many"}'] * 3), output=int, limits=Limits(parse_retries=2)).call("How many?")
-    assert failed.value.reason is Reason.UNPARSEABLE
-
-
-def test_a_prompt_with_variables(script):
-    one = script("42")
-    result = Agent(one).call(Prompt("What is {{ a }} + {{ b }}?", parser=parse)(a=17, b="{{ b }}"))
-    assert (result.output, one.requests[0].messages[-1].text) == (42, "What is 17 + {{ b }}?")
-
-
-def test_a_dialog_goes_on(script):
-    agent = Agent(script("42", "43"))
-    dialog = agent.call("17 + 25?").dialog
-    result = agent.call(dialog.put("And one more?"))
-    assert [m.text for m in result.dialog] == ["17 + 25?", "42", "And one more?", "43"]
-    assert len(dialog) == 2
-
-
 @pytest.mark.spec("3.4: a prompt is rendered, appended and governs the next call")
 def test_a_dialogs_own_prompt_governs(script):
     agent = Agent(script("x", "42"))
     dialog = agent.init_dialog().put(Prompt("Number?", parser=parse, on_exception="Number! {{ error_message }}"))
     assert agent.call(dialog).output == 42
-
-
-def test_a_message_with_parts_is_a_task(script):
-    one = script("42")
-    Agent(one, system="s").call(Message.of("user", "a", "b"))
-    assert [m.role for m in one.requests[0].messages] == ["system", "user"]
 
 
 def test_functions_of_the_agent_are_the_prompts_unless_it_has_its_own(script):
@@ -154,10 +127,8 @@ class Mood(enum.Enum):
         (Person, '{"name": "Ada", "age": 36}', Person(name="Ada", age=36)),
         (Person, 'Here it is:\n```json\n{"name": "Ada", "age": 36}\n```', Person(name="Ada", age=36)),
         (Mood, "good", Mood.GOOD),
-        (Mood, '{"value": "bad"}', Mood.BAD),
         (list[int], '{"value": [1, 2]}', [1, 2]),
         (int | Literal["none"], "none", "none"),
-        (bool, "true", True),
         (str, "as it is", "as it is"),
     ],
 )
@@ -174,7 +145,9 @@ def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
     one = script('{"name": "Ada", "age": 200}', '{"name": "Ada", "age": 36}')
     result = Agent(one, output=Person).call("Who?")
     assert result.output.age == 36
-    assert "age: Input should be less than or equal to 150 (given: 200)" in one.requests[1].messages[-1].text
+    told = one.requests[1].messages[-1].text
+    assert "age" in told
+    assert "200" in told
     assert len(result.dialog) == 2
 
 
@@ -188,19 +161,8 @@ def test_settings_of_the_agent_and_of_one_call(script):
         Settings(temperature=0, seed=1, max_tokens=9),
         Settings(temperature=0, seed=1),
     ]
-    with pytest.raises(UsageError, match="there is no setting 'temprature'"):
+    with pytest.raises(UsageError, match="temprature"):
         agent.call("?", args={"temprature": 1})
-
-
-@pytest.mark.spec("3.2: parser_args reach the parser")
-def test_parser_args_reach_the_parser(script):
-    def split(text: str, separator: str = ",") -> list[str]:
-        return text.split(separator)
-
-    agent = Agent(script("a;b"))
-    assert agent.call(Prompt("?", parser=split), parser_args={"separator": ";"}).output == ["a", "b"]
-    with pytest.raises(UsageError, match="need a prompt with a parser"):
-        agent.call("?", parser_args={"separator": ";"})
 
 
 EXTRA = {"ticket": 17, "tags": ["a", None], "of": {"user": "Ada", "share": 0.5, "is_new": True}}
@@ -208,11 +170,8 @@ EXTRA = {"ticket": 17, "tags": ["a", None], "of": {"user": "Ada", "share": 0.5, 
 
 @pytest.mark.spec("3.2: extra is kept in the record, the result and the snapshot")
 class TestExtra:
-    @pytest.mark.parametrize(
-        "task", ["?", Prompt("?"), Message.of("user", "?"), Dialog().put("?")], ids=lambda t: str(type(t))
-    )
-    def test_the_result_has_it_and_the_model_does_not(self, script, task):
-        one = script(*"abcdef")
+    def test_the_result_has_it_and_the_model_does_not(self, script):
+        one, task = script(*"abcdef"), "?"
         agent = Agent(one)
         results = [
             agent.call(task, extra=EXTRA),
@@ -237,39 +196,38 @@ class TestExtra:
         assert one.record.extra == {"tags": ["a", "b"]}
 
     @pytest.mark.parametrize(
-        ("extra", "says"),
+        ("extra", "place"),
         [
-            (5, "extra is 5: a mapping such as {'ticket': 17} would be right"),
-            ({"a": {"b": [1, object]}}, r"extra\['a'\]\['b'\]\[1\] is <class 'object'>: text, a finite number, True"),
-            ({1: 2}, "a key of extra is 1: text would be right"),
-            ({"a": float("nan")}, r"extra\['a'\] is nan: text, a finite number"),
-            ({"a": 10**30}, r"extra\['a'\] is 10+: text, a finite number"),
-            ({"a": "\ud800"}, r"extra\['a'\] is .*: text without half a surrogate pair would be right"),
-            ({"\ud800": 1}, "a key of extra is .*: text without half a surrogate pair"),
+            (5, "extra"),
+            ({"a": {"b": [1, object]}}, r"extra\['a'\]\['b'\]\[1\]"),
+            ({1: 2}, "key of extra"),
+            ({"a": float("nan")}, r"extra\['a'\]"),
+            ({"a": 10**30}, r"extra\['a'\]"),
+            ({"a": "\ud800"}, r"extra\['a'\]"),
+            ({"\ud800": 1}, "key of extra"),
         ],
     )
-    def test_what_json_cannot_hold_is_refused_by_name(self, script, extra, says):
+    def test_what_json_cannot_hold_is_refused_by_name(self, script, extra, place):
         one = script()
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(UsageError, match=place):
             Agent(one).call("?", extra=extra)
         assert one.requests == []
 
 
 @pytest.mark.parametrize(
-    ("task", "options", "says"),
+    ("task", "options", "name"),
     [
-        (Dialog(), {}, "the dialog is empty"),
-        (Dialog([Message.of("assistant", call("add", a=1, b=2))]), {}, "asks for functions that have no results"),
-        (None, {}, "the task is None: text, a Payload, a Prompt, a Message or a Dialog"),
-        ("hi", {"name": "Ada"}, "there is no option 'name'; there are: "),
-        ("hi", {"afer": "Ada"}, "there is no option 'afer': did you mean 'after'?"),
-        (Prompt("{{ name }}"), {}, "needs the variable\\(s\\) name; given: none"),
-        (Prompt("{{ name }}"), {"name": 1}, r"'name': here that is a value of the prompt, call\(prompt\(name=…\)\)"),
+        (Dialog(), {}, "dialog"),
+        (Dialog([Message.of("assistant", call("add", a=1, b=2))]), {}, "functions"),
+        (None, {}, "task"),
+        ("hi", {"afer": "Ada"}, "afer.*after"),
+        (Prompt("{{ name }}"), {}, "name"),
+        (Prompt("{{ name }}"), {"name": 1}, "name"),
     ],
 )
-def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, options, says):
+def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, options, name):
     one = script()
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=name):
         Agent(one).call(task, **options)
     assert one.requests == []
 
@@ -295,7 +253,7 @@ def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
     one = script(call("first"), call("second"), "done")
     assert Agent(one, functions=once).call("go").output == "done"
     assert [[f.name for f in r.functions] for r in one.requests] == [["first", "second"], ["second"], []]
-    assert "give your final answer" in one.requests[2].messages[-1].text
+    assert one.requests[2].messages[-1].role == "user"
 
 
 @pytest.mark.spec("4.25: what is missing is told", "4.37: what needs a plan is not run without one")
@@ -315,11 +273,8 @@ def test_what_depends_on_a_plan_is_not_run_before_there_is_one(script):
     one = script(call("edit", path="a"), [call("edit", path="b"), call("plan", steps="all")], "done")
     result = Agent(one, functions=[plan, edit]).call("go")
     assert edited == ["b"]
-    assert [f.error or f.result for f in result.function_calls] == [
-        "edit requires plan to have succeeded first.",
-        "edited b",
-        "all",
-    ]
+    assert [f.result for f in result.function_calls] == [None, "edited b", "all"]
+    assert "plan" in (result.function_calls[0].error or "")
 
 
 class States:
@@ -359,10 +314,11 @@ def test_the_state_says_idle_busy_done_or_failed(script, said, end):
 )
 def test_a_failure_is_raised_once_with_everything_in_it(script):
     agent = Agent(script("a", "b"), limits=Limits(parse_retries=1))
-    with pytest.raises(CallFailed, match="unparseable") as caught:
+    with pytest.raises(CallFailed) as caught:
         agent.call(Prompt("Number?", parser=parse))
     assert caught.value.reason is Reason.UNPARSEABLE
     assert len(caught.value.call.record.trace) == 3
+    assert (caught.value.result.text, caught.value.result.dialog.tail.text) == ("b", "Number?")
 
 
 def collect(stream, events):
@@ -403,22 +359,6 @@ def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
     restored = elsewhere.restore(document)
     restored.advance(restored.effects[0].key, Approved())
     assert elsewhere.run(restored).output == "done"
-
-
-@pytest.mark.spec("1.21: the failure is a function error one level up")
-def test_agents_inside_functions_of_agents_are_bounded(script):
-    inner_script = script()
-
-    @function
-    def delegate(task: str) -> str:
-        """Ask another agent."""
-        return str(Agent(inner_script, functions=[delegate], limits=Limits(depth=2)).call(task).output)
-
-    inner_script._entries.extend([call("delegate", task="deeper")] * 2 + ["gave up", "outer gave up"])
-    outer = Agent(inner_script, functions=[delegate], limits=Limits(depth=2))
-    result = outer.call("go")
-    assert result.output == "outer gave up"
-    assert "gave up" in result.function_calls[0].result
 
 
 @pytest.mark.spec("3.9: a ParseError opens the branch, and what data of another shape raises")
@@ -466,13 +406,13 @@ def test_a_client_that_an_agent_was_given_is_its_givers_to_close():
 def test_an_agent_closes_the_client_that_it_made():
     with Agent("openai-compatible:x") as agent:
         assert agent.client.name == "openai-compatible:x"
-    with pytest.raises(UsageError, match="is closed"):
+    with pytest.raises(UsageError, match="x"):
         agent.call("hi")
 
     async def main() -> None:
         async with Agent("openai-compatible:x") as agent:
             assert agent.client
-        with pytest.raises(UsageError, match="is closed"):
+        with pytest.raises(UsageError, match="x"):
             await agent.acall("hi")
 
     asyncio.run(main())
@@ -518,44 +458,9 @@ def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script)
     assert asyncio.run(main())[-1] == last
 
 
-def test_a_restored_call_has_the_settings_that_it_was_made_with(script):
-    one = script(call("erase", path="x"), "1;2")
-    agent = Agent(one, functions=[erase])
-
-    def split(text: str, separator: str = ",") -> list[str]:
-        return text.split(separator)
-
-    prompt, made_with = Prompt("?", parser=split), {"args": {"temperature": 0}, "parser_args": {"separator": ";"}}
-    with pytest.raises(CallSuspended) as caught:
-        agent.call(prompt, **made_with)
-    restored = agent.restore(snapshot(caught.value.call), prompt, **made_with)
-    restored.advance(restored.effects[0].key, Approved())
-    assert agent.run(restored).output == ["1", "2"]
-    assert one.requests[1].settings.temperature == 0
-
-
-def test_a_failure_still_shows_what_came_of_it(script):
-    with pytest.raises(CallFailed) as caught:
-        Agent(script("a", "b"), limits=Limits(parse_retries=1)).call(Prompt("Number?", parser=parse))
-    assert caught.value.result.text == "b"
-    assert caught.value.result.dialog.tail.text == "Number?"
-
-
-def test_a_script_that_lacks_a_reply_is_loud_even_inside_a_function_of_an_agent():
-    inner = Script()
-
-    def delegate() -> str:
-        """Ask another agent."""
-        return str(Agent(inner).call("hi").output)
-
-    Agent(Script(call("delegate"), "so be it"), functions=[delegate]).call("go")
-    with pytest.raises(ScriptError, match="request 1 has no reply"):
-        inner.assert_exhausted()
-
-
 class TestDeps:
     @pytest.mark.spec("1.31: functions share what the caller gives")
-    @pytest.mark.parametrize("way", ["call", "acall", "stream", "astream"])
+    @pytest.mark.parametrize("way", ["call", "acall"])
     def test_functions_find_what_the_caller_shares(self, script, way):
         @function
         def who(context: Context[dict]) -> str:
@@ -563,19 +468,9 @@ class TestDeps:
             return context.deps["user"]
 
         agent = Agent(script(call("who"), "ok"), functions=[who])
-        one = agent.seed("?", deps={"user": "ada"})
-
-        async def astream() -> None:
-            async for _ in agent.astream(one):
-                pass
-
-        {
-            "call": lambda: agent.run(one),
-            "acall": lambda: asyncio.run(agent.arun(one)),
-            "stream": lambda: list(agent.stream(one)),
-            "astream": lambda: asyncio.run(astream()),
-        }[way]()
-        assert one.outcome.function_calls[0].result == "ada"
+        deps = {"user": "ada"}
+        result = agent.call("?", deps=deps) if way == "call" else asyncio.run(agent.acall("?", deps=deps))
+        assert result.function_calls[0].result == "ada"
 
     def test_a_restored_call_is_given_them_anew_and_no_snapshot_holds_them(self, script):
         @function(needs_approval=True)
@@ -635,8 +530,10 @@ class TestToolsets:
         agent.call(dialog.append(Message.of("user", "?")), deps="admin")
         assert offered(one) == [["add"], ["add", "erase"], ["add", "erase"]]
 
-    @pytest.mark.parametrize("go_on", ["put", "append"])
-    @pytest.mark.parametrize("prompt", [None, Prompt("Do it.", output=int), Prompt("{{ x }}", parser=int)])
+    @pytest.mark.parametrize(
+        ("go_on", "prompt"),
+        [("put", None), ("append", Prompt("Do it.", output=int)), ("append", Prompt("{{ x }}", parser=int))],
+    )
     def test_a_dialog_that_goes_on_is_offered_what_its_new_caller_may_use(self, script, go_on, prompt):
         one = script("1", "2", "3")
         agent = Agent(one, functions=self.guarded([]))
@@ -646,29 +543,6 @@ class TestToolsets:
             more = dialog.put("more") if go_on == "put" else dialog.append(Message.of("user", "more"))
             dialog = agent.call(more, deps=deps).dialog
         assert offered(one) == [["add", "erase"], ["add"], ["add", "erase"]]
-
-    def test_parsers_with_arguments_keep_nothing_of_an_earlier_caller_either(self, script):
-        def split(text: str, separator: str = ",") -> list[str]:
-            return text.split(separator)
-
-        one = script("a;b", "c")
-        agent = Agent(one, functions=self.guarded([]))
-        dialog = agent.call(Prompt("?", parser=split), deps="admin", parser_args={"separator": ";"}).dialog
-        agent.call(dialog.append(Message.of("user", "more")), deps="guest")
-        assert offered(one)[1] == ["add"]
-
-    def test_another_agent_offers_its_own(self, script):
-        one = script("1", "2")
-        dialog = Agent(one, functions=self.guarded([])).call("?", deps="admin").dialog
-        Agent(one, functions=[add]).call(dialog.append(Message.of("user", "more")))
-        assert offered(one) == [["add", "erase"], ["add"]]
-
-    def test_a_prompts_own_functions_stay_its_own(self, script):
-        one = script("1", "2")
-        agent = Agent(one, functions=self.guarded([]), output=str)
-        dialog = agent.call(Prompt("?", functions=[erase], output=int), deps="guest").dialog
-        agent.call(dialog.append(Message.of("user", "more")), deps="guest")
-        assert offered(one) == [["erase"], ["erase"]]
 
     def test_a_restored_call_is_offered_what_its_deps_may_use(self, script):
         agent = Agent(script(), functions=self.guarded([]))
@@ -725,7 +599,7 @@ class TestNested:
         agent = Agent(one, functions=[ask], limits=Limits(depth=3))
         inner.append(agent)
         result = agent.call("go") if way == "call" else asyncio.run(agent.acall("go"))
-        assert "agent calls are nested 4 deep, and limits.depth is 3" in result.output
+        assert "limits.depth" in result.output
         assert len(asked) == 3
         one.assert_exhausted()
 
@@ -739,26 +613,6 @@ class TestNested:
             agent.run(one) if way == "call" else asyncio.run(agent.arun(one))
             assert [f.result for f in one.record.function_calls] == ["fine"] * 4
             agent = Agent(Script([call("helper", task=f"{n}.") for n in range(4)], "ok"), functions=[helper])
-
-    @pytest.mark.parametrize("way", ["call", "acall"])
-    def test_what_the_outer_shares_the_inner_has(self, way):
-        @function
-        def who(context: Context) -> str:
-            """Who is asking?"""
-            return f"{context.deps} at {context.depth}"
-
-        inner = Agent(Script(call("who"), lambda r: r.messages[-1].text), functions=[who], name="inner")
-        outer = Agent(Script(call("inner", task="Who?"), "ok"), functions=[inner.as_function(description="Asks.")])
-        result = outer.call("?", deps="ada") if way == "call" else asyncio.run(outer.acall("?", deps="ada"))
-        assert result.function_calls[0].result == "ada at 1"
-
-    @pytest.mark.parametrize("way", ["call", "acall"])
-    def test_what_fails_inside_is_told(self, way):
-        inner = Agent(Script("no", "number"), output=int, limits=Limits(parse_retries=1), name="inner")
-        outer = Agent(Script(call("inner", task="?"), "sorry"), functions=[inner.as_function()])
-        result = outer.call("?") if way == "call" else asyncio.run(outer.acall("?"))
-        assert result.function_calls[0].error.startswith("inner failed: unparseable: there is no int in JSON")
-        assert result.output == "sorry"
 
     @pytest.mark.spec("3.17: version is recorded", "4.24: the version is recorded with the call")
     def test_its_output_is_the_result(self):
@@ -783,7 +637,6 @@ class TestNested:
 
         assert asyncio.run(main()) == ["said 0", "said 1", "said 2"]
 
-    @pytest.mark.system
     def test_cancelled_from_outside_the_inner_one_is_cancelled(self):
         ended: list[str] = []
 
@@ -794,7 +647,7 @@ class TestNested:
                 async def acomplete(self, request, *, timeout_s=None):
                     began.set()
                     try:
-                        await asyncio.sleep(60)
+                        await asyncio.Event().wait()
                     finally:
                         ended.append("inner")
                     raise AssertionError
@@ -808,17 +661,6 @@ class TestNested:
             assert ended == ["inner"], "before the loop ends all that is left"
 
         asyncio.run(main())
-
-    def test_its_own_hooks_are_told_of_it(self):
-        told: list[str] = []
-
-        class Hook:
-            def on_done(self, event) -> None:
-                told.append(event.result.output)
-
-        inner = Agent(Script("inside"), name="inner", hooks=[Hook()])
-        Agent(Script(call("inner", task="?"), "outside"), functions=[inner.as_function()]).call("?")
-        assert told == ["inside"]
 
 
 @pytest.mark.spec("2.35: any object with the methods of a client is one")
@@ -873,19 +715,6 @@ def test_tool_choice(script, choice, expected):
 
 
 @pytest.mark.spec(
-    "0.10: a function that is used up is no longer offered",
-    "0.10: when none is left the model is asked for its answer",
-)
-def test_functions_of_an_agent_are_used_up(script):
-    once = [Function(name=name, call=lambda: "fine", max_calls=1) for name in ("login", "fetch")]
-    one = script(call("login"), call("fetch"), "done")
-    result = Agent(one, functions=once).call("?")
-    assert result.output == "done"
-    assert offered(one) == [["login", "fetch"], ["fetch"], []]
-    assert "Call no more functions" in one.requests[2].messages[-1].text
-
-
-@pytest.mark.spec(
     "1.8: it is checked before the functions run",
     "1.9: the loop is told to observers",
     "1.9: the repeated functions are still run",
@@ -896,8 +725,7 @@ def test_functions_of_an_agent_are_used_up(script):
     ("on_loop", "replies", "seen"),
     [("warn", 7, [3, 6]), ("tell", 7, [3, 6]), ("stop", 3, [3])],
 )
-@pytest.mark.parametrize("way", ["stream", "astream"])
-def test_loops_are_seen_by_observers(way, on_loop, replies, seen):
+def test_loops_are_seen_by_observers(on_loop, replies, seen):
     @function(repeatable=True)
     def poll() -> str:
         """Poll."""
@@ -907,12 +735,8 @@ def test_loops_are_seen_by_observers(way, on_loop, replies, seen):
     agent = Agent(Script(*[call("poll")] * replies, "gave up"), functions=[poll], limits=limits)
     events: list[object] = []
 
-    async def astream() -> None:
-        async for event in agent.astream("?"):
-            events.append(event)
-
-    with contextlib.suppress(CallFailed):
-        collect(agent.stream("?"), events) if way == "stream" else asyncio.run(astream())
+    with suppress(CallFailed):
+        collect(agent.stream("?"), events)
     loops = [i for i, e in enumerate(events) if isinstance(e, LoopDetected)]
     assert [events[i] for i in loops] == [LoopDetected("poll", n, on_loop) for n in seen]
     assert all(events[i - 1].trigger == "functions_asked" for i in loops), "before anything is run"
@@ -920,22 +744,9 @@ def test_loops_are_seen_by_observers(way, on_loop, replies, seen):
     assert ran == (2 if on_loop == "stop" else replies)
 
 
-@pytest.mark.spec("1.23: a loop with name, count and action")
-def test_a_loop_at_the_end_is_seen_once():
-    @function(repeatable=True)
-    def poll() -> str:
-        """Poll."""
-        return "not yet"
-
-    limits = Limits(rounds=2, identical_rounds=2, on_loop="warn")
-    agent, events = Agent(Script(*[call("poll")] * 3), functions=[poll], limits=limits), []
-    with pytest.raises(CallFailed, match="round limit"):
-        collect(agent.stream("?"), events)
-    assert sum(isinstance(e, LoopDetected) for e in events) == 1
-
-
 @pytest.mark.spec("1.1: the defaults, one by one", "1.1: nothing callable is set by default")
-def test_the_defaults_of_an_agent():
+@pytest.mark.spec("1.1: a copy shares what it does not change")
+def test_the_defaults_of_an_agent_and_what_a_copy_shares():
     agent = Agent("openai:gpt-5-mini")
     given = {
         name: getattr(agent, name) for name in ("stop_when", "check", "approve", "context", "finalizer", "results")
@@ -944,6 +755,10 @@ def test_the_defaults_of_an_agent():
     assert (agent.functions, agent.hooks, agent.world) == ((), (), {})
     assert (agent.system, agent.output, agent.name) == ("", str, "agent")
     assert (agent.limits, agent.settings) == (Limits(), Settings())
+    agent = Agent(Script("ok"), functions=[add], stop_when=lambda context: None)
+    other = dataclasses.replace(agent, limits=Limits(rounds=1))
+    assert (other.stop_when, other.functions) == (agent.stop_when, agent.functions)
+    assert (agent.limits.rounds, other.limits.rounds) == (5, 1)
 
 
 @pytest.mark.spec("1.1: repr names callables without addresses or secrets")
@@ -956,15 +771,5 @@ def test_what_an_agent_shows_of_itself_holds_no_addresses_and_no_secrets():
     shown = repr(agent)
     assert "0x" not in shown
     assert "secret" not in shown
-    assert shown == "Agent('script', name='agent', functions=[add, sums], stop_when=…, hooks=…)"
-    limited = repr(agent.changed(limits=Limits(rounds=2), output=int))
-    assert "output=<class 'int'>, limits=Limits(rounds=2" in limited
-
-
-@pytest.mark.spec("1.1: a copy shares what it does not change")
-def test_a_changed_agent_shares_what_it_does_not_change():
-    agent = Agent(Script("ok"), functions=[add], stop_when=lambda context: None)
-    other = dataclasses.replace(agent, limits=Limits(rounds=1))
-    assert (other.stop_when, other.functions) == (agent.stop_when, agent.functions)
-    assert (agent.limits.rounds, other.limits.rounds) == (5, 1)
-    assert other.call("?").output == "ok"
+    assert "functions=[add, sums]" in shown
+    assert "Limits(rounds=2" in repr(agent.changed(limits=Limits(rounds=2), output=int))

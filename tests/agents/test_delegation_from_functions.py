@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,15 +20,14 @@ from fsm_agent import flows
 from fsm_agent.agents import Agent, AgentBase
 from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.functions import Context, Function, Retries, function
-from fsm_agent.lifecycle import Limits, Price, Reason
+from fsm_agent.lifecycle import Limits, Reason
 from fsm_agent.messages import FunctionProgress, Reply, Usage
 from fsm_agent.runtime import SystemClock
-from fsm_agent.store import RunBusy, RunExists
+from fsm_agent.store import LeaseLost, RunBusy, RunExists
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 
-DOLLAR = Price(input_micro_usd=1_000_000, output_micro_usd=1_000_000)  # a million tokens
 Ask = Callable[..., Function[..., Any, Any]]
 
 
@@ -78,10 +76,10 @@ def inner(*replies: Any, **options: Any) -> Agent[Any, Any]:
     return Agent(Script(*replies), **{"name": "inner", **options})
 
 
-ways = pytest.mark.parametrize(
-    "way", [by_run, by_run_unheard, by_stream, by_arun, by_astream], ids=lambda way: way.__name__
+WAYS = [by_run, by_run_unheard, by_stream, by_arun, by_astream]
+pairs = pytest.mark.parametrize(
+    ("way", "asking"), [(by_run, plain), (by_arun, coroutine)], ids=["run, plain", "arun, coroutine"]
 )
-kinds = pytest.mark.parametrize("asking", [plain, coroutine, in_the_drivers_thread], ids=lambda asking: asking.__name__)
 both = pytest.mark.parametrize("asking", [plain, coroutine], ids=lambda asking: asking.__name__)
 
 
@@ -92,53 +90,45 @@ def driven(agent: Agent[Any, Any], way: Any, task: str = "Go.", **options: Any) 
     return one.outcome
 
 
-@ways
-@kinds
-class TestUnderEachDriver:
-    def test_its_output_and_its_usage(self, way: Any, asking: Ask):
-        result = driven(outer(asking(inner(spending(5, "Found.")))), way)
-        assert result.output == "Done."
-        assert result.function_calls[0].result == "Found."
-        assert result.usage.total_tokens == 16
-        assert {name: used.total_tokens for name, used in result.usage_by_agent.items()} == {"": 11, "run:1.0": 5}
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("asking", [plain, coroutine, in_the_drivers_thread], ids=lambda asking: asking.__name__)
+def test_its_output_and_its_usage_under_each_driver(way: Any, asking: Ask):
+    result = driven(outer(asking(inner(spending(5, "Found.")))), way)
+    assert result.output == "Done."
+    assert result.function_calls[0].result == "Found."
+    assert result.usage.total_tokens == 16
+    assert {name: used.total_tokens for name, used in result.usage_by_agent.items()} == {"": 11, "run:1.0": 5}
 
+
+@pairs
+class TestUnderBothDrivers:
     @pytest.mark.parametrize("on_error", ["tell", "fail"])
-    def test_the_usage_counts_when_the_function_fails(self, way: Any, asking: Ask, on_error: str):
+    def test_the_usage_of_each_attempt_counts_when_the_function_fails(self, way: Any, asking: Ask, on_error: str):
         def fail() -> None:
             raise ValueError("no")
 
-        result = driven(outer(asking(inner(spending(5, "Found.")), after=fail, on_error=on_error)), way)
-        assert result.usage.total_tokens == (16 if on_error == "tell" else 15)
+        child, retries = inner(spending(5, "a"), spending(7, "b")), Retries(attempts=2, delay_s=0)
+        result = driven(outer(asking(child, after=fail, retries=retries, on_error=on_error)), way)
+        assert result.usage.total_tokens == (23 if on_error == "tell" else 22)
         assert result.function_calls[0].error == "ValueError: no"
 
     def test_the_usage_counts_when_the_child_fails(self, way: Any, asking: Ask):
         child = inner(spending(5, "many"), spending(7, "more"), output=int, limits=Limits(parse_retries=1))
         result = driven(outer(asking(child)), way)
         assert result.usage.total_tokens == 23
-        assert "CallFailed: unparseable" in result.function_calls[0].error
-
-    def test_every_attempt_counts(self, way: Any, asking: Ask):
-        def fail() -> None:
-            raise ValueError("no")
-
-        child = inner(spending(5, "a"), spending(7, "b"))
-        result = driven(outer(asking(child, after=fail, retries=Retries(attempts=2, delay_s=0))), way)
-        assert result.usage.total_tokens == 23
+        assert "CallFailed" in result.function_calls[0].error
 
     def test_what_is_left_of_a_budget_is_the_childs(self, way: Any, asking: Ask):
         child = inner(spending(30, call("look")), spending(40, "Found."), functions=[look])
         result = driven(outer(asking(child), limits=Limits(tokens=60)), way)
         assert result.ending.reason is Reason.OVER_BUDGET
-        assert result.ending.detail == "limits.tokens is 60, and 80 tokens were used: 70 tokens by ask (run:1.0)"
-
-    def test_a_budget_in_dollars(self, way: Any, asking: Ask):
-        child = inner(spending(30, call("look")), spending(40, "Found."), functions=[look], prices=DOLLAR)
-        result = driven(outer(asking(child), limits=Limits(cost_usd=60e-6), prices=DOLLAR), way)
-        assert result.ending.reason is Reason.OVER_BUDGET
+        assert "limits.tokens" in result.ending.detail
+        assert "70 tokens by ask (run:1.0)" in result.ending.detail
 
     def test_a_call_too_deep_is_an_error_of_the_function(self, way: Any, asking: Ask):
         result = driven(outer(asking(inner("Found.", limits=Limits(depth=1)))), way)
-        assert "CallFailed: too deep" in result.function_calls[0].error
+        assert "CallFailed" in result.function_calls[0].error
+        assert "depth" in result.function_calls[0].error
 
     def test_the_outer_approver_is_asked(self, way: Any, asking: Ask):
         asked: list[Any] = []
@@ -154,8 +144,7 @@ class TestUnderEachDriver:
     def test_a_question_to_nobody_is_an_error_of_the_function(self, way: Any, asking: Ask):
         child = inner(call("erase"), "Gone.", functions=[erase])
         error = driven(outer(asking(child)), way).function_calls[0].error
-        assert error.startswith("UsageError: the agent call waits in ToolInterrupt")
-        assert "a function cannot wait for a person; an agent as a function can" in error
+        assert error.startswith("UsageError: ")
 
     def test_deps_are_those_of_the_context(self, way: Any, asking: Ask):
         child = inner(call("tell_deps"), "Found.", functions=[tell_deps])
@@ -211,32 +200,25 @@ class Waiting(Script):
         return await asyncio.to_thread(self.complete, request)
 
 
-class Slow(Script):
-    """A model that replies after a long time, unless it is interrupted; it says when it was asked."""
+class Stuck(Script):
+    """A model that does not reply before it is set free, under asyncio never; it says when it was asked."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = threading.Event()
+        self.asked, self.free = threading.Event(), threading.Event()
 
     def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
         self.asked.set()
-        SystemClock().sleep(20)
+        self.free.wait()
         return Reply.of("late")
 
     async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
         self.asked.set()
-        await asyncio.sleep(20)
-        return Reply.of("late")
-
-    def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-        yield self.complete(request)
-
-    async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-        yield await self.acomplete(request)
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
-@ways
-@both
+@pairs
 def test_functions_of_a_round_call_agents_at_the_same_time(way: Any, asking: Ask):
     child = Agent(Waiting(3), name="inner")
     result = driven(outer(asking(child), n=3, store=MemoryStore()), way, run_id="r")
@@ -244,79 +226,88 @@ def test_functions_of_a_round_call_agents_at_the_same_time(way: Any, asking: Ask
     assert result.usage.total_tokens == 26
 
 
-@pytest.mark.system
-@ways
-@both
-@pytest.mark.parametrize("is_stored", [False, True])
-@pytest.mark.parametrize("how", ["cancel", "stop", "expire", "time out"])
-def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, is_stored: bool, how: str):
+@pytest.mark.parametrize(
+    "how", ["cancel", "stop", *[pytest.param(how, marks=pytest.mark.system) for how in ("expire", "time out")]]
+)
+@pytest.mark.parametrize(("way", "asking"), [(by_run, plain), (by_run, coroutine), (by_arun, coroutine)])
+def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, how: str):
     for limit_s in (0.1, 0.6, 5.0):  # on a busy machine the child may not have been asked before the first
-        model = Slow()
-        store = MemoryStore() if is_stored else None
+        model, store = Stuck(), MemoryStore()
         ask = asking(Agent(model, name="inner"), timeout_s=limit_s if how == "time out" else None)
         limits = Limits(deadline_s=limit_s if how == "expire" else None)
         agent = outer(ask, store=store, limits=limits, world={"clock": SystemClock()})
-        one = agent.seed("Go.", run_id="r" if is_stored else None)
+        one = agent.seed("Go.", run_id="r")
         if how in ("cancel", "stop"):
-            threading.Thread(target=lambda m=model, o=one: (m.asked.wait(10), getattr(o, how)("enough"))).start()
-        since_s = time.monotonic()
+            ends = lambda m=model, o=one: (m.asked.wait(), getattr(o, how)("enough"))  # noqa: E731
+            threading.Thread(target=ends, daemon=True).start()
         with suppress(CallFailed):
             way(agent, one, [])
-        assert time.monotonic() - since_s < 15
-        assert one.record.ending is not None
+        assert one.record.ending is not None, "before the model was set free"
         if model.asked.is_set():
             break
+        model.free.set()
     assert model.asked.is_set()
-    if store is not None:
-        until_s = time.monotonic() + 15
-        while not store.load("r/1.0/1").run.is_ended and time.monotonic() < until_s:
-            time.sleep(0.01)
-        assert store.load("r/1.0/1").run.is_ended
+    until(lambda: store.load("r/1.0/1").run.is_ended)
+    model.free.set()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until it holds; a thread that was left behind ends its run a moment later."""
+    for _ in range(30_000):
+        if condition():
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError("it never did")
 
 
 class Stop(Exception):
     """Stops a driver."""
 
 
-@pytest.mark.system
 @both
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: bool):
-    store, model = MemoryStore(), Slow()
+    store, model = MemoryStore(), Stuck()
     agent = outer(asking(Agent(model, name="inner")), store=store)
 
     async def main() -> None:
         task = asyncio.create_task(agent.acall("Go.", run_id="r"))
-        await asyncio.to_thread(model.asked.wait, 10)
+        await asyncio.to_thread(model.asked.wait)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
-    def stop(event: Any) -> None:
-        if isinstance(event, FunctionProgress):
-            assert model.asked.wait(10)
-            raise Stop
-
     if is_async:
         asyncio.run(main())
     else:
-        with pytest.raises(Stop):
-            agent.run(agent.seed("Go.", run_id="r"), stop)
+        stopped_when_asked(agent, model)
     assert not store.load("r/1.0/1").run.is_ended
     again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
     result = again.resume("r")
     assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
     assert {run.id for run in store.list()} == {"r", "r/1.0/1"}
+    model.free.set()
 
 
-@pytest.mark.system
+def stopped_when_asked(agent: Agent[Any, Any], model: Stuck) -> None:
+    """Drive a run whose driver is stopped while the model of the child is asked."""
+
+    def stop(event: Any) -> None:
+        if isinstance(event, FunctionProgress):
+            model.asked.wait()
+            raise Stop
+
+    with pytest.raises(Stop):
+        agent.run(agent.seed("Go.", run_id="r"), stop)
+
+
 def test_a_child_that_its_function_cut_off_is_asked_again():
-    store, model = MemoryStore(), Slow()
+    store, model = MemoryStore(), Stuck()
 
     async def ask(context: Context[Any], task: str) -> str:
         """Ask."""
         asking = asyncio.ensure_future(context.acall(Agent(model, name="inner"), task))
-        assert await asyncio.to_thread(model.asked.wait, 20)
+        await asyncio.to_thread(model.asked.wait)
         asking.cancel()
         with suppress(asyncio.CancelledError):
             await asking
@@ -343,13 +334,14 @@ def crash(path: str, kind: str) -> None:
 KINDS: dict[str, Any] = {"plain": plain, "coroutine": coroutine}
 
 
+@pytest.mark.system
 @pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
 @pytest.mark.parametrize("kind", ["plain", pytest.param("coroutine", marks=pytest.mark.nightly)])
 def test_a_child_that_has_ended_is_not_asked_again_after_a_kill(tmp_path: Path, kind: str):
     path = str(tmp_path / "runs.db")
     process = multiprocessing.get_context("spawn").Process(target=crash, args=(path, kind))
     process.start()
-    process.join(60)
+    process.join(110)
     assert process.exitcode == -signal.SIGKILL
     silent = Script()  # has no reply
     store = SqliteStore(path)
@@ -374,6 +366,17 @@ def crashed(asking: Ask, store: MemoryStore, **options: Any) -> None:
 
     with suppress(Crash):
         outer(asking(inner(spending(5, "Found.")), after=fall, **options), store=store).call("Go.", run_id="r")
+
+
+@both
+def test_a_child_that_has_ended_is_not_asked_again_after_a_crash(asking: Ask):
+    store, silent = MemoryStore(), Script()
+    crashed(asking, store)
+    agent = outer(asking(Agent(silent, name="inner")), store=store, model=Script(spending(1, "Done.")))
+    result = agent.resume("r")
+    assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
+    assert (result.usage.total_tokens, silent.requests) == (16, [])
+    assert agent.replay("r").record == result.record
 
 
 @both
@@ -406,7 +409,7 @@ def test_less_time_and_less_of_a_budget_is_no_other_task(asking: Ask):
     assert agent.resume("r").function_calls[0].result == "Found."
 
 
-@ways
+@pytest.mark.parametrize("way", [by_run, by_arun], ids=lambda way: way.__name__)
 def test_each_child_has_what_the_one_before_has_left(way: Any):
     lent: list[Limits] = []
 
@@ -462,25 +465,17 @@ def test_an_agent_with_a_store_of_its_own_uses_that_of_the_outer_call():
 @pytest.mark.system
 @both
 def test_a_run_that_another_drives_is_waited_for(asking: Ask):
-    store, model = MemoryStore(), Slow()
-    agent = outer(asking(Agent(model, name="inner")), store=store)
-
-    def stop(event: Any) -> None:
-        if isinstance(event, FunctionProgress):
-            assert model.asked.wait(10)
-            raise Stop
-
-    with suppress(Stop):
-        agent.run(agent.seed("Go.", run_id="r"), stop)
-    gives_up_s, lease = time.monotonic() + 15, None
+    """Until its lease has run out, as that of a dead holder does."""
+    store, model, lease = MemoryStore(), Stuck(), None
+    stopped_when_asked(outer(asking(Agent(model, name="inner")), store=store), model)
     while lease is None:  # a thread that was left behind gives its run back a moment later
-        assert time.monotonic() < gives_up_s
-        since_s = time.monotonic()
         with suppress(RunBusy):
             lease = store.claim("other", for_s=0.4, run="r/1.0/1")
     again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
     assert again.resume("r").function_calls[0].result == "Found."
-    assert time.monotonic() - since_s > 0.2
+    with pytest.raises(LeaseLost):
+        store.renew(lease, for_s=1)
+    model.free.set()
 
 
 # Others than agents, and other contexts
@@ -496,9 +491,9 @@ def test_a_context_made_by_hand_calls_the_agent():
 
 
 @pytest.mark.parametrize("context", [Context(deps=None), None], ids=["by hand", "of a call"])
-@pytest.mark.parametrize("wrong", ["inner", Agent, None, 3])
+@pytest.mark.parametrize("wrong", ["inner", Agent])
 def test_what_is_no_agent_is_refused(wrong: Any, context: Any):
-    text = "context.call is given .*: an agent, and then its task, would be right"
+    text = "context.call"
     if context is not None:
         with pytest.raises(UsageError, match=text):
             context.call(wrong, "x")
@@ -515,7 +510,7 @@ def test_an_unknown_option_is_refused_by_name():
 
 def test_a_conversation_is_refused(tmp_path: Path):
     talk = inner("x", store=MemoryStore()).conversation("c")
-    assert "is not part of another call" in outer(plain(talk)).call("Go.").function_calls[0].error
+    assert "UsageError" in outer(plain(talk)).call("Go.").function_calls[0].error
 
 
 def test_a_team_counts_its_tokens_once():

@@ -11,6 +11,7 @@ import pytest
 
 from fsm_agent import Agent, Approved, CallSuspended, Context, MemoryStore, function, handoff, snapshot
 from fsm_agent.flows import Flow, end, into, wait
+from fsm_agent.lifecycle import Returned
 from fsm_agent.testing import Script, call
 
 keys: list[str] = []
@@ -62,16 +63,13 @@ def ids_of(record: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [inside, handed, flow_inside])
-@pytest.mark.parametrize("is_stored", [False, True], ids=["memory", "file"])
-def test_a_call_with_others_inside_is_forked_at_every_step(kind: Any, is_stored: bool, tmp_path: Path) -> None:
+def test_a_call_with_others_inside_is_forked_at_every_step(kind: Any) -> None:
     keys.clear()
-    agent = Agent(name="outer", store=str(tmp_path / "runs.db") if is_stored else MemoryStore(), **kind())
+    agent = Agent(name="outer", store=MemoryStore(), **kind())
     with suppress(CallSuspended):
         agent.call("Go.", run_id="a")
     (question,) = agent.runs.store.load("a").run.waits
     value: Any = '"fine"'
-    from fsm_agent.lifecycle import Returned
-
     answer = Returned(text=value) if kind is flow_inside else Approved()
     whole = agent.resume("a", {question.key: answer})
     deepest = 0
@@ -91,9 +89,9 @@ def test_a_call_with_others_inside_is_forked_at_every_step(kind: Any, is_stored:
     assert deepest > 1
 
 
-def test_a_turn_of_a_conversation_is_forked_with_all_that_was_said(tmp_path: Path) -> None:
+def test_a_turn_of_a_conversation_is_forked_with_all_that_was_said() -> None:
     model = Script("One.", "Two.", "Three.", "Other.")
-    agent = Agent(model, name="clerk", store=str(tmp_path / "runs.db"))
+    agent = Agent(model, name="clerk", store=MemoryStore())
     talk = agent.conversation("c")
     talk.call("First?")
     talk.call("Second?", run_id="second")

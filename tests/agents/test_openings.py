@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from fsm_agent import Agent, AgentCall, CallFailed, Context, Dialog, Message, Prompt, UsageError, function, snapshot
+from fsm_agent import Agent, AgentCall, CallFailed, Dialog, Message, Prompt, UsageError, function, snapshot
 from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle import Limits
 from fsm_agent.messages import FunctionCall, FunctionResult, Image
@@ -127,43 +127,28 @@ class TestVariables:
         ]
         assert sent(script, 1)[1] == ("user", "About the sea")
 
-    def test_another_agent_takes_those_that_it_knows(self):
-        script = Script("a", "b")
-        first = Agent(script, system=Prompt("{{ name }}, {{ city }}")).call(
-            "hi", system_args={"name": "A", "city": "R"}
-        )
-        Agent(script, system=Prompt("For {{ name }}")).call("again", after=first)
-        assert systems(script)[1] == ["For A"]
-
     @pytest.mark.parametrize(
-        ("task", "options", "says"),
+        ("task", "options", "name"),
         [
-            (
-                "hi",
-                {},
-                r"system of the agent 'guide': .* needs the variable\(s\) name; given: none: system_args=\{…\} of",
-            ),
-            (Dialog().put("hi"), {}, r"needs the variable\(s\) name"),
-            ([KIND, HI], {}, "keep_system=True keeps what the dialog begins with"),
-            ("hi", {"system_args": {"nme": 1}}, "uses no variable 'nme': did you mean 'name'?"),
-            ("hi", {"system_args": {"name": "A", "x": 1}}, "uses no variable 'x'"),
-            ("hi", {"system_args": "Ada"}, "system_args is 'Ada': values by name"),
-            ([KIND, HI], {"system_args": {"name": "A"}, "keep_system": True}, "one of them would be right"),
-            ([KIND, HI], {"keep_system": 1}, "keep_system is 1: True or False"),
-            ("hi", {"name": "Ada"}, "there is no option 'name'; there are: after, args, deps"),
+            ("hi", {}, "guide.*name"),
+            ([KIND, HI], {}, "keep_system"),
+            ("hi", {"system_args": {"nme": 1}}, "nme.*name"),
+            ("hi", {"system_args": "Ada"}, "system_args"),
+            ([KIND, HI], {"system_args": {"name": "A"}, "keep_system": True}, "keep_system"),
+            ([KIND, HI], {"keep_system": 1}, "keep_system"),
         ],
     )
-    def test_what_is_wrong_with_them_is_told_before_any_request(self, task, options, says):
+    def test_what_is_wrong_with_them_is_told_before_any_request(self, task, options, name):
         script = Script()
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(UsageError, match=name):
             Agent(script, system=Prompt("You talk to {{ name }}."), name="guide").call(task, **options)
         assert script.requests == []
 
     def test_a_text_has_none(self):
         for system in ("Be terse.", lambda deps: "x", ""):
-            with pytest.raises(UsageError, match=r"system_args {'name': …} are for variables, and system of the agent"):
+            with pytest.raises(UsageError, match="system_args"):
                 Agent(Script(), system=system).call("hi", system_args={"name": "Ada"})
-        with pytest.raises(UsageError, match=r"are for a Prompt as system, not for 'Be terse\.'"):
+        with pytest.raises(UsageError, match="system"):
             Agent(Script(), system="Be terse.").init_dialog(name="Ada")
 
 
@@ -196,40 +181,18 @@ class TestOfDeps:
             agent.call([KIND, HI], run_id="r", keep_system=True)
         assert systems(script) == [["It is noon."]]
 
-    def test_functions_of_the_agent_see_the_same_deps(self):
-        @function
-        def whose(context: Context[Shop]) -> str:
-            """Whose shop it is."""
-            return context.deps.name
-
-        script = Script(call("whose"), "ok")
-        agent = Agent[Shop, str](script, system=lambda shop: shop.name, functions=[whose])
-        assert agent.call("?", deps=Shop("Ada")).function_calls[0].result == "Ada"
-        assert systems(script) == [["Ada"], ["Ada"]]
-
     @pytest.mark.parametrize(
-        ("system", "deps", "says"),
-        [
-            (lambda shop: shop.name, None, "is a function of deps, and deps is None .*: deps=… of call gives it some"),
-            (lambda shop: 5, Shop("Ada"), "what system of the agent 'agent' returned is 5: a text would be right"),
-            (lambda shop: None, None, "returned is None: a text would be right"),
-        ],
+        ("system", "deps", "name"),
+        [(lambda shop: shop.name, None, "deps"), (lambda shop: 5, Shop("Ada"), "system")],
     )
-    def test_what_is_wrong_is_told_before_any_request(self, system, deps, says):
+    def test_what_is_wrong_is_told_before_any_request(self, system, deps, name):
         script = Script()
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(UsageError, match=name):
             Agent(script, system=system).call("hi", deps=deps)
         assert script.requests == []
 
 
 class TestAfter:
-    def test_a_second_turn_is_one_line(self):
-        script = Script("Hello, Ada.", "Ada.")
-        agent = Agent(script, system="Be terse.")
-        result = agent.call("I am Ada.")
-        assert agent.call("Who am I?", after=result).output == "Ada."
-        assert [text for _, text in sent(script)] == ["Be terse.", "I am Ada.", "Hello, Ada.", "Who am I?"]
-
     def test_every_kind_of_task_may_follow(self):
         script = Script(*"abcd")
         agent = Agent(script)
@@ -238,12 +201,6 @@ class TestAfter:
         agent.call(Prompt("{{ word }}")(word="again"), after=first)
         list(agent.stream("again", after=first))
         assert [sent(script, n) for n in (1, 2, 3)] == [[("user", "hi"), ("assistant", "a"), ("user", "again")]] * 3
-
-    def test_the_prompt_of_the_turn_before_does_not_govern(self):
-        script = Script("4", "four")
-        agent = Agent(script)
-        first = agent.call(Prompt("2 + 2?", output=int))
-        assert (first.output, agent.call("In words?", after=first).output) == (4, "four")
 
     def test_a_turn_that_failed_may_be_followed(self):
         script = Script(Overloaded("busy", status=503), "ok")
@@ -254,20 +211,12 @@ class TestAfter:
         assert sent(script) == [("user", "hi"), ("user", "again")]
 
     @pytest.mark.parametrize(
-        ("after", "says"),
-        [
-            (5, "after is 5: the result of a call, a Dialog, or a list of messages would be right"),
-            ("hi", "after is 'hi'"),
-            ([5], "a message of a dialog is 5"),
-            (
-                Dialog([Message.of("assistant", call("add", a=1, b=2))]),
-                "asks for functions that have no results: the c",
-            ),
-        ],
+        ("after", "name"),
+        [(5, "after"), ([5], "message"), (Dialog([Message.of("assistant", call("add", a=1, b=2))]), "functions")],
     )
-    def test_what_is_no_conversation_is_refused(self, after, says):
+    def test_what_is_no_conversation_is_refused(self, after, name):
         script = Script()
-        with pytest.raises(UsageError, match=says):
+        with pytest.raises(UsageError, match=name):
             Agent(script).call("hi", after=after)
         assert script.requests == []
 

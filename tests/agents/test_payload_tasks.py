@@ -94,10 +94,3 @@ class TestOfAClass:
         assert sent(script) == [["text", "image"] if kind is Script else ["text"]] * 2
         assert script.requests[0].settings.temperature == 0
         assert [m.text for m in script.requests[1].messages] == ["You look.", "hi", "ho", "Task for Bob: What is this?"]
-
-    def test_each_of_many_tasks_may_be_a_payload(self, looker):
-        script = Script(*"ab")
-        one = looker(client=script)
-        results = one.map([one.prompt(task=task, who="Ada") for task in (PICTURE, "Who?")], concurrency=1)
-        assert results.outputs == ["a", "b"]
-        assert sent(script) == [["text", "image"], ["text"]]

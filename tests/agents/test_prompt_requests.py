@@ -6,14 +6,11 @@ import pytest
 
 from fsm_agent import (
     Agent,
-    AgentCall,
-    Dialog,
     Limits,
     Message,
     Prompt,
     PromptError,
     Settings,
-    Toolset,
     UsageError,
     function,
 )
@@ -108,28 +105,11 @@ class TestHostedTools:
             Agent(script).call(Prompt("x", output=int, hosted_tools=[WebSearch()], on_exception=handler))
         assert hosted(script) == [(WebSearch(),), offered]
 
-    def test_a_dialog_goes_on_with_them(self):
-        with Script("one", "two") as script:
-            agent = Agent(script)
-            result = agent.call(Prompt("x", hosted_tools=[WebSearch()]))
-            agent.call(result.dialog.append(Message.of("user", "more")))
-        assert hosted(script) == [(WebSearch(),), (WebSearch(),)]
-
-    def test_without_an_agent(self):
-        prompt = Prompt("x", hosted_tools=[WebSearch()], settings={"temperature": 0})
-        made = AgentCall.seed(Dialog([Message.of("user", "x")]), prompt, args={"temperature": 1})
-        assert (made.prompt, made.args) == (prompt, {"temperature": 1})
-
     @pytest.mark.parametrize(
-        ("tools", "problem"),
-        [
-            ([WebSearch(), WebSearch(max_uses=1)], r"hosted_tools of prompt 'p' holds .*one would be right"),
-            (["web_search"], "hosted_tools of prompt 'p' holds a str"),
-            (WebSearch(), "hosted_tools of prompt 'p' is a WebSearch: a tuple"),
-        ],
+        "tools", [[WebSearch(), WebSearch(max_uses=1)], ["web_search"], WebSearch()], ids=["twice", "text", "no list"]
     )
-    def test_wrong_ones(self, tools, problem):
-        with pytest.raises(UsageError, match=problem):
+    def test_wrong_ones(self, tools):
+        with pytest.raises(UsageError, match="hosted_tools"):
             Prompt("x", path="p", hosted_tools=tools)
 
 
@@ -155,22 +135,17 @@ class TestSettings:
         assert temperatures(script) == [0, temperature]
         assert {request.settings.seed for request in script.requests} == {7}
 
-    def test_a_choice_of_functions(self):
-        with Script("one") as script:
-            Agent(script).call(Prompt("x", functions=[look], settings={"tool_choice": "none"}))
-        assert script.requests[0].functions == ()
-
     @pytest.mark.parametrize(
-        ("settings", "problem"),
+        ("settings", "name"),
         [
-            ({"temprature": 0}, "there is no setting 'temprature': did you mean 'temperature'"),
-            ({"temperature": "hot"}, "settings.temperature is 'hot'"),
-            ({"hosted_tools": ()}, "hosted_tools=… of the prompt is right"),
-            (Settings(), "the settings of a prompt is Settings"),
+            ({"temprature": 0}, "temprature.*temperature"),
+            ({"temperature": "hot"}, "settings.temperature"),
+            ({"hosted_tools": ()}, "hosted_tools"),
+            (Settings(), "settings"),
         ],
     )
-    def test_wrong_ones(self, settings, problem):
-        with pytest.raises(UsageError, match=problem):
+    def test_wrong_ones(self, settings, name):
+        with pytest.raises(UsageError, match=name):
             Prompt("x", settings=settings)
 
 
@@ -193,25 +168,7 @@ class TestServers:
             ["ask"],
         ]
 
-    def test_beside_functions(self):
-        prompt = Prompt("x", functions=[len, Server(look), Toolset([ask])]).for_call()
-        assert [f.name for f in prompt.offers] == ["len", "look", "ask"]
-        assert prompt.for_call() is prompt
-
     def test_their_names_are_checked_when_they_are_asked(self):
         prompt = Prompt("x", path="p", functions=[look, Server(look)])
-        with Script() as script, pytest.raises(PromptError, match="two functions of prompt 'p' have one name: look"):
+        with Script() as script, pytest.raises(PromptError, match="look"):
             Agent(script).call(prompt)
-
-    def test_a_handler_may_bring_some(self):
-        server = Server(look)
-        prompt = Prompt(
-            "x", output=int, functions=[server], on_exception=Prompt("{{ error_message }}", functions=[server])
-        )
-        with Script("five", "5") as script:
-            Agent(script).call(prompt)
-        assert [[f.name for f in request.functions] for request in script.requests] == [["look"], ["look"]]
-
-    def test_without_an_agent(self):
-        made = AgentCall.seed(Dialog([Message.of("user", "x")]), Prompt("x", functions=[Server(look)]))
-        assert [f.name for f in made.prompt.offers] == ["look"]

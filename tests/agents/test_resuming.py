@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, CallSuspended, FunctionCall, MemoryStore, SqliteStore, Worker, function
+from fsm_agent import Agent, AgentBase, Approved, CallSuspended, FunctionCall, MemoryStore, UsageError, Worker, function
+from fsm_agent.store import RunExists
 from fsm_agent.testing import Script, call
 
-STORES: dict[str, Callable[[Path], Any]] = {
-    "memory": lambda folder: MemoryStore(),
-    "sqlite": lambda folder: SqliteStore(folder / "runs.db"),
-}
 paid: list[int] = []
 
 
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture
+def store() -> Any:
     paid.clear()
-    made = STORES[request.param](tmp_path)
-    yield made
-    made.close()
+    return MemoryStore()
 
 
 @function
@@ -77,9 +70,48 @@ def test_functions_are_asked_about_though_no_approver_is_there_any_more(store: A
     assert [question.key for question in agent.runs.store.load("r1").run.waits] == ["ask:3.0"]
 
 
-@ways
+@pytest.mark.parametrize("way", [by_resume, by_worker])
 def test_the_arguments_of_the_call_hold_for_what_is_still_asked(store: Any, way: Any) -> None:
     begun(store, args={"temperature": 0.25})
     agent = clerk(store, "Done.")
     way(agent)
     assert [request.settings.temperature for request in agent.client.requests] == [0.25]
+
+
+# Runs are found by the names of their agents
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda **options: Agent(Script(), **options), lambda **options: Agent(Script()).changed(**options)],
+)
+def test_an_agent_with_a_store_and_without_a_name_is_refused(make):
+    with pytest.raises(UsageError, match="name"):
+        make(store=MemoryStore())
+    assert make(store=MemoryStore(), name="billing").name == "billing"
+
+
+def test_a_worker_finds_no_runs_of_one_without():
+    with pytest.raises(UsageError, match="name"):
+        Worker([Agent(Script())], MemoryStore())
+
+
+def test_of_a_class_it_is_the_kind_or_the_class():
+    class Billing(AgentBase, register=False):
+        agent_type = "billing"
+
+    class Legal(AgentBase, register=False):
+        expertise = "You know the law."
+
+    kept = MemoryStore()
+    for kind in (Billing, Legal):
+        answering: Any = type(kind.__name__, (kind,), {"store": kept})
+        assert answering(client=Script("Yes."))("?", run_id=kind.__name__) == "Yes."
+    assert {run.agent for run in kept.list()} == {"billing", "Legal"}
+
+
+def test_runs_of_another_agent_are_not_taken_for_its_own():
+    kept = MemoryStore()
+    Agent(Script("from billing"), name="billing", store=kept).call("Summarize the case.", run_id="case-1")
+    with pytest.raises(RunExists):
+        Agent(Script("from legal"), name="legal", store=kept).call("Summarize the case.", run_id="case-1")

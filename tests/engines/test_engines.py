@@ -26,7 +26,6 @@ from fsm_agent import Runs
 
 pytestmark = [
     pytest.mark.skipif(programs() is None, reason=NOT_HERE),
-    pytest.mark.nightly,
     pytest.mark.timeout(300),  # workers begin in OS processes of their own, on a machine that may be busy
 ]
 DBOS = pytest.param("dbos", marks=pytest.mark.skipif(find_spec("dbos") is None, reason="dbos comes with [dbos]"))
@@ -103,6 +102,7 @@ def own_journals(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFact
     return driven(Place(postgres, "", None, tmp_path_factory.mktemp("own")))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("engine", [DBOS, TEMPORAL])
 def test_the_journals_are_those_of_the_own_claim(engine: str, place: Places, own_journals: dict[str, str]) -> None:
     here = place(engine)
@@ -115,6 +115,7 @@ def test_the_journals_are_those_of_the_own_claim(engine: str, place: Places, own
         assert len(keys) == len({*keys}), file
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("engine", [DBOS])
 def test_the_rows_of_jobs_that_are_done_are_removed(engine: str, place: Places) -> None:
     here, at_once = place(engine), "import fsm_agent.engines.dbos_engine as d; d.KEEP_S = d.TIDY_S = 0.0"
@@ -130,6 +131,7 @@ def test_the_rows_of_jobs_that_are_done_are_removed(engine: str, place: Places) 
                 time.sleep(0.1)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("engine", [pytest.param("", id="own"), DBOS, TEMPORAL])
 def test_nothing_is_lost_while_workers_are_killed(engine: str, place: Places, say: Callable[[str], None]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from fsm_agent.agents import Agent
 from fsm_agent.lifecycle import AgentCall
@@ -40,8 +41,11 @@ def by_run_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Even
     agent.run(one)
 
 
+both = pytest.mark.parametrize("way", [by_run, by_arun], ids=lambda way: way.__name__)  # one driver a world
+
+
 class StuckScript(Script):
-    """A model that takes twenty seconds, longer than a test waits for it.
+    """A model that does not reply before it is set free, under asyncio never.
 
     Args:
         begun: Set when it is asked.
@@ -50,16 +54,17 @@ class StuckScript(Script):
     def __init__(self, begun: threading.Event) -> None:
         super().__init__()
         self._begun = begun
+        self.free = threading.Event()
 
     def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
         self._begun.set()
-        time.sleep(20)
+        self.free.wait()
         return Reply.of("late")
 
     async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
         self._begun.set()
-        await asyncio.sleep(20)
-        return Reply.of("late")
+        await asyncio.Event().wait()
+        raise AssertionError
 
     def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
         yield self.complete(request)

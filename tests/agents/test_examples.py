@@ -1,18 +1,23 @@
-"""Do the examples that people copy do what they show: a coding agent, questions about documents, a nightly batch?"""
+"""Do the examples of agents do what they show?"""
 
 from __future__ import annotations
 
 import importlib
 import io
 import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 from support.paths import ROOT
 
-from fsm_agent import CallFailed, RateLimited, Reason
-from fsm_agent.testing import Script, call
+from fsm_agent import Agent, ProviderError, RateLimited, function
+from fsm_agent.testing import Pieces, Script, call
 
 
 @pytest.fixture
@@ -23,6 +28,21 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
         return importlib.import_module(name)
 
     return load
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("bank_support", "block_card=False risk=1"),
+        ("custom_agent", "Air scatters blue light most."),
+        ("triage", "repairs: Your router is running again."),
+    ],
+)
+def test_it_runs_as_it_stands(name, says, tmp_path):
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / f"{name}.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.splitlines()[-1].endswith(says)
 
 
 class TestCodingAgent:
@@ -63,17 +83,8 @@ class TestCodingAgent:
             [call("read_file", path=path), call("replace_in_file", path=path, old="nothing", new="all")], "I cannot."
         )
         result = example("coder").coder(folder, model).call("Read it.")
-        assert ["is not in the folder" in (done.error or "") for done in result.function_calls] == [True, True]
+        assert [done.error is not None for done in result.function_calls] == [True, True]
         assert (folder.parent / "secret.txt").read_text() == "nothing for you"
-
-    def test_a_model_that_repeats_itself_is_told_and_the_budget_ends_it(self, example, folder):
-        coding = example("coder")
-        model = Script(*[call("read_file", path="sums.py")] * (coding.LIMITS.rounds + 1))
-        with pytest.raises(CallFailed) as caught:
-            coding.coder(folder, model).call("Read it.")
-        assert caught.value.reason is Reason.ROUND_LIMIT
-        assert sum(done.was_run for done in caught.value.result.function_calls) == 1
-        assert "read_file" in model.requests[4].messages[-1].text  # it is told that it repeats itself
 
 
 class TestDocuments:
@@ -131,7 +142,86 @@ class TestNightly:
         ]
 
 
-@pytest.mark.parametrize("name", ["coder", "documents", "nightly"])
-def test_the_page_has_the_code_of_the_example(name):
-    code = (ROOT / "examples" / f"{name}.py").read_text("utf-8").split('"""\n', 1)[1].lstrip("\n")
-    assert f"```python\n{code}```\n" in (ROOT / "docs" / f"{name.replace('_', '-')}.md").read_text("utf-8")
+# The endpoint of `docs/chat-completions.md`, and the official client of OpenAI
+
+SECRET = "sk-recognisable0123456789"
+HELLO: Any = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture
+def endpoint(example: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client of the endpoint, and its agents."""
+    openai, uvicorn = pytest.importorskip("openai"), pytest.importorskip("uvicorn")
+    chat_completions = example("chat_completions")
+    monkeypatch.setattr(chat_completions, "AGENTS", {})
+    config = uvicorn.Config(chat_completions.app, log_level="error")
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            yield client, chat_completions.AGENTS
+        server.should_exit = True
+        thread.join(30)
+
+
+@pytest.mark.system
+def test_models_texts_and_streams(endpoint):
+    client, agents = endpoint
+    model = Script("Good day.", Pieces("Good ", "day."))
+    agents["host"] = Agent(model, system="Be polite.", name="host")
+    assert [found.id for found in client.models.list()] == ["host"]
+    done = client.chat.completions.create(model="host", messages=HELLO)
+    assert (done.choices[0].message.content, done.choices[0].finish_reason) == ("Good day.", "stop")
+    assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
+    pieces = [
+        chunk.choices[0].delta.content
+        for chunk in client.chat.completions.create(model="host", messages=HELLO, stream=True)
+    ]
+    assert pieces == ["", "Good ", "day.", None]
+    dialog: Any = [*HELLO, {"role": "assistant", "content": "Hi."}, {"role": "user", "content": "How are you?"}]
+    model = Script("Fine.")
+    agents["host"] = agents["host"].changed(model=model)
+    client.chat.completions.create(model="host", messages=dialog)
+    assert [message.text for message in model.requests[0].messages] == ["Be polite.", "Hello", "Hi.", "How are you?"]
+
+    @function
+    def now() -> str:
+        """Return the time."""
+        return "noon"
+
+    agents["clock"] = Agent(Script(call("now"), "It is noon."), functions=[now], name="clock")
+    done = client.chat.completions.create(model="clock", messages=HELLO)
+    assert done.choices[0].message.content == "It is noon.", "functions of the server are its own"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("stream", [False, True])
+def test_errors_are_named_and_tell_nothing_of_the_server(endpoint, stream):
+    client, agents = endpoint
+    openai = pytest.importorskip("openai")
+
+    @function(needs_approval=True)
+    def refund() -> str:
+        """Refund."""
+        return "done"
+
+    agents["desk"] = Agent(Script(call("refund")), functions=[refund], name="desk")
+    agents["broken"] = Agent(Script(ProviderError(f"no such key {SECRET}", retryable=False)), name="broken")
+
+    def ask(model: str, messages: Any = HELLO) -> None:
+        found = client.chat.completions.create(model=model, messages=messages, stream=stream)
+        if stream:
+            list(found)
+
+    with pytest.raises(openai.NotFoundError, match="nobody"):
+        ask("nobody")
+    with pytest.raises(openai.BadRequestError):
+        ask("desk", [])
+    with pytest.raises(openai.APIError, match="person"):
+        ask("desk")
+    with pytest.raises(openai.APIError, match="failed") as caught:
+        ask("broken")
+    assert SECRET[6:] not in str(caught.value)

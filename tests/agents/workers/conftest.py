@@ -1,0 +1,37 @@
+"""What tests of workers share."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def store():
+    return MemoryStore()
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    store = SqliteStore(tmp_path / "runs.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch):
+    """Have workers that idle look soon whether they were stopped, as most of these tests end so."""
+    monkeypatch.setattr("fsm_agent.agents.worker.IDLE_S", 0.02)
+    monkeypatch.setattr("fsm_agent.agents.crews.BEAT_S", 0.01)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    """No thread of a worker outlasts what it was begun for."""
+    yield
+    left = [thread.name for thread in threading.enumerate()]
+    assert [name for name in left if name.startswith(("fsm_agent worker", "fsm_agent drain", "fsm_agent prune"))] == []

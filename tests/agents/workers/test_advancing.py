@@ -1,0 +1,295 @@
+"""Do workers advance what is due, all of it and nothing else, and outlast what fails?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+
+import pytest
+from support import shop_agent as shop
+from support.workers import Away, create, modes, rows, run, wait_until, working
+
+from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
+from fsm_agent.agents import Worker
+from fsm_agent.lifecycle import Approved
+from fsm_agent.store import RunBusy, Runs, RunUnknown, StoreClosed
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.testing import Script, call
+
+
+class TestAdvancing:
+    @modes
+    @pytest.mark.parametrize("kind", ["store", "sqlite"])
+    def test_all_that_is_due_and_then_it_leaves(self, request, kind, mode):
+        store, agent = request.getfixturevalue(kind), shop.shop()
+        create(store, agent, *"abcdefg")
+        worker = Worker([agent], store)
+        assert run(worker, mode, once=True) == 7
+        assert {row.state for row in rows(store).values()} == {"ToolInterrupt"}
+        Runs(store).answer("b", {"ask:3.0": Approved()}, by="ann")
+        assert run(worker, mode, once=True) == 1
+        assert [row.id for row in store.list(ended=True)] == ["b"]
+        assert worker.held == 0
+
+    def test_runs_of_others_are_left_alone(self, store):
+        create(store, shop.shop(), "one")
+        assert Worker([shop.OTHER], store).run(once=True) == 0
+        assert (rows(store)["one"].n, rows(store)["one"].holder) == (0, None)
+
+    @modes
+    def test_several_at_a_time(self, store, mode):
+        together = threading.Barrier(3)
+
+        @function
+        def meet() -> str:
+            """Wait for the others."""
+            together.wait(30)
+            return "met"
+
+        agent = Agent(Script(*[call("meet")] * 3, *["done"] * 3), functions=[meet], name="meeting")
+        create(store, agent, "one", "two", "three")
+        assert run(Worker([agent], store), mode, once=True) == 3
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    @modes
+    def test_a_function_that_would_exit_ends_no_worker(self, store, mode):
+        @function
+        def leave() -> str:
+            """Call the main function of a command."""
+            raise SystemExit(0)
+
+        agent = Agent(Script(*[call("leave")] * 2, *["done"] * 2), functions=[leave], name="leaving")
+        create(store, agent, "one", "two")
+        assert run(Worker([agent], store), mode, once=True) == 2
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    def test_a_long_backoff_rests_and_is_due_later(self, store):
+        agent = shop.busy()
+        create(store, agent, "one")
+        assert Worker([agent], store).run(once=True) == 1
+        row = rows(store)["one"]
+        assert (row.state, row.holder) == ("Backoff", None)
+        assert row.due_s > row.updated_s + 40
+
+    @pytest.mark.parametrize(
+        ("deps", "whose"), [({"x": "Bob"}, "Bob"), (lambda name, extra: f"{extra['tenant']} ({name})", "Ada (x)")]
+    )
+    def test_deps_are_a_value_or_made_for_the_run(self, store, deps, whose):
+        agent = Agent(Script(call("whose"), "ok"), functions=[shop.whose], name="x")
+        create(store, agent, "one", deps="?", extra={"tenant": "Ada"})
+        assert Worker([agent], store, deps=deps).run(once=True) == 1
+        assert json.loads(store.load("one").lines[-2])["outcome"]["text"] == f"the shop of {whose}"
+
+    def test_a_prompt_of_the_task_is_found_by_its_path(self, store):
+        prompt = Prompt("How many {{ things }}?", path="shop/count", output=int)
+        agent = Agent(Script("7"), name="counter")
+        create(store, agent, "one", task=prompt(things="kettles"))
+        assert Worker([agent], store, prompts=[prompt]).run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+
+
+def sync(worker, run_id):
+    return worker.drive(run_id)
+
+
+def under_asyncio(worker, run_id):
+    return asyncio.run(worker.adrive(run_id))
+
+
+@pytest.mark.parametrize("drive", [sync, under_asyncio])
+class TestByName:
+    """What an engine needs that says itself which run is due."""
+
+    def test_one_run_goes_as_far_as_it_can_and_the_others_stay(self, store, drive):
+        agent = shop.shop()
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store)
+        assert drive(worker, "two") is True
+        assert (rows(store)["two"].state, rows(store)["one"].n) == ("ToolInterrupt", 0)
+        assert drive(worker, "two") is False  # it waits for a person
+        Runs(store).answer("two", {"ask:3.0": Approved()}, by="ann")
+        assert drive(worker, "two") is True
+        assert (rows(store)["two"].state, rows(store)["two"].holder) == ("Completed", None)
+        assert drive(worker, "two") is False  # it has ended
+
+    def test_a_hint_that_comes_early_is_heeded(self, store, drive):
+        agent = shop.busy()
+        create(store, agent, "one")
+        worker = Worker([agent], store)
+        assert drive(worker, "one") is True
+        due_s = rows(store)["one"].due_s
+        assert drive(worker, "one") is True  # the clock of the engine may be fast; the run says when it is due
+        assert (rows(store)["one"].due_s, rows(store)["one"].state) == (due_s, "Backoff")
+
+    def test_hooks_are_told_that_a_run_waits_and_then_that_it_has_ended(self, store, drive):
+        class Ends:
+            def __init__(self):
+                self.told = []
+
+            def on_suspended(self, event):
+                self.told.append(event.keys)
+
+            def on_done(self, event):
+                self.told.append(event.result.output)
+
+        agent = shop.shop(hooks=[ends := Ends()])
+        create(store, agent, "one")
+        drive(Worker([agent], store), "one")
+        Runs(store).answer("one", {"ask:3.0": Approved()}, by="ann")
+        drive(Worker([agent], store), "one")
+        assert ends.told == [("ask:3.0",), "Done: 19.50 EUR for A-17 are on their way"]
+
+    def test_hooks_are_told_of_the_end_of_a_run_whose_last_step_was_awaited_when_the_worker_was_stopped(
+        self, store, drive
+    ):
+        class Stops:
+            def __init__(self):
+                self.told = []
+
+            def on_reply_completed(self, event):
+                worker.stop()
+
+            def on_done(self, event):
+                self.told.append(event.result.output)
+
+        agent = Agent(Script("hi"), name="x", hooks=[stops := Stops()])
+        create(store, agent, "one")
+        worker = Worker([agent], store)
+        drive(worker, "one")
+        assert (rows(store)["one"].state, stops.told) == ("Completed", ["hi"])
+
+    def test_what_cannot_be_driven_is_said(self, store, drive):
+        agent = shop.shop()
+        create(store, agent, "one")
+        create(store, shop.OTHER, "of-others")
+        worker = Worker([agent], store)
+        with pytest.raises(RunUnknown, match="'none'"):
+            drive(worker, "none")
+        with pytest.raises(UsageError, match=r"of-others.*other.*shop"):
+            drive(worker, "of-others")
+        lease = store.claim("somebody", for_s=60, run="one")
+        with pytest.raises(RunBusy, match="somebody") as busy:
+            drive(worker, "one")
+        assert busy.value.until_s == lease.until_s
+
+    def test_the_error_of_a_run_is_logged_and_it_is_given_back(self, store, drive, caplog):
+        agent = shop.shop()
+        create(store, agent, "one")
+        assert drive(Worker([agent], store, deps=lambda name, extra: 1 / 0), "one") is True
+        assert "division by zero" in caplog.text
+        assert (rows(store)["one"].holder, rows(store)["one"].n) == (None, 0)
+        assert rows(store)["one"].due_s > 0.0, "it is tried again later"
+        assert drive(Worker([agent], store), "one") is True
+        assert rows(store)["one"].state == "ToolInterrupt"
+
+
+class TestFailing:
+    @modes
+    def test_a_run_that_raises_is_logged_and_given_back_and_the_others_go_on(self, store, caplog, mode):
+        class Broken:
+            def on_stepped(self, event):
+                raise LookupError("broken hook")
+
+        broken = Agent(Script(*["hi"] * 9), name="broken", hooks=[Broken()])
+        agent = shop.shop()
+        create(store, broken, "bad")
+        create(store, agent, "good")
+        with caplog.at_level(logging.WARNING, "fsm_agent"):
+            run(Worker([broken, agent], store), mode, once=True)
+        assert rows(store)["good"].state == "ToolInterrupt"
+        assert rows(store)["bad"].holder is None
+        (record, *_) = [r for r in caplog.records if "'broken'" in r.message]
+        assert record.levelno == logging.WARNING
+        assert "broken hook" in caplog.text
+        assert "Traceback" in caplog.text
+
+    def test_open_questions_survive_that(self, store):
+        agent = shop.shop(store=store)
+        with pytest.raises(CallSuspended):
+            agent.call("Refund order A-17.", run_id="one")
+        before = rows(store)["one"].waits
+        assert store.claim("somebody who dies", for_s=0.0, run="one") is not None
+        assert Worker([agent], store, deps=lambda name, extra: 1 / 0).run(once=True) == 1
+        assert rows(store)["one"].waits == before
+        Runs(store).answer("one", {"": Approved()})  # wakes it, and answers nothing
+        assert Worker([agent], store, deps=lambda name, extra: 1 / 0).run(once=True) == 1
+        assert rows(store)["one"].waits == before
+
+    def test_one_that_was_answered_is_tried_until_it_can_be_driven(self):
+        """However long that takes, and whatever the clock of the worker says: its code is not at fault."""
+        now_s = [1000.0]  # behind all other clocks
+        store = MemoryStore(lambda: now_s[0])
+        agent = shop.shop(store=store)
+        with pytest.raises(CallSuspended):
+            agent.call("Refund order A-17.", run_id="one")
+        Runs(store).answer("one", {"ask:3.0": Approved()})
+        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0)
+        for _ in range(12):  # more often than a run is tried under code that is at fault
+            assert worker.run(once=True) == 1
+            assert worker.run(once=True) == 0
+            now_s[0] += 60
+        assert Worker([agent], store).run(once=True) == 1
+        assert rows(store)["one"].state == "Completed"
+
+    def test_code_that_decides_otherwise_becomes_a_question(self, store, caplog):
+        agent = shop.shop()
+        create(store, agent, "one", task=shop.COUNT(things="kettles"))
+        assert Worker([agent], store).run(once=True) == 6  # without the prompt; then a person is asked
+        (question,) = rows(store)["one"].waits
+        assert question.key == "stuck"
+        assert "shop/count" in question.about
+        assert "shop/count" in caplog.text
+        assert Worker([agent], store).run(once=True) == 0
+        Runs(store).answer("one", {"": Approved()})  # no answer to the question: it does not keep workers busy
+        assert Worker([agent], store).run(once=True) == 0
+        assert rows(store)["one"].waits == (question,)
+        Runs(store).cancel("one")  # which needs no code that could drive the run
+        assert Worker([agent], store).run(once=True) == 1
+        assert rows(store)["one"].is_ended
+
+    @modes
+    def test_a_store_that_fails_for_too_long_ends_the_worker(self, caplog, mode):
+        with pytest.raises(OSError, match="away"):
+            run(Worker([shop.shop()], Away(10**9), store_patience_s=0.0), mode)
+        assert "away" in caplog.text
+
+    def test_a_store_that_fails_for_one_thread_alone_ends_the_others_too(self):
+        store, first = Away(0), threading.Lock()
+
+        def claim(*args, **options):
+            if first.acquire(blocking=False):
+                raise OSError("the server is away")
+            return MemoryStore.claim(store, *args, **options)
+
+        store.claim = claim
+        with pytest.raises(OSError, match="away"):
+            Worker([shop.shop()], store, store_patience_s=0.0).run(threads=2)
+
+    @pytest.mark.parametrize(
+        ("mode", "method"),
+        [
+            *[({"threads": 1}, method) for method in ("claim", "append", "wait")],
+            pytest.param({"threads": 1}, "load", marks=pytest.mark.system),
+            pytest.param({"tasks": 3}, "claim", marks=pytest.mark.system),
+        ],
+    )
+    def test_a_store_that_fails_for_a_while_is_waited_for(self, mode, method, caplog):
+        store, agent = Away(1, method), shop.shop()
+        create(store, agent, "one")
+        with working(Worker([agent], Runs(store, lease_s=0.05)), **mode):
+            wait_until(lambda: rows(store)["one"].state == "ToolInterrupt" and not store.failures)
+        assert "away" in caplog.text
+
+    def test_a_worker_that_waits_for_its_store_is_stopped_at_once(self):
+        with working(Worker([shop.shop()], Away(10**9), store_patience_s=3600), threads=1):
+            pass
+
+    @modes
+    def test_a_store_that_was_closed_ends_the_worker_at_once(self, sqlite, mode, caplog):
+        """It is closed for good: nothing is worth waiting for."""
+        sqlite.close()
+        with pytest.raises(StoreClosed):
+            run(Worker([shop.shop()], sqlite), mode)
+        assert "tried again" not in caplog.text

@@ -1,0 +1,307 @@
+"""Are so many runs driven at a time as was said, and do workers leave well?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from support import shop_agent as shop
+from support.workers import Patient, create, modes, rows, run, settle, wait_until, working
+
+from fsm_agent import Agent, UsageError, function
+from fsm_agent.agents import Worker
+from fsm_agent.messages import Question
+from fsm_agent.store import Choice, Rest, Runs
+from fsm_agent.testing import Script, call
+
+
+class TestUnderAsyncio:
+    @pytest.mark.parametrize("tasks", [1, 10, 50])
+    def test_so_many_wait_at_a_time_and_no_more(self, store, tasks):
+        model = Patient(expected=min(tasks, 15))
+        agent = Agent(model, name="x")
+        create(store, agent, *[f"r{n}" for n in range(15)])
+        worker = Worker([agent], store)
+        with working(worker, tasks=tasks) as ended:
+            assert model.all_asked.wait(30)
+            settle()
+            assert (worker.held, model.asked) == (min(tasks, 15), min(tasks, 15))
+            assert sum(row.holder is not None for row in rows(store).values()) == min(tasks, 15)
+            model.may_answer.set()
+            wait_until(lambda: len(store.list(ended=True, limit=200)) == 15)
+        assert ended == [15]
+        assert {row.n for row in rows(store).values()} == {2}
+
+    def test_the_store_is_asked_in_other_threads_than_that_of_the_loop(self, sqlite):
+        main, asked = threading.current_thread(), {}
+        for method in ("claim", "load", "append", "wait"):
+            works = getattr(sqlite, method)
+
+            def noted(*args, works=works, method=method, **options):
+                asked[method] = threading.current_thread()
+                return works(*args, **options)
+
+            setattr(sqlite, method, noted)
+        agent = Agent(Script(*["hi"] * 3), name="x")
+        create(sqlite, agent, "a", "b", "c")
+        assert asyncio.run(Worker([agent], sqlite).arun(tasks=5, once=True)) == 3
+        assert {"claim", "load"} <= asked.keys()
+        assert "wait" not in asked, "there is nothing to wait for"
+        assert main not in asked.values()
+
+    @pytest.mark.parametrize("when", ["idle", "claiming", "asking"])
+    def test_a_cancelled_worker_gives_its_runs_back(self, store, when):
+        model = Patient(expected=3)
+        agent = Agent(model, name="x")
+        create(store, agent, *(() if when == "idle" else ("one", "two", "three")))
+        worker = Worker([agent], store)
+
+        async def main():
+            task = asyncio.get_running_loop().create_task(worker.arun(tasks=9))
+            if when == "asking":
+                await asyncio.to_thread(model.all_asked.wait, 30)
+            elif when == "idle":
+                await asyncio.to_thread(settle)
+            else:
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+        wait_until(lambda: not any(row.holder for row in rows(store).values()))
+        assert {(row.due_s, row.is_ended) for row in rows(store).values()} <= {(0.0, False)}
+        assert worker.held == 0
+
+
+def takes_one_more(store, agent: str) -> bool:
+    """Return whether there is room for a run of an agent of which one may have a holder."""
+    store.create("one more", "{}", agent=agent)
+    lease = store.claim("v", for_s=600.0, agents=[agent], now_s=2e9, choice=Choice(limits=((agent, 1),)))
+    if lease is not None:
+        store.append(lease, lease.n, (), Rest(state="", due_s=3e9))
+        if lease.run == "one more":
+            store.delete("one more")
+    return lease is not None
+
+
+class TestConcurrency:
+    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
+    def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
+        few, many = Patient(expected=2), Patient(expected=3)
+        agents = [Agent(few, name="few"), Agent(many, name="many")]
+        create(store, agents[0], *[f"few{n}" for n in range(6)])
+        create(store, agents[1], *[f"many{n}" for n in range(3)])
+        worker = Worker(agents, store, concurrency={"few": 2})
+        with working(worker, **mode) as ended:
+            assert few.all_asked.wait(30)
+            assert many.all_asked.wait(30)
+            settle()
+            assert worker.held_by_agent() == {"few": 2, "many": 3}
+            assert sum(row.holder is not None for row in rows(store).values()) == 5
+            few.expected = -1
+            few.may_answer.set()
+            wait_until(lambda: sum(row.is_ended for row in rows(store).values()) == 6)
+            many.may_answer.set()
+            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
+        assert ended == [9]
+
+    @modes
+    def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, mode):
+        agent = shop.shop()
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0, concurrency={"shop": 1})
+        assert run(worker, mode, once=True) == 3
+        assert takes_one_more(store, "shop")
+
+    def test_a_cancelled_worker_frees_its_room(self, store):
+        model = Patient(expected=1)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two", "three")
+        worker = Worker([agent], store, concurrency={"x": 1})
+
+        async def main(turns):
+            task = asyncio.get_running_loop().create_task(worker.arun(tasks=9))
+            for _ in range(turns):
+                await asyncio.sleep(0.002)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        for turns in (0, 1, 5):
+            asyncio.run(main(turns))
+            wait_until(lambda: takes_one_more(store, "x"))
+        assert {row.holder for row in rows(store).values()} == {None}
+
+    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
+    def test_so_many_with_a_key(self, store, mode):
+        """Those without one, and of others, are not counted; and the key is of several agents."""
+        models = {name: Patient(expected=4) for name in ("a", "b")}
+        agents = {name: Agent(models[name], name=name) for name in models}
+        for n in range(4):
+            create(store, agents["a"], f"acme{n}", extra={"concurrency_key": "acme"})
+            create(store, agents["b"], f"acme-b{n}", extra={"concurrency_key": "acme"})
+        create(store, agents["b"], "beta", extra={"concurrency_key": "beta"})
+        create(store, agents["b"], "none", "other", extra={"concurrency_key": 7})
+        worker = Worker([*agents.values()], store, key_concurrency=2)
+        with working(worker, **mode):
+            wait_until(lambda: worker.held == 5)
+            settle()
+            held = sorted(row.id for row in rows(store).values() if row.holder is not None)
+            assert len([name for name in held if name.startswith("acme")]) == 2
+            assert held[-3:] == ["beta", "none", "other"]
+            for model in models.values():
+                model.may_answer.set()
+            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
+
+    def test_a_stuck_run_needs_room(self, store):
+        """One that can be driven again is due, and is claimed when others of its agent have made room."""
+        agent, busy = shop.shop(), shop.shop()
+        create(store, agent, "stuck", "other")
+        lease = store.claim("w", for_s=600.0, run="stuck")
+        stuck = Question("stuck", "stuck", '{"problem":"a bad deploy","definition":"another"}', ("run_again",))
+        store.append(lease, 0, (), Rest(state="Stuck", questions=(stuck,), heeds="stuck"))
+        other = store.claim("w", for_s=600.0, run="other")
+        worker = Worker([busy], store, concurrency={"shop": 1})
+        assert worker.run(once=True) == 0
+        assert (rows(store)["stuck"].due_s, rows(store)["stuck"].holder) == (0.0, None)
+        store.append(other, 0, (), Rest(state="Completed", is_ended=True))
+        assert worker.run(once=True) == 1
+        assert rows(store)["stuck"].state == "ToolInterrupt"
+
+    def test_mistakes(self, store):
+        for options, name in (
+            ({"key_concurrency": 0}, "key_concurrency"),
+            ({"concurrency": {"shpo": 1}}, "shpo"),
+            ({"concurrency": {"shop": 0}}, "concurrency of 'shop'"),
+            ({"concurrency": 4}, "concurrency"),
+            ({"keep": -1}, "keep"),
+            ({"max_age_s": "a day"}, "max_age_s"),
+            ({"on_change": "error"}, "on_change"),
+        ):
+            with pytest.raises(UsageError, match=name):
+                Worker([shop.shop()], store, **options)
+        with pytest.raises(UsageError, match=r"two agents.*shop"):
+            Worker([shop.shop(), shop.shop()], store)
+        with pytest.raises(UsageError, match="agents"):
+            Worker([], store)
+        with pytest.raises(UsageError, match="threads"):
+            Worker([shop.shop()], store).run(threads=0)
+        with pytest.raises(UsageError, match="tasks"):
+            asyncio.run(Worker([shop.shop()], store).arun(tasks=0))
+
+
+@pytest.mark.parametrize("mode", [{"tasks": 2}, {"threads": 2}], ids=["tasks", "threads"])
+class TestDraining:
+    def test_what_hangs_is_interrupted_and_given_back(self, store, mode):
+        """And others may take it at once."""
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store, drain_s=0.05)
+        with working(worker, **mode) as ended:
+            assert model.all_asked.wait(30)
+            worker.stop()
+        assert ended == [2], "before the model has answered"
+        assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
+        model.may_answer.set()
+        again = Worker([agent], store)
+        assert again.run(once=True) == 2
+        assert {row.state for row in rows(store).values()} == {"Completed"}
+
+    @pytest.mark.parametrize("has_run_before", [False, True])
+    def test_what_ends_in_time_is_written(self, store, mode, has_run_before):
+        model = Patient(expected=2)
+        agent = Agent(model, name="x")
+        worker = Worker([agent], store, drain_s=600)
+        if has_run_before:
+            assert run(worker, mode, once=True) == 0
+        create(store, agent, "one", "two", "three")
+        with working(worker, **mode) as ended:
+            assert model.all_asked.wait(30)
+            worker.stop()
+            settle()
+            model.may_answer.set()
+        assert ended == [2]
+        assert sorted((row.n, row.holder) for row in rows(store).values()) == [(0, None), (2, None), (2, None)]
+
+
+def test_ctrl_c_gives_all_runs_back_at_once(store, monkeypatch):
+    """It comes in the thread that has called `run`, while it waits for the others."""
+    model = Patient(expected=2)
+    agent = Agent(model, name="x")
+    create(store, agent, "one", "two", "three")
+    worker = Worker([agent], store)
+    beat = worker.pulse.beat
+
+    def press():
+        beat()
+        if model.all_asked.is_set():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker.pulse, "beat", press)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run(threads=2)
+    assert {(row.holder, row.due_s, row.is_ended) for row in rows(store).values()} == {(None, 0.0, False)}
+    model.may_answer.set()
+
+
+class TestStopping:
+    def test_functions_that_run_are_all_finished_and_written_and_no_more(self, store):
+        begun, may_return = threading.Barrier(3), threading.Event()
+
+        @function
+        def work(n: int) -> str:
+            """Work."""
+            begun.wait(30)
+            assert may_return.wait(30)
+            return f"worked {n}"
+
+        agent = Agent(Script([call("work", n=0), call("work", n=1)], "done"), functions=[work], name="x")
+        create(store, agent, "one", "two")
+        worker = Worker([agent], store)
+        with working(worker, threads=1):
+            begun.wait(30)
+            worker.stop()
+            may_return.set()
+        one = rows(store)["one"]
+        assert (one.n, one.state, one.holder, one.due_s) == (4, "Calling", None, 0.0)
+        assert rows(store)["two"].n == 0
+
+
+class TestPruning:
+    def test_old_runs_are_deleted_by_one_worker_in_an_hour(self, store):
+        agent = Agent(Script(*["hi"] * 9), name="x")
+        create(store, agent, "one", "two", "three")
+        assert Worker([agent], store).run(once=True) == 3
+        with working(Worker([agent], store, keep=1), threads=1):
+            wait_until(lambda: len(rows(store)) == 1)
+        create(store, agent, "four", "five")
+        with working(Worker([agent], store, max_age_s=0.0), tasks=2):
+            wait_until(lambda: rows(store)["five"].is_ended and rows(store)["four"].is_ended)
+            settle()
+        assert len(rows(store)) == 3
+
+    @modes
+    def test_so_does_a_worker_that_leaves_as_soon_as_nothing_is_due(self, store, mode):
+        agent = Agent(Script(*["hi"] * 9), name="x")
+        create(store, agent, "one", "two", "three")
+        assert Worker([agent], store).run(once=True) == 3
+        assert run(Worker([agent], store, keep=1), mode, once=True) == 0
+        assert len(rows(store)) == 1
+
+    def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, store, caplog):
+        agent, runs, pruned = shop.shop(), Runs(store), threading.Event()
+        create(store, agent, "one")
+        Worker([agent], store).run(once=True)
+        store.spend = lambda *args, **options: 1 / 0
+        with working(Worker([agent], store, keep=0), threads=1):
+            wait_until(lambda: "division by zero" in caplog.text)
+        del store.spend
+        prune = runs.prune
+        runs.prune = lambda **options: (prune(**options), pruned.set())[0]
+        with working(Worker([agent], runs, keep=0), threads=1):
+            assert pruned.wait(30)
+        assert list(rows(store)) == ["one"]

@@ -1,0 +1,111 @@
+"""Workers in threads, models that answer when they may, and stores that are away at first."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from fsm_agent import Agent
+from fsm_agent.store.memory import MemoryStore
+from fsm_agent.testing import Script
+
+modes = pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 3}], ids=["tasks", "threads"])
+
+
+class Away(MemoryStore):
+    """A store whose server is away at first."""
+
+    def __init__(self, failures, method="claim"):
+        super().__init__()
+        self.failures = failures  # to come
+        works = getattr(self, method)
+
+        def fails(*args, **options):
+            if self.failures > 0:
+                self.failures -= 1
+                raise OSError("the server is away")
+            return works(*args, **options)
+
+        setattr(self, method, fails)
+
+
+def rows(store):
+    return {row.id: row for row in store.list(limit=1000)}
+
+
+def wait_until(condition) -> None:
+    for _ in range(20_000):
+        if condition():
+            return
+        threading.Event().wait(0.002)
+    raise AssertionError("it never did")
+
+
+def settle() -> None:
+    """Let others go on that should not."""
+    threading.Event().wait(0.03)
+
+
+def run(worker, mode, **options) -> int:
+    """Have a worker run in a mode."""
+    return asyncio.run(worker.arun(**mode, **options)) if "tasks" in mode else worker.run(**mode, **options)
+
+
+def create(store, agent: Agent, *names: str, **options) -> None:
+    """Begin runs that nobody has driven yet."""
+    kept = replace(agent, store=store)
+    for name in names:
+        header = kept.seed(options.pop("task", "Refund order A-17."), run_id=name, **options).journal.header
+        assert store.create(name, header, agent=agent.name)
+
+
+class Patient:
+    """A model that is asked by many at a time, and answers when it may."""
+
+    name = "patient:model"
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self.asked = 0
+        self.all_asked, self.may_answer = threading.Event(), threading.Event()
+
+    async def acomplete(self, request, *, timeout_s=None):
+        self.asked += 1
+        if self.asked == self.expected:
+            self.all_asked.set()
+        while not self.may_answer.is_set():  # noqa: ASYNC110  # it is set in other threads
+            await asyncio.sleep(0.005)
+        return Script("Patience.").complete(request)
+
+    def complete(self, request, *, timeout_s=None):
+        self.asked += 1
+        if self.asked == self.expected:
+            self.all_asked.set()
+        assert self.may_answer.wait(30)
+        return Script("Patience.").complete(request)
+
+
+@contextmanager
+def working(worker, **options):
+    """A worker under asyncio in a thread of its own, stopped at the end; gives a list of how it ended."""
+    ended = []
+    main = worker.arun if "tasks" in options else worker.run
+
+    def work():
+        try:
+            ended.append(asyncio.run(main(**options)) if "tasks" in options else main(**options))
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield ended
+    finally:
+        worker.stop()
+        thread.join(30)
+        assert not thread.is_alive()
