@@ -149,6 +149,7 @@ class TestTargets:
         "2.15: fields for a target and those for all",
         "2.15: fields of other targets and skipped ones are left out",
         "2.15: names and formats of a target",
+        "2.15: a template for a target",
     )
     def test_each_has_its_fields(self):
         task = self.Task(title="T")

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, create_model, model_validator
 
 from fsm_agent import PromptError, PromptModel
-from fsm_agent.prompts import PromptChoice, PromptField, prompt_example
+from fsm_agent.prompts import PromptChoice, PromptField, examples_section, prompt_example, prompt_guide
 
 
 class Mood(Enum):
@@ -114,10 +114,37 @@ def test_what_it_says_is_valid():
         prompt_example(Checked)
 
 
-def test_an_unknown_mode_is_refused():
-    class Tool(PromptModel):
-        name: Annotated[str, PromptField(example="x")]
+class Tool(PromptModel):
+    """A tool."""
 
+    name: Annotated[str, Field(description="Its name."), PromptField(example="x")]
+
+
+SCHEMA = '### Schema for `Tool`\nA tool.\n{\n  "name": "string" // Its name.\n}'
+EXAMPLE = '{\n  "name": "x"\n}'
+FULL = f"{SCHEMA}\n\n### Example\nHere is an example of a valid `Tool` object:\n{EXAMPLE}"
+
+
+@pytest.mark.spec("2.18: schema alone", "2.18: example alone", "2.18: both, by default")
+def test_modes_of_types_and_values():
+    for kind in (Tool, Tool(name="y")):
+        assert prompt_guide(kind, "schema_only") == SCHEMA
+        assert prompt_guide(kind, "example_only") == EXAMPLE
+        assert prompt_guide(kind) == prompt_guide(kind, "full") == FULL
+    tool = Tool(name="y")
+    assert tool.to_prompt(mode="full") == FULL
+    assert (Tool.prompt_schema(), Tool.prompt_example()) == (SCHEMA, EXAMPLE)
+
+
+@pytest.mark.spec("2.21: the section with its headings")
+def test_examples_of_several_types():
+    assert examples_section(Tool, Inner) == (
+        "### Examples\n\nHere are examples of the data structures you should use.\n\n"
+        f'---\n#### `Tool`\n{EXAMPLE}\n---\n#### `Inner`\n{{\n  "x": 7\n}}\n---'
+    )
+
+
+def test_an_unknown_mode_is_refused():
     wrong: Any = "exmaple_only"
     with pytest.raises(PromptError, match="'example_only'"):
         Tool(name="y").to_prompt(mode=wrong)

@@ -132,6 +132,10 @@ def test_types_alone(kind, printed):
 
 
 class TestEnumerations:
+    @pytest.mark.spec("2.13: name, description and possible values, in order", "2.13: skipped members are absent")
+    def test_name_description_and_values(self):
+        assert prompt_schema(Mood) == "Mood: A mood.\n\nPossible values:\n- good: In high spirits\n- bad"
+
     @pytest.mark.spec("2.13: without a description the name alone")
     def test_without_a_description(self):
         class Size(Enum):
@@ -157,6 +161,39 @@ class Deep:
 
 
 class TestStructures:
+    @pytest.mark.spec("2.19: the printed schema of a structure", "2.19: structures in structures, to any depth")
+    def test_to_any_depth(self):
+        class C(BaseModel):
+            """Leaks nowhere."""
+
+            x: int
+
+        class B(BaseModel):
+            c: list[C] = Field(description="Some")
+            d: int
+
+        class A(BaseModel):
+            b: list[B]
+            e: int
+
+        assert (
+            prompt_schema(A)
+            == """### Schema for `A`
+{
+  "b": [
+    {
+      "c": [
+        {
+          "x": "number"
+        }
+      ], // Some
+      "d": "number"
+    }
+  ],
+  "e": "number"
+}"""
+        )
+
     @pytest.mark.spec("2.19: skipped fields are left out")
     def test_what_is_skipped(self):
         class Marked(BaseModel):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from fsm_agent import PromptError, PromptModel, UsageError
-from fsm_agent.prompts import Prompt, PromptChoice, PromptField, prompt_text
+from fsm_agent.prompts import Prompt, PromptChoice, PromptEnum, PromptField, prompt_text
 
 
 class Model(BaseModel):
@@ -233,8 +233,21 @@ def test_a_prompt_of_its_own_is_its_text_wherever_it_stands():
     assert render("{{ x }} {{ xs }}", {"x": own, "xs": {"y": [own]}}) == f"{text} y: - {text}"
 
 
-@pytest.mark.spec("2.12: a description of its own goes first")
-def test_the_description_of_a_choice_goes_before_the_docstring_of_its_member():
+@pytest.mark.spec(
+    "2.12: a member with its description",
+    "2.12: a member without one is its name",
+    "2.12: a skipped member is its name alone",
+    "2.12: a description of its own goes first",
+)
+def test_a_member_is_its_name_with_its_description():
+    class Act(PromptEnum):
+        """What to do."""
+
+        CREATE = PromptChoice("Create", "User wants a new document")
+        DEBUG = PromptChoice("Debug", "Secret", skip=True)
+        DELETE = "Delete"
+
+    assert [act.to_prompt() for act in Act] == ["Create: User wants a new document", "Debug", "Delete"]
     Documented.MAYBE.__doc__ = "Overridden"
     assert prompt_text(Documented.MAYBE) == "maybe: Not sure"
 
