@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
+from fsm_agent._internal import wide_map
 from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent._internal.vector import Vector
-from fsm_agent._internal.wide_map import with_items, without
 
 MANY = 600  # so many that a map is no plain dictionary any more
 
@@ -137,8 +137,8 @@ def test_versions_share_their_items() -> None:
     assert len(new._items) == 3, "what was appended to an older version is no part of what is shared"
     grown = GrowingMap[int]({}).added("0", 0)
     assert grown.added("1", 1)._items._items is grown._items._items
-    wide = with_items({}, {str(n): n for n in range(MANY)})
-    assert without(wide, "5")._base is wide._base
+    wide = wide_map.with_items({}, {str(n): n for n in range(MANY)})
+    assert wide_map.without(wide, "5")._base is wide._base
 
 
 def test_versions_of_a_growing_map_are_those_of_a_dictionary() -> None:
@@ -160,28 +160,28 @@ def test_versions_of_a_growing_map_are_those_of_a_dictionary() -> None:
 def test_versions_of_a_wide_map_are_those_of_a_dictionary(size: int) -> None:
     rng = random.Random(1)
     first = {f"n{n}": n for n in range(size)}
-    versions = [(first, with_items({}, first))]
+    versions = [(first, wide_map.with_items({}, first))]
     for number in range(200):
         plain, wide = versions[-1] if rng.random() < 0.9 else rng.choice(versions)
         name = f"n{rng.randrange(size + 90)}"
         if name in plain and rng.random() < 0.7:
-            versions.append(({key: plain[key] for key in plain if key != name}, without(wide, name)))
+            versions.append(({key: plain[key] for key in plain if key != name}, wide_map.without(wide, name)))
         else:
             new = {name: number, f"m{number}": number}
-            versions.append(({**plain, **new}, with_items(wide, new)))
+            versions.append(({**plain, **new}, wide_map.with_items(wide, new)))
     for plain, wide in [*rng.sample(versions, 20), versions[-1]]:
         assert wide == plain
         assert (len(wide), dict(wide.items()), list(reversed(wide))) == (len(plain), plain, list(wide)[::-1])
         assert {name: wide.get(name) for name in first} == {name: plain.get(name) for name in first}
         assert all((name in wide) == (name in plain) for name in first)
         assert pickle.loads(pickle.dumps(wide)) == plain
-        for read in (lambda wide: wide["no"], lambda wide: without(wide, "no")):
+        for read in (lambda wide: wide["no"], lambda wide: wide_map.without(wide, "no")):
             with pytest.raises(KeyError):
                 read(wide)
 
 
 def test_items_of_a_wide_map_keep_their_order_and_new_ones_are_the_last() -> None:
-    wide: Any = with_items({}, {str(n): n for n in range(MANY)})
-    wide = with_items(without(with_items(wide, {"7": -7}), "8"), {"new": 1})
+    wide: Any = wide_map.with_items({}, {str(n): n for n in range(MANY)})
+    wide = wide_map.with_items(wide_map.without(wide_map.with_items(wide, {"7": -7}), "8"), {"new": 1})
     assert [*wide][:9] == ["0", "1", "2", "3", "4", "5", "6", "7", "9"]
     assert (next(reversed(wide)), wide["7"]) == ("new", -7)
