@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import Any
 
 import pytest
 
@@ -78,9 +77,8 @@ def test_a_damaged_document_is_refused():
             Dialogs.from_json(document)
 
 
-@pytest.mark.parametrize(
-    ("act", "name"),
-    [
+def test_what_is_wrong_is_told():
+    for act, name in [
         (lambda: some().fork("draff", "x"), "'draft'"),
         (lambda: some().fork("draft", "editor"), "'editor'"),
         (lambda: some().without("zzz"), "'zzz'; .*draft, critic, editor"),
@@ -90,8 +88,6 @@ def test_a_damaged_document_is_refused():
         (lambda: Dialogs({"a": SAID}, forks={"a": 3}), "the fork 'a' is 3"),
         (lambda: Dialogs({"a": SAID}, forks={"a": "a"}), "the dialog 'a'"),
         (lambda: some().without("draft").fork("critic", "draft"), "the dialog '"),
-    ],
-)
-def test_what_is_wrong_is_told(act: Any, name: str):
-    with pytest.raises(UsageError, match=name):
-        act()
+    ]:
+        with pytest.raises(UsageError, match=name):
+            act()

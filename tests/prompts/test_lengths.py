@@ -37,7 +37,7 @@ def test_handlers_have_it_as_well():
     assert prompt.final_handler.parse("[1, 2, 3]") == [1, 2, 3]
 
 
-@pytest.mark.parametrize("max_length", [0, 1.5, True, None])
-def test_a_limit_that_is_none_is_refused(max_length):
-    with pytest.raises(UsageError, match=f"max_length of a prompt is {max_length!r}"):
-        Prompt("?", max_length=max_length)
+def test_a_limit_that_is_none_is_refused():
+    for max_length in [0, 1.5, True, None]:
+        with pytest.raises(UsageError, match=f"max_length of a prompt is {max_length!r}"):
+            Prompt("?", max_length=max_length)

@@ -83,38 +83,35 @@ class TestSchema:
         schema = Output(Place).schema
         assert (schema["description"], schema["properties"]["city"]["description"]) == ("Somewhere.", "Its name.")
 
-    @pytest.mark.parametrize("kind", [int, list[int], int | str, Color, Node, Any, Review | None])
-    def test_anything_else_is_wrapped(self, kind):
-        output = Output(kind)
-        assert output.is_wrapped
-        assert output.schema["type"] == "object"
-        assert output.schema["required"] == ["value"]
-        bare = {key: value for key, value in TypeAdapter(kind).json_schema().items() if key != "$defs"}
-        assert output.schema["properties"] == {"value": bare}
+    def test_anything_else_is_wrapped(self):
+        for kind in [int, list[int], int | str, Color, Node, Any, Review | None]:
+            output = Output(kind)
+            assert output.is_wrapped
+            assert output.schema["type"] == "object"
+            assert output.schema["required"] == ["value"]
+            bare = {key: value for key, value in TypeAdapter(kind).json_schema().items() if key != "$defs"}
+            assert output.schema["properties"] == {"value": bare}
 
     def test_definitions_stay_at_the_root(self):
         schema = Output(list[Review]).schema
         assert schema["$defs"].keys() == {"Review"}
         assert schema["properties"]["value"] == {"type": "array", "items": {"$ref": "#/$defs/Review"}}
 
-    @pytest.mark.parametrize(
-        ("kind", "name"),
-        [
+    def test_the_name_is_one_that_providers_take(self):
+        for kind, name in [
             (Review, "Review"),
             (list[int], "list"),
             (int | str, "answer"),
             (Optional[int], "answer"),  # noqa: UP045 - as others write it
             (type("R\u00e9sum\u00e9 2", (BaseModel,), {}), "R_sum_2"),
             (type("A" * 80, (BaseModel,), {}), "A" * 64),
-        ],
-    )
-    def test_the_name_is_one_that_providers_take(self, kind, name):
-        assert Output(kind).name == name
+        ]:
+            assert Output(kind).name == name
 
-    @pytest.mark.parametrize("kind", [object(), Callable[[], int], "no_such_name"])
-    def test_what_has_no_schema_is_told(self, kind):
-        with pytest.raises(PromptError, match="the output type"):
-            Output(kind)
+    def test_what_has_no_schema_is_told(self):
+        for kind in [object(), Callable[[], int], "no_such_name"]:
+            with pytest.raises(PromptError, match="the output type"):
+                Output(kind)
 
 
 class TestText:
@@ -123,15 +120,15 @@ class TestText:
             assert Output(str).parse(text) == text
 
     @pytest.mark.spec("1.39: a cut answer in words is noticed")
-    @pytest.mark.parametrize("text", ["hello", ""])
-    def test_half_of_it_is_an_error(self, text):
-        with pytest.raises(ParseError, match="cut off"):
-            Output(str).parse(text, is_cut=True)
+    def test_half_of_it_is_an_error(self):
+        for text in ["hello", ""]:
+            with pytest.raises(ParseError, match="cut off"):
+                Output(str).parse(text, is_cut=True)
 
-    @pytest.mark.parametrize("text", ["", " \n\t"])
-    def test_none_is_an_error(self, text):
-        with pytest.raises(ParseError, match="empty"):
-            Output(str).parse(text)
+    def test_none_is_an_error(self):
+        for text in ["", " \n\t"]:
+            with pytest.raises(ParseError, match="empty"):
+                Output(str).parse(text)
 
 
 SAID = '{"title": "A } in ] a \\"string\\" {", "stars": 5}'
@@ -140,9 +137,8 @@ MEANT = Review(title='A } in ] a "string" {', stars=5)
 
 class TestWhereJsonStands:
     @pytest.mark.spec("2.1: JSON between prose and in Markdown")
-    @pytest.mark.parametrize(
-        "text",
-        [
+    def test_it_is_found(self):
+        for text in [
             SAID,
             f"\ufeff  {SAID}\n",
             f"```json\n{SAID}\n```",
@@ -154,11 +150,9 @@ class TestWhereJsonStands:
             f"see [1, p. 5]: {SAID}",
             f"open {{ and [ in prose, {SAID}",
             f'{{"title": "no stars"}} or rather {SAID}',
-        ],
-    )
-    def test_it_is_found(self, text):
-        assert REVIEW.parse(text) == MEANT
-        assert REVIEW.parse(text, is_cut=True) == MEANT
+        ]:
+            assert REVIEW.parse(text) == MEANT
+            assert REVIEW.parse(text, is_cut=True) == MEANT
 
     @pytest.mark.spec(
         "2.1: JSON between prose and in Markdown",
@@ -198,19 +192,16 @@ class TestWhereJsonStands:
         "2.1: a bracket before it does no harm",
         "2.1: an expected type chooses among candidates",
     )
-    @pytest.mark.parametrize(
-        ("text", "expect", "value"),
-        [
+    def test_what_is_expected_is_found_behind_other_json(self):
+        for text, expect, value in [
             ('see [1]: {"k":1}', dict, {"k": 1}),
             ('see {"k":1}: [1]', list, [1]),
             ('a 5" pipe: {"k":1}', dict, {"k": 1}),
             (f"[1] {{}} {SAID}", Review, MEANT),
             ('"a"', str, "a"),
             ("[1]", Any, [1]),
-        ],
-    )
-    def test_what_is_expected_is_found_behind_other_json(self, text, expect, value):
-        assert extract_json(text, expect=expect) == value
+        ]:
+            assert extract_json(text, expect=expect) == value
 
     @pytest.mark.spec("2.1: an error lists every strategy")
     def test_what_is_found_instead_is_listed(self):
@@ -243,9 +234,8 @@ class TestWhereJsonStands:
 
 
 class TestTypes:
-    @pytest.mark.parametrize(
-        ("kind", "text", "value"),
-        [
+    def test_a_value_of_the_type(self):
+        for kind, text, value in [
             (int, "42", 42),
             (int, "So:\n```\n42\n```", 42),
             (int, '{"value": 42}', 42),
@@ -264,16 +254,13 @@ class TestTypes:
             (Node, '{"value": 1, "children": [{"value": 2}]}', Node(value=1, children=[Node(value=2)])),
             (Node, '{"value": {"value": 1}}', Node(value=1)),
             (Point, '{"x": "3"}', Point(3)),
-        ],
-    )
-    def test_a_value_of_the_type(self, kind, text, value):
-        parsed = Output(kind).parse(text)
-        assert parsed == value
-        assert type(parsed) is type(value)
+        ]:
+            parsed = Output(kind).parse(text)
+            assert parsed == value
+            assert type(parsed) is type(value)
 
-    @pytest.mark.parametrize(
-        ("text", "color"),
-        [
+    def test_a_word_of_an_enum(self):
+        for text, color in [
             ('"red"', Color.RED),
             ('{"value": "dark blue"}', Color.DARK_BLUE),
             ("red", Color.RED),
@@ -281,11 +268,9 @@ class TestTypes:
             ('"DARK_BLUE"', Color.DARK_BLUE),
             ("1", Color.ONE),
             ('```json\n{"value": 1}\n```', Color.ONE),
-        ],
-    )
-    def test_a_word_of_an_enum(self, text, color):
-        assert Output(Color).parse(text) is color
-        assert Output(Color).parse(text, is_cut=True) is color
+        ]:
+            assert Output(Color).parse(text) is color
+            assert Output(Color).parse(text, is_cut=True) is color
 
     def test_an_exact_word_goes_over_a_similar_one(self):
         class Case(enum.Enum):
@@ -307,9 +292,8 @@ class TestTypes:
 
 class TestMending:
     @pytest.mark.spec("2.5: JSON that is nearly right is mended")
-    @pytest.mark.parametrize(
-        "text",
-        [
+    def test_nearly_json_is_understood(self):
+        for text in [
             '{"title": "t", "stars": 5,}',
             "{'title': 't', 'stars': 5}",
             '{"title": "t", "stars": 5',
@@ -319,10 +303,8 @@ class TestMending:
             "```json\n{'title': 't', 'stars': 5,}\n```\nSo {that} is it.",
             '```json\n{"title": "t", "stars": 5,\n',
             "```python\nprint('{}')\n```\nThe answer: {'title': 't', 'stars': 5}",
-        ],
-    )
-    def test_nearly_json_is_understood(self, text):
-        assert REVIEW.parse(text) == Review(title="t", stars=5)
+        ]:
+            assert REVIEW.parse(text) == Review(title="t", stars=5)
 
     def test_a_part_is_not_taken_for_the_whole(self):
         assert Output(dict).parse('{"a": 1, "b": {"c": 2}') == {"a": 1, "b": {"c": 2}}
@@ -358,13 +340,14 @@ class TestMending:
             Output(Sealed).parse(json.dumps(value))
 
     @pytest.mark.spec("2.5: valid JSON is never altered")
-    @pytest.mark.parametrize("text", ['{"a": "x\\n"}', 'It is {"a": "x\\n"}.', '```\n{"a": "x\\n"}\n``` {b: 1}'])
-    def test_sound_json_is_never_altered(self, text):
-        class Short(BaseModel):
-            a: str = Field(max_length=1)
+    def test_sound_json_is_never_altered(self):
+        for text in ['{"a": "x\\n"}', 'It is {"a": "x\\n"}.', '```\n{"a": "x\\n"}\n``` {b: 1}']:
 
-        with pytest.raises(ParseError, match=r"\ba: "):
-            Output(Short).parse(text)
+            class Short(BaseModel):
+                a: str = Field(max_length=1)
+
+            with pytest.raises(ParseError, match=r"\ba: "):
+                Output(Short).parse(text)
 
 
 class Sealed(BaseModel):
@@ -441,7 +424,7 @@ class TestHostileText:
     def test_one_sign_for_ever_is_refused(self):
         for unit in HOSTILE.values():
             with pytest.raises(ParseError) as caught:
-                REVIEW.parse(unit * (10**4 // len(unit)))
+                REVIEW.parse(unit * (3000 // len(unit)))
             assert len(str(caught.value)) < 5000
 
     @pytest.mark.nightly
@@ -451,21 +434,13 @@ class TestHostileText:
         with pytest.raises(ParseError):
             REVIEW.parse(unit * (10**6 // len(unit)))
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "{]{\u201c*'" * 500,
-            '["' + "{]11 " * 600,
-            "[-}{11}" * 500,
-            '{"```json\\{"a":"```json',
-            '{\'```json{"a":```json\u201d',
-            '{"a": [' + "9" * 5000,
-        ],
-        ids=["quadratic", "quadratic too", "cubic", "assertion", "assertion too", "huge number"],
-    )
-    def test_what_sends_the_repairer_astray(self, text):
-        with pytest.raises(ParseError):
-            REVIEW.parse(text)
+    def test_what_sends_the_repairer_astray(self):
+        for text in (
+            *("{]{\u201c*'" * 500, '["' + "{]11 " * 600, "[-}{11}" * 500, '{"a": [' + "9" * 5000),
+            *('{"```json\\{"a":"```json', '{\'```json{"a":```json\u201d'),
+        ):
+            with pytest.raises(ParseError):
+                REVIEW.parse(text)
 
     @given(st.text(alphabet="{}[]\"'\\,:a1 \n/*#()`\u201c\u201d\ud800-."))
     @examples(100)

@@ -78,9 +78,8 @@ class TestWhatIsGiven:
             {"title": "Tea", "mood": "goodish", "steps": [{"name": "boil", "minutes": 12}, {"name": "p"}]},
         ]
 
-    @pytest.mark.parametrize(
-        ("kind", "text", "value"),
-        [
+    def test_numbers_words_and_members_are_given_when_they_are_complete(self):
+        for kind, text, value in [
             (list[int], "[1, 12", [1]),
             (list[int], "[1, 12,", [1, 12]),
             (list[bool | None], "[true, null", [True, None]),
@@ -96,14 +95,11 @@ class TestWhatIsGiven:
             (dict[str, list[str]], '{"a": ["x', {"a": ["x"]}),
             (tuple[int, str], '[1, "a', [1, "a"]),
             (Any, '{"a": [{"b": "c', {"a": [{"b": "c"}]}),
-        ],
-    )
-    def test_numbers_words_and_members_are_given_when_they_are_complete(self, kind, text, value):
-        assert last(text, kind) == value
+        ]:
+            assert last(text, kind) == value
 
-    @pytest.mark.parametrize(
-        ("kind", "text", "value"),
-        [
+    def test_wrapped_values_are_given_bare(self):
+        for kind, text, value in [
             (int, '{"value": 12', None),
             (int, '{"value": 12}', 12),
             (Mood, '{"value": "good', None),
@@ -113,10 +109,8 @@ class TestWhatIsGiven:
             (int | str, '{"value": "ab', "ab"),
             (Step | list[int], '{"value": [1, 2,', [1, 2]),
             (Step | list[int], '{"name": "x', {"name": "x"}),
-        ],
-    )
-    def test_wrapped_values_are_given_bare(self, kind, text, value):
-        assert last(text, kind) == value
+        ]:
+            assert last(text, kind) == value
 
     def test_a_value_that_may_be_wrapped_or_not_waits_until_that_is_clear(self):
         class Reading(BaseModel):
@@ -130,19 +124,16 @@ class TestWhatIsGiven:
 
 
 class TestWhatIsWrong:
-    @pytest.mark.parametrize(
-        ("text", "value"),
-        [
+    def test_nothing_more_is_given_once_something_is_wrong(self):
+        for text, value in [
             ('{"title": "Tea", "mood": "bad", "steps": [', {"title": "Tea"}),
             ('{"title": "Tea", "steps": [{"minutes": 5}, {"name": "x', {"title": "Tea", "steps": [{}]}),
             ('{"title": "Tea" "mood": "good"}', {"title": "Tea"}),
             ('{"title": "Tea", "title": "Coffee"}', {"title": "Tea"}),
             ('{"title": 5, "steps": []', None),
             ("[[1, 2], [3", None),
-        ],
-    )
-    def test_nothing_more_is_given_once_something_is_wrong(self, text, value):
-        assert last(text) == value
+        ]:
+            assert last(text) == value
 
     def test_unknown_names_are_wrong_where_the_type_says_so(self):
         class Strict(BaseModel):

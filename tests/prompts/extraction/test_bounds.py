@@ -90,10 +90,10 @@ def attempted(parser: Callable[[str], Any], text: str) -> None:
 
 
 @pytest.mark.spec("2.4: junk is refused, not parsed for ever")
-@pytest.mark.parametrize("name", PARSERS)
-def test_junk_gives_a_value_or_a_parse_error(name):
-    for unit in (*CHARACTERS, *MIXES):
-        attempted(PARSERS[name], filled(unit, 300))
+def test_junk_gives_a_value_or_a_parse_error():
+    for parser in PARSERS.values():
+        for unit in (*CHARACTERS, *MIXES):
+            attempted(parser, filled(unit, 200))
 
 
 @pytest.mark.nightly

@@ -109,21 +109,18 @@ class TestNames:
     def test_names_may_lead_into_objects(self, folder):
         assert "functions: 'promptshop:inner.number' is 5" in refusal(folder, 'functions = ["promptshop:inner.number"]')
 
-    @pytest.mark.parametrize(
-        ("value", "problem"),
-        [
+    def test_unknown_ones(self, folder):
+        for value, problem in [
             ("promptshop:Sise", "'Size'"),
             ("promptship:Size", "'promptship'"),
             ("Size", "'Size'"),
             ("1 + 1", "'1 + 1'"),
             ("__import__('os').system('x')", "output: "),
             ("os;import sys:path", "'os;import sys'"),
-        ],
-    )
-    def test_unknown_ones(self, folder, value, problem):
-        refused = refusal(folder, f'# one\noutput = "{value}"')
-        assert problem in refused
-        assert f"in the prompt file {str(folder / 'shop/count.jinja')!r}: line 3: output: " in refused
+        ]:
+            refused = refusal(folder, f'# one\noutput = "{value}"')
+            assert problem in refused
+            assert f"in the prompt file {str(folder / 'shop/count.jinja')!r}: line 3: output: " in refused
 
     @pytest.mark.parametrize("error", ["1 / 0", "raise SystemExit(3)", "}"])
     def test_a_module_that_cannot_be_imported(self, folder, error, monkeypatch):

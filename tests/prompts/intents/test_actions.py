@@ -133,9 +133,8 @@ class TestExtraction:
         "2.25: stray brackets and ampersands lose nothing",
         "2.25: entities are decoded",
     )
-    @pytest.mark.parametrize(
-        ("text", "actions"),
-        [
+    def test_actions_are_found(self):
+        for text, actions in [
             ("", []),
             ("<Dance /> <weather/>", []),
             ("<b><GetWeather/></b> <getweather/> <GetWeathers/>", [GetWeather()]),
@@ -158,11 +157,9 @@ class TestExtraction:
                 [SendMessage(to="a", content="<GetWeather/> <b>x</b>"), GetWeather()],
             ),
             ("<GetWeather/>" * 1000, [GetWeather()] * 1000),
-        ],
-    )
-    def test_actions_are_found(self, text, actions):
-        assert ACTIONS.extract_actions(text) == actions
-        assert ACTIONS.strip_actions(text).count("<GetWeather/>") == 0
+        ]:
+            assert ACTIONS.extract_actions(text) == actions
+            assert ACTIONS.strip_actions(text).count("<GetWeather/>") == 0
 
     @pytest.mark.spec("2.25: a missing attribute is an error")
     def test_what_cannot_be_read_is_an_error_or_left_out_and_reported(self):
@@ -185,9 +182,8 @@ class TestExtraction:
             assert tag in repair
             assert name in repair
 
-    @pytest.mark.parametrize(
-        ("text", "action", "repairs"),
-        [
+    def test_what_is_nearly_right_is_reported(self):
+        for text, action, repairs in [
             ("<ShowImage hreff='x'/>", ShowImage(href="x"), ["the name 'hreff' was taken for 'href'"]),
             ("<ShowImage HREF='x'/>", ShowImage(href="x"), ["the name 'HREF' was taken for 'href'"]),
             ("<Play as='Loud'/>", Play(**{"as": "loud"}), ["'Loud' at as was taken for 'loud'"]),
@@ -198,11 +194,9 @@ class TestExtraction:
                 ["the attribute 'content' of <SendMessage> was taken for its text"],
             ),
             ("<GetWeather>Rome</GetWeather>", GetWeather(), ["the text in <GetWeather> was passed over: 'Rome'"]),
-        ],
-    )
-    def test_what_is_nearly_right_is_reported(self, text, action, repairs):
-        found = ActionSet[Action](GetWeather, ShowImage, SendMessage, Play).read(ParserInput(text=text))
-        assert (found.value, list(found.repairs)) == ([action], repairs)
+        ]:
+            found = ActionSet[Action](GetWeather, ShowImage, SendMessage, Play).read(ParserInput(text=text))
+            assert (found.value, list(found.repairs)) == ([action], repairs)
 
     def test_all_problems_are_in_one_error(self):
         with pytest.raises(ParseError) as caught:
@@ -272,9 +266,8 @@ def no_tag() -> Any:
         pass
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "name"),
-    [
+def test_mistakes_are_told():
+    for make, error, name in [
         (two_texts, UsageError, "a and b"),
         (no_part, UsageError, "Plain.a"),
         (no_tag, UsageError, "'a b'"),
@@ -285,11 +278,9 @@ def no_tag() -> Any:
         (lambda: ActionSet(GetWeather, prompt="x"), PromptError, "actions_doc"),
         (lambda: ActionSet(GetWeather).prompt, UsageError, "prompt"),
         (lambda: ACTIONS.build_prompt(), PromptError, "user_request"),
-    ],
-)
-def test_mistakes_are_told(make, error, name):
-    with pytest.raises(error, match=name):
-        make()
+    ]:
+        with pytest.raises(error, match=name):
+            make()
 
 
 @given(

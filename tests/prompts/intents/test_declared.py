@@ -114,9 +114,8 @@ class Taken(PromptEnum):
     prompt = "prompt"
 
 
-@pytest.mark.parametrize(
-    ("template", "tag", "kind", "name"),
-    [
+def test_mistakes_are_told_when_the_class_is_defined():
+    for template, tag, kind, name in [
         ("x", "intent", UserIntent, "intents_doc"),
         ("{{ intents_doc | upper }}", "intent", UserIntent, "alone"),
         ("{{ intents_doc }} {{ x", "intent", UserIntent, "line"),
@@ -125,8 +124,6 @@ class Taken(PromptEnum):
         ("{{ intents_doc }}", "intent", Empty, "Empty"),
         ("{{ intents_doc }}", "intent", int, "class of an intent"),
         ("{{ intents_doc }}", "intent", Taken, "Taken.prompt"),
-    ],
-)
-def test_mistakes_are_told_when_the_class_is_defined(template, tag, kind, name):
-    with pytest.raises(UsageError, match=name):
-        intent(prompt=template, tag=tag)(kind)
+    ]:
+        with pytest.raises(UsageError, match=name):
+            intent(prompt=template, tag=tag)(kind)

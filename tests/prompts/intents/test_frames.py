@@ -44,9 +44,8 @@ class TestTheExampleOfTheGuide:
 
 class TestExtraction:
     @pytest.mark.spec("2.22: the intent is read from its tag")
-    @pytest.mark.parametrize(
-        ("text", "intent", "repairs"),
-        [
+    def test_the_first_tag_counts_by_value_or_name(self):
+        for text, intent, repairs in [
             ("<intent>search</intent> <intent>get_weather</intent>", UserIntent.Search, ()),
             ("<intent>\n  GetWeather\t</intent>", UserIntent.GetWeather, ()),
             ("<intent>get_weather</intent>", UserIntent.GetWeather, ()),
@@ -54,10 +53,8 @@ class TestExtraction:
             ("<intent>se&#97;rch</intent>", UserIntent.Search, ()),
             ("<intent>serach</intent>", UserIntent.Search, ("'serach' was taken for 'search'",)),
             ("In <intent> I say: 5 < 6 & x <intent why='a>b'>search</intent>", UserIntent.Search, ()),
-        ],
-    )
-    def test_the_first_tag_counts_by_value_or_name(self, text, intent, repairs):
-        assert FRAME.extractor.read(ParserInput(text=text)) == Parsed(intent, repairs)
+        ]:
+            assert FRAME.extractor.read(ParserInput(text=text)) == Parsed(intent, repairs)
 
     @pytest.mark.spec("2.22: a missing tag is an error")
     def test_without_its_tag_there_is_none(self):

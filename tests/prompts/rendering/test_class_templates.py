@@ -177,9 +177,8 @@ class TestTargets:
         board = Board(first=self.Task(title="T"), last=Person(name="a"))
         assert prompt_text(board, "Human") == ("first:\n  title: T\n  how urgent: 1\nlast:\n  name: a\n  role: reader")
 
-    @pytest.mark.parametrize(
-        ("declared", "name"),
-        [
+    def test_wrong_ones_are_refused_when_the_class_is_made(self):
+        for declared, name in [
             ({"V": "{{ nmae }}"}, r"__prompt_for__\['V'\] of .* nmae"),
             ({"V": "{{ "}, r"__prompt_for__\['V'\] of .* line 1"),
             ({5: "a"}, "5"),
@@ -191,14 +190,12 @@ class TestTargets:
             ({Person: "{{ target.nmae }}"}, r"target\.nmae"),
             ({Person: "{{ self"}, "line 1"),
             ({Person: 5}, "5"),
-        ],
-    )
-    def test_wrong_ones_are_refused_when_the_class_is_made(self, declared, name):
-        with pytest.raises(PromptError, match=name):
+        ]:
+            with pytest.raises(PromptError, match=name):
 
-            class Wrong(PromptModel):
-                __prompt_for__: ClassVar = declared
-                name: str
+                class Wrong(PromptModel):
+                    __prompt_for__: ClassVar = declared
+                    name: str
 
 
 class Reader(Person):

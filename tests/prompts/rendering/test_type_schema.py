@@ -69,9 +69,8 @@ Ids = TypeAliasType("Ids", list[int])
 
 
 @pytest.mark.spec("2.19: types of fields, lists and optional values")
-@pytest.mark.parametrize(
-    ("kind", "printed"),
-    [
+def test_each_type_is_printed_as_a_model_writes_it():
+    for kind, printed in [
         (str, '"string"'),
         (int, '"number"'),
         (bool, '"boolean"'),
@@ -107,28 +106,21 @@ Ids = TypeAliasType("Ids", list[int])
             '  } | "string"',
         ),
         (tuple[int, Inner], '[\n    "number",\n    {\n      "x": "number"\n    }\n  ]'),
-    ],
-    ids=str,
-)
-def test_each_type_is_printed_as_a_model_writes_it(kind, printed):
-    model = create_model("M", field=(Annotated[kind, Field(description="It")], ...), last=(int, ...))
-    schema = prompt_schema(model).partition("\n\n")[0]
-    assert schema == f'### Schema for `M`\n{{\n  "field": {printed}, // It\n  "last": "number"\n}}'
+    ]:
+        model = create_model("M", field=(Annotated[kind, Field(description="It")], ...), last=(int, ...))
+        schema = prompt_schema(model).partition("\n\n")[0]
+        assert schema == f'### Schema for `M`\n{{\n  "field": {printed}, // It\n  "last": "number"\n}}'
 
 
-@pytest.mark.parametrize(
-    ("kind", "printed"),
-    [
+def test_types_alone():
+    for kind, printed in [
         (list[Inner], '### Schema for `Inner[]`\n[\n  {\n    "x": "number"\n  }\n]'),
         (Inner | None, '### Schema for `Inner | null`\n{\n  "x": "number"\n} | null'),
         (list[int], "### Schema for `number[]`\nnumber[]"),
         (Keys, '### Schema for `Keys`\n{\n  "a": "number", // First\n  "b": "string"\n}'),
         (Box[int], '### Schema for `Box[int]`\n{\n  "value": "number"\n}'),
-    ],
-    ids=str,
-)
-def test_types_alone(kind, printed):
-    assert prompt_schema(kind) == printed
+    ]:
+        assert prompt_schema(kind) == printed
 
 
 class TestEnumerations:
