@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import datetime
 import decimal
 import functools
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -125,6 +127,34 @@ class TestBinding:
 
 def misused(value: Any) -> Any:
     raise PermissionError("no table")
+
+
+@function
+def held(a: int) -> int:
+    return a
+
+
+class TestCopies:
+    def test_a_copy_does_the_same_and_is_another(self):
+        made = Function.of(add, needs_approval=True, depends_on=["look"])
+        for again in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+            assert again is not made
+            assert (again.name, again.needs_approval, again.depends_on) == ("add", True, ("look",))
+            assert again.parameters == made.parameters
+            assert again.run('{"a": 1}') == 3
+            assert again.refusal("{}") == made.refusal("{}")
+        assert copy.deepcopy(made).validator is made.validator, "it is large, and never changes"
+
+    def test_what_a_module_holds_is_found_there(self):
+        assert pickle.loads(pickle.dumps(held)) is held
+        assert pickle.loads(pickle.dumps(Function.of(held, name="other"))).run('{"a": 1}') == 1
+
+    def test_what_no_other_process_could_find_is_refused(self):
+        def here(a: int) -> int:
+            return a
+
+        with pytest.raises(UsageError, match="'here'"):
+            pickle.dumps(Function.of(here))
 
 
 class TestTwins:
@@ -351,7 +381,7 @@ LARGE: dict[str, Callable[[int], str]] = {
 
 
 class TestHostileValues:
-    @examples(60)
+    @examples(40)
     @given(st.dictionaries(KEYS, ODD_JSON, max_size=8))
     def test_any_value_of_any_parameter_is_taken_or_refused(self, arguments):
         given = json.dumps(arguments)

@@ -69,6 +69,7 @@ CHECKED: list[tuple[Any, list[Any], list[Any]]] = [  # a schema, what it allows,
     ({"type": "integer", "minimum": 1.5, "maximum": 2.5}, [2], [1, 3]),
     ({"type": "integer", "exclusiveMinimum": 1.5, "exclusiveMaximum": 3.5}, [2, 3], [1, 4]),
     ({"type": "string", "minLength": 1, "maxLength": 2}, ["a", "ab"], ["", "abc"]),
+    ({"type": "string", "minLength": 0, "maxLength": 0}, [""], ["a"]),
     ({"type": "string", "pattern": "^a+$"}, ["a", "aa"], ["b", "ab"]),
     ({"$ref": "#/$defs/Point"}, [{"x": 1}], [{"x": "a"}, {}, 5]),
     ({"$ref": "#/definitions/a~1b~0c"}, [1], ["x"]),
@@ -208,6 +209,9 @@ class TestHostileSchemas:
         refusals = [made.refusal(json.dumps({f"p{n}": "-"})) for n in range(7)]
         assert [n for n, refusal in enumerate(refusals) if refusal is None] == [3, 4, 5]
         assert refusals[6].startswith("p6: ")
+        many = Function(name="f", parameters=patterned_with(*[rf"^\w{{{150 + n}}}$" for n in range(9)]))
+        refusals = [many.refusal(json.dumps({f"p{n}": "-"})) is not None for n in range(9)]
+        assert (refusals[0], refusals[-1]) == (True, False), "all of a schema together may cost so much"
 
     def test_what_is_not_read_may_be_anything(self):
         parameters = {"required": named(3), "properties": dict.fromkeys(named(20_000), INTEGER)}

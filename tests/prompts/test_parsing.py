@@ -168,7 +168,7 @@ class TestWhereJsonStands:
         st.text(alphabet="ab \"'\n.:,}]"),
         st.text(alphabet="ab \"'\n.:,{}[]"),
     )
-    @examples(100)
+    @examples(60)
     def test_any_document_is_found_in_prose_and_never_altered(self, value, before, after):
         document = json.dumps(value, ensure_ascii=False)
         text = f"So {before}{document}{after}"
@@ -443,7 +443,7 @@ class TestHostileText:
                 REVIEW.parse(text)
 
     @given(st.text(alphabet="{}[]\"'\\,:a1 \n/*#()`\u201c\u201d\ud800-."))
-    @examples(100)
+    @examples(60)
     def test_it_is_parsed_or_refused(self, text):
         for kind in (dict, list, Review, Color, list[int], Any):
             with suppress(ParseError):

@@ -273,7 +273,7 @@ def written(draw: st.DrawFn, kind: type[BaseModel]) -> dict[str, Any]:
 
 
 @given(st.data())
-@examples(100)
+@examples(60)
 def test_a_damaged_answer_is_never_read_as_another(data: st.DataObject) -> None:
     classes = data.draw(unions())
     meant = data.draw(st.sampled_from(classes))

@@ -316,7 +316,7 @@ def cut(data: st.DataObject, text: str) -> list[str]:
 
 
 @given(st.data())
-@examples(150)
+@examples(100)
 def test_what_is_given_only_grows_into_the_answer(data):
     kind = data.draw(TYPES.filter(lambda kind: kind.type is not str))  # whose answers are no JSON
     value = data.draw(kind.values)
@@ -377,7 +377,7 @@ JUNK = st.lists(
 
 
 @given(st.data(), JUNK, st.sampled_from([Plan, list[Plan], list[Any], dict[str, Any], Plan | Step, int | Plan, Any]))
-@examples(200)
+@examples(120)
 def test_nothing_is_withdrawn_whatever_comes(data, text, kind):
     for opening in ("", "<answer>"):
         found = arrived(Arriving(Output(kind), opening), cut(data, text))
