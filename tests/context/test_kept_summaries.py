@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from fsm_agent import Agent, CallFailed, MemoryStore, Message, Reply, Usage, UsageError, function
-from fsm_agent.context import keep_last, shorten, summarize
+from fsm_agent.context import shorten, summarize
 from fsm_agent.errors import AuthFailed
 from fsm_agent.testing import Script, call
 
@@ -86,21 +85,6 @@ def test_a_summary_of_a_call_is_taken_along_by_the_next_turn_and_not_made_again(
     assert len(result.dialog) == 2 * TURNS, "the dialog is whole"
     assert len(by.requests) < TURNS // 2
     assert shown(model)[-1][0].startswith("<history_summary>")
-
-
-def test_other_passes_choose_beside_it_and_under_asyncio():
-    by = Script(*[f"summary {n}" for n in range(9)])
-    model = Script(*[f"answer {n} " + "x" * 500 for n in range(9)])
-    agent = Agent(model, keep=[shorten(100), summarize(keep=2, step=2, by=by), keep_last(4)])
-
-    async def main() -> Any:
-        result = await agent.acall("question 0")
-        for n in range(1, 9):
-            result = await agent.acall(f"question {n}", after=result)
-        return result
-
-    assert asyncio.run(main()).output.startswith("answer 8")
-    assert by.requests
 
 
 def test_a_run_of_a_turn_is_rebuilt_with_its_summary():

@@ -95,9 +95,6 @@ class TestWhatIsMasked:
         messages = [SYSTEM, TASK, pause, *rounds(LARGE, LARGE), pause, Message.of("user", "Go on."), pause]
         assert is_masked(messages) == [False, False]
 
-    def test_the_model_is_told_what_a_round_is(self):
-        assert "round 1" in context_release().description
-
     @given(dialogs())
     @pytest.mark.spec("1.17: calls and results keep their structure")
     def test_the_shape_stays(self, messages):

@@ -142,10 +142,6 @@ class TestWhatIsShown:
         assert told(second) == [f"read: page {n}" for n in range(9, 17)]
         assert (record.summary.text, record.summary.covers) == ("Summary 2.", 2 + 2 * 16)
 
-    def test_most_requests_extend_the_one_before(self):
-        uses = reader(Model(60)).call("Read on.").record.requests
-        assert sum(use.extends for use in uses) / len(uses) > 0.85
-
     @pytest.mark.spec("4.10: it is told", "4.12: a summary is told")
     @pytest.mark.parametrize("way", [by_run, by_astream])
     def test_it_is_told_and_its_text_is_no_delta(self, way: Way):
@@ -184,13 +180,6 @@ class TestWhatIsShown:
         assert shown_summary(model.sent[-1]) == ["<history_summary>\nThey read.\n</history_summary>"]
         assert model.sent[-1].messages[-1].text == "What did you read?"
         assert len(model.sent[-1].messages) < len(second.dialog) - 10
-
-    def test_an_agent_that_leaves_nothing_out_is_shown_everything(self):
-        model = Model(20)
-        first = reader(model).call("Read on.")
-        script = Script("done")
-        reader(script, []).call("What did you read?", after=first)
-        assert len(script.requests[0].messages) == len(first.dialog) + 1
 
     def test_its_role_and_its_instructions_are_ones_own(self):
         model = Model()
@@ -326,12 +315,6 @@ class TestFailures:
         way(agent, one, [])
         assert (one.record.recalls, len(model.asked), one.record.summary.text) == (1, 2, "They read.")
         assert [f.delay_s is not None for f in one.record.failures] == [True]
-
-    def test_after_its_retries_the_call_goes_on_without(self):
-        model = Model(20, summary=Overloaded("busy", status=529))
-        result = reader(model).call("Read on.")
-        assert (result.output, len(model.asked), result.record.recalls) == ("done", 2, 1)
-        assert len(result.failures) == 2
 
     def test_the_next_one_is_tried_once_as_many_rounds_are_new(self):
         model = Model(40, summary=entries_of(FAILURES["empty"]))

@@ -148,10 +148,6 @@ class TestRelevant:
         shown = relevant(2, lambda query, message: 0)(messages)
         assert [m.text for m in shown] == ["Find out.", "2", "3", "4"]
 
-    def test_what_fits_is_shown_as_it_is(self):
-        assert relevant(9, shared_words)(MESSAGES) is MESSAGES
-        assert list(relevant(1, shared_words)([])) == []
-
     def test_an_agent_is_shown_what_matters_for_its_task(self):
         script = Script("Both.")
         before = [
@@ -161,17 +157,6 @@ class TestRelevant:
         result = Agent(script, context=relevant(1, shared_words)).call("cats and dogs", after=before)
         assert [m.text for m in script.requests[0].messages] == ["Hello.", "cats purr", "Goodbye.", "cats and dogs"]
         assert len(result.dialog.messages) == 7
-
-    def test_each_message_is_scored_once_in_a_call(self):
-        scored = list[int]()
-
-        def score(query: str, message: Message) -> float:
-            scored.append(id(message))
-            return 1.0
-
-        script = Script(*[call("read", n=n) for n in range(40)], "done")
-        Agent(script, functions=[read], context=relevant(3, score), limits=Limits(rounds=None)).call("?")
-        assert len(scored) == len(set(scored)) <= 80
 
     def test_nonsense_is_named(self):
         for n, score in ((0, shared_words), (True, shared_words), (1.5, shared_words), (1, "cats")):

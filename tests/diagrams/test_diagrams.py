@@ -34,7 +34,6 @@ from fsm_agent.lifecycle import (
     Limits,
     ModelFailed,
     Replied,
-    Returned,
     Slept,
     State,
 )
@@ -156,32 +155,6 @@ def test_every_row_is_on_its_edges():
     assert sum(len(edge.lines) for edge in shown.values()) == sum(len(sources(row)) for row in ROWS)
 
 
-def test_a_row_without_a_guard_is_else_where_another_comes_first():
-    shown = edges(lifecycle())
-    assert shown["Calling", "Failed"].lines == (
-        "over_budget",
-        "refused",
-        "functions_asked [after_final]",
-        "functions_asked [loop_must_stop]",
-        "functions_asked [fails_at_limit]",
-        "paused [after_final]",
-        "parse_failed [else]",
-        "model_failed [else]",
-        "too_long [else]",
-        "expired",
-        "cancelled",
-    )
-    assert shown["ToolInterrupt", "ToolInterrupt"].lines == (
-        "approved",
-        "denied [others_pending]",
-        "returned [others_pending]",
-        "started",
-        "interrupted",
-        "run_again",
-        "injected",
-    )
-
-
 def test_every_state_trigger_and_guard_is_in_the_text():
     for format in ("mermaid", "dot"):
         words = set(re.findall(r"\w+", render(lifecycle(), format)))
@@ -253,22 +226,6 @@ def test_dashed_is_what_never_gets_into_the_dialog():
         taken = [edges(lifecycle())[s.source, s.to] for s in call.record.trace[steps:]]
         has_grown = len(call.record.dialog) > before
         assert [edge.is_dashed for edge in taken] == [not has_grown] * len(taken)
-
-
-def test_functions_asked_for_in_the_branch_get_into_the_dialog():
-    call = seeded()
-    call.advance("begin", Begun(at_s=0.0))
-    for content, to in (
-        (function_call("tick"), State.TOOL_INTERRUPT),
-        (function_call("unknown"), State.CALLING),
-    ):
-        say(call, "no number")
-        before = len(call.record.dialog)
-        say(call, content)
-        assert (call.state, len(call.record.dialog) > before) == (to, True)
-        assert not edges(lifecycle())["ParseException", to].is_dashed
-        if to is State.TOOL_INTERRUPT:
-            call.advance(call.effects[0].key, Returned(text="now"))
 
 
 def run() -> list[Stepped]:

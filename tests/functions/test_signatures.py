@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import json
 import sys
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal, Optional, TypeVar
 
 import pytest
-from argument_types import Box, Color, Opaque, Pair, Point, Query
+from argument_types import Color, Opaque, Point, Query
 from pydantic import BaseModel, Field
 from typing_extensions import Doc
 
@@ -98,27 +97,6 @@ class TestSchema:
         }
         assert set(made["$defs"]) == {"Color", "Point", "Query"}
         assert made["required"] == list(made["properties"])
-
-    def test_values_arrive_as_annotated(self):
-        def f(color: Color, point: Point, box: Box, query: Query, pair: Pair, day: datetime.date) -> Any:
-            return color, point, box, query, pair, day
-
-        arguments = {
-            "color": "red",
-            "point": {"x": 1},
-            "box": {"at": {"x": 2, "y": 3}},
-            "query": {"text": "q"},
-            "pair": [1],
-            "day": "2026-01-02",
-        }
-        assert Function.of(f).run(json.dumps(arguments)) == (
-            Color.RED,
-            Point(x=1),
-            Box(Point(x=2, y=3)),
-            {"text": "q"},
-            Pair(1),
-            datetime.date(2026, 1, 2),
-        )
 
     def test_defaults_are_in_the_schema_as_json(self):
         def f(

@@ -197,11 +197,6 @@ class TestShares:
     SHARED = SEARCH.without("search@10.1")
 
     @pytest.mark.spec("4.24: shares of calls")
-    def test_a_tenth_of_the_agent_calls_gets_the_new_one(self):
-        routed = self.SHARED.route("search", {"9": 0.9, "10": 0.1}, Random(7).random)
-        offered = [versions(routed.for_call())["search"] for _ in range(1000)]
-        assert 70 < offered.count("10") < 130
-
     def test_where_a_point_falls(self):
         made = Toolset([named("f", version) for version in "abc"])
         for shares, point, version in (

@@ -183,10 +183,6 @@ class TestMessage:
         assert message.reasoning == "hm!"
         assert message.function_calls == (call,)
 
-    def test_the_text_of_a_function_result(self) -> None:
-        result = FunctionResult(id="1.0", name="f", text="42")
-        assert Message.of("tool", result).text == "42"
-
     def test_it_is_a_value(self) -> None:
         one = Message.of("user", "a", Opaque(wire="w", data={"k": [1]}))
         same = Message.of("user", "a", Opaque(wire="w", data={"k": [1]}))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.messages import FunctionCall, Reply, Usage
+from fsm_agent.messages import Usage
 
 usages = st.builds(Usage, **{name: st.none() | st.integers(0, 9) for name in Usage.__struct_fields__})
 
@@ -25,8 +25,3 @@ def test_every_number_is_added_and_what_was_never_reported_stays_so():
         three, four = Usage(**{name: 3}), Usage(**{name: 4})
         assert three + four == four + three == Usage(**{name: 7})
         assert three + Usage() == Usage() + three == three
-
-
-def test_a_plain_reply():
-    call = FunctionCall(name="f", arguments_json="{}")
-    assert Reply.of("a", call).message.parts[1] is call

@@ -80,13 +80,6 @@ class TestFork:
             assert fork == dialog
             assert fork.top_prompt is prompt
 
-    def test_each_goes_its_own_way(self):
-        dialog = Dialog([SYSTEM]).put("a")
-        one, two = dialog.fork().put("b"), dialog.fork().put("c")
-        assert [message.text for message in dialog] == ["Be terse.", "a"]
-        assert [message.text for message in one] == ["Be terse.", "a", "b"]
-        assert [message.text for message in two] == ["Be terse.", "a", "c"]
-
     @pytest.mark.spec("3.29: a fork keeps the newest and the oldest, in whole rounds")
     def test_the_oldest_and_the_newest(self):
         dialog = Dialog([SYSTEM, *[Message.of("user", str(i)) for i in range(5)]])

@@ -31,12 +31,6 @@ def test_there_is_a_limit_by_default_and_texts_have_none():
     assert Prompt("?", parser=first_of(verbatim), max_length=1).parse("ab") == "ab"
 
 
-def test_handlers_have_it_as_well():
-    prompt = Prompt("?", output=list[int], max_length=5, on_final=Prompt("Stop.", max_length=9))
-    assert prompt.exception_handler.expected is prompt.expected
-    assert prompt.final_handler.parse("[1, 2, 3]") == [1, 2, 3]
-
-
 def test_a_limit_that_is_none_is_refused():
     for max_length in [0, 1.5, True, None]:
         with pytest.raises(UsageError, match=f"max_length of a prompt is {max_length!r}"):

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fsm_agent.agents import Agent
 from fsm_agent.errors import PromptError
 from fsm_agent.prompts import Prompt, Prompts, register_prompt
-from fsm_agent.testing import Script, registries
+from fsm_agent.testing import registries
 
 
 @pytest.fixture(autouse=True)
@@ -55,13 +54,6 @@ class TestFiles:
         assert prompt.handler_text("exception", error_message="bad", attempt=1) == "No: bad"
         assert prompt.handler_text("interrupt", call_results="42", name="add", arguments="{}") == "It says 42."
         assert prompt.handler_text("final", rounds=5) == "Enough after 5."
-
-    def test_it_governs_a_call(self, library):
-        with Script("nonsense", "42") as script:
-            prompt = Prompts("demo", directory=library)("task", output=int)
-            result = Agent(script).call(prompt(a=17, b=25))
-        assert result.output == 42
-        assert script.requests[1].messages[-1].text.startswith("No: ")
 
     def test_only_the_end_of_the_last_line_is_not_the_prompts(self, library):
         prompts = Prompts("demo", directory=library)

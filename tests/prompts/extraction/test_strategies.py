@@ -352,12 +352,6 @@ class TestTags:
         assert [content.attributes for content in found["a"]] == [{}, {"x": "4", "y": "5"}]
         assert parser("no tags") == {"raw": "no tags", "a": [], "ab": []}
 
-    @pytest.mark.spec("3.21: blocks of code, by language")
-    def test_blocks_are_listed_by_their_language(self):
-        parser = TagParser(md=["py", "python"])
-        text = "```py\n1\n```\n```python\n2\n```\n```\n3\n```\n```py\n4\n```"
-        assert parser(text) == {"raw": text, "py": ["1", "4"], "python": ["2"]}
-
     @pytest.mark.spec("3.21: signals are true or false")
     def test_a_signal(self):
         for text in ("<done/>", "<done>", '<done n="1" />', "so <done>1</done>"):
@@ -384,10 +378,6 @@ def test_a_function_of_ones_own_is_a_strategy() -> None:
     assert first_of(lambda text: text.split(), expect=int)("it is 7 now") == 7
     with pytest.raises(ParseError, match="last_line"):
         first_of(last_line, expect=int)("so so")
-
-
-def test_a_text_with_an_ampersand_is_left_as_it_is() -> None:
-    assert first_of(tagged("a"))("<a>?a=1&lt=2&copy=3</a>") == "?a=1&lt=2&copy=3"
 
 
 def test_a_row_of_documents_that_is_cut_is_not_mended() -> None:

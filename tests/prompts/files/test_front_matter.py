@@ -10,7 +10,7 @@ import pytest
 
 from fsm_agent import Agent
 from fsm_agent.errors import PromptError
-from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
+from fsm_agent.messages import CodeExecution, WebSearch
 from fsm_agent.prompts import Prompt, Prompts, register_prompt
 from fsm_agent.prompts.files.reading import PromptFileError
 from fsm_agent.testing import Script, registries
@@ -105,9 +105,6 @@ class TestNames:
         prompt = loaded(folder, 'output = "Color"\nfunctions = ["stock"]', Color=Literal["red"], stock=len)
         assert prompt.output == Literal["red"]
         assert [f.name for f in prompt.offers] == ["len"]
-
-    def test_names_may_lead_into_objects(self, folder):
-        assert "functions: 'promptshop:inner.number' is 5" in refusal(folder, 'functions = ["promptshop:inner.number"]')
 
     def test_unknown_ones(self, folder):
         for value, problem in [
@@ -277,8 +274,3 @@ class TestPlaces:
         prompts = Prompts(directory=folder)
         assert prompts.names() == ["shop/count", "top"]
         assert (prompts("shop/count").path, prompts("top").path) == ("shop/count", "top")
-
-
-def test_a_hosted_server_of_a_file(folder):
-    front = 'hosted_tools = [{kind = "mcp", label = "docs", url = "https://x.example/mcp", allowed_tools = ["find"]}]'
-    assert loaded(folder, front).hosted_tools == (HostedMCP("docs", "https://x.example/mcp", allowed_tools=("find",)),)

@@ -8,7 +8,6 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent import Agent, PromptError, UsageError
-from fsm_agent.errors import ParseFailed, TagNotFound
 from fsm_agent.prompts import ParserInput, PromptChoice, PromptEnum, intent
 from fsm_agent.testing import Script
 
@@ -68,13 +67,6 @@ class TestThePrompt:
         assert [message.role for message in result.dialog] == ["user", "assistant"]
         assert "<query>Tell Ada <quoted:/query> that" in model.requests[0].messages[-1].text
         assert [request.output.schema for request in model.requests] == [None, None], "the answer is no JSON"
-
-    def test_errors_of_the_frame(self):
-        with pytest.raises(TagNotFound):
-            UserIntent.extract("GetWeather")
-        with pytest.raises(ParseFailed) as caught:
-            UserIntent.extract("<intent>Dance</intent>")
-        assert caught.value.value == "Dance"
 
     def test_values_stay_in_the_tags_of_the_template(self):
         class User(BaseModel):

@@ -14,10 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from fsm_agent import Agent, CallFailed, Limits, ParseError, Prompt
+from fsm_agent import ParseError
 from fsm_agent.errors import ParseFailed, TagNotFound
 from fsm_agent.prompts import IntentFrame, Parsed, ParserInput, PromptChoice, PromptEnum
-from fsm_agent.testing import Script
 
 
 class UserIntent(PromptEnum):
@@ -34,12 +33,6 @@ class TestTheExampleOfTheGuide:
     def test_its_query_is_wrapped(self):
         wrapped = FRAME.wrap("what is the weather in Tokyo?")
         assert wrapped == "<user_query>what is the weather in Tokyo?</user_query>"
-
-    @pytest.mark.spec("2.22: the intent is read from its tag")
-    def test_its_intent_is_extracted(self):
-        assert (
-            FRAME.extract_intent("Okay, I will get the weather. <intent>GetWeather</intent>") is UserIntent.GetWeather
-        )
 
 
 class TestExtraction:
@@ -77,17 +70,6 @@ class TestExtraction:
         with pytest.raises(ParseError, match="cut off"):
             FRAME.extractor.read(cut)
         assert FRAME.extractor.read(cut.changed(text="<intent>search</intent> bec")).value is UserIntent.Search
-
-    def test_both_errors_lead_to_the_exception_branch(self):
-        prompt = Prompt("{{ query }}", parser=FRAME.extractor)
-        model = Script("weather!", "<intent>dance</intent>", "<intent>search</intent>")
-        result = Agent(model).call(prompt(query=FRAME.wrap("hi")))
-        assert result.output is UserIntent.Search
-        assert "<intent>" in model.requests[1].messages[-1].text
-        assert "'dance'" in model.requests[2].messages[-1].text
-        with pytest.raises(CallFailed) as caught:
-            Agent(Script("x"), limits=Limits(parse_retries=0)).call(prompt(query="q"))
-        assert isinstance(caught.value.__cause__, TagNotFound)
 
 
 # What may be done to a tag so that a program does not find it and a model reads it all the same.

@@ -105,12 +105,6 @@ class TestFiles:
         text = str(caught.value)
         assert f"'{HERE / 'templates/none.jinja'}', '{tmp_path / 'templates/none.jinja'}'" in text
 
-    def test_an_absolute_one_is_searched_there_alone(self, tmp_path):
-        with pytest.raises(PromptError, match=rf"searched: '{tmp_path}/none'\."):
-
-            class Missing(PromptModel):
-                __prompt_file__ = tmp_path / "none"
-
     @pytest.mark.spec("2.10: a file and a text together are refused")
     def test_a_template_and_a_file_together_are_refused(self):
         with pytest.raises(PromptError, match="__prompt_template__ and __prompt_file__"):

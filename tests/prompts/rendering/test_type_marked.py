@@ -76,22 +76,6 @@ class TestLoading:
         with pytest.raises(ValidationError, match=rf"__type is '{name}': '{kind.type_name}'"):
             kind.model_validate(document)
 
-    def test_it_tells_types_of_the_same_fields_apart(self) -> None:
-        class Cat(TypeMarked):
-            name: str
-
-        class Dog(TypeMarked):
-            name: str
-
-        either: TypeAdapter[Any] = TypeAdapter(Cat | Dog)
-        assert either.validate_json(either.dump_json(Dog(name="Rex"))) == Dog(name="Rex")
-
-    def test_a_model_that_says_a_wrong_one_is_asked_again(self) -> None:
-        model = Script('{"__type": "Profile", "reasoning": "r", "high_concept": "h"}', CONCEPT.model_dump_json())
-        result = Agent(model, output=Concept).call("Go")
-        assert (result.output, result.record.parse_errors) == (CONCEPT, 1)
-        assert "'Concept'" in repr(model.requests[1].messages[-1])
-
 
 class TestDeclaration:
     @pytest.mark.parametrize("name", ["", None])
