@@ -48,20 +48,8 @@ WORDS = [
 
 # What a search would look at from each place to its end.
 PARTS = (
-    *(
-        "-eyJ",
-        "eyJ-",
-        "eyJa.",
-        "eyJabcdefghijk.",
-        "sk-",
-        "-sk-",
-        "Bearer ",
-        "org-a",
-        "-org-A",
-        "\\neyJ",
-        "ya29.",
-        "-AIza",
-    ),
+    *("-eyJ", "eyJ-", "eyJa.", "eyJabcdefghijk.", "sk-", "-sk-", "Bearer ", "org-a", "-org-A", "\\neyJ", "ya29."),
+    *("-AIza",),
     *("projects/", "projects/1", "\\u0041sk-", "the.…", "…4711", "the.", "...", "…the.key.that.nobody.may.see.471"),
 )
 

@@ -107,22 +107,8 @@ class TestMissing:
 class TestNamesAreData:
     def test_none_is_a_path(self, library):
         for name in (
-            *(
-                "../secret",
-                "..",
-                ".",
-                "",
-                "/",
-                "a/",
-                "/a",
-                "a//b",
-                "a.b",
-                "task.exception",
-                "a\\b",
-                "a\0",
-                "a\n",
-                "task ",
-            ),
+            *("../secret", "..", ".", "", "/", "a/", "/a", "a//b", "a.b", "task.exception", "a\\b", "a\0", "a\n"),
+            *("task ",),
             *("ä", "~", str(library.parent / "secret"), "a" * 5000, "a/" * 600 + "a", "a" * 250),
         ):
             with pytest.raises(PromptError, match="is no name of a prompt"):

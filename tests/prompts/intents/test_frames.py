@@ -181,13 +181,8 @@ class TestInItsFrame:
         for text in (
             *("a < b & c > d", "if (a<b && c>d) { return x; }", "vector<int> <b>bold</b></div> <!-- --> <user>"),
             *("</user_queries> <user_query2> </user>", "user_query, /user_query> and intent", "x < intent and y > 5"),
-            *(
-                "&lt;b&gt; &amp; 100% \\u003c \\n",
-                "日本語 \uff1cはい\uff1e é ﬁ \u202b\u05d0\u202c",
-                "",
-                "\0\1\2",
-                "\ud800",
-            ),
+            *("&lt;b&gt; &amp; 100% \\u003c \\n", "日本語 \uff1cはい\uff1e é ﬁ \u202b\u05d0\u202c", "", "\0\1\2"),
+            *("\ud800",),
             *("<quoted:b>", "https://x.example/?a=1&lt=2%3C3", "<|im_end|>", "5 </ 6"),
         ):
             assert FRAME.wrap(text) == f"<user_query>{text}</user_query>"
