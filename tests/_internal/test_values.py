@@ -16,7 +16,7 @@ from rich.pretty import pretty_repr
 
 from fsm_agent._internal import values
 from fsm_agent._internal.vector import Vector
-from fsm_agent.clients import Network
+from fsm_agent.clients import HttpClient, Network
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import HostedMCP, Image, Message, Reply, Text, Usage
 
@@ -68,8 +68,9 @@ class TestValue:
         assert pretty_repr(Point(1.0, 2.0, "hunter2")) == "Point(x=1.0, y=2.0)"
         server = HostedMCP("docs", "https://host/hunter2", authorization="hunter2", headers={"X-Key": "hunter2"})
         asked = Request(messages=(), settings=Settings(hosted_tools=(server,)))
-        for value in (server, Network(proxy="http://me:hunter2@host:3128"), asked):
-            assert "hunter2" not in pretty_repr(value) + repr(value)
+        with HttpClient("openai", "m", api_key="hunter2-hunter2") as client:
+            for value in (server, client, Network(proxy="http://me:hunter2@host:3128"), asked):
+                assert "hunter2" not in pretty_repr(value) + repr(value)
 
     def test_no_two_share_a_default_that_can_change(self):
         assert Point(1.0).notes is not Point(1.0).notes
