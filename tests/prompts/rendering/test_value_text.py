@@ -9,7 +9,6 @@ from enum import Enum, IntEnum
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,15 +32,6 @@ class Plain:
     name: Annotated[str, Field(description="Not the key"), PromptField(rename="full_name")]
     secret: Annotated[str, PromptField(skip=True)] = "s3cret"
     hidden: str = dataclasses.field(default="s3cret", metadata={"exclude": True})
-    code: Annotated[int, PromptField(format_with=hex)] = 255
-
-
-@pydantic.dataclasses.dataclass
-class Checked:
-    id: Annotated[int, Field(description="The number")]
-    name: Annotated[str, Field(description="Not the key"), PromptField(rename="full_name")]
-    secret: Annotated[str, PromptField(skip=True)] = "s3cret"
-    hidden: str = Field("s3cret", exclude=True)
     code: Annotated[int, PromptField(format_with=hex)] = 255
 
 
@@ -169,7 +159,7 @@ def render(template: str, values: dict[str, Any]) -> str:
     "2.8: skipped fields are left out",
     "2.8: a format for the value alone",
 )
-@pytest.mark.parametrize("kind", [Model, Plain, Checked])
+@pytest.mark.parametrize("kind", [Model, Plain])
 def test_nobody_has_to_inherit(kind):
     text = prompt_text(kind(id=1, name="Mai"))
     assert text.replace("hidden: s3cret\n", "" if kind is Plain else "?") == "The number: 1\nfull_name: Mai\ncode: 0xff"
