@@ -106,6 +106,11 @@ class TestNames:
         assert prompt.output == Literal["red"]
         assert [f.name for f in prompt.offers] == ["len"]
 
+    def test_a_list_is_a_choice(self, folder):
+        assert loaded(folder, 'output = ["yes", "no", 3]').output == Literal["yes", "no", 3]
+        for wrong in ("[]", "[1.5]", '[["a"]]'):
+            assert "output: " in refusal(folder, f"output = {wrong}")
+
     def test_unknown_ones(self, folder):
         for value, problem in [
             ("promptshop:Sise", "'Size'"),
