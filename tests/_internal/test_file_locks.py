@@ -16,7 +16,6 @@ from types import ModuleType
 import pytest
 
 from fsm_agent._internal import file_locks
-from fsm_agent._internal.file_locks import lock, try_lock
 
 HOLD = """
 import sys
@@ -35,11 +34,11 @@ def path(tmp_path: Path) -> Path:
 
 def test_shared_locks_let_each_other_in_and_no_exclusive_one(path: Path) -> None:
     with path.open("rb") as first, path.open("rb") as second, path.open("rb") as third:
-        assert try_lock(first.fileno(), shared=True)
-        assert try_lock(second.fileno(), shared=True)
-        assert not try_lock(third.fileno())
+        assert file_locks.try_lock(first.fileno(), shared=True)
+        assert file_locks.try_lock(second.fileno(), shared=True)
+        assert not file_locks.try_lock(third.fileno())
     with path.open("rb") as last:
-        assert try_lock(last.fileno())
+        assert file_locks.try_lock(last.fileno())
 
 
 @pytest.mark.system
@@ -49,10 +48,10 @@ def test_a_lock_is_free_once_its_process_was_killed(path: Path) -> None:
     assert holder.stdin is not None
     with path.open("rb") as file, closing(holder.stdout), closing(holder.stdin):
         assert holder.stdout.readline() == b"True\n"
-        assert not try_lock(file.fileno())
+        assert not file_locks.try_lock(file.fileno())
         holder.kill()
         holder.wait()
-        assert try_lock(file.fileno())
+        assert file_locks.try_lock(file.fileno())
 
 
 def test_lock_waits_and_says_so_once(path: Path) -> None:
@@ -60,11 +59,11 @@ def test_lock_waits_and_says_so_once(path: Path) -> None:
 
     def other() -> None:
         with path.open("rb") as file:
-            lock(file.fileno(), lambda: (said.append("waits"), waits.set()))
+            file_locks.lock(file.fileno(), lambda: (said.append("waits"), waits.set()))
             has_it.set()
 
     with path.open("rb") as file:
-        lock(file.fileno(), lambda: said.append("never"))
+        file_locks.lock(file.fileno(), lambda: said.append("never"))
         thread = threading.Thread(target=other)
         thread.start()
         assert waits.wait(30)
@@ -80,7 +79,7 @@ def test_a_file_system_without_locks_is_an_error(path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("fcntl.flock", flock)
     with path.open("rb") as file, pytest.raises(OSError, match=os.strerror(errno.ENOTSUP)):
-        try_lock(file.fileno())
+        file_locks.try_lock(file.fileno())
 
 
 @pytest.fixture

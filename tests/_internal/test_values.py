@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
 import pickle
 import subprocess
 import sys
-from importlib import import_module
 from inspect import signature
-from pkgutil import walk_packages
 from typing import Any
 
 import pytest
 from rich.pretty import pretty_repr
 
-import fsm_agent
-from fsm_agent._internal.values import Tagged, Value, from_data, from_json, to_json
+from fsm_agent._internal import values
 from fsm_agent._internal.vector import Vector
-from fsm_agent.clients.endpoint import Access
-from fsm_agent.clients.http import Network
+from fsm_agent.clients import HttpClient, Network
 from fsm_agent.lifecycle import Request, Settings
-from fsm_agent.messages import Document, FunctionCall, HostedMCP, Image, Message, Reply, Text, Usage
-from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.messages import HostedMCP, Image, Message, Reply, Text, Usage
 
 
-class Point(Value, frozen=True):
+class Point(values.Value, frozen=True):
     hidden = ("secret",)
 
     x: float
@@ -36,15 +30,15 @@ class Point(Value, frozen=True):
     notes: dict[str, int] = {}  # noqa: RUF012  # msgspec copies it
 
 
-class Circle(Tagged, frozen=True, tag="circle"):
+class Circle(values.Tagged, frozen=True, tag="circle"):
     radius: int
 
 
-class Square(Tagged, frozen=True, tag="square"):
+class Square(values.Tagged, frozen=True, tag="square"):
     side: int = 1
 
 
-class Drawing(Value, frozen=True, kw_only=True):
+class Drawing(values.Value, frozen=True, kw_only=True):
     shapes: Vector[Circle | Square] = Vector()
     title: str | None = None
     any: Any = None
@@ -73,22 +67,18 @@ class TestValue:
     def test_rich_is_shown_nothing_that_is_hidden(self):
         assert pretty_repr(Point(1.0, 2.0, "hunter2")) == "Point(x=1.0, y=2.0)"
         server = HostedMCP("docs", "https://host/hunter2", authorization="hunter2", headers={"X-Key": "hunter2"})
-        access = Access(provider=PROVIDERS["openai"], model="m", api_key="hunter2-hunter2")
-        for value in (
-            server,
-            access,
-            Network(proxy="http://me:hunter2@host:3128"),
-            Request(messages=(), settings=Settings(hosted_tools=(server,))),
-        ):
-            assert "hunter2" not in pretty_repr(value) + repr(value)
+        asked = Request(messages=(), settings=Settings(hosted_tools=(server,)))
+        with HttpClient("openai", "m", api_key="hunter2-hunter2") as client:
+            for value in (server, client, Network(proxy="http://me:hunter2@host:3128"), asked):
+                assert "hunter2" not in pretty_repr(value) + repr(value)
 
     def test_no_two_share_a_default_that_can_change(self):
         assert Point(1.0).notes is not Point(1.0).notes
 
-    @pytest.mark.parametrize("value", [Point(1.0, 2.0), Message.of("user", "hi"), Reply.of("hi"), Usage()])
-    def test_copies_are_equal(self, value):
-        twins = [copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value)), value.changed()]
-        assert all(twin == value and type(twin) is type(value) for twin in twins)
+    def test_copies_are_equal(self):
+        for value in (Point(1.0, 2.0), Message.of("user", "hi"), Reply.of("hi"), Usage()):
+            twins = [copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value)), value.changed()]
+            assert all(twin == value and type(twin) is type(value) for twin in twins)
 
     def test_values_of_two_classes_differ(self):
         class Other(Point, frozen=True):
@@ -107,98 +97,64 @@ class TestValue:
 
 
 class TestJson:
-    @pytest.mark.parametrize(
-        "drawing",
-        [
-            Drawing(),
+    def test_round_trip(self):
+        for drawing in (
+            *(Drawing(), Drawing(any=[1, {"a": None}]), Drawing(any=math.inf), Drawing(any=[-math.inf, 0.5])),
             Drawing(shapes=Vector([Circle(2), Square()]), title="two"),
-            Drawing(any=[1, {"a": None}]),
-            Drawing(any=math.inf),
-            Drawing(any=[-math.inf, 0.5]),
-        ],
-    )
-    def test_round_trip(self, drawing):
-        assert from_json(to_json(drawing), Drawing) == drawing
+        ):
+            again = values.from_json(values.to_json(drawing), Drawing)
+            assert again == drawing
+            assert isinstance(again.shapes, Vector)
+
+    def test_an_older_version_of_a_vector_writes_only_its_own_items(self):
+        old = Vector([Square(1)])
+        old.append(Square(2))
+        assert values.to_json(Drawing(shapes=old)) == '{"shapes":[{"kind":"square"}]}'
 
     def test_what_is_no_number(self):
-        assert to_json(Drawing(any=math.nan)).endswith('"any":NaN}')
-        assert math.isnan(from_json(to_json(Drawing(any=math.nan)), Drawing).any)
+        assert values.to_json(Drawing(any=math.nan)).endswith('"any":NaN}')
+        assert math.isnan(values.from_json(values.to_json(Drawing(any=math.nan)), Drawing).any)
 
     def test_half_a_surrogate_pair(self):
-        assert from_json(to_json(Drawing(title="a\ud800b\ud83d\ude00")), Drawing).title == "a\ufffdb\U0001f600"
+        assert (
+            values.from_json(values.to_json(Drawing(title="a\ud800b\ud83d\ude00")), Drawing).title
+            == "a\ufffdb\U0001f600"
+        )
 
-    @pytest.mark.parametrize(
-        ("drawing", "says"),
-        [
-            (Drawing(title=5), "^title: expected str | null, got int$"),
-            (Drawing(shapes=Vector(["x"])), r"^shapes\[0\]: expected object, got str$"),
-            (Drawing(shapes=Vector([Circle("x")])), r"^shapes\[0\]\.radius: expected int, got str$"),
-            (Drawing(any=object()), "^a object cannot be written as JSON$"),
-        ],
-    )
-    def test_what_could_not_be_read_again_is_not_written(self, drawing, says):
-        with pytest.raises(ValueError, match=says):
-            to_json(drawing)
+    def test_what_could_not_be_read_again_is_not_written(self):
+        for drawing, place in (
+            (Drawing(title=5), "title: "),
+            (Drawing(shapes=Vector(["x"])), r"shapes\[0\]: "),
+            (Drawing(shapes=Vector([Circle("x")])), r"shapes\[0\]\.radius: "),
+            (Drawing(any=object()), "object"),
+        ):
+            with pytest.raises(ValueError, match=place):
+                values.to_json(drawing)
+        circular: dict[str, object] = {}
+        circular["again"] = circular
+        with pytest.raises(ValueError, match=r"recursion|Stack overflow"):
+            values.to_json(circular)
 
-    @pytest.mark.parametrize(
-        ("document", "says"),
-        [
-            ("{", "^the document: input data was truncated$"),
-            ("[]", "^the document: expected object, got array$"),
-            ('{"titel": "x"}', "^the document: object contains unknown field titel$"),
-            ('{"shapes": [{"kind": "line"}]}', r"^shapes\[0\]\.kind: invalid value 'line'$"),
+    def test_damage_is_named(self):
+        for document, place in (
+            ("{", "."),
+            ("[]", "."),
+            ('{"titel": "x"}', "titel"),
+            ('{"shapes": [{"kind": "line"}]}', r"shapes\[0\]\.kind: "),
             ('{"any": ' + "[" * 100_000, "."),
             (b"\xff\xfe", "."),
-        ],
-    )
-    def test_damage_is_named(self, document, says):
-        with pytest.raises(ValueError, match=says):
-            from_json(document, Drawing)
+        ):
+            with pytest.raises(ValueError, match=place):
+                values.from_json(document, Drawing)
 
     def test_data_become_values_of_their_kind(self):
-        assert from_data({"shapes": [{"kind": "square", "side": 3}]}, Drawing).shapes == Vector([Square(3)])
-
-    def test_bytes_of_older_documents_are_read(self):
-        data = bytes(range(256))
-        for part in (Image(data=data, media_type="image/png"), Document(data=data)):
-            document = json.loads(to_json(Message.of("user", part)))
-            older = document["parts"][0]["data"].translate(str.maketrans("+/", "-_"))
-            assert older != document["parts"][0]["data"]
-            document["parts"][0]["data"] = older
-            assert from_json(json.dumps(document), Message) == Message.of("user", part)
-
-    def test_a_text_of_an_older_document_is_left_alone(self):
-        call = FunctionCall(name="f", arguments_json='{"data": "a-b_c"}')
-        document = to_json(Message.of("assistant", call)).replace('"name":"f"', '"name":"f","was_run":0')
-        with pytest.raises(ValueError, match="expected bool, got int"):
-            from_json(document, Message)
-        assert from_json(to_json(Message.of("assistant", call)), Message).function_calls[0] == call
+        assert values.from_data({"shapes": [{"kind": "square", "side": 3}]}, Drawing).shapes == Vector([Square(3)])
 
 
-@pytest.mark.system
-def test_every_value_shows_its_signature():
-    for module in walk_packages(fsm_agent.__path__, "fsm_agent."):
-        if not module.name.endswith("__main__"):
-            try:
-                import_module(module.name)
-            except ModuleNotFoundError as error:
-                if str(error.name).startswith("fsm_agent"):  # else it is of an extra that is not installed
-                    raise
-    values, left = list[type](), [Value]
-    while left:
-        values += (new := left.pop().__subclasses__())
-        left += new
-    assert len(values) > 80
-    for value in values:
+def test_a_value_shows_its_signature():
+    for value in (Point, Drawing, Reply, Request):
         assert list(signature(value).parameters) == list(value.__struct_fields__)
     assert str(signature(Reply)).startswith("(*, message: 'Message', usage: 'Usage' = Usage()")
-
-
-def test_data_that_have_no_end_are_refused():
-    circular: dict[str, object] = {}
-    circular["again"] = circular
-    with pytest.raises(ValueError, match=r"recursion|Stack overflow"):
-        to_json(circular)
 
 
 # Types that two threads meet for the first time
@@ -233,10 +189,10 @@ assert is_used.wait(30)
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("act", ['from_json(\'{"inner": {"x": 1}}\', Outer)', "from_data({'inner': {'x': 1}}, Outer)"])
-def test_a_type_is_not_used_before_all_is_known_of_it(act):
-    done = subprocess.run([sys.executable, "-c", MEETING.replace("{act}", act)], stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_a_type_is_not_used_before_all_is_known_of_it():
+    for act in ('from_json(\'{"inner": {"x": 1}}\', Outer)', "from_data({'inner': {'x': 1}}, Outer)"):
+        done = subprocess.run([sys.executable, "-c", MEETING.replace("{act}", act)], stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.system

@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from support.agent_calls import begun, function_call, request, returned, say
 from support.drivers import Driver, anyhow, everywhere, seed, world
 from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
+from support.views import view
 
 from fsm_agent import Agent, Context, Limits, Message, Prompt, UsageError, function, snapshot
-from fsm_agent._internal.vector import Vector
-from fsm_agent.context import ContextPlan, context_release, mask
-from fsm_agent.context.release import CONTEXT_RELEASE
-from fsm_agent.context.tokens import estimated_tokens
-from fsm_agent.context.view import View
+from fsm_agent.context import context_release, mask
 from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle import Begun, Cancelled, Injected, Reason
 from fsm_agent.messages import FunctionResult, ObservationsMasked, Stepped
@@ -38,11 +35,10 @@ def is_masked(messages: Sequence[Message], **options: int) -> list[bool]:
 
 
 @pytest.mark.spec("1.16: four characters are a token, rounded up")
-@pytest.mark.parametrize(
-    ("text", "tokens"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("x" * 13, 4), ("é" * 4, 1), ("x" * 2000, 500)]
-)
-def test_a_token_has_four_characters(text, tokens):
-    assert estimated_tokens(text) == tokens
+def test_a_token_has_four_characters():
+    for text, tokens in (("a", 1), ("abcd", 1), ("abcde", 2), ("x" * 13, 4), ("é" * 4, 1), ("x" * 2000, 500)):
+        shown = mask(min_tokens=0)([asks("1.0"), told("1.0", text), *rounds("", "", first=2)])
+        assert f", {tokens} tokens" in shown[1].text
 
 
 class TestOptions:
@@ -50,15 +46,13 @@ class TestOptions:
     def test_the_defaults(self):
         assert mask() == mask(keep_rounds=2, min_tokens=500)
 
-    @pytest.mark.parametrize("value", [-1, "3", True, 2.0, None])
-    @pytest.mark.parametrize("name", ["keep_rounds", "min_tokens"])
-    def test_nonsense_is_named(self, name, value):
-        with pytest.raises(UsageError, match=rf"mask\({name}={value!r}\): a whole number from"):
-            mask(**{name: value})
-
-    def test_the_newest_round_is_always_kept(self):
-        with pytest.raises(UsageError, match=r"mask\(keep_rounds=0\): a whole number from 1 on"):
-            mask(keep_rounds=0)
+    def test_nonsense_is_named(self):
+        for name, value in (
+            ("keep_rounds", 0),
+            *[(n, v) for n in ("keep_rounds", "min_tokens") for v in (-1, True, 2.0)],
+        ):
+            with pytest.raises(UsageError, match=rf"mask\({name}={value!r}\)"):
+                mask(**{name: value})
         assert mask(min_tokens=0)([]) == []
 
 
@@ -71,13 +65,10 @@ class TestWhatIsMasked:
         assert messages == before
 
     @pytest.mark.spec("1.17: results of older rounds are masked")
-    @pytest.mark.parametrize(
-        ("keep", "expected"),
-        [(1, [True, True, True, False]), (3, [True, False, False, False]), (4, [False] * 4), (9, [False] * 4)],
-    )
-    def test_so_many_rounds_are_kept(self, keep, expected):
+    def test_so_many_rounds_are_kept(self):
         messages = [SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE, LARGE)]
-        assert is_masked(messages, keep_rounds=keep) == expected
+        for keep in (1, 3, 4, 9):
+            assert is_masked(messages, keep_rounds=keep) == [n < 4 - keep for n in range(4)]
 
     @pytest.mark.spec("1.17: only results larger than the least size")
     def test_a_result_of_just_the_size_is_kept(self):
@@ -103,9 +94,6 @@ class TestWhatIsMasked:
         pause = Message.of("assistant", "Let me think.")
         messages = [SYSTEM, TASK, pause, *rounds(LARGE, LARGE), pause, Message.of("user", "Go on."), pause]
         assert is_masked(messages) == [False, False]
-
-    def test_the_model_is_told_what_a_round_is(self):
-        assert "round 1" in CONTEXT_RELEASE
 
     @given(dialogs())
     @pytest.mark.spec("1.17: calls and results keep their structure")
@@ -159,12 +147,12 @@ def shown(messages: Sequence[Message]) -> list[str]:
     return [text if text.startswith("[") else text[:1] for text in texts(messages)]
 
 
-def masking(**options: int) -> View:
-    return View(ContextPlan((mask(**options),)))
+def masking(**options: int) -> Any:
+    return view(mask(**options))
 
 
-def started(view: View | None = None) -> Any:
-    return seed(PROMPT, limits=Limits(rounds=None), view=view)
+def started(shown: Any = None) -> Any:
+    return seed(PROMPT, limits=Limits(rounds=None), view=shown)
 
 
 class TestInCalls:
@@ -208,19 +196,6 @@ class TestInCalls:
         assert (before.trigger, before.to) == ("returned", "Calling")
         assert [e.trigger for e in after if isinstance(e, Stepped)] == ["answered"]
 
-    @pytest.mark.spec("1.17: only results larger than the least size", "1.17: errors are never masked")
-    @anyhow
-    def test_errors_and_short_results_are_shown(self, driven: Driver):
-        script = Script(
-            [call("read", n=1, size=2000), call("read", n=2, size=2001), call("read", n="x" * 2000)],
-            call("read", n=4),
-            "ok",
-        )
-        driven(started(masking(keep_rounds=1)), script)
-        first, second, third, _ = texts(script.requests[-1].messages)
-        assert (first, second) == ("1" * 2000, NOTE.format("read", 1, 501))
-        assert third.startswith("The arguments of read are not valid")
-
     def test_what_was_there_before_the_call_is_of_no_round(self):
         script = Script(*[call("read", n=n) for n in (1, 2)], "one", *[call("read", n=n) for n in (3, 4, 5)], "two")
         agent = Agent(script, functions=[read], context=mask(keep_rounds=2), limits=Limits(rounds=None))
@@ -238,17 +213,11 @@ class TestInCalls:
         assert shown(script.requests[3].messages) == [NOTE.format("read", 1, 501), "2", "r"]
         assert one.record.released == (1,)
 
-    @pytest.mark.spec("1.20: small results and errors stay exempt")
-    def test_what_is_released_and_small_is_shown(self):
-        script = Script(call("read", n=1, size=9), call("release", rounds=[1]), "done")
-        Agent(script, functions=[read, release], context=mask(keep_rounds=9)).call("?")
-        assert shown(script.requests[-1].messages) == ["1", "r"]
-
     @pytest.mark.spec("1.20: without masking nothing is masked")
     @anyhow
     def test_without_masking_nothing_is_masked_whatever_is_released(self, driven: Driver):
         script = Script(call("read", n=1), call("release", rounds=[1]), "done")
-        driven(started(View(ContextPlan())), script)
+        driven(started(view()), script)
         assert shown(script.requests[-1].messages) == ["1", "r"]
 
     @pytest.mark.spec("1.20: a ready function for the model releases them")
@@ -293,22 +262,21 @@ class TestInCalls:
     @given(st.lists(st.integers(0, 4), max_size=4))
     def test_a_view_depends_on_the_record_alone(self, lengths):
         """A call that goes back and forth between its records shows at each what a fresh one shows."""
-        records, plan = [], ContextPlan((mask(1, 5),))
-        call = begun(Limits(rounds=None), PROMPT, view=View(plan))
+        records = []
+        call = begun(Limits(rounds=None), PROMPT, view=view(mask(1, 5)))
         records.append(call.record)
         for n in range(4):
             returned(say(call, function_call("read", n=n)), str(n) * 99)
             records.append(call.record)
         for length in lengths:
             call.record, call._effects = records[length], None
-            fresh = begun(Limits(rounds=None), PROMPT, view=View(plan))
+            fresh = begun(Limits(rounds=None), PROMPT, view=view(mask(1, 5)))
             fresh.record, fresh._effects = records[length], None
             assert request(call).messages == request(fresh).messages
 
-    @pytest.mark.parametrize("streaming", [True, False])
     @pytest.mark.parametrize("asynchronous", [True, False])
     @pytest.mark.parametrize("word", [Cancelled(reason="enough"), Injected((Message.of("user", "Hurry."),))])
-    def test_a_listener_may_speak_up_when_he_hears_what_is_masked(self, streaming: bool, asynchronous: bool, word: Any):
+    def test_a_listener_may_speak_up_when_he_hears_what_is_masked(self, asynchronous: bool, word: Any):
         one = started(masking(keep_rounds=1))
         script = Script(call("read", n=1), call("read", n=2), "done")
 
@@ -317,13 +285,13 @@ class TestInCalls:
                 one.advance("", word)
 
         async def main() -> None:
-            async for event in adrive(one, world(script), streaming=streaming):
+            async for event in adrive(one, world(script)):
                 listen(event)
 
         if asynchronous:
             asyncio.run(main())
         else:
-            for event in drive(one, world(script), streaming=streaming):
+            for event in drive(one, world(script)):
                 listen(event)
         if isinstance(word, Cancelled):
             assert one.record.ending.reason is Reason.CANCELLED
@@ -334,6 +302,6 @@ class TestInCalls:
 
 
 def test_nothing_masked_is_the_dialog_itself():
-    messages = Vector([SYSTEM, TASK, *rounds(LARGE)])
+    messages = [SYSTEM, TASK, *rounds(LARGE)]
     assert list(mask()(messages)) == list(messages)
     assert all(one is other for one, other in zip(mask()(messages), messages, strict=True))

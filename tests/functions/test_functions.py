@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import datetime
 import decimal
 import functools
 import json
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,37 +17,30 @@ import pytest
 from argument_types import Box, Color, Pair, Point
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from support.examples import examples
 from support.time_growth import growth
 
 from fsm_agent.agents import Agent
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions import Context, Function, function
-from fsm_agent.functions.arguments import described_errors
-from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.providers import OpenAIChat, Profile
-from fsm_agent.providers.catalog import PROVIDERS
 from fsm_agent.testing import Script, call
 
 
 class TestDefinition:
-    @pytest.mark.parametrize("name", ["f", "get_weather-2", "A" * 64])
-    def test_a_good_name(self, name):
-        made = Function(name=name)
-        assert (made.name, made.is_async, made.blocking) == (name, False, True)
+    def test_a_name_is_one_that_providers_take(self):
+        made = Function(name="A" * 60 + "_1-b")
+        assert (made.name, made.is_async, made.blocking) == ("A" * 60 + "_1-b", False, True)
+        for name in ("", "a b", "a.b", "A" * 65, "caf\u00e9", "a\n", "\u0661"):
+            with pytest.raises(UsageError, match="refused"):
+                Function(name=name)
 
-    @pytest.mark.parametrize("name", ["", "a b", "a.b", "A" * 65, "caf\u00e9", "a\n", "\u0661"])
-    def test_a_name_that_providers_refuse(self, name):
-        with pytest.raises(UsageError, match="will be refused by providers: use letters, digits"):
-            Function(name=name)
-
-    @pytest.mark.parametrize("call", [5, None, "f"])
-    def test_what_cannot_be_called(self, call):
-        with pytest.raises(UsageError, match="cannot be called: a function, method, partial or object"):
-            Function.of(call)
+    def test_what_cannot_be_called(self):
+        with pytest.raises(UsageError, match="5"):
+            Function.of(5)
 
     def test_of_a_function_with_changes(self):
         made = Function.of(len)
@@ -59,17 +55,10 @@ class TestDefinition:
             """Not this."""
             return 4
 
-        assert (f.name, f.description, f.repeatable, f.needs_approval, f.blocking) == (
-            "roll",
-            "Roll.",
-            True,
-            True,
-            False,
-        )
+        assert (f.name, f.description) == ("roll", "Roll.")
+        assert (f.repeatable, f.needs_approval, f.blocking) == (True, True, False)
         assert f() == 4
         assert function(len, needs_approval=True).needs_approval
-        with pytest.raises(UsageError, match=r"no policy 'aproval' of functions: did you mean 'needs_approval'\?"):
-            function(aproval=True)
 
     def test_without_a_callable(self):
         made = Function(name="ask", parameters={"type": "object", "properties": {"q": {"type": "string"}}})
@@ -77,7 +66,7 @@ class TestDefinition:
         assert made.refusal("") is None
         for wrong in ("[1]", "null", "5", "{", '{"a": 1} x', '{"a":"\ud800"}'):
             assert made.refusal(wrong).startswith("input: ")
-        with pytest.raises(UsageError, match="function 'ask' has no callable"):
+        with pytest.raises(UsageError, match="'ask'"):
             made.run('{"q": "?"}')
 
     def test_its_repr_shows_no_callable(self):
@@ -115,11 +104,11 @@ class TestBinding:
         assert ADD.bind(given) == second
 
     def test_what_cannot_be_taken_is_the_models_fault(self):
-        with pytest.raises(ParseError, match="a: Field required") as caught:
+        with pytest.raises(ParseError, match=r"^a: ") as caught:
             ADD.bind("{}")
         assert str(caught.value) == ADD.refusal("{}")
 
-    @pytest.mark.parametrize("raised", [KeyError("x"), ZeroDivisionError(), TypeError("no"), RecursionError("deep")])
+    @pytest.mark.parametrize("raised", [KeyError("x"), RecursionError("deep")])
     def test_what_a_validator_of_the_user_raises_is_told(self, raised):
         def check(value: str) -> str:
             raise raised
@@ -140,6 +129,34 @@ def misused(value: Any) -> Any:
     raise PermissionError("no table")
 
 
+@function
+def held(a: int) -> int:
+    return a
+
+
+class TestCopies:
+    def test_a_copy_does_the_same_and_is_another(self):
+        made = Function.of(add, needs_approval=True, depends_on=["look"])
+        for again in (copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+            assert again is not made
+            assert (again.name, again.needs_approval, again.depends_on) == ("add", True, ("look",))
+            assert again.parameters == made.parameters
+            assert again.run('{"a": 1}') == 3
+            assert again.refusal("{}") == made.refusal("{}")
+        assert copy.deepcopy(made).validator is made.validator, "it is large, and never changes"
+
+    def test_what_a_module_holds_is_found_there(self):
+        assert pickle.loads(pickle.dumps(held)) is held
+        assert pickle.loads(pickle.dumps(Function.of(held, name="other"))).run('{"a": 1}') == 1
+
+    def test_what_no_other_process_could_find_is_refused(self):
+        def here(a: int) -> int:
+            return a
+
+        with pytest.raises(UsageError, match="'here'"):
+            pickle.dumps(Function.of(here))
+
+
 class TestTwins:
     def test_under_asyncio_the_twin_is_called(self):
         def f(a: int) -> str:
@@ -158,7 +175,7 @@ class TestTwins:
         def f(ctx: Context, a: int) -> Any: ...
 
         for run in (Function.of(f).run, Function.of(f).arun):
-            with pytest.raises(UsageError, match="function 'f' takes a Context"):
+            with pytest.raises(UsageError, match="'f'"):
                 run('{"a": 1}')
 
     def test_the_twin_is_given_the_context_too(self):
@@ -193,9 +210,10 @@ class TestLinking:
         assert (linked.name, linked.description, linked.needs_approval) == ("ask", "Ask.", True)
         assert linked.parameters is self.BARE.parameters
         assert self.BARE.call is None
-        with pytest.raises(UsageError, match="function 'ask' has no callable"):
+        with pytest.raises(UsageError, match="'ask'"):
             self.BARE.run('{"q": "a"}')
-        assert linked.refusal('{"n": 1}') == self.BARE.refusal('{"n": 1}') == "q: Field required (given: {'n': 1})"
+        assert linked.refusal('{"n": 1}') == self.BARE.refusal('{"n": 1}')
+        assert linked.refusal('{"n": 1}').startswith("q: ")
 
     def test_a_decorated_function_is_taken_for_its_callable(self):
         @function
@@ -205,37 +223,48 @@ class TestLinking:
         assert self.BARE.link(f).run('{"q": "a", "n": 3}') == "aaa"
 
     @pytest.mark.parametrize(
-        ("call", "problem"),
+        ("call", "name"),
         [
-            (lambda q: q, "does not take 'n', which the schema offers"),
-            (lambda question, n: n, "does not take 'q', which the schema offers"),
-            (functools.partial(lambda q, n: n, n=1), "does not take 'n', which the schema offers"),
-            (lambda q, n: n, "needs 'n', which the schema does not require"),
-            (lambda q, user, n=1: n, "needs 'user', which the schema does not require"),
-            (5, "5 cannot be linked to function 'ask': it cannot be called"),
-            (getattr, "function 'ask' does not tell its parameters"),
+            (lambda q: q, "'n'"),
+            (lambda question, n: n, "'q'"),
+            (functools.partial(lambda q, n: n, n=1), "'n'"),
+            (lambda q, n: n, "'n'"),
+            (lambda q, user, n=1: n, "'user'"),
+            (5, "5"),
+            (getattr, "'ask'"),
         ],
     )
-    def test_what_does_not_fit(self, call, problem):
-        with pytest.raises(UsageError, match=problem):
+    def test_what_does_not_fit(self, call, name):
+        with pytest.raises(UsageError, match=name):
             self.BARE.link(call)
+
+    def test_a_coroutine_that_takes_positions_alone(self):
+        async def f(q, n=1, /):
+            return q * n
+
+        linked = self.BARE.link(f)
+        assert linked.is_async
+        assert asyncio.run(linked.run('{"q": "a", "n": 2}')) == "aa"
+        assert asyncio.run(linked.run('{"q": "a"}')) == "a"
+        assert self.BARE.link(lambda **rest: rest).run('{"q": "a", "n": 2}') == {"q": "a", "n": 2}
 
 
 class TestOffered:
     """What becomes of functions on the wires and in an agent call."""
 
-    @pytest.mark.spec("0.4: without functions there is no key for them")
-    @pytest.mark.parametrize("name", ["openai-chat", "openai", "anthropic", "google"])
-    def test_without_functions_no_request_has_a_key_for_them(self, name):
-        bare, provider = Request(messages=[Message.of("user", "hi")]), PROVIDERS[name]
-        body = provider.codec.encode(bare, model="m", profile=provider.profile, stream=False)
-        assert not {"tools", "tool_choice", "toolConfig"} & set(body)
+    @pytest.mark.spec(
+        "0.4: without functions there is no key for them",
+        "0.4: each function goes out with its name, description and schema",
+    )
+    def test_each_is_there_with_its_schema_and_without_any_there_is_no_key(self):
+        def sent(*functions: Function) -> dict[str, Any]:
+            asked = Request(messages=[Message.of("user", "hi")], functions=functions)
+            return OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False)
 
-    @pytest.mark.spec("0.4: each function goes out with its name, description and schema")
-    def test_with_functions_each_is_there_with_its_schema(self):
-        asked = Request(messages=[Message.of("user", "hi")], functions=(ADD,))
-        body = OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False)
-        assert body["tools"] == [{"type": "function", "function": {"name": "add", "parameters": ADD.parameters}}]
+        assert not {"tools", "tool_choice"} & set(sent())
+        made = Function.of(ADD, description="Add.")
+        told = {"name": "add", "description": "Add.", "parameters": ADD.parameters}
+        assert sent(made)["tools"] == [{"type": "function", "function": told}]
 
     @pytest.mark.spec(
         "1.28: an unknown function is an error result",
@@ -246,13 +275,16 @@ class TestOffered:
         script = Script(call("ad", a=1), call("add", a="x"), call("add", a=1), "3")
         result = Agent(script, functions=[ADD]).call("1 + 2?")
         assert result.output == "3"
-        told = [message.text for message in result.dialog.messages if message.role == "tool"]
-        assert told == [
-            "There is no function 'ad'. There are: add.",
-            "The arguments of add are not valid:\n"
-            "a: Input should be a valid integer, unable to parse string as an integer (given: 'x')",
-            "3",
-        ]
+        told = [part for message in result.dialog if message.role == "tool" for part in message.parts]
+        assert [part.is_error for part in told] == [True, True, False]
+        assert "'ad'" in told[0].text
+        assert told[1].text.endswith("\n" + ADD.refusal('{"a": "x"}'))
+        assert told[2].text == "3"
+
+
+class Unshowable:
+    def __repr__(self):
+        raise RuntimeError("no")
 
 
 class TestTold:
@@ -262,13 +294,40 @@ class TestTold:
     def test_what_the_format_says(self):
         made = Function.of(add, format=lambda value, call: f"{call.name}({call.arguments['a']}) = {value}")
         assert made.format_result(3, self.CALL) == "add(1) = 3"
-        assert ADD.format_result({"a": 3}, self.CALL) == '{"a":3}'
         assert Function.of(add, format=lambda value, call: "half \ud800").format_result(3, self.CALL) == "half ?"
-
-    @pytest.mark.spec("3.17: a function has its own format")
-    def test_a_format_that_gives_no_text(self):
-        with pytest.raises(UsageError, match="format of function 'add' returned 3: a text would be right"):
+        with pytest.raises(UsageError, match="format of function 'add'"):
             Function.of(add, format=lambda value, call: value).format_result(3, self.CALL)
+
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            ("plain {text} \u00e9", "plain {text} \u00e9"),
+            ("a file's name \udcff", "a file's name ?"),
+            (None, "null"),
+            (float("nan"), '"NaN"'),
+            (b"\xff\x00", r"b'\xff\x00'"),
+            ({"a": "\ud800"}, r"{'a': '\ud800'}"),
+            (Box(Point(x=1)), '{"at":{"x":1,"y":0},"size":1.0}'),
+            (Color.RED, '"red"'),
+            (Pair(1), '[1,"r"]'),
+            ({1: 2, None: 3, (4, 5): 6}, '{"1":2,"None":3,"4,5":6}'),
+            ([Unshowable()], '["<Unserializable Unshowable object>"]'),
+            ((i for i in range(3)), "[0,1,2]"),
+            (10**5000, "1" + "0" * 5000),
+        ],
+        ids=lambda value: type(value).__name__,
+    )
+    def test_without_one_it_is_told_as_json(self, value, text):
+        assert ADD.format_result(value, self.CALL) == text
+
+    def test_what_holds_itself_or_is_deep(self):
+        loop: list[Any] = []
+        loop.append(loop)
+        assert ADD.format_result(loop, self.CALL) == '["..."]'
+        deep: list[Any] = []
+        for _ in range(10_000):
+            deep = [deep]
+        assert ADD.format_result(deep, self.CALL).startswith("[[[[")
 
 
 class Filter(BaseModel):
@@ -306,8 +365,23 @@ ODD_JSON = st.recursive(
 )
 
 
+LARGE: dict[str, Callable[[int], str]] = {
+    "text": lambda n: '{"path": "' + "x" * n + '"}',
+    "too long": lambda n: '{"filter": {"field": "' + "x" * n + '"}}',
+    "keys": lambda n: "{" + ",".join(f'"{i}":0' for i in range(n // 8)) + "}",
+    "unhashable": lambda n: '{"names": [' + "[1]," * (n // 4) + "0]}",
+    "table": lambda n: '{"table": {' + ",".join(f'"{i}":"x"' for i in range(n // 8)) + "}}",
+    "nested": lambda n: '{"filter": {"field": "x", "below": [' + '{"field": 1},' * (n // 13) + "0]}}",
+    "digits": lambda n: '{"count": ' + "9" * n + "}",
+    "price": lambda n: '{"price": "' + "9" * n + '"}',
+    "duplicates": lambda n: "{" + '"count": 1,' * (n // 11) + '"count": 2}',
+    "openers": lambda n: '{"x": ' * (n // 6),
+    "lists": lambda n: "[" * n,
+}
+
+
 class TestHostileValues:
-    @examples(150)
+    @examples(40)
     @given(st.dictionaries(KEYS, ODD_JSON, max_size=8))
     def test_any_value_of_any_parameter_is_taken_or_refused(self, arguments):
         given = json.dumps(arguments)
@@ -319,24 +393,14 @@ class TestHostileValues:
                 assert 0 < len(refusal) < 40_000
                 refusal.encode()
 
-    @pytest.mark.system
+    def test_large_ones_are_taken_or_refused_in_few_words(self):
+        for text in LARGE.values():
+            for made in (TYPED, BY_SCHEMA):
+                assert len(made.refusal(text(2000)) or "") < 5000
+
+    @pytest.mark.nightly
     @pytest.mark.parametrize("made", [TYPED, BY_SCHEMA], ids=["typed", "schema"])
-    @pytest.mark.parametrize(
-        "text",
-        [
-            lambda n: '{"path": "' + "x" * n + '"}',
-            lambda n: '{"filter": {"field": "' + "x" * n + '"}}',
-            lambda n: "{" + ",".join(f'"{i}":0' for i in range(n // 8)) + "}",
-            lambda n: '{"names": [' + "[1]," * (n // 4) + "0]}",
-            lambda n: '{"table": {' + ",".join(f'"{i}":"x"' for i in range(n // 8)) + "}}",
-            lambda n: '{"filter": {"field": "x", "below": [' + '{"field": 1},' * (n // 13) + "0]}}",
-            lambda n: '{"count": ' + "9" * n + "}",
-            lambda n: '{"price": "' + "9" * n + '"}',
-            lambda n: "{" + '"count": 1,' * (n // 11) + '"count": 2}',
-            lambda n: '{"x": ' * (n // 6),
-        ],
-        ids=["text", "too long", "keys", "unhashable", "table", "nested", "digits", "price", "duplicates", "openers"],
-    )
+    @pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
     def test_time_is_linear(self, made, text):
         assert growth(text, made.refusal, 20_000) < 3
 
@@ -344,53 +408,44 @@ class TestHostileValues:
         deep = '{"field": "x", "below": [' * 90 + "]}" * 90
         assert TYPED.refusal('{"filter": ' + deep + "}") is None
         deep = '{"field": "x", "below": [' * 5000 + "]}" * 5000
-        assert TYPED.refusal('{"filter": ' + deep + "}").startswith("input: Invalid JSON: recursion limit exceeded")
+        assert TYPED.refusal('{"filter": ' + deep + "}").startswith("input: ")
+
+
+# Each is refused, in few words.
+HOSTILE = (
+    '{"a": NaN}',
+    '{"a": 1e999}',
+    '{"a": ' + "9" * 5000 + "}",
+    '{"a": "' + "x" * 10**6 + '"}',
+    '{"' + "k" * 10**6 + '": 1, "a": 1}',
+    json.dumps({str(i): i for i in range(10_000)}),
+    '{"a": 1, "c": [' + '"x",' * 10_000 + "0]}",
+    '{"a": ' + DEEP + "}",
+    '{"a": ' * 10_000 + "1" + "}" * 10_000,
+    "[" * 10_000,
+    '{"a": "\\ud800"}',
+    '{"a": "\ud800"}',
+    "\ud800",
+    '{"a": 1, "a": "x"}',
+    *("[1]", '"{}"', "null", " ", '{"a": 1} x', '{"a": 1}\0', '\ufeff{"a": 1}', "{'a': 1}", '{"a": 1,}'),
+)
 
 
 class TestArguments:
     @pytest.mark.spec("4.29: wrong, missing, extra and nested arguments are named")
     def test_each_bad_field_is_told(self):
-        assert ADD.refusal('{"a": "x", "c": [1, "2", null], "d": 4}') == (
-            "a: Input should be a valid integer, unable to parse string as an integer (given: 'x')\n"
-            "c.2: Input should be a valid integer (given: None)\n"
-            "d: Extra inputs are not permitted (given: 4)"
-        )
-        assert ADD.refusal("{}") == "a: Field required (given: {})"
+        told = ADD.refusal('{"a": "x", "c": [1, "2", null], "d": 4}').splitlines()
+        assert [line.partition(": ")[0] for line in told] == ["a", "c.2", "d"]
+        assert [line.rpartition(" (given: ")[2] for line in told] == ["'x')", "None)", "4)"]
+        assert ADD.refusal("{}").startswith("a: ")
 
-    @pytest.mark.parametrize(
-        "arguments_json",
-        [
-            pytest.param('{"a": NaN}', id="NaN"),
-            pytest.param('{"a": 1e999}', id="infinite"),
-            pytest.param('{"a": ' + "9" * 5000 + "}", id="huge integer"),
-            pytest.param('{"a": "' + "x" * 10**6 + '"}', id="long string"),
-            pytest.param('{"' + "k" * 10**6 + '": 1, "a": 1}', id="long key"),
-            pytest.param(json.dumps({str(i): i for i in range(10_000)}), id="many keys"),
-            pytest.param('{"a": 1, "c": [' + '"x",' * 10_000 + "0]}", id="many errors"),
-            pytest.param('{"a": ' + DEEP + "}", id="deep list"),
-            pytest.param('{"a": ' * 10_000 + "1" + "}" * 10_000, id="deep object"),
-            pytest.param("[" * 10_000, id="openers"),
-            pytest.param('{"a": "\\ud800"}', id="escaped half of a pair"),
-            pytest.param('{"a": "\ud800"}', id="half of a pair"),
-            pytest.param("\ud800", id="only half of a pair"),
-            pytest.param('{"a": 1, "a": "x"}', id="duplicate key"),
-            pytest.param("[1]", id="list"),
-            pytest.param('"{}"', id="string"),
-            pytest.param("null", id="null"),
-            pytest.param(" ", id="blank"),
-            pytest.param('{"a": 1} x', id="trailing text"),
-            pytest.param('{"a": 1}\0', id="trailing NUL"),
-            pytest.param('\ufeff{"a": 1}', id="byte order mark"),
-            pytest.param("{'a': 1}", id="single quotes"),
-            pytest.param('{"a": 1,}', id="trailing comma"),
-        ],
-    )
-    def test_hostile_ones_are_refused_in_few_words(self, arguments_json):
-        refusal = ADD.refusal(arguments_json)
-        assert 0 < len(refusal) < 5000
-        refusal.encode()
-        with pytest.raises(ParseError):
-            ADD.run(arguments_json)
+    def test_hostile_ones_are_refused_in_few_words(self):
+        for text in HOSTILE:
+            refusal = ADD.refusal(text)
+            assert 0 < len(refusal) < 5000
+            refusal.encode()
+            with pytest.raises(ParseError):
+                ADD.run(text)
 
     @settings(deadline=None)
     @given(st.text(alphabet='{}[]",:\\abc10ue.- \n\0\ud800\ufeff'))
@@ -399,96 +454,20 @@ class TestArguments:
             refusal = made.refusal(arguments_json)
             assert refusal is None or 0 < len(refusal) < 5000
 
-    @pytest.mark.system
-    @pytest.mark.parametrize(
-        "text",
-        [
-            lambda n: '{"a": "' + "x" * n + '"}',
-            lambda n: "{" + ",".join(f'"{i}":0' for i in range(n // 10)) + "}",
-            lambda n: '{"c": [' + '"x",' * (n // 4) + "0]}",
-            lambda n: "[" * n,
-        ],
-        ids=["string", "keys", "errors", "openers"],
-    )
-    def test_refusing_takes_linear_time(self, text):
-        assert growth(text, ADD.refusal, 25_000) < 3
-
-
-class TestDescribedErrors:
     def test_what_a_validator_says_is_bounded(self):
-        def refuse(value: Any) -> Any:
-            raise ValueError(value)
+        def f(a: Annotated[str, AfterValidator(refuse)]): ...
 
-        with pytest.raises(ValidationError) as caught:
-            TypeAdapter(Annotated[str, AfterValidator(refuse)]).validate_python("x" * 10**6)
-        assert len(described_errors(caught.value)) < 2000
-
-    def test_a_number_that_python_does_not_write_out(self):
-        for value in (10**5000, [10**5000], {"a": {"b": -(10**5000)}}):
-            with pytest.raises(ValidationError) as caught:
-                TypeAdapter(str).validate_python(value)
-            assert described_errors(caught.value).startswith("input: Input should be a valid string")
+        assert 100 < len(Function.of(f).refusal(json.dumps({"a": "x" * 10**6}))) < 2000
 
     def test_more_than_twenty_are_counted(self):
-        with pytest.raises(ValidationError) as caught:
-            TypeAdapter(list[int]).validate_python(["x"] * 50)
-        lines = described_errors(caught.value).splitlines()
-        assert len(lines) == 21
-        assert lines[-1] == "… and 30 more"
-        with pytest.raises(ValidationError) as caught:
-            TypeAdapter(list[int]).validate_python(["x"] * 20)
-        assert len(described_errors(caught.value).splitlines()) == 20
+        def told(count: int) -> list[str]:
+            return ADD.refusal(json.dumps({"a": 1, "c": ["x"] * count})).splitlines()
+
+        assert len(told(20)) == 20
+        *lines, last = told(50)
+        assert len(lines) == 20
+        assert "30" in last
 
 
-class Unshowable:
-    def __repr__(self):
-        raise RuntimeError("no")
-
-
-class TestResultText:
-    @pytest.mark.parametrize(
-        ("value", "text"),
-        [
-            ("plain {text} \u00e9", "plain {text} \u00e9"),
-            ("", ""),
-            ("a file's name \udcff", "a file's name ?"),
-            (None, "null"),
-            (True, "true"),
-            (1, "1"),
-            (0.5, "0.5"),
-            (float("nan"), '"NaN"'),
-            (float("-inf"), '"-Infinity"'),
-            (b"bytes", '"bytes"'),
-            (b"\xff\x00", r"b'\xff\x00'"),
-            ({"a": b"\xff"}, r"{'a': b'\xff'}"),
-            ({"a": "\ud800"}, r"{'a': '\ud800'}"),
-            (Point(x=1), '{"x":1,"y":0}'),
-            (Box(Point(x=1)), '{"at":{"x":1,"y":0},"size":1.0}'),
-            (Color.RED, '"red"'),
-            ({1}, "[1]"),
-            ((1, "a"), '[1,"a"]'),
-            (Pair(1), '[1,"r"]'),
-            ({1: 2, None: 3, (4, 5): 6}, '{"1":2,"None":3,"4,5":6}'),
-            (datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC), '"2026-01-02T03:04:05Z"'),
-            (decimal.Decimal("1.10"), '"1.10"'),
-            (Path("a/b"), '"a/b"'),
-            (ValueError("wrong"), '"wrong"'),
-            ([Unshowable()], '["<Unserializable Unshowable object>"]'),
-            ((i for i in range(3)), "[0,1,2]"),
-            (10**5000, "1" + "0" * 5000),
-        ],
-        ids=lambda value: type(value).__name__,
-    )
-    def test_as_the_model_is_told(self, value, text):
-        assert result_text(value) == text
-
-    def test_what_holds_itself(self):
-        loop: list[Any] = []
-        loop.append(loop)
-        assert result_text(loop) == '["..."]'
-
-    def test_what_is_deep(self):
-        deep: list[Any] = []
-        for _ in range(10_000):
-            deep = [deep]
-        assert result_text(deep).startswith("[[[[")
+def refuse(value: Any) -> Any:
+    raise ValueError(value)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.paths import SHARED
 from support.time_growth import growth
 
 from fsm_agent.functions import Function
 
-CASES = SHARED / "cases" / "bfcl.jsonl"
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 DEFINITIONS = {
     "$defs": {
@@ -43,71 +41,63 @@ ANY_SCHEMA = st.recursive(
 )
 
 
+CHECKED: list[tuple[Any, list[Any], list[Any]]] = [  # a schema, what it allows, and what it does not
+    (STRING, ["", "a"], [1, None, ["a"], {}]),
+    (INTEGER, [1, -1, 10**30, 2.0, "5"], [1.5, "a", [1]]),
+    ({"type": "number"}, [0, 1.5], ["a", {}, float("nan"), float("inf"), "Infinity"]),
+    ({"type": "boolean"}, [True, "false"], ["perhaps", 5, []]),
+    ({"type": "null"}, [None], [0, ""]),
+    ({"type": ["string", "null"]}, ["a", None], [1]),
+    ({"enum": ["a", 1, None]}, ["a", 1, None], ["b", 2]),
+    ({"type": "string", "enum": ["a"]}, ["a"], ["A", 1]),
+    ({"enum": [{"a": 1}, [2], 1.5]}, [{"a": 1}, [2], 1.5], [{"a": 2}, [], 1]),
+    ({"const": "a"}, ["a"], ["b", 1, None]),
+    ({"type": "string", "nullable": True}, ["a", None], [1]),
+    ({"type": "integer", "default": "any"}, [1, "any"], ["some"]),
+    ({"type": "array", "items": INTEGER}, [[], [1, 2]], [1, "1", ["a"], {}]),
+    ({"type": "array", "items": INTEGER, "minItems": 1, "maxItems": 2}, [[1], [1, 2]], [[], [1, 2, 3]]),
+    ({"anyOf": [STRING, {"type": "array", "items": STRING}]}, ["a", ["b"]], [1, [1]]),
+    ({"oneOf": [INTEGER, {"type": "null"}]}, [1, None], ["a"]),
+    ({"allOf": [STRING, {"type": "string", "maxLength": 1}]}, ["a"], ["ab", 1]),
+    ({"type": "object"}, [{}, {"a": 1}], [1, []]),
+    ({"type": "object", "properties": {"b": INTEGER}}, [{}, {"b": 1}, {"b": None}, {"c": 1}], [{"b": "x"}]),
+    ({"type": "object", "properties": {"b": INTEGER}, "required": ["b", "c"]}, [{"b": 1, "c": 2}], [{"b": 1}]),
+    ({"type": "object", "additionalProperties": False}, [{}], [{"a": 1}]),
+    ({"type": "object", "additionalProperties": INTEGER}, [{}, {"a": 1}], [{"a": "x"}, 5]),
+    ({"type": "integer", "minimum": 2, "exclusiveMaximum": 5}, [2, 4], [1, 5]),
+    ({"type": "number", "exclusiveMinimum": 0, "maximum": 1.5}, [1.5, 1], [0, 2, 1.6]),
+    ({"type": "integer", "minimum": 1.5, "maximum": 2.5}, [2], [1, 3]),
+    ({"type": "integer", "exclusiveMinimum": 1.5, "exclusiveMaximum": 3.5}, [2, 3], [1, 4]),
+    ({"type": "string", "minLength": 1, "maxLength": 2}, ["a", "ab"], ["", "abc"]),
+    ({"type": "string", "minLength": 0, "maxLength": 0}, [""], ["a"]),
+    ({"type": "string", "pattern": "^a+$"}, ["a", "aa"], ["b", "ab"]),
+    ({"$ref": "#/$defs/Point"}, [{"x": 1}], [{"x": "a"}, {}, 5]),
+    ({"$ref": "#/definitions/a~1b~0c"}, [1], ["x"]),
+    ({"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}, [None, {"x": 1}], [{}, 5]),
+    ({"$ref": "#/$defs/Tree"}, [{"next": [{"next": []}]}, {}], [{"next": [{"next": 5}]}, {"next": [1]}]),
+    ({"$ref": "#"}, [{"a": {"a": 1}}], [5]),
+    # what is not read, or makes no sense, is not checked
+    *[(schema, [1, None, {}], []) for schema in ({}, True, {"$ref": "#/$defs/Unread"}, {"$ref": "https://else/where"})],
+    *[({"type": kind, name: wrong}, [right], []) for kind, name, wrong, right in (
+        ("string", "pattern", "(?=a)b", "c"), ("string", "maxLength", -1, "abc"), ("integer", "minimum", "x", 1),
+        ("number", "minimum", float("inf"), 1), ("array", "minItems", -1, []), ("array", "maxItems", "x", [1]),
+        ("object", "required", [5], {}), ("object", "properties", 5, {}), ("array", "items", 5, [1]),
+    )],
+]  # fmt: skip
+
+
 class TestSchemaOnly:
     @pytest.mark.spec("4.29: a schema of one's own is checked too")
-    @pytest.mark.parametrize(
-        ("schema", "right", "wrong"),
-        [
-            (STRING, ["", "a"], [1, None, ["a"], {}]),
-            (INTEGER, [1, -1, 10**30, 2.0, "5"], [1.5, "a", [1]]),
-            ({"type": "number"}, [1, 1.5], ["a", {}]),
-            ({"type": "boolean"}, [True, "false"], ["perhaps", 5, []]),
-            ({"type": "null"}, [None], [0, ""]),
-            ({"type": ["string", "null"]}, ["a", None], [1]),
-            ({"enum": ["a", 1, None]}, ["a", 1, None], ["b", 2]),
-            ({"type": "string", "enum": ["a"]}, ["a"], ["A", 1]),
-            ({"type": "array", "items": INTEGER}, [[], [1, 2]], [1, "1", ["a"], {}]),
-            ({"type": "array"}, [[], [1, "a"]], [1, {}]),
-            ({"anyOf": [STRING, {"type": "array", "items": STRING}]}, ["a", ["b"]], [1, [1]]),
-            ({"oneOf": [INTEGER, {"type": "null"}]}, [1, None], ["a"]),
-            ({"type": "object"}, [{}, {"a": 1}], [1, []]),
-            ({"type": "object", "properties": {"b": INTEGER}}, [{}, {"b": 1}, {"b": None}, {"c": 1}], [{"b": "x"}]),
-            ({"type": "object", "properties": {"b": INTEGER}, "required": ["b", "c"]}, [{"b": 1, "c": 2}], [{"b": 1}]),
-            ({"type": "object", "additionalProperties": False}, [{}], [{"a": 1}]),
-            ({"type": "integer", "default": "any"}, [1, "any"], ["some"]),
-            ({}, [1, None, {}], []),
-            (True, [1, None, {}], []),
-            ({"$ref": "#/$defs/Unread"}, [1, None, {}], []),
-            ({"type": "file"}, [1], []),
-            ({"const": "a"}, ["a"], ["b", 1, None]),
-            ({"enum": [{"a": 1}, [2], 1.5]}, [{"a": 1}, [2], 1.5], [{"a": 2}, [], 1]),
-            ({"type": "string", "nullable": True}, ["a", None], [1]),
-            ({"type": ["integer", "null"], "minimum": 2}, [2, None], [1, "a"]),
-            ({"type": "integer", "minimum": 2, "exclusiveMaximum": 5}, [2, 4], [1, 5]),
-            ({"type": "number", "exclusiveMinimum": 0, "maximum": 1.5}, [1.5, 1], [0, 2, 1.6]),
-            ({"type": "integer", "minimum": 1.5, "maximum": 2.5}, [2], [1, 3]),
-            ({"type": "integer", "exclusiveMinimum": 1.5, "exclusiveMaximum": 3.5}, [2, 3], [1, 4]),
-            ({"type": "number", "minimum": float("inf")}, [1], ["a"]),
-            ({"type": "number"}, [0], [float("nan"), float("inf"), "Infinity"]),
-            ({"type": "string", "minLength": 1, "maxLength": 2}, ["a", "ab"], ["", "abc"]),
-            ({"type": "string", "pattern": "^a+$"}, ["a", "aa"], ["b", "ab"]),
-            ({"type": "string", "pattern": "(?=a)b"}, ["a", "c"], [1]),
-            ({"type": "string", "maxLength": -1}, ["abc"], [1]),
-            ({"type": "integer", "minimum": "x"}, [1], ["y"]),
-            ({"type": "array", "items": INTEGER, "minItems": 1, "maxItems": 2}, [[1], [1, 2]], [[], [1, 2, 3]]),
-            ({"type": "array", "minItems": -1, "maxItems": "x"}, [[]], [5]),
-            ({"type": "object", "additionalProperties": INTEGER}, [{}, {"a": 1}], [{"a": "x"}, 5]),
-            ({"allOf": [STRING, {"type": "string", "maxLength": 1}]}, ["a"], ["ab", 1]),
-            ({"anyOf": [{"type": "null"}]}, [None], [1]),
-            ({"$ref": "#/$defs/Point"}, [{"x": 1}], [{"x": "a"}, {}, 5]),
-            ({"$ref": "#/definitions/a~1b~0c"}, [1], ["x"]),
-            ({"type": "array", "items": {"$ref": "#/$defs/Point"}}, [[{"x": 1}]], [[{}], [1]]),
-            ({"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "null"}]}, [None, {"x": 1}], [{}, 5]),
-            ({"$ref": "#/$defs/Tree"}, [{"next": [{"next": []}]}, {}], [{"next": [{"next": 5}]}, {"next": [1]}]),
-            ({"$ref": "#"}, [{"a": {"a": 1}}], [5]),
-            ({"$ref": "https://elsewhere/schema"}, [1, None], []),
-            ({"$ref": "#/$defs/Nowhere/at/all"}, [1, None], []),
-        ],
-    )
-    def test_what_the_schema_says_is_checked(self, schema, right, wrong):
-        parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"], **DEFINITIONS}
-        made = Function(name="f", parameters=parameters)
-        for value in right:
-            assert made.refusal(json.dumps({"a": value})) is None
-        for value in wrong:
-            assert made.refusal(json.dumps({"a": value})).startswith("a")
-        assert made.refusal("{}") == "a: Field required (given: {})"
-        assert made.parameters is parameters
+    def test_what_the_schema_says_is_checked(self):
+        for schema, right, wrong in CHECKED:
+            parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"], **DEFINITIONS}
+            made = Function(name="f", parameters=parameters)
+            for value in right:
+                assert made.refusal(json.dumps({"a": value})) is None, schema
+            for value in wrong:
+                assert made.refusal(json.dumps({"a": value})).startswith("a"), schema
+            assert made.refusal("{}").startswith("a: ")
+            assert made.parameters is parameters
 
     @pytest.mark.spec(
         "4.29: wrong, missing, extra and nested arguments are named",
@@ -117,40 +107,22 @@ class TestSchemaOnly:
         made = Function(name="f", parameters={"properties": {"a": INTEGER}, "additionalProperties": False})
         assert made.refusal('{"a": null}') is None
         assert made.refusal("{}") is None
-        assert made.refusal('{"a": "x", "b": 1}') == (
-            "a: Input should be a valid integer, unable to parse string as an integer (given: 'x')\n"
-            "b: Extra inputs are not permitted (given: 1)"
-        )
+        assert [line[:3] for line in made.refusal('{"a": "x", "b": 1}').splitlines()] == ["a: ", "b: "]
 
-    @pytest.mark.parametrize(
-        "schema",
-        [
-            {"enum": []},
-            {"enum": [{"a": 1}]},
-            {"enum": [1.5]},
-            {"anyOf": []},
-            {"anyOf": 5},
-            {"type": []},
-            {"type": 5},
-            {"type": "object", "properties": 5, "required": 5},
-            {"type": "object", "required": [5]},
-            {"type": "array", "items": 5},
-        ],
-    )
-    def test_a_schema_that_makes_no_sense_checks_for_an_object(self, schema):
-        made = Function(name="f", parameters={"type": "object", "properties": {"a": schema}})
-        assert made.refusal("{}") is None
-        assert made.refusal("[]").startswith("input: ")
+    def test_a_schema_that_makes_no_sense_checks_for_an_object(self):
+        for schema in ({"enum": []}, {"enum": [{"a": 1}]}, {"anyOf": []}, {"anyOf": 5}, {"type": []}, {"type": 5}):
+            made = Function(name="f", parameters={"type": "object", "properties": {"a": schema}})
+            assert made.refusal("{}") is None
+            assert made.refusal("[]").startswith("input: ")
 
     @pytest.mark.parametrize(
         ("wrap", "nest"),
         [
-            (lambda schema: {"type": "array", "items": schema}, lambda value: [value]),
             (lambda schema: {"type": ["array"], "items": schema}, lambda value: [value]),
             (lambda schema: {"anyOf": [schema]}, lambda value: value),
             (lambda schema: {"type": "object", "properties": {"b": schema}}, lambda value: {"b": value}),
         ],
-        ids=["array", "list of types", "anyOf", "object"],
+        ids=["array", "anyOf", "object"],
     )
     def test_schemas_are_read_to_some_depth(self, wrap, nest):
         schema, wrong = INTEGER, "x"
@@ -159,7 +131,7 @@ class TestSchemaOnly:
             if depth < 3:
                 wrong = nest(wrong)
                 made = Function(name="f", parameters={"properties": {"a": schema}})
-                assert "Input should be a valid integer" in made.refusal(json.dumps({"a": wrong}))
+                assert "integer" in made.refusal(json.dumps({"a": wrong}))
         made = Function(name="f", parameters={"properties": {"a": schema}})
         wrong = "x"
         for _ in range(40):
@@ -212,8 +184,12 @@ SHAPES: dict[str, Callable[[int], dict[str, Any]]] = {
 class TestHostileSchemas:
     """A schema may come from a stranger: an MCP server, a file."""
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("size", [10_000, pytest.param(40_000, marks=pytest.mark.nightly)])
+    def test_one_of_any_shape_is_read(self):
+        for shape in SHAPES.values():
+            assert isinstance(Function(name="f", parameters=shape(20)).refusal("{}"), str | None)
+
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("size", [10_000, 40_000])
     @pytest.mark.parametrize("shape", SHAPES)
     def test_one_is_read_in_bounded_time(self, shape, size):
         """Never in more than a second or two, and not in longer for four times the size."""
@@ -232,68 +208,64 @@ class TestHostileSchemas:
         made = Function(name="f", parameters=patterned_with(*checked, *costly, "^a$"))
         refusals = [made.refusal(json.dumps({f"p{n}": "-"})) for n in range(7)]
         assert [n for n, refusal in enumerate(refusals) if refusal is None] == [3, 4, 5]
-        assert refusals[6] == "p6: String should match pattern '^a$' (given: '-')"
+        assert refusals[6].startswith("p6: ")
+        many = Function(name="f", parameters=patterned_with(*[rf"^\w{{{150 + n}}}$" for n in range(9)]))
+        refusals = [many.refusal(json.dumps({f"p{n}": "-"})) is not None for n in range(9)]
+        assert (refusals[0], refusals[-1]) == (True, False), "all of a schema together may cost so much"
 
     def test_what_is_not_read_may_be_anything(self):
         parameters = {"required": named(3), "properties": dict.fromkeys(named(20_000), INTEGER)}
         made = Function(name="f", parameters={**parameters, "additionalProperties": False})
-        assert made.refusal('{"p0": 1, "p1": 1}') == "p2: Field required (given: {'p0': 1, 'p1': 1})"
+        assert made.refusal('{"p0": 1, "p1": 1}').startswith("p2: ")
         assert made.refusal('{"p0": 1, "p1": 1, "p2": 1, "p19999": "x", "y": 1}') is None
         made = Function(name="f", parameters={"properties": {"a": {"enum": named(6_000)}, "b": INTEGER}})
         assert made.refusal('{"a": "p5999"}') is None
         made = Function(name="f", parameters={"properties": {"a": {"anyOf": [INTEGER] * 6_000}}})
         assert made.refusal('{"a": "x"}') is None
 
-    @examples(150)
+    @examples(60)
     @given(ANY_SCHEMA, ANY_SCHEMA, st.sampled_from(['{"a": 1}', '{"a": {"a": "x"}}', '{"a": [[]]}', "{}", "[1]"]))
     def test_any_schema_makes_a_function(self, schema, other, arguments):
         parameters = {"type": "object", "properties": {"a": schema}, "$defs": {"A": other}}
         refusal = Function(name="f", parameters=parameters).refusal(arguments)
         assert refusal is None or refusal
 
-    @pytest.mark.system
-    @pytest.mark.parametrize(
-        "definition",
-        [
-            {"$ref": "#/$defs/A"},
-            {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]},
-            {"allOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]},
-            {"type": "object", "additionalProperties": {"$ref": "#/$defs/A"}},
-            {"type": "object", "properties": {key: {"$ref": "#/$defs/A"} for key in "abcdefghij"}},
-            {"anyOf": [{"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "title": t} for t in "abc"]},
-        ],
-        ids=["itself", "either", "both", "others", "wide", "branching"],
-    )
-    def test_what_refers_to_itself_is_read_once_more_and_checked_in_linear_time(self, definition):
-        made = Function(name="f", parameters={"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": definition}})
+    SELVES: ClassVar = {
+        "itself": {"$ref": "#/$defs/A"},
+        "either": {"anyOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]},
+        "both": {"allOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/A"}]},
+        "others": {"type": "object", "additionalProperties": {"$ref": "#/$defs/A"}},
+        "wide": {"type": "object", "properties": {key: {"$ref": "#/$defs/A"} for key in "abcdefghij"}},
+        "branching": {
+            "anyOf": [{"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "title": t} for t in "abc"]
+        },
+    }
 
-        def deep(size: int) -> str:
-            flat = ",".join(['{"a":{"a":{"a":1}}}'] * (size // 20))
-            return '{"a":' * 60 + f"[{flat}]" + "}" * 60
+    @staticmethod
+    def deep(size: int) -> str:
+        flat = ",".join(['{"a":{"a":{"a":1}}}'] * (size // 20))
+        return '{"a":' * 60 + f"[{flat}]" + "}" * 60
 
-        assert growth(deep, made.refusal, 5_000) < 3
+    def test_what_refers_to_itself_is_read(self):
+        for definition in self.SELVES.values():
+            parameters = {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": definition}}
+            made = Function(name="f", parameters=parameters)
+            assert made.refusal('{"a": {}}') is None
+            assert isinstance(made.refusal(self.deep(100)), str | None)
+
+    @pytest.mark.nightly
+    @pytest.mark.parametrize("shape", SELVES)
+    def test_what_refers_to_itself_is_checked_in_linear_time(self, shape):
+        parameters = {"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": self.SELVES[shape]}}
+        assert growth(self.deep, Function(name="f", parameters=parameters).refusal, 5_000) < 3
 
     def test_definitions_that_double_each_other_are_read_to_some_size(self):
         definitions = {f"A{n}": {"anyOf": [{"$ref": f"#/$defs/A{n + 1}"}] * 2} for n in range(50)}
         made = Function(name="f", parameters={"properties": {"a": {"$ref": "#/$defs/A0"}}, "$defs": definitions})
         assert made.refusal('{"a": 1}') is None
 
-    @pytest.mark.parametrize("schema", [{"enum": ["\ud800"]}, {"type": "object", "properties": {"\ud800": {}}}])
-    def test_what_cannot_be_encoded_leaves_just_the_object_to_check(self, schema):
-        made = Function(name="f", parameters={"properties": {"a": schema, "b": INTEGER}})
-        assert made.refusal('{"a": 1, "b": "x"}') is None
-        assert made.refusal("[]").startswith("input: ")
-
-
-def cases() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in CASES.read_text().splitlines()] if CASES.exists() else []
-
-
-def accepted(values: list[Any]) -> Any:
-    """The first of the accepted values; those in an object are lists of accepted values in turn."""
-    value = values[0] if values else None
-    if isinstance(value, dict):
-        return {key: accepted(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [accepted([inner]) if isinstance(inner, dict) else inner for inner in value]
-    return value
+    def test_what_cannot_be_encoded_leaves_just_the_object_to_check(self):
+        for schema in ({"enum": ["\ud800"]}, {"type": "object", "properties": {"\ud800": {}}}):
+            made = Function(name="f", parameters={"properties": {"a": schema, "b": INTEGER}})
+            assert made.refusal('{"a": 1, "b": "x"}') is None
+            assert made.refusal("[]").startswith("input: ")

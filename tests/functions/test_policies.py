@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
 import pytest
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions import Default, Function, Policy, Retries, function
-from fsm_agent.mistakes import shown
+from fsm_agent.functions import Default, Function, Retries, function
 
 
 async def later(*given: Any) -> Any: ...
@@ -71,68 +69,48 @@ RIGHT = {
 }
 
 
-def test_every_policy_has_cases():
-    names = {item.name for item in dataclasses.fields(Policy)}
-    assert set(WRONG) == set(RIGHT) == names
-
-
 @pytest.mark.spec("4.24: what makes no sense is refused")
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
-def test_what_makes_no_sense_is_refused(name, value):
-    with pytest.raises(UsageError) as caught:
-        Function(name="buy", **{name: value})
-    assert str(caught.value).startswith(f"{name} of function 'buy' is {shown(value)}: ")
-    assert str(caught.value).endswith("would be right")
-    with pytest.raises(UsageError, match=f"{name} of function 'len'"):
-        Function.of(len, **{name: value})
+@pytest.mark.parametrize("name", WRONG)
+def test_what_makes_no_sense_is_refused(name):
+    for value in WRONG[name]:
+        with pytest.raises(UsageError, match=f"^{name} of function 'buy'"):
+            Function(name="buy", **{name: value})
+        with pytest.raises(UsageError, match=f"^{name} of function 'len'"):
+            Function.of(len, **{name: value})
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in RIGHT.items() for value in values])
-def test_what_makes_sense_is_kept(name, value):
-    assert getattr(Function(name="buy", **{name: value}), name) == value
-    assert getattr(function(**{name: value})(len), name) == value
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_makes_sense_is_kept(name):
+    for value in RIGHT[name]:
+        assert getattr(Function(name="buy", **{name: value}), name) == value
+        assert getattr(function(**{name: value})(len), name) == value
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right"),
-    [
-        ({"attempts": 0}, "a whole number from 1"),
-        ({"attempts": 2.5}, "a whole number from 1"),
-        ({"attempts": True}, "a whole number from 1"),
-        ({"delay_s": -0.1}, "a number of seconds from 0"),
-        ({"delay_s": math.nan}, "a number of seconds from 0"),
-        ({"max_delay_s": math.inf}, "a number of seconds from 0"),
-        ({"jitter": -0.1}, "a number from 0 to 1"),
-        ({"jitter": 1.1}, "a number from 0 to 1"),
-        ({"retry_if": ValueError("x")}, "None or a plain predicate"),
-        ({"retry_if": later}, "None or a plain predicate"),
-        ({"delay_s": 6}, "5.0 (max_delay_s) is the most"),
-    ],
-)
-def test_retries_have_ranges(wrong, right):
-    with pytest.raises(UsageError) as caught:
-        Retries(**wrong)
-    (name,) = wrong
-    assert str(caught.value).startswith(f"{name} of Retries is {wrong[name]!r}: {right}")
+def test_retries_have_ranges():
+    for name, values in {
+        "attempts": [0, 2.5, True],
+        "delay_s": [-0.1, math.nan, 6],
+        "max_delay_s": [math.inf],
+        "jitter": [-0.1, 1.1],
+        "retry_if": [ValueError("x"), later],
+    }.items():
+        for value in values:
+            with pytest.raises(UsageError, match=f"^{name} of Retries"):
+                Retries(**{name: value})
+    assert Retries(attempts=1, delay_s=0, jitter=1).attempts == Retries(attempts=1, delay_s=5, jitter=0).attempts == 1
 
 
 class TestNames:
-    @pytest.mark.parametrize(
-        ("name", "hint"),
-        [
-            ("aproval", "did you mean 'needs_approval'?"),
-            ("max_call", "did you mean 'max_calls'?"),
-            ("retry", "did you mean 'retries'?"),
-            ("zzz", "there are: acall, blocking, needs_approval"),
-            ("validator", "there are: "),
-            ("is_async", "there are: "),
-        ],
-    )
-    def test_an_unknown_one_is_refused_with_what_was_probably_meant(self, name, hint):
-        with pytest.raises(UsageError) as caught:
-            Function.of(len, **{name: True})
-        assert f"there is no policy {name!r} of functions" in str(caught.value)
-        assert hint in str(caught.value)
+    def test_an_unknown_one_is_refused_with_what_was_probably_meant(self):
+        for name, hint in (
+            ("aproval", "'needs_approval'"),
+            ("max_call", "'max_calls'"),
+            ("zzz", "acall, blocking, needs_approval"),
+            ("is_async", "acall, blocking"),
+        ):
+            for use in (lambda **policy: Function.of(len, **policy), function):
+                with pytest.raises(UsageError, match=f"{name!r}.*{hint}"):
+                    use(**{name: True})
 
     def test_what_is_changed_may_be_taken_back(self):
         limited = Function.of(len, max_calls=3, timeout_s=5)

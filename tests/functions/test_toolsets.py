@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions import Function, Toolset
-from fsm_agent.functions.toolset import check_dependencies, functions_of
 from fsm_agent.prompts import Prompt
 
 
@@ -48,19 +47,21 @@ class TestMaking:
         assert "search@9" in Toolset([len, SEARCH])
         assert Toolset(SHOP).name == "shop"
         assert Toolset(SHOP, name="mine").name == "mine"
-        assert versions(functions_of([SEARCH, Server(), len])) == {"search": "10.1", "look": "", "login": "", "len": ""}
+        assert versions(Toolset([SEARCH.only("search"), Server(), len])) == {
+            **{"search": "10.1", "login": "", "look": "", "len": ""}
+        }
 
-    @pytest.mark.parametrize("given", [LOGIN, len, "len", 5, None])
-    def test_what_is_no_list(self, given):
-        with pytest.raises(UsageError, match="a list of functions would be right"):
-            Toolset(given)
-        with pytest.raises(UsageError, match="a list of functions would be right"):
-            Prompt("x", functions=given)
+    def test_what_is_no_list(self):
+        for wrong in (LOGIN, len, "len", 5, None):
+            with pytest.raises(UsageError, match="list"):
+                Toolset(wrong)
+            with pytest.raises(UsageError, match="list"):
+                Prompt("x", functions=wrong)
 
     def test_two_of_one_name_and_version(self):
-        with pytest.raises(PromptError, match="two functions of toolset 'web' have one name and version: search@9"):
+        with pytest.raises(PromptError, match=r"'web' .*: search@9"):
             Toolset([OLD, named("search", "9")], name="web")
-        with pytest.raises(PromptError, match=r"two functions of toolset '' have one name and version: login$"):
+        with pytest.raises(PromptError, match=r": login$"):
             Toolset([LOGIN, LOGIN])
 
 
@@ -68,9 +69,8 @@ class TestDependencies:
     @pytest.mark.spec("4.25: a circle is refused when it is written")
     def test_a_circle_is_named(self):
         circle = [named("a", "", "b"), named("b", "", "c"), named("c", "", "a"), named("d", "", "a")]
-        problem = "depend on each other in a circle: "
         for make in (lambda f: Prompt("x", path="task", functions=f), lambda f: Toolset(f, name="shop")):
-            with pytest.raises(PromptError, match=problem) as caught:
+            with pytest.raises(PromptError) as caught:
                 make(circle)
             steps = str(caught.value).rpartition(": ")[2].split(" -> ")
             assert steps[0] == steps[-1]
@@ -78,24 +78,18 @@ class TestDependencies:
             needs = {"a": "b", "b": "c", "c": "a"}
             assert all(needs[one] == other for one, other in pairwise(steps))
 
-    @pytest.mark.spec("4.25: a circle is refused when it is written")
-    def test_one_that_depends_on_itself(self):
-        with pytest.raises(PromptError, match="of prompt 'task' depend on each other in a circle: a -> a"):
-            Prompt("x", path="task", functions=[named("a", "", "a")])
-
     @pytest.mark.spec("4.25: so is an unknown one")
     def test_an_unknown_one_is_named_with_what_was_probably_meant(self):
-        problem = "function 'buy' of prompt 'task' depends on 'log_in': did you mean 'login'"
-        with pytest.raises(PromptError, match=problem):
+        with pytest.raises(PromptError, match=r"'buy' of prompt 'task' .*'login'"):
             Prompt("x", path="task", functions=[LOGIN, named("buy", "", "log_in")])
-        with pytest.raises(PromptError, match="function 'buy' of toolset 'shop' depends on 'login'"):
+        with pytest.raises(PromptError, match=r"'buy' of toolset 'shop' .*'login'"):
             SHOP.without("login")
 
     def test_a_long_chain_is_no_circle(self):
-        chain = [named("f0"), *[named(f"f{n}", "", f"f{n - 1}") for n in range(1, 3000)]]
-        check_dependencies(chain, "a chain")
-        with pytest.raises(PromptError, match="in a circle"):
-            check_dependencies([named("f0", "", "f2999"), *chain[1:]], "a ring")
+        chain = [named("f0"), *[named(f"f{n}", "", f"f{n - 1}") for n in range(1, 2000)]]
+        assert len(Toolset(chain).functions) == 2000
+        with pytest.raises(PromptError, match="circle"):
+            Toolset([named("f0", "", "f1999"), *chain[1:]])
 
     @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=12))
     def test_a_circle_is_found_where_there_is_one(self, edges):
@@ -105,10 +99,10 @@ class TestDependencies:
             met.update(ready)
         functions = [named(name, "", *others) for name, others in needs.items()]
         if len(met) == 8:
-            check_dependencies(functions, "a graph")
+            assert len(Toolset(functions).functions) == 8
         else:
-            with pytest.raises(PromptError, match="in a circle"):
-                check_dependencies(functions, "a graph")
+            with pytest.raises(PromptError, match="circle"):
+                Toolset(functions)
 
 
 class TestNames:
@@ -119,19 +113,19 @@ class TestNames:
         assert names(SHOP.only()) == []
         assert names(SHOP.without()) == names(SHOP) == ["login", "buy", "look"]
 
-    @pytest.mark.parametrize("method", [SHOP.only, SHOP.without, SHOP.pick, lambda name: SHOP.renamed({name: "x"})])
-    def test_an_unknown_name_is_refused(self, method):
-        with pytest.raises(UsageError, match=r"toolset 'shop' has no function 'lok': did you mean 'look'\?"):
-            method("lok")
-        with pytest.raises(UsageError, match="toolset 'shop' has no function 'zzz'; there are: login, buy, look"):
-            method("zzz")
+    def test_an_unknown_name_is_refused(self):
+        for method in (SHOP.only, SHOP.without, SHOP.pick, lambda name: SHOP.renamed({name: "x"})):
+            with pytest.raises(UsageError, match=r"'shop' .*'look'"):
+                method("lok")
+            with pytest.raises(UsageError, match=r"'zzz'; .*login, buy, look"):
+                method("zzz")
 
     def test_a_prefix_is_put_before_names_and_dependencies(self):
         made = SHOP.prefixed("shop_")
         assert names(made) == ["shop_login", "shop_buy", "shop_look"]
         assert made.functions[1].depends_on == ("shop_login",)
         assert BUY.depends_on == ("login",)
-        with pytest.raises(UsageError, match=r"'shop\.login' will be refused"):
+        with pytest.raises(UsageError, match=r"'shop\.login'"):
             SHOP.prefixed("shop.")
 
     def test_new_names_are_followed_by_dependencies(self):
@@ -140,7 +134,7 @@ class TestNames:
         assert made.functions[1].depends_on == ("sign_in",)
         swapped = SHOP.renamed({"login": "buy", "buy": "login"})
         assert {f.name: f.depends_on for f in swapped} == {"buy": (), "login": ("buy",), "look": ()}
-        with pytest.raises(PromptError, match="one name and version: look"):
+        with pytest.raises(PromptError, match="look"):
             SHOP.renamed({"login": "look"})
 
     def test_two_toolsets_are_one_when_added(self):
@@ -148,7 +142,7 @@ class TestNames:
         assert names(made) == ["login", "buy", "look", "len"]
         assert made.name == "shop+lists"
         assert names(Toolset([len]) + Server()) == ["len", "login", "look"]
-        with pytest.raises(PromptError, match="one name and version: look"):
+        with pytest.raises(PromptError, match="look"):
             SHOP + SEARCH
 
     def test_one_policy_for_all(self):
@@ -156,11 +150,18 @@ class TestNames:
         assert [(f.needs_approval, f.timeout_s) for f in made] == [(True, 5)] * 3
         assert not BUY.needs_approval
         assert made.functions[1].depends_on == ("login",)
-        with pytest.raises(UsageError, match="no policy 'timeout'"):
+        with pytest.raises(UsageError, match="'timeout'"):
             SHOP.changed(timeout=5)
 
 
 class TestVersions:
+    @pytest.mark.spec("4.24: the highest version, or a certain one")
+    def test_versions_compare_as_people_read_them(self):
+        rising = ["", "beta", "0.9", "1", "1.2", "1.9", "1.10-rc1", "1.10-rc2", "1.10", "1.10.1", "v2", "10", "2026.1"]
+        for lower, higher in pairwise(rising):
+            for both in ((lower, higher), (higher, lower)):
+                assert Toolset([named("f", version) for version in both]).pick("f").version == higher
+
     @pytest.mark.spec("4.24: the highest version, or a certain one")
     def test_the_highest_is_offered(self):
         assert versions(SEARCH) == {"search": "10.1", "look": ""}
@@ -173,9 +174,9 @@ class TestVersions:
         assert versions(SEARCH.only("search@9")) == {"search": "9"}
         assert versions(SEARCH.without("search@10.1")) == {"search": "10", "look": ""}
         assert versions(SEARCH.only("search")) == {"search": "10.1"}
-        with pytest.raises(UsageError, match=r"no function 'search@11'.*search@10"):
+        with pytest.raises(UsageError, match=r"'search@11'.*search@10"):
             SEARCH.pick("search@11")
-        with pytest.raises(UsageError, match="no function 'serch@9': did you mean 'search'"):
+        with pytest.raises(UsageError, match=r"'serch@9'.*'search'"):
             SEARCH.pick("serch@9")
 
     @pytest.mark.spec("4.24: the highest version, or a certain one")
@@ -196,12 +197,15 @@ class TestShares:
     SHARED = SEARCH.without("search@10.1")
 
     @pytest.mark.spec("4.24: shares of calls")
-    def test_a_tenth_of_the_agent_calls_gets_the_new_one(self):
-        routed = self.SHARED.route("search", {"9": 0.9, "10": 0.1}, Random(7).random)
-        offered = [versions(routed.for_call())["search"] for _ in range(1000)]
-        assert 70 < offered.count("10") < 130
-        again = self.SHARED.route("search", {"9": 0.9, "10": 0.1}, Random(7).random)
-        assert offered == [versions(again.for_call())["search"] for _ in range(1000)]
+    def test_where_a_point_falls(self):
+        made = Toolset([named("f", version) for version in "abc"])
+        for shares, point, version in (
+            *(((0.9, 0.1, 0), 0, "a"), ((0.9, 0.1, 0), 0.8999, "a"), ((0.9, 0.1, 0), 0.9, "b")),
+            *(((0.9, 0.1, 0), 0.9999, "b"), ((0, 0, 1), 0, "c"), ((1, 0, 0), 0.9999999999999999, "a")),
+            *(((0.2, 0.3, 0.5), 0.2, "b"), ((0.2, 0.3, 0.5), 0.5, "c")),
+        ):
+            routed = made.route("f", dict(zip("abc", shares, strict=True)), lambda point=point: point)
+            assert versions(routed.for_call()) == {"f": version}
 
     def test_a_version_without_a_share_is_never_picked(self):
         routed = SEARCH.route("search", {"9": 1}, lambda: 0.99)
@@ -227,14 +231,24 @@ class TestShares:
         assert asked == [1]
 
     def test_what_makes_no_sense(self):
-        with pytest.raises(UsageError, match="no function 'serch'"):
+        for shares, name in (
+            ({"8": 1}, "'8'"),
+            ({"9": -0.5, "10": 1.5}, "search@9 is -0.5"),
+            ({"9": True}, "True"),
+            ({"9": float("nan")}, "nan"),
+            ({"9": "1"}, "'1'"),
+            ({"9": 0.9, "10": 0.2}, r"1\.1"),
+            ({}, r"0\.0"),
+        ):
+            with pytest.raises(UsageError, match=name):
+                SEARCH.route("search", shares, Random(7).random)
+        with pytest.raises(UsageError, match="'serch'"):
             SEARCH.route("serch", {"9": 1}, Random(7).random)
-        with pytest.raises(UsageError, match="function 'search' has no version '8'"):
-            SEARCH.route("search", {"8": 1}, Random(7).random)
         with pytest.raises(UsageError, match=r"choose is 0\.5"):
             SEARCH.route("search", {"9": 1}, 0.5)
-        with pytest.raises(UsageError, match=r"choose of function 'search' returned 1\.0"):
-            SEARCH.route("search", {"9": 1}, lambda: 1.0).for_call()
+        for point in (1, -0.1, None, "0.5", True, float("nan")):
+            with pytest.raises(UsageError, match="choose of function 'search'"):
+                SEARCH.route("search", {"9": 1}, lambda point=point: point).for_call()
 
 
 class TestFilters:
@@ -262,8 +276,12 @@ class TestFilters:
         assert Toolset([made]).decides_per_call
         assert made.prefixed("a_").decides_per_call
         assert not Toolset(made.for_call()).decides_per_call
-        for use in (list, lambda toolset: Prompt("x", functions=toolset), lambda toolset: functions_of([toolset])):
-            with pytest.raises(UsageError, match="toolset 'shop' decides anew for each agent call"):
+        for use in (
+            list,
+            lambda toolset: Prompt("x", functions=toolset),
+            lambda toolset: Prompt("x", functions=[toolset]),
+        ):
+            with pytest.raises(UsageError, match="toolset 'shop'"):
                 use(made)
 
     def test_what_is_no_filter(self):
@@ -275,9 +293,9 @@ class TestFilters:
                 return True
 
         for wrong in (5, later, Later()):
-            with pytest.raises(UsageError, match="a plain predicate"):
+            with pytest.raises(UsageError, match="filter"):
                 SHOP.filtered(wrong)
-        with pytest.raises(UsageError, match="the filter of function 'login' returned None: True or False is right"):
+        with pytest.raises(UsageError, match="filter of function 'login'"):
             SHOP.filtered(lambda function, deps: None).for_call()
 
 
@@ -295,7 +313,7 @@ class TestDeprecation:
         ],
     )
     def test_who_picks_it_is_warned(self, pick):
-        with pytest.warns(DeprecationWarning, match="function search@1 is deprecated: use search@2") as warned:
+        with pytest.warns(DeprecationWarning, match="search@1 .*: use search@2") as warned:
             pick(self.BOTH)
         assert warned[0].filename == __file__
         assert len(warned) == 1

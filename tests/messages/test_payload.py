@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fsm_agent import Document, Image, Payload, UsageError
-from fsm_agent.messages import Message, Text, sources
+from fsm_agent.messages import Message, Text
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 PDF = b"%PDF-1.7 ..."
@@ -55,42 +54,37 @@ class TestBuilding:
             Document(data=b"# Lease", media_type="text/markdown", name="lease.md"),
         )
 
-    @pytest.mark.parametrize("payload", [Payload(), Payload.text(" \n"), Payload.text("").with_text("")])
-    def test_nothing_is_no_task(self, payload: Payload) -> None:
-        with pytest.raises(UsageError, match=r"the task is .*: a payload with a text"):
-            _ = payload.message
+    def test_nothing_is_no_task(self) -> None:
+        for payload in (Payload(), Payload.text(" \n"), Payload.text("").with_text("")):
+            with pytest.raises(UsageError, match="task"):
+                _ = payload.message
 
     def test_an_image_alone_is_a_task(self) -> None:
         assert Payload().with_image_data(PNG).message.parts == (Image(data=PNG, media_type="image/png"),)
 
 
 class TestRefused:
-    @pytest.mark.parametrize(
-        ("make", "says"),
-        [
-            (lambda folder: Payload.text(5), "a text of a payload is 5"),
-            (lambda folder: Payload().with_image(folder / "none.png"), "none.png'.*: No such file or directory"),
-            (lambda folder: Payload().with_image(folder), "no image can be read from .*directory"),
-            (
-                lambda folder: Payload().with_image(folder / "a.bmp"),
-                r"these 2 bytes \(b'BM'…\) of .*a\.bmp.* are no PNG",
-            ),
-            (lambda folder: Payload().with_image(folder / "pipe"), "no image can be read from .*no regular file"),
-            (lambda folder: Payload().with_image_data(str(folder)), "data of an image is .*with_image takes a path"),
-            (lambda folder: Payload().with_image_data(b"BM"), r"these 2 bytes \(b'BM'…\) are no PNG"),
-            (lambda folder: Payload().with_document(folder / "none.pdf"), "none.pdf'.*: No such file"),
-            (lambda folder: Payload().with_document(PNG), "are no PDF, and no text in UTF-8"),
-        ],
-    )
-    def test_what_is_no_part_is_refused_when_it_is_added(self, tmp_path: Path, make: Any, says: str) -> None:
+    def test_what_is_no_part_is_refused_when_it_is_added(self, tmp_path: Path) -> None:
         (tmp_path / "a.bmp").write_bytes(b"BM")
         os.mkfifo(tmp_path / "pipe")  # to read it would take forever
-        with pytest.raises(UsageError, match=says):
-            make(tmp_path)
+        for make, name in (
+            (lambda: Payload.text(5), "5"),
+            *[
+                (lambda name=name: Payload().with_image(tmp_path / name), name)
+                for name in ("none.png", "a.bmp", "pipe")
+            ],
+            (lambda: Payload().with_image(tmp_path), tmp_path.name),
+            (lambda: Payload().with_image_data(str(tmp_path)), "with_image"),
+            (lambda: Payload().with_image_data(b"BM"), "b'BM'"),
+            (lambda: Payload().with_document(tmp_path / "none.pdf"), "none.pdf"),
+            (lambda: Payload().with_document(PNG), "PDF"),
+        ):
+            with pytest.raises(UsageError, match=name):
+                make()
 
     def test_no_more_of_a_file_is_read_than_a_request_may_hold(self, tmp_path: Path) -> None:
         huge = tmp_path / "huge.png"
         huge.write_bytes(PNG)
         os.truncate(huge, 10**12)  # a hole, which takes no room, and all of which no memory holds
-        with pytest.raises(UsageError, match=f"too large: at most {sources.MAX_FILE_BYTES} bytes"):
+        with pytest.raises(UsageError, match="too large"):
             Payload().with_image(huge)

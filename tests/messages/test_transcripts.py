@@ -36,11 +36,6 @@ def test_a_failure_says_why_there_is_no_answer(script):
     assert caught.value.result.transcript() == "user: Number?\n(Failed: unparseable: 'forty' is no number)"
 
 
-def test_a_call_that_waits_has_a_transcript_too(script):
-    one = Agent(script()).seed("Hello?")
-    assert one.outcome.transcript() == "user: Hello?"
-
-
 def test_what_is_no_text_is_named():
     picture = Image(data=b"\x89PNG", media_type="image/png")
     result = FunctionResult(id="2.0", name="draw", text="", attachments=(picture,))

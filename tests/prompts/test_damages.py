@@ -37,7 +37,7 @@ DAMAGES: dict[str, Callable[[Any], str]] = {
 
 
 @pytest.mark.spec("2.5: JSON that is nearly right is mended")
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_what_was_done_to_a_document_is_undone(damage):
-    for value in DOCUMENTS:
-        assert Output(type(value)).parse(DAMAGES[damage](value)) == value
+def test_what_was_done_to_a_document_is_undone():
+    for damage, damaged in DAMAGES.items():
+        for value in DOCUMENTS:
+            assert Output(type(value)).parse(damaged(value)) == value, damage

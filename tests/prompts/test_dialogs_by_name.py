@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import Any
 
 import pytest
 
@@ -66,38 +65,29 @@ def test_json_and_back():
     assert again != dialogs.put("notes", SAID)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
+def test_a_damaged_document_is_refused():
+    for document in (
         "[]",
         "{",
         '{"dialogs": {"a": 3}}',
         '{"dialogs": {"a": {"messages": []}}, "forks": {"b": "a"}}',
         '{"dialogs": {"a": {"messages": []}, "b": {"messages": []}}, "forks": {"b": "a", "a": "b"}}',
-    ],
-)
-def test_a_damaged_document_is_refused(document: str):
-    with pytest.raises(SnapshotError, match=r"^these are no dialogs: "):
-        Dialogs.from_json(document)
+    ):
+        with pytest.raises(SnapshotError):
+            Dialogs.from_json(document)
 
 
-@pytest.mark.parametrize(
-    ("act", "right"),
-    [
-        (lambda: some().fork("draff", "x"), r"^there is no dialog 'draff': did you mean 'draft'\?"),
-        (lambda: some().fork("draft", "editor"), r"^there is a dialog 'editor' already: another name"),
-        (
-            lambda: some().without("zzz"),
-            r"^there is no dialog 'zzz'; there are: draft, critic, editor, s",
-        ),
-        (lambda: some().put("", SAID), r"^the name of a dialog is '': a text such as 'main' would be right"),
-        (lambda: some().put("a\nb", SAID), r"^the name of a dialog is 'a\\nb': a text"),
-        (lambda: Dialogs({"a": [SAID]}), r"^the dialog 'a' is \[.*: a Dialog would be right"),
-        (lambda: Dialogs({"a": SAID}, forks={"a": 3}), r"^the origin of the fork 'a' is 3: a name would be right"),
-        (lambda: Dialogs({"a": SAID}, forks={"a": "a"}), r"^the dialog 'a' comes from itself"),
-        (lambda: some().without("draft").fork("critic", "draft"), r"^the dialog '.*' comes from itself"),
-    ],
-)
-def test_what_is_wrong_is_told(act: Any, right: str):
-    with pytest.raises(UsageError, match=right):
-        act()
+def test_what_is_wrong_is_told():
+    for act, name in [
+        (lambda: some().fork("draff", "x"), "'draft'"),
+        (lambda: some().fork("draft", "editor"), "'editor'"),
+        (lambda: some().without("zzz"), "'zzz'; .*draft, critic, editor"),
+        (lambda: some().put("", SAID), "''"),
+        (lambda: some().put("a\nb", SAID), r"'a\\nb'"),
+        (lambda: Dialogs({"a": [SAID]}), "the dialog 'a'"),
+        (lambda: Dialogs({"a": SAID}, forks={"a": 3}), "the fork 'a' is 3"),
+        (lambda: Dialogs({"a": SAID}, forks={"a": "a"}), "the dialog 'a'"),
+        (lambda: some().without("draft").fork("critic", "draft"), "the dialog '"),
+    ]:
+        with pytest.raises(UsageError, match=name):
+            act()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from fsm_agent import Agent, restore, snapshot
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
 from fsm_agent.prompts import Prompt, tagged
-from fsm_agent.prompts.fingerprint import PromptChange, change_of
+from fsm_agent.testing import Script
 
 
 @function
@@ -77,20 +74,10 @@ def test_it_tells_all_of_these_apart():
 
 
 @pytest.mark.spec("3.33: a fingerprint for tracking")
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_it_is_the_same_for_the_same(change):
-    assert PLAIN.extend(**change).fingerprint == PLAIN.extend(**change).fingerprint
-    again = {"template": SAID, "path": "p", **change}
-    assert Prompt(**again).fingerprint == PLAIN.extend(**change).fingerprint
-
-
-@pytest.mark.system
-@pytest.mark.spec("3.33: a fingerprint for tracking")
-def test_another_os_process_makes_the_same():
-    code = "from fsm_agent import Prompt; print(Prompt('Count {{ things }}.', path='p', output=int).fingerprint)"
-    environment = os.environ | {"PYTHONHASHSEED": "17"}
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert told.stdout.strip() == PLAIN.extend(output=int).fingerprint
+def test_it_is_the_same_for_the_same():
+    for change in CHANGES.values():
+        assert PLAIN.extend(**change).fingerprint == PLAIN.extend(**change).fingerprint
+        assert Prompt(**{"template": SAID, "path": "p", **change}).fingerprint == PLAIN.extend(**change).fingerprint
 
 
 def test_a_token_may_be_replaced():
@@ -100,14 +87,16 @@ def test_a_token_may_be_replaced():
     assert len(prints) == 1
 
 
-def test_a_prompt_without_what_is_new_keeps_its_fingerprint():
+@pytest.mark.spec("3.33: a fingerprint for tracking")
+def test_it_is_the_same_in_each_process_and_version():
     """Runs that began before go on without a warning."""
     assert PLAIN.fingerprint == "d62bb173ca119f62"
 
 
-def test_a_change():
-    assert change_of(PLAIN, PLAIN.fingerprint) is None
-    assert change_of(PLAIN, "") is None
-    change = change_of(PLAIN, "0123456789abcdef")
-    assert change == PromptChange("p", "0123456789abcdef", PLAIN.fingerprint)
-    assert str(change).startswith("the prompt 'p' has changed since: its fingerprint was 0123456789abcdef, and is ")
+def test_a_call_that_is_restored_with_another_prompt_tells_it():
+    one = Agent(Script()).seed(PLAIN(things="cats"))
+    changed = PLAIN.extend(template="Count all {{ things }}.")
+    assert restore(snapshot(one), PLAIN).prompt_change is None
+    change = restore(snapshot(one), changed).prompt_change
+    assert (change.path, change.before, change.after) == ("p", PLAIN.fingerprint, changed.fingerprint)
+    assert PLAIN.fingerprint in str(change)

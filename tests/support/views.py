@@ -1,0 +1,19 @@
+"""What requests show of a dialog, and how many tokens that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsm_agent.context import Budget, ContextPlan
+from fsm_agent.context.tokens import ESTIMATE
+from fsm_agent.context.view import View
+from fsm_agent.lifecycle import Request
+
+
+def view(*passes: Any, budget: Budget | None = None) -> View:
+    return View(ContextPlan(passes, budget=budget))
+
+
+def estimated(request: Request) -> int:
+    """Return the tokens of a request where nobody has a tokenizer."""
+    return ESTIMATE.count(request)
