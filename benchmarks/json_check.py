@@ -2,7 +2,7 @@
 
 Run it over any file in the format of ``../shared/cases/json_repair.jsonl`` (described in the README beside it)::
 
-    python tests/json_check.py FILE [--verbose]
+    python benchmarks/json_check.py FILE [--verbose]
 
 Each case is read with the parser that a prompt has; those of the mode ``strict`` without repairs, and beginnings
 of documents (the modes ``partial`` and ``stream_stable``) as the output of a reply that is still arriving.  A table
