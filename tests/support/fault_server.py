@@ -1,8 +1,8 @@
 """A server that keeps none of the promises.
 
-`FaultServer` listens on `loopback` and answers its n-th request with the n-th script it was given, its last one for ever.
-A script is a list of steps: bytes to send, one of the faults below, or a function of the connection; or a function
-of the request that returns such a list.
+`FaultServer` listens on `loopback` and answers its n-th request with the n-th script it was given, its last one for
+ever.  A script is a list of steps: bytes to send, one of the faults below, or a function of the connection; or a
+function of the request that returns such a list.
 """
 
 from __future__ import annotations

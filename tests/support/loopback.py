@@ -137,7 +137,7 @@ def _named(name_of: Callable[[socket.socket], Any]) -> Callable[[socket.socket],
 
 
 if _HAS_PAIRS:
-    socket.socket.connect = _connect_here  # type: ignore[method-assign]
-    socket.socket.setsockopt = _setsockopt_here  # type: ignore[method-assign,assignment]
-    socket.socket.getsockname = _named(_getsockname)  # type: ignore[method-assign]
-    socket.socket.getpeername = _named(_getpeername)  # type: ignore[method-assign]
+    socket.socket.connect = _connect_here  # type: ignore[assignment,method-assign]
+    socket.socket.setsockopt = _setsockopt_here  # type: ignore[assignment,method-assign]
+    socket.socket.getsockname = _named(_getsockname)  # type: ignore[assignment,method-assign]
+    socket.socket.getpeername = _named(_getpeername)  # type: ignore[assignment,method-assign]
