@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
 from support.loopback import Listener
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *request: object) -> None:
+        if not isinstance(sys.exception(), OSError):  # somebody who hangs up is nobody's error
+            super().handle_error(*request)  # type: ignore[arg-type]
 
 
 class HttpStubServer:
@@ -23,8 +32,7 @@ class HttpStubServer:
     def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
         handler.log_message = _say_nothing  # type: ignore[method-assign]
         self._listener = Listener(port)
-        self._server = ThreadingHTTPServer((self._listener.address, 0), handler, bind_and_activate=False)
-        self._server.daemon_threads = True
+        self._server = _Server((self._listener.address, 0), handler, bind_and_activate=False)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self.root = f"http://{self._listener.address}"
 
