@@ -90,16 +90,12 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-by_default: list[ssl.SSLContext] = []  # the TLS of servers that are given none
-
-
 class FaultServer:
     """A server on loopback that does as it is told, for as long as it is entered."""
 
     def __init__(
         self, *scripts: Script, together: int = 1, tls: ssl.SSLContext | None = None, is_early: bool = False
     ) -> None:
-        tls = tls or (by_default[-1] if by_default else None)
         self._is_early = is_early  # it answers when it has the head of a request, and leaves the body unread
         self.scripts = [script if callable(script) else list(script) for script in scripts]
         self.requests: list[Seen] = []
