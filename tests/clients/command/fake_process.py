@@ -23,7 +23,7 @@ _ends: dict[int, int] = {}  # a file that is readable once the program has ended
 class FakeProcess:
     """Stands in for `subprocess.Popen` of ``python … -c code *arguments``.
 
-    The code has ``sys``, ``os``, ``json`` and ``print`` of its own, as far as tests need them.
+    The code has ``sys``, ``os``, ``json``, ``time.sleep`` and ``print`` of its own, as far as tests need them.
     """
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str] | None, **_: Any) -> None:
@@ -39,6 +39,7 @@ class FakeProcess:
         )
         _ends[self.pid], self._end = os.pipe()
         self.status = 0
+        self._is_over = threading.Event()
         files = io.open(into, "rb"), io.open(out, "wb", 0), io.open(err, "wb", 0)  # noqa: UP020, SIM115
         self._thread = threading.Thread(target=self._run, args=(command[at + 1], command[at + 2 :], env, files))
         self._thread.start()
@@ -49,6 +50,7 @@ class FakeProcess:
         environ = dict(os.environ if env is None else env)
         sys = SimpleNamespace(stdin=stdin, stdout=stdout, stderr=stderr, argv=["-c", *arguments], exit=_exit)
         own = {"sys": sys, "os": SimpleNamespace(environ=environ), "json": json}
+        own["time"] = SimpleNamespace(sleep=self._is_over.wait)
         own["print"] = lambda *words, file=stdout: print(*words, file=file, flush=True)
         try:
             exec(code.removeprefix(IMPORTS), own)
@@ -65,6 +67,7 @@ class FakeProcess:
             os.close(self._end)
 
     def wait(self) -> int:
+        self._is_over.set()
         self._thread.join()
         os.close(_ends.pop(self.pid))
         return self.status

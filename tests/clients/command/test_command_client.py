@@ -203,6 +203,14 @@ def test_a_flood_is_cut_off(way: str) -> None:
     assert not caught.value.retryable
 
 
+@each_way
+@pytest.mark.spec("2.55: time and output are bounded")
+@pytest.mark.parametrize("code", ["time.sleep(60)", "while True: print('x')"])
+def test_what_takes_too_long_is_late(way: str, code: str) -> None:
+    with pytest.raises(TimedOut):
+        ask(running(code, timeout_s=0.05, max_output_bytes=10**9), way)
+
+
 def test_a_flood_of_errors_is_read_and_forgotten() -> None:
     client = running("sys.stderr.write('x' * 1_000_000); print('done')")
     assert ask(client, "complete")[-1].message.text == "done"
