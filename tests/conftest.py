@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiers  # noqa: F401 - first: it wraps `sleep` for all later imports
+import tiers  # first: it wraps `sleep` for all later imports
 
 if sys.dont_write_bytecode:
     # Keep bytecode out of the tree, as was asked; without any, each OS process here would compile what it imports.
@@ -29,6 +29,7 @@ if sys.dont_write_bytecode:
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from support.examples import GATE, GATE_COUNT, NIGHTLY, NIGHTLY_COUNT
 from support.http_clients import chosen
+from support.loopback import in_memory
 
 from fsm_agent.testing import registries
 
@@ -158,6 +159,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(NIGHTLY_S))
         elif item.get_closest_marker("system"):
             item.add_marker(pytest.mark.timeout(SYSTEM_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Servers of the gate bind no port; those of the other parts do, as their clients may be other OS processes."""
+    is_gate = not any(item.get_closest_marker(name) for name in tiers.FREE)
+    with in_memory(is_on=is_gate):
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

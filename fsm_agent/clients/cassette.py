@@ -44,7 +44,16 @@ _AFTER_EVENT = re.compile(r"(?<=\n\n)|(?<=\r\n\r\n)")
 
 
 class CassetteError(AssertionError):
-    """A test does not match its cassette: a request was never recorded, or an exchange was never replayed."""
+    """A test does not match its cassette: a request was never recorded, or an exchange was never replayed.
+
+    Examples:
+        >>> tape = Path(tempfile.mkdtemp(), "tape.json")
+        >>> _ = tape.write_text('{"version": 1, "exchanges": []}')
+        >>> client = client_for("openai:gpt-5-mini", api_key="sk-example", network=Cassette(tape).network())
+        >>> Agent(client).call("Hello")
+        Traceback (most recent call last):
+        fsm_agent.clients.cassette.CassetteError: cassette '...' has no reply to POST '...': it is empty
+    """
 
 
 class Cassette:

@@ -1,4 +1,4 @@
-"""Clients for `ClientConformance`: over HTTP to a server on loopback that speaks a wire, and doubles."""
+"""Clients for `ClientConformance`: over HTTP to a server that speaks a wire, and doubles."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from fsm_agent.clients import Client, HttpClient
 from fsm_agent.clients.http import Network
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages import TextDelta
-from fsm_agent.providers.streams import ServerEvent
 from fsm_agent.testing import Delayed, Script
 
 OFTEN = 30  # requests of one test
 
 
 class OverHttp:
-    """Clients of a server on loopback.
+    """Clients of a server.
 
     Attributes:
         provider: Whose client it is.
@@ -55,6 +54,9 @@ class OverHttp:
     def under_way(self, client: Client) -> int:
         return self.server.n_under_way
 
+    def begins(self, client: Client) -> object:
+        return self.server.wait_for_requests(1)
+
     def steps(self, answer: ScriptedAnswer, *, is_stream: bool) -> list[Step]:
         if isinstance(answer, ProviderError):
             after = {} if answer.retry_after_s is None else {"retry_after": str(answer.retry_after_s)}
@@ -68,7 +70,7 @@ class OverHttp:
             return [SSE_HEAD, chunk(framed(self.beginning(turn))), STALL]
         return [head(content_type="application/json", content_length="1000"), b"{", STALL]
 
-    def beginning(self, turn: Turn) -> Sequence[ServerEvent]:
+    def beginning(self, turn: Turn) -> Sequence[Any]:
         """The events up to the first piece of text."""
         events, decoder = self.dialect.events(turn), self.dialect.codec.decoder({})
         for number, event in enumerate(events, 1):

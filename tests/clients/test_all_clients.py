@@ -9,42 +9,48 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.client_conformance import ClientConformance, ScriptedAnswer
-from conformance.client_requests import REQUEST
-from conformance.streams import framed
+from conformance.client_conformance import ClientConformance, Endless, ScriptedAnswer
+from conformance.client_requests import REQUEST, WAYS, ask, outcomes
+from conformance.streams import framed, mismatch
 from served_clients import OFTEN, OverHttp, scripted, turn_of
 from support.dialects import AnthropicDialect, GeminiDialect, ResponsesDialect
 from support.http_clients import KEY
 
 from fsm_agent.clients import Cassette, Client, FallbackClient, HttpClient, RateLimit, RateLimitedClient
-from fsm_agent.errors import AuthFailed, ProviderError
+from fsm_agent.errors import AuthFailed, ProviderError, TimedOut
+from fsm_agent.providers import Profile
 
 
-@pytest.mark.system
 class TestChat(OverHttp, ClientConformance): ...
 
 
-@pytest.mark.system
-class TestResponses(OverHttp, ClientConformance):
-    provider, dialect = "openai", ResponsesDialect()
+@pytest.mark.parametrize(
+    ("provider", "dialect"),
+    [("openai", ResponsesDialect()), ("anthropic", AnthropicDialect()), ("google", GeminiDialect())],
+    ids=["openai", "anthropic", "google"],
+)
+class TestOtherWires(OverHttp):
+    """What of it is the wire's own."""
+
+    def test_it_is_one_reply_however_it_is_asked_for(self, provider: str, dialect: Any) -> None:
+        self.provider, self.dialect = provider, dialect
+        with self.serving("hello there") as client:
+            answers = [ask(client, way) for way in WAYS]
+        assert {answer[-1].message.text for answer in answers} == {"hello there"}
+        assert len({(answer[-1].message, answer[-1].finish, answer[-1].usage) for answer in answers}) == 1
+        assert [mismatch(answer[-1], answer[:-1]) for answer in answers if len(answer) > 1] == [None, None]
+
+    def test_a_stream_that_stops_is_late(self, provider: str, dialect: Any) -> None:
+        self.provider, self.dialect = provider, dialect
+        with self.serving(Endless("hel")) as client:
+            assert isinstance(outcomes(client, "astream", 0.05)[0], TimedOut)
+            assert self.server.wait_until_all_closed()
 
 
-@pytest.mark.system
-class TestAnthropic(OverHttp, ClientConformance):
-    provider, dialect = "anthropic", AnthropicDialect()
-
-
-@pytest.mark.system
-class TestGemini(OverHttp, ClientConformance):
-    provider, dialect = "google", GeminiDialect()
-
-
-@pytest.mark.system
 class TestOverHttpx(OverHttp, ClientConformance):
     is_over_httpx = True
 
 
-@pytest.mark.system
 class TestFallback(OverHttp, ClientConformance):
     @contextmanager
     def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
@@ -52,7 +58,6 @@ class TestFallback(OverHttp, ClientConformance):
             yield FallbackClient([scripted(AuthFailed("not here", status=401)), client])
 
 
-@pytest.mark.system
 class TestRateLimited(OverHttp, ClientConformance):
     @contextmanager
     def serving(self, *answers: ScriptedAnswer) -> Iterator[Client]:
@@ -64,7 +69,6 @@ class TestRateLimited(OverHttp, ClientConformance):
         return super().under_way(client) + self.limit.under_way
 
 
-@pytest.mark.system
 class TestScript(ClientConformance):
     reopens = True
 
@@ -72,7 +76,6 @@ class TestScript(ClientConformance):
         return nullcontext(scripted(*answers))
 
 
-@pytest.mark.system
 class TestFallbackOfScripts(ClientConformance):
     reopens = True
 
@@ -85,7 +88,6 @@ class TestCassette(OverHttp, ClientConformance):
 
     test_a_request_ends_at_its_timeout = None  # what is recorded is there at once
     test_a_request_of_a_cancelled_task_is_let_go = None
-    test_the_event_loop_goes_on = None
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
@@ -104,9 +106,7 @@ class TestCassette(OverHttp, ClientConformance):
         return 0
 
     def exchange(self, answer: ScriptedAnswer, *, is_stream: bool) -> dict[str, Any]:
-        body: Any = self.dialect.codec.encode(
-            REQUEST, model="m", profile=HttpClient(self.provider, "m")._access.provider.profile, stream=is_stream
-        )
+        body: Any = self.dialect.codec.encode(REQUEST, model="m", profile=Profile(), stream=is_stream)
         request = {"method": "POST", "url": "http://127.0.0.1:9/v1/chat/completions", "json": body}
         return {"request": request, "response": self.response(answer, is_stream=is_stream)}
 

@@ -9,7 +9,7 @@ import pytest
 from conformance.streams import framed
 from conformance.turns import Turn, TurnPart
 from pydantic import BaseModel, Field
-from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
+from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect, event
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Step, chunk, http
 
 from fsm_agent import Agent, Limits, Prompt, Reason, Settings
@@ -17,11 +17,7 @@ from fsm_agent.clients import HttpClient
 from fsm_agent.errors import CallFailed
 from fsm_agent.lifecycle import CallResult
 from fsm_agent.messages import ArgumentsDelta, Done
-from fsm_agent.prompts.output import ANSWER
 from fsm_agent.providers import AnthropicProfile, GeminiProfile, Profile, Provider
-from fsm_agent.providers.streams import ServerEvent
-
-pytestmark = pytest.mark.system
 
 WIRES: dict[str, tuple[Any, Profile]] = {
     "chat": (ChatDialect(), Profile()),
@@ -39,6 +35,7 @@ WORDS = """IMPORTANT: Respond with valid JSON matching this schema:
   "quality_score": "number", // Overall quality score from 0 to 100
   "issues": "string[]"
 }"""
+ANSWER = "give_final_answer"
 RIGHT, WRONG = {"quality_score": 85, "issues": ["long"]}, {"quality_score": "high", "issues": []}
 
 
@@ -83,7 +80,7 @@ class Model:
         turn = next(self._turns)
         if seen.json.get("stream") or "stream" in seen.path:
             is_gemini = self.wire == "gemini"  # whose own API does not cut the arguments of calls
-            events = [ServerEvent("", self.dialect.response(turn))] if is_gemini else self.dialect.events(turn)
+            events = [event(json.loads(self.dialect.response(turn)))] if is_gemini else self.dialect.events(turn)
             return [SSE_HEAD, chunk(framed(events)), END_OF_CHUNKS]
         return [http(self.dialect.response(turn))]
 
@@ -183,11 +180,10 @@ def test_each_mode_without_functions(wire: str, way: str, mode: str) -> None:
 
 
 @wires
-@ways
 @pytest.mark.parametrize("mode", ["native", "function", "prompted"])
-def test_each_mode_beside_functions(wire: str, way: str, mode: str) -> None:
+def test_each_mode_beside_functions(wire: str, mode: str) -> None:
     with Model(wire, [ADD], answers(mode)) as model:
-        result = ran(model.agent(functions=[add]), way, typed(mode))
+        result = ran(model.agent(functions=[add]), "stream", typed(mode))
         asked = model.asked
     assert result.output == Review(**RIGHT)
     assert [call.name for call in result.function_calls] == ["add"]
@@ -203,10 +199,9 @@ def test_each_mode_beside_functions(wire: str, way: str, mode: str) -> None:
     "0.17: no output format while functions are offered", "0.17: the last request has the format and no functions"
 )
 @wires
-@ways
-def test_two_stages(wire: str, way: str) -> None:
+def test_two_stages(wire: str) -> None:
     with Model(wire, [ADD], [says("It is fine: 85.")], [says(RIGHT)]) as model:
-        result = ran(model.agent(functions=[add]), way, typed("two_stage"))
+        result = ran(model.agent(functions=[add]), "stream", typed("two_stage"))
         *first, last = model.asked
     assert result.output == Review(**RIGHT)
     assert result.output_mode == "native"
@@ -220,36 +215,31 @@ def test_two_stages(wire: str, way: str) -> None:
 
 
 @pytest.mark.spec("0.17: the last request has the format and no functions")
-@wires
-def test_the_second_stage_is_in_words_where_the_model_takes_no_schema(wire: str) -> None:
-    with Model(wire, [says("It is fine: 85.")], [says(RIGHT)], native_schema=False) as model:
+def test_the_second_stage_is_in_words_where_the_model_takes_no_schema() -> None:
+    with Model("chat", [says("It is fine: 85.")], [says(RIGHT)], native_schema=False) as model:
         result = ran(model.agent(functions=[add]), "call", typed("two_stage"))
         first, last = model.asked
     assert (first.system, last.system) == ("Review code.", f"Review code.\n\n{WORDS}")
     assert result.output_mode == "prompted"
 
 
-@wires
 @pytest.mark.parametrize(
-    ("profile", "wanted", "used", "note"),
+    ("profile", "wanted", "used", "is_told"),
     [
-        ({}, None, "native", ""),
-        ({"output_mode": "function"}, None, "function", ""),
-        ({"output_mode": "prompted"}, None, "prompted", ""),
-        ({"output_mode": "prompted"}, "native", "native", ""),
-        ({"output_mode": "function"}, "native", "native", ""),
-        ({"output_mode": "function"}, "prompted", "prompted", ""),
-        ({"native_schema": False}, None, "prompted", "told in words: the model does not take it"),
-        ({"native_schema": False}, "native", "prompted", "told in words: the model does not take it"),
-        ({"native_schema": False}, "function", "function", ""),
-        ({"native_schema": False, "output_mode": "function"}, None, "function", ""),
-        ({"native_schema": False, "output_mode": "function"}, "native", "prompted", "the model does not take it"),
+        ({}, None, "native", False),
+        ({"output_mode": "function"}, None, "function", False),
+        ({"output_mode": "prompted"}, "native", "native", False),
+        ({"output_mode": "function"}, "prompted", "prompted", False),
+        ({"native_schema": False}, None, "prompted", True),
+        ({"native_schema": False}, "function", "function", False),
+        ({"native_schema": False, "output_mode": "function"}, None, "function", False),
+        ({"native_schema": False, "output_mode": "function"}, "native", "prompted", True),
     ],
 )
 def test_the_profile_chooses_and_the_prompt_overrides(
-    wire: str, profile: dict[str, Any], wanted: Any, used: str, note: str
+    profile: dict[str, Any], wanted: Any, used: str, is_told: bool
 ) -> None:
-    with Model(wire, answers(used), **profile) as model:
+    with Model("chat", answers(used), **profile) as model:
         result = model.agent().call(typed(wanted))
         (asked,) = model.asked
     assert result.output == Review(**RIGHT)
@@ -259,30 +249,26 @@ def test_the_profile_chooses_and_the_prompt_overrides(
         used == "function",
         used == "prompted",
     )
-    assert note in details(result)
-    assert bool(details(result)) is bool(note), "what is not as it was wanted is in the trace, and nothing else"
+    assert bool(details(result)) is is_told, "what is not as it was wanted is in the trace, and nothing else"
 
 
-@wires
-def test_the_agents_own_output_is_asked_for_as_the_profile_has_it(wire: str) -> None:
-    with Model(wire, [calls(ANSWER, **RIGHT)], output_mode="function") as model:
+def test_the_agents_own_output_is_asked_for_as_the_profile_has_it() -> None:
+    with Model("chat", [calls(ANSWER, **RIGHT)], output_mode="function") as model:
         assert model.agent(output=Review).call("Review it.").output == Review(**RIGHT)
 
 
-@wires
-def test_a_schema_that_goes_only_without_functions_is_told_beside_them(wire: str) -> None:
-    with Model(wire, [ADD], [says(RIGHT)], schema_with_functions=False) as model:
+def test_a_schema_that_goes_only_without_functions_is_told_beside_them() -> None:
+    with Model("chat", [ADD], [says(RIGHT)], schema_with_functions=False) as model:
         result = model.agent(functions=[add]).call(typed())
         assert [request.schema for request in model.asked] == [None, None]
     assert result.output_mode == "prompted"
-    assert "the model does not take it beside functions" in details(result)
+    assert details(result)
 
 
 @pytest.mark.spec("2.30: a text output is left alone", "2.31: a text output has none")
-@wires
-@pytest.mark.parametrize("profile", [{}, {"native_schema": False}, {"output_mode": "function"}])
-def test_text_is_left_alone(wire: str, profile: dict[str, Any]) -> None:
-    with Model(wire, [says("Looks *good*.")], **profile) as model:
+@pytest.mark.parametrize("profile", [{}, {"native_schema": False}])
+def test_text_is_left_alone(profile: dict[str, Any]) -> None:
+    with Model("chat", [says("Looks *good*.")], **profile) as model:
         result = model.agent().call(Prompt("Review it.", mode="prompted"))
         (asked,) = model.asked
     assert (result.output, result.output_mode) == ("Looks *good*.", None)
@@ -294,11 +280,10 @@ def test_text_is_left_alone(wire: str, profile: dict[str, Any]) -> None:
 
 @pytest.mark.spec("3.9: the text of the error reaches the model")
 @wires
-@ways
-def test_an_answer_by_the_function_is_checked_and_asked_for_again(wire: str, way: str) -> None:
+def test_an_answer_by_the_function_is_checked_and_asked_for_again(wire: str) -> None:
     with Model(wire, [calls(ANSWER, **WRONG)], [calls(ANSWER, "call_2", **RIGHT)]) as model:
         agent = model.agent()
-        result = ran(agent, way, typed("function"))
+        result = ran(agent, "stream", typed("function"))
         _, again = model.asked
     assert result.output == Review(**RIGHT)
     assert "quality_score: Input should be a valid integer" in again.body
@@ -307,9 +292,8 @@ def test_an_answer_by_the_function_is_checked_and_asked_for_again(wire: str, way
     assert result.function_calls == ()
 
 
-@wires
-def test_a_dialog_that_ends_with_such_an_answer_goes_on(wire: str) -> None:
-    with Model(wire, [calls(ANSWER, **RIGHT)], [says("Thanks.")], [calls(ANSWER, **RIGHT)]) as model:
+def test_a_dialog_that_ends_with_such_an_answer_goes_on() -> None:
+    with Model("chat", [calls(ANSWER, **RIGHT)], [says("Thanks.")], [calls(ANSWER, **RIGHT)]) as model:
         agent = model.agent()
         first = agent.call(typed("function"))
         second = agent.call(first.dialog.put(Prompt("Say thanks.")))
@@ -324,12 +308,10 @@ def test_a_dialog_that_ends_with_such_an_answer_goes_on(wire: str) -> None:
 
 
 @pytest.mark.spec("0.14: beside calls the content is not checked")
-@wires
-@ways
-def test_calls_of_other_functions_come_first(wire: str, way: str) -> None:
+def test_calls_of_other_functions_come_first() -> None:
     turns = [calls(ANSWER, "call_0", **WRONG), ADD], [calls(ANSWER, "call_2", **RIGHT)]
-    with Model(wire, *turns) as model:
-        result = ran(model.agent(functions=[add]), way, typed("function"))
+    with Model("chat", *turns) as model:
+        result = ran(model.agent(functions=[add]), "stream", typed("function"))
         _, after = model.asked
     assert result.output == Review(**RIGHT)
     assert "parse_failed" not in [step.trigger for step in result.trace]
@@ -339,33 +321,29 @@ def test_calls_of_other_functions_come_first(wire: str, way: str) -> None:
     assert "Input should be a valid integer" not in after.body
 
 
-@wires
-def test_an_answer_in_words_is_read_as_well(wire: str) -> None:
-    with Model(wire, [says(RIGHT)]) as model:
+def test_an_answer_in_words_is_read_as_well() -> None:
+    with Model("chat", [says(RIGHT)]) as model:
         assert model.agent().call(typed("function")).output == Review(**RIGHT)
 
 
-@wires
-def test_of_two_answers_the_first_is_read_and_each_has_its_result(wire: str) -> None:
+def test_of_two_answers_the_first_is_read_and_each_has_its_result() -> None:
     other = {"quality_score": 1, "issues": []}
-    with Model(wire, [calls(ANSWER, "call_1", **RIGHT), calls(ANSWER, "call_2", **other)]) as model:
+    with Model("chat", [calls(ANSWER, "call_1", **RIGHT), calls(ANSWER, "call_2", **other)]) as model:
         result = model.agent().call(typed("function"))
     assert result.output == Review(**RIGHT)
     assert [message.role for message in result.dialog][-3:] == ["assistant", "tool", "tool"]
 
 
-@wires
-def test_functions_that_are_withdrawn_leave_the_answers_own(wire: str) -> None:
-    with Model(wire, [ADD], [calls(ANSWER, **RIGHT)]) as model:
+def test_functions_that_are_withdrawn_leave_the_answers_own() -> None:
+    with Model("chat", [ADD], [calls(ANSWER, **RIGHT)]) as model:
         result = model.agent(functions=[add], limits=Limits(rounds=1)).call(typed("function"))
         first, last = model.asked
     assert result.output == Review(**RIGHT)
     assert (first.functions, last.functions) == (("add", ANSWER), (ANSWER,))
 
 
-@wires
-def test_a_function_that_the_model_must_call_first_comes_first(wire: str) -> None:
-    with Model(wire, [ADD], [calls(ANSWER, **RIGHT)]) as model:
+def test_a_function_that_the_model_must_call_first_comes_first() -> None:
+    with Model("chat", [ADD], [calls(ANSWER, **RIGHT)]) as model:
         agent = model.agent(functions=[add], settings=Settings(tool_choice="required"))
         assert agent.call(typed("function")).output == Review(**RIGHT)
         first, second = model.asked
@@ -373,18 +351,16 @@ def test_a_function_that_the_model_must_call_first_comes_first(wire: str) -> Non
     assert (second.functions, second.choice) == (("add", ANSWER), "required")
 
 
-@wires
-def test_functions_that_may_not_be_called_are_not_called(wire: str) -> None:
-    with Model(wire, [calls(ANSWER, **RIGHT)]) as model:
+def test_functions_that_may_not_be_called_are_not_called() -> None:
+    with Model("chat", [calls(ANSWER, **RIGHT)]) as model:
         agent = model.agent(functions=[add], settings=Settings(tool_choice="none"))
         assert agent.call(typed("function")).output == Review(**RIGHT)
         (asked,) = model.asked
     assert (asked.functions, asked.choice) == ((ANSWER,), "required")
 
 
-@wires
-def test_a_model_that_cannot_be_made_to_call_is_left_free_and_that_is_seen(wire: str) -> None:
-    with Model(wire, [calls(ANSWER, **RIGHT)], required_tool_choice=False) as model:
+def test_a_model_that_cannot_be_made_to_call_is_left_free_and_that_is_seen() -> None:
+    with Model("chat", [calls(ANSWER, **RIGHT)], required_tool_choice=False) as model:
         result = model.agent().call(typed("function"))
         (asked,) = model.asked
     assert (asked.functions, asked.choice) == ((ANSWER,), "auto")
@@ -399,23 +375,20 @@ def test_a_model_that_reasons_by_budget_is_left_free_and_that_is_seen() -> None:
     assert "tool_choice='required' became 'auto'" in details(result)
 
 
-@wires
-def test_the_arguments_of_the_answer_arrive_as_they_are_written(wire: str) -> None:
-    with Model(wire, [calls(ANSWER, **RIGHT)]) as model:
+def test_the_arguments_of_the_answer_arrive_as_they_are_written() -> None:
+    with Model("chat", [calls(ANSWER, **RIGHT)]) as model:
         events = [*model.agent().stream(typed("function"))]
     assert json.loads("".join([e.text for e in events if isinstance(e, ArgumentsDelta)])) == RIGHT
 
 
-@wires
-def test_a_value_that_is_no_object_is_wrapped_for_the_function(wire: str) -> None:
-    with Model(wire, [calls(ANSWER, value=[1, 2])]) as model:
+def test_a_value_that_is_no_object_is_wrapped_for_the_function() -> None:
+    with Model("chat", [calls(ANSWER, value=[1, 2])]) as model:
         assert model.agent().call(Prompt("Count.", output=list[int], mode="function")).output == [1, 2]
 
 
-@wires
-def test_the_same_problem_again_ends_the_call_early(wire: str) -> None:
+def test_the_same_problem_again_ends_the_call_early() -> None:
     wrong = [[calls(ANSWER, f"call_{n}", **WRONG)] for n in range(4)]
-    with Model(wire, *wrong) as model:
+    with Model("chat", *wrong) as model:
         with pytest.raises(CallFailed, match="stuck: 2 answers in a row had the same problem") as caught:
             model.agent(limits=Limits(identical_problems=2)).call(typed("function"))
         assert len(model.asked) == 2

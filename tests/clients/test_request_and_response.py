@@ -8,12 +8,12 @@ import pytest
 from support.fault_server import FaultServer, http
 from support.http_clients import KEY
 
-from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionResult, Message, Opaque, Reasoning, Text
-from fsm_agent.providers.catalog import PROVIDERS
+from fsm_agent.providers import Anthropic, Gemini
+from fsm_agent.testing import as_json
 
 USER = Message.of("user", "hi")
 RESPONSE = {
@@ -46,7 +46,6 @@ def asked_after(reply: dict[str, Any], first: str, second: str) -> Any:
     return server.requests[1].json
 
 
-@pytest.mark.system
 def test_encrypted_reasoning_goes_back_to_who_can_read_it() -> None:
     own = asked_after(RESPONSE, "openai", "openai")["input"]
     assert [item.get("type", "message") for item in own[1:]] == [
@@ -64,13 +63,11 @@ def test_encrypted_reasoning_goes_back_to_who_can_read_it() -> None:
     ]
 
 
-@pytest.mark.system
 def test_details_of_reasoning_go_back_to_who_gave_them() -> None:
     assert asked_after(COMPLETION, "openrouter", "openrouter")["messages"][1]["reasoning_details"] == DETAILS
     assert "locked" not in str(asked_after(COMPLETION, "vllm", "openrouter"))
 
 
-@pytest.mark.system
 def test_what_a_caller_made_goes_to_anybody_of_its_wire() -> None:
     item = {"type": "item_reference", "id": "x"}
     message = Message.of("user", Opaque(wire="openai-responses", data=item), "hi")
@@ -86,16 +83,13 @@ def test_whose_it_is_is_no_part_of_what_is_said() -> None:
     assert (part, hash(part)) == (mine, hash(mine))
     assert "openai" not in repr(mine)
     message = Message.of("assistant", mine, "x")
-    again = from_json(to_json(message), Message)
-    assert [part.provider for part in again.parts if isinstance(part, Opaque)] == ["openai"]
-    assert from_json('{"role": "user", "parts": [{"kind": "opaque", "wire": "w", "data": 1}]}', Message)
+    assert "openai" in str(as_json(message))
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("provider", ["anthropic", "google"])
 def test_a_dialog_whose_opaque_parts_are_all_foreign_can_be_told(provider: str) -> None:
-    entry = PROVIDERS[provider]
-    foreign = Opaque(wire=entry.codec.name, data={"type": "x"}, provider="somebody")
+    codec = Anthropic() if provider == "anthropic" else Gemini()
+    foreign = Opaque(wire=codec.name, data={"type": "x"}, provider="somebody")
     assistant = Message(role="assistant", parts=(foreign, Reasoning(text="hm"), Text("Well."), foreign))
     said = {
         "anthropic": {"type": "message", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
+from support.drivers import busy_threads
 
 from fsm_agent import ConfigError
 from fsm_agent.clients import RateLimit
@@ -47,6 +47,13 @@ class Moving:
         self.sleep(delay_s)
 
 
+def charge(limit: RateLimit, reservation: Any, tokens: int) -> None:
+    """Charge it, and wait for the correction, which is made in a thread."""
+    busy, pause = busy_threads(), threading.Event()
+    limit.charge(reservation, tokens)
+    assert any(busy_threads() <= busy or pause.wait(0.001) for _ in range(20_000))
+
+
 def begin(limit: RateLimit, tokens: int = 0, *, is_async: bool = False, timeout_s: float | None = None) -> Any:
     async def abegin() -> Any:
         async with limit.areserve(tokens, timeout_s=timeout_s) as reservation:
@@ -79,12 +86,11 @@ def test_no_turn_in_time(stores: Any, is_async: bool) -> None:
     one, other, now = stores
     limits = [RateLimit(requests_per_minute=1, shared=s, name="x", clock=Moving(now)) for s in (one, other)]
     begin(limits[0])
-    with pytest.raises(TimedOut, match="no turn"):
+    with pytest.raises(TimedOut, match="requests_per_minute=1"):
         begin(limits[1], is_async=is_async, timeout_s=5.0)
     assert (limits[1].waiting, limits[1].under_way) == (0, 0)
 
 
-@pytest.mark.system
 def test_tokens_that_had_no_request_are_given_back_and_estimates_are_corrected(stores: Any) -> None:
     one, other, now = stores
     limit = RateLimit(requests_per_minute=2, tokens_per_minute=100, shared=one, name="x", clock=Moving(now))
@@ -92,12 +98,8 @@ def test_tokens_that_had_no_request_are_given_back_and_estimates_are_corrected(s
     reservation = begin(limit, 20)
     with pytest.raises(TimedOut):
         begin(limit, 30, timeout_s=1.0)  # there is room for its tokens, and none for it
-    limit.charge(reservation, 30)
-    ends_s = time.monotonic() + 20
-    while other.spend("tokens of x", 1, limit=70, within_s=60.0) == 0.0:  # 40 and 30 are used, once it is corrected
-        other.spend("tokens of x", -1, limit=70, within_s=60.0)
-        assert time.monotonic() < ends_s
-        time.sleep(0.01)
+    charge(limit, reservation, 30)
+    assert other.spend("tokens of x", 1, limit=70, within_s=60.0) > 0.0  # 40 and 30 are used
     assert other.spend("tokens of x", 1, limit=71, within_s=60.0) == 0.0
 
 
@@ -107,23 +109,17 @@ def test_a_request_that_took_longer_than_a_minute_gives_nothing_back_of_what_oth
     reservation = begin(limit, 90)
     now[0] += 70.0
     assert other.spend("tokens of x", 90, limit=100, within_s=60.0) == 0.0
-    limit.charge(reservation, 10)
-    for _ in range(20):  # a correction is made in a thread
-        assert other.spend("tokens of x", 11, limit=100, within_s=60.0) > 0.0
-        time.sleep(0.01)
+    charge(limit, reservation, 10)
+    assert other.spend("tokens of x", 11, limit=100, within_s=60.0) > 0.0
 
 
-@pytest.mark.system
 def test_the_minute_of_a_request_is_counted_from_its_beginning(stores: Any) -> None:
     one, other, now = stores
     limit = RateLimit(requests_per_minute=1, tokens_per_minute=100, shared=one, name="x", clock=Moving(now))
     begin(limit)
     reservation = begin(limit, 90)  # it has waited for a minute
-    limit.charge(reservation, 10)
-    ends_s = time.monotonic() + 20
-    while other.spend("tokens of x", 90, limit=100, within_s=60.0) > 0.0:
-        assert time.monotonic() < ends_s
-        time.sleep(0.01)
+    charge(limit, reservation, 10)
+    assert other.spend("tokens of x", 90, limit=100, within_s=60.0) == 0.0
 
 
 def test_a_task_that_is_cancelled_while_the_store_is_asked_holds_no_place() -> None:
@@ -165,14 +161,14 @@ def test_a_task_that_is_cancelled_while_the_store_is_asked_holds_no_place() -> N
 @pytest.mark.system
 def test_many_threads_never_exceed_it(tmp_path: Any) -> None:
     stores = [SqliteStore(tmp_path / "runs.db") for _ in range(4)]
-    begun = list[float]()
+    begun = list[int]()
 
     def ask(store: Any) -> None:
         limit = RateLimit(requests_per_minute=10, shared=store, name="x")
         for _ in range(5):
             try:
                 begin(limit, timeout_s=1.0)
-                begun.append(time.monotonic())
+                begun.append(1)
             except TimedOut:
                 pass
 
@@ -186,10 +182,8 @@ def test_many_threads_never_exceed_it(tmp_path: Any) -> None:
     assert len(begun) == 10
 
 
-def test_mistakes() -> None:
-    with pytest.raises(ConfigError, match="go together"):
-        RateLimit(requests_per_minute=1, shared=MemoryStore())
-    with pytest.raises(ConfigError, match="go together"):
-        RateLimit(requests_per_minute=1, name="openai")
-    with pytest.raises(ConfigError, match="limits nothing"):
-        RateLimit(requests_per_minute=1, shared="runs.db", name="openai")  # type: ignore[arg-type]
+def test_a_store_and_a_name_go_together() -> None:
+    options: list[dict[str, Any]] = [{"shared": MemoryStore()}, {"name": "x"}, {"shared": "runs.db", "name": "x"}]
+    for wrong in options:
+        with pytest.raises(ConfigError):
+            RateLimit(requests_per_minute=1, **wrong)

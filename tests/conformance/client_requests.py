@@ -7,14 +7,14 @@ import pickle
 import traceback
 from typing import Any
 
-from fsm_agent.clients.client import Client
+from fsm_agent.clients import Client
 from fsm_agent.errors import ProviderError
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Message, Reply
 
 REQUEST = Request(messages=(Message.of("user", "Hello?"),))
 WAYS = ("complete", "stream", "acomplete", "astream")
+TWO_WAYS = ("complete", "astream")  # of threads and of asyncio, whole and in pieces
 STREAMED = ("stream", "astream")
 ASYNC = ("acomplete", "astream")
 

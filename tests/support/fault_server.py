@@ -1,8 +1,8 @@
 """A server that keeps none of the promises.
 
-`FaultServer` listens on loopback and answers its n-th request with the n-th script it was given, its last one for ever.
-A script is a list of steps: bytes to send, one of the faults below, or a function of the connection; or a function
-of the request that returns such a list.
+`FaultServer` listens on `loopback` and answers its n-th request with the n-th script it was given, its last one for
+ever.  A script is a list of steps: bytes to send, one of the faults below, or a function of the connection; or a
+function of the request that returns such a list.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeAlias
+
+from support.loopback import Listener, end_by_reset
 
 LIMIT_S = 10.0  # nothing here waits longer
 
@@ -89,16 +90,12 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-by_default: list[ssl.SSLContext] = []  # the TLS of servers that are given none
-
-
 class FaultServer:
     """A server on loopback that does as it is told, for as long as it is entered."""
 
     def __init__(
         self, *scripts: Script, together: int = 1, tls: ssl.SSLContext | None = None, is_early: bool = False
     ) -> None:
-        tls = tls or (by_default[-1] if by_default else None)
         self._is_early = is_early  # it answers when it has the head of a request, and leaves the body unread
         self.scripts = [script if callable(script) else list(script) for script in scripts]
         self.requests: list[Seen] = []
@@ -111,11 +108,11 @@ class FaultServer:
         self._is_ending = threading.Event()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._listener = Listener()
         if is_early:
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)  # of every connection
+            self._listener.set_buffer(65536)
         self._tls = tls
-        self.base_url = f"http{'s' if tls else ''}://127.0.0.1:{self._listener.getsockname()[1]}/v1"
+        self.base_url = f"http{'s' if tls else ''}://{self._listener.address}/v1"
 
     def __enter__(self) -> FaultServer:
         self._start(self._accept)
@@ -124,7 +121,6 @@ class FaultServer:
     def __exit__(self, *_: object) -> None:
         self._is_ending.set()
         self._barrier.abort()
-        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._changed:
             for connection in self._sockets:
@@ -150,13 +146,8 @@ class FaultServer:
         thread.start()
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
+        while (connection := self._listener.accept()) is not None:
             connection.settimeout(LIMIT_S)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._changed:
                 number, self.n_connections = self.n_connections, self.n_connections + 1
                 self.n_open += 1
@@ -203,8 +194,8 @@ class FaultServer:
                 case bytes():
                     connection.sendall(step)
                 case Fault.CLOSE | Fault.RESET:
-                    linger = struct.pack("ii", int(step is RESET), 0)
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                    if step is RESET:
+                        end_by_reset(connection)
                     return False
                 case Fault.STALL:
                     return bool(connection.recv(1)) and False

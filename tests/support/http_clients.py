@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
-from conformance.client_requests import STREAMED, WAYS
+from conformance.client_requests import STREAMED
 
-from fsm_agent._internal.values import differing
 from fsm_agent.clients import HttpClient
 from fsm_agent.clients.http import Network
-from fsm_agent.clients.http.network import OF_OWN_CLIENTS
-from fsm_agent.clients.httpx_clients import httpx_options
 from fsm_agent.messages import Reply
-from support.copies import replace
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, head, http
 
 KEY = "the.key.that.nobody.may.see.4711"
-TINY = Network(connect_s=0.5, read_s=0.1, max_reply_bytes=100_000)
+OF_REQUESTS = ("connect_s", "read_s", "write_s", "pool_s", "idle_s", "linger_s", "max_reply_bytes")
 ROOMY = Network(max_reply_bytes=100_000)
 
 
@@ -46,13 +41,10 @@ def good(way: str) -> list[Step]:
 
 
 chosen: list[Any] = []  # what the fixture `over` says that clients shall send over
-trusted: list[str] = []  # whom it says that they shall trust
 
 
 def client_of(server: FaultServer | str, network: Network = ROOMY, **options: Any) -> HttpClient:
     base_url = server if isinstance(server, str) else server.base_url
-    if trusted and network.verify is True:
-        network = replace(network, verify=trusted[-1])
     if chosen and chosen[-1] == "httpx" and network.client is None and network.async_client is None:
         network = over_httpx(network, base_url)
     options = {"api_key": KEY, **options}
@@ -61,8 +53,14 @@ def client_of(server: FaultServer | str, network: Network = ROOMY, **options: An
 
 def over_httpx(network: Network, base_url: str) -> Network:
     """The same network, over clients of a user, which stand on httpx's own transport."""
-    options = httpx_options(network, httpx.URL(base_url))
-    others = {name: value for name, value in differing(network).items() if name not in OF_OWN_CLIENTS}
+    trust = ssl.create_default_context(cafile=network.verify) if isinstance(network.verify, str) else network.verify
+    options: dict[str, Any] = {
+        "verify": trust,
+        "limits": httpx.Limits(max_connections=network.max_connections),
+        "proxy": network.proxy,
+        "trust_env": "//127.0.0.1:" not in base_url,
+    }
+    others = {name: getattr(network, name) for name in OF_REQUESTS}
     return Network(client=httpx.Client(**options), async_client=httpx.AsyncClient(**options), **others)
 
 
@@ -97,9 +95,3 @@ def in_threads(number: int, function: Any) -> list[Any]:
     for thread in threads:
         thread.join(10)
     return results
-
-
-def in_each_way(ask: Callable[[str], None]) -> None:
-    """Ask in all ways at the same time, where a server makes each of them wait."""
-    with ThreadPoolExecutor(len(WAYS)) as pool:
-        list(pool.map(ask, WAYS))

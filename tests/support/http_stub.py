@@ -1,10 +1,21 @@
-"""A base for HTTP servers of tests: on loopback, in threads of their own, for as long as a block lasts."""
+"""A base for HTTP servers of tests: on `loopback`, in threads of their own, for as long as a block lasts."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
+
+from support.loopback import Listener
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *request: object) -> None:
+        if not isinstance(sys.exception(), OSError):  # somebody who hangs up is nobody's error
+            super().handle_error(*request)  # type: ignore[arg-type]
 
 
 class HttpStubServer:
@@ -20,19 +31,23 @@ class HttpStubServer:
 
     def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
         handler.log_message = _say_nothing  # type: ignore[method-assign]
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self.root = f"http://127.0.0.1:{self._server.server_port}"
+        self._listener = Listener(port)
+        self._server = _Server((self._listener.address, 0), handler, bind_and_activate=False)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self.root = f"http://{self._listener.address}"
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
+        self._listener.close()
         self._server.server_close()
         self._thread.join(10)
+
+    def _serve(self) -> None:
+        while (connection := self._listener.accept()) is not None:
+            self._server.process_request(connection, ("127.0.0.1", 0))
 
 
 def _say_nothing(handler: BaseHTTPRequestHandler, *_: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -12,17 +11,13 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
+from support.embedded import needs_model
 from support.own_texts import TEXTS as OWN_TEXTS
 
 from benchmarks.small_model_extraction import counted
 from fsm_agent import Agent, Limits, Prompt, Settings
-from fsm_agent.clients.local.model import command_to_fetch, find_model
 
 BENCH = Path(__file__).parents[2] / "bench"
-needs_model = pytest.mark.skipif(
-    find_model() is None or importlib.util.find_spec("xllamacpp") is None,
-    reason=f"no local model or engine: {command_to_fetch()}",
-)
 
 NAMES = ("Maria", "Ken", "Aisha", "Tom", "Lena", "Omar", "Ines", "Paul", "Yuki", "Nora")
 CITIES = ("Lisbon", "Oslo", "Cairo", "Paris", "Rome")

@@ -5,15 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.hub_server import REVISION, HubServer
 
-from fsm_agent.clients.local import hub
-from fsm_agent.clients.local.hub import HubModel, cached_models, fetch, find_cached, hub_model, remove
-from fsm_agent.clients.local.model import MODEL_VARIABLE, find_model
+from fsm_agent.clients.local import hub, model
 from fsm_agent.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(not hub.is_installed(), reason="no huggingface_hub: pip install 'fsm-agent[hub]'")
@@ -61,8 +60,11 @@ class Fetches:
 
     def __call__(self, name: str) -> Path:
         progress = self.progress
-        return fetch(
-            hub_model(name), say=self.said.append, progress=lambda *at: progress.append(at), endpoint=self.server.url
+        return hub.fetch(
+            hub.hub_model(name),
+            say=self.said.append,
+            progress=lambda *at: progress.append(at),
+            endpoint=self.server.url,
         )
 
 
@@ -72,28 +74,26 @@ def fetched(server: HubServer) -> Fetches:
 
 
 @pytest.mark.parametrize(
-    ("name", "model"),
+    ("name", "parsed"),
     [
-        ("hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF", HubModel("Qwen/Qwen2.5-0.5B-Instruct-GGUF")),
-        ("hf:o/r:Q4_K_M", HubModel("o/r", "Q4_K_M")),
-        ("hf:o/r:sub/model-q8_0.gguf", HubModel("o/r", "sub/model-q8_0.gguf")),
+        ("hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF", hub.HubModel("Qwen/Qwen2.5-0.5B-Instruct-GGUF")),
+        ("hf:o/r:Q4_K_M", hub.HubModel("o/r", "Q4_K_M")),
+        ("hf:o/r:sub/model-q8_0.gguf", hub.HubModel("o/r", "sub/model-q8_0.gguf")),
     ],
 )
-def test_a_name_says_repository_and_file(name: str, model: HubModel):
-    assert hub_model(name) == model
-    assert str(model) == name
+def test_a_name_says_repository_and_file(name: str, parsed: hub.HubModel):
+    assert hub.hub_model(name) == parsed
+    assert str(parsed) == name
 
 
 @pytest.mark.parametrize(
     "name", ["hf:", "hf:o", "hf:o/", "hf:/r", "hf:o/r/x", "hf:o/..", "hf:o/r:../x", "hf:o/r:/x", "hf:o /r", "o/r"]
 )
 def test_what_names_nothing_is_refused(name: str):
-    with pytest.raises(ConfigError, match="names nothing on the Hub: 'hf:owner/repo'") as raised:
-        hub_model(name)
-    assert repr(name) in str(raised.value)
+    with pytest.raises(ConfigError, match=re.escape(repr(name))):
+        hub.hub_model(name)
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     ("name", "file"),
     [
@@ -107,45 +107,38 @@ def test_what_names_nothing_is_refused(name: str):
 def test_the_file_that_is_meant_is_fetched_once(fetched: Fetches, name: str, file: str):
     path = fetched(name)
     assert path.name == file
-    assert path.read_bytes() == REPOS[hub_model(name).repo][file]
-    assert fetched.said == [f"Fetching {file} (0 MB) from {hub_model(name).repo}"]
+    assert path.read_bytes() == REPOS[hub.hub_model(name).repo][file]
+    assert fetched.said == [f"Fetching {file} (0 MB) from {hub.hub_model(name).repo}"]
     assert fetched.progress[-1] == (path.stat().st_size, path.stat().st_size)
-    assert find_cached(hub_model(name)) == path
+    assert hub.find_cached(hub.hub_model(name)) == path
     before = len(fetched.server.requests)
     assert fetched(name) == path
     assert [method for method, *_ in fetched.server.requests[before:] if method == "GET"] == ["GET"]  # of the list
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
-    ("name", "problem"),
+    ("name", "named"),
     [
-        (
-            "hf:o/many:Q2_K",
-            "names no GGUF model: in 'o/many' there are 'many-q4_k_m.gguf', 'many-q4_k_s.gguf', 'many-q8_0",
-        ),
-        ("hf:o/many:Q4", "names no GGUF model"),
-        ("hf:o/odd", "may mean several files: there are 'a.gguf', 'b.gguf'; name one of them behind ':'"),
-        ("hf:o/parts", "in 'o/parts' there is none in one file"),
-        ("hf:o/unknown", "no model 'o/unknown' is on the Hub, or it is private and needs HF_TOKEN"),
-        ("hf:o/none", "'weights.gguf' as fetched from 'o/none' is damaged, and was removed"),
+        ("hf:o/many:Q2_K", "'many-q4_k_m.gguf', 'many-q4_k_s.gguf'"),
+        ("hf:o/odd", "'a.gguf', 'b.gguf'"),
+        ("hf:o/parts", "'o/parts'"),
+        ("hf:o/unknown", "HF_TOKEN"),
+        ("hf:o/none", "'weights.gguf'"),
     ],
 )
-def test_what_cannot_be_fetched_says_why(fetched: Fetches, name: str, problem: str):
+def test_what_cannot_be_fetched_says_why(fetched: Fetches, name: str, named: str):
     with pytest.raises(ConfigError) as raised:
         fetched(name)
-    assert problem in str(raised.value)
-    assert find_cached(hub_model(name)) is None
+    assert named in str(raised.value)
+    assert hub.find_cached(hub.hub_model(name)) is None
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     "listing",
     [
         b"null",
         b"{}",
         b'{"a":' * 5000 + b"1" + b"}" * 5000,
-        b'{"id": "o/one", "siblings": [null]}',
         b'{"id": "o/one", "siblings": [{"rfilename": null}]}',
         b'{"id": "o/one", "siblings": [{"rfilename": "a.gguf", "size": "x"}]}',
         b'{"id": "o/one", "sha": 1, "siblings": [{"rfilename": "a.gguf"}]}',
@@ -153,13 +146,13 @@ def test_what_cannot_be_fetched_says_why(fetched: Fetches, name: str, problem: s
 )
 def test_what_is_no_hub_is_named(fetched: Fetches, listing: bytes):
     fetched.server.listing = listing
-    with pytest.raises(ConfigError, match=r"'hf:o/one' cannot be fetched: what replies is not a Hub; is HF_ENDPOINT"):
+    with pytest.raises(ConfigError, match="HF_ENDPOINT"):
         fetched("hf:o/one")
 
 
 def test_without_a_network_the_error_is_clear():
-    with pytest.raises(ConfigError, match=r"'hf:o/one' cannot be fetched: .*refused; the downloaded part is kept"):
-        fetch(hub_model("hf:o/one"), say=str, progress=lambda *_: None, endpoint="http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match="'hf:o/one'"):
+        hub.fetch(hub.hub_model("hf:o/one"), say=str, progress=lambda *_: None, endpoint="http://127.0.0.1:9")
 
 
 @pytest.mark.system
@@ -173,12 +166,11 @@ def test_a_download_that_broke_off_goes_on_where_it_ended(fetched: Fetches):
     assert done == sorted(done)
 
 
-@pytest.mark.system
 def test_a_damaged_file_is_removed_and_named(fetched: Fetches):
     fetched.server.damages = True
-    with pytest.raises(ConfigError, match=r"'one\.Q8_0\.gguf' as fetched from 'o/one' is damaged, and was removed"):
+    with pytest.raises(ConfigError, match=r"'one\.Q8_0\.gguf'"):
         fetched("hf:o/one")
-    assert find_cached(hub_model("hf:o/one")) is None
+    assert hub.find_cached(hub.hub_model("hf:o/one")) is None
     fetched.server.damages = False
     assert fetched("hf:o/one").read_bytes() == SMALL
 
@@ -187,61 +179,56 @@ def everything_in(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("etag", ["../../../dear", "../../../victim", "..", "/etc/victim", "x" * 64, "A" * 40])
 def test_a_hub_that_states_a_path_for_a_checksum_is_refused(fetched: Fetches, cache: Path, tmp_path: Path, etag: str):
     (tmp_path / "dear").write_bytes(b"GGUF, and dear")
     before = everything_in(tmp_path) | {cache}
     fetched.server.etag = etag
-    with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the ETag .* is no checksum"):
+    with pytest.raises(ConfigError, match="ETag"):
         fetched("hf:o/one")
     assert everything_in(tmp_path) <= before
     assert (tmp_path / "dear").read_bytes() == b"GGUF, and dear"
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("commit", ["../../../../pwn", "main", "a" * 41])
 def test_a_hub_that_states_a_path_for_a_commit_is_refused(fetched: Fetches, tmp_path: Path, commit: str):
     before = everything_in(tmp_path)
     fetched.server.commit = commit
-    with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the (revision|commit) .* is no checksum"):
+    with pytest.raises(ConfigError, match=r"revision|commit"):
         fetched("hf:o/one")
     fetched.server.listing = json.dumps(
         {"id": "o/one", "sha": REVISION, "siblings": [{"rfilename": "one.Q8_0.gguf"}]}
     ).encode()
-    with pytest.raises(ConfigError, match=r"what replies is not a Hub; .*the commit .* is no checksum"):
+    with pytest.raises(ConfigError, match="commit"):
         fetched("hf:o/one")
     assert everything_in(tmp_path) == before
 
 
-@pytest.mark.system
 def test_a_name_of_a_file_cannot_command_the_terminal(fetched: Fetches):
     fetched.server.repos = {"o/odd": {"m\x1b[31m\u202e.gguf": SMALL}}
     fetched("hf:o/odd")
     assert all(line.isprintable() for line in fetched.said)
 
 
-@pytest.mark.system
 def test_what_is_in_the_cache_is_listed_and_removed(fetched: Fetches, cache: Path):
-    assert [*cached_models()] == []
+    assert [*hub.cached_models()] == []
     for name in ("hf:o/many", "hf:o/many:Q8_0", "hf:o/one"):
         fetched(name)
-    assert [str(one.model) for one in cached_models()] == [
+    assert [str(one.model) for one in hub.cached_models()] == [
         "hf:o/many:many-q4_k_m.gguf",
         "hf:o/many:many-q8_0.gguf",
         "hf:o/one:one.Q8_0.gguf",
     ]
-    assert [str(gone.model) for gone in remove(hub_model("hf:o/many:q8_0"))] == ["hf:o/many:many-q8_0.gguf"]
-    assert {str(one.model) for one in cached_models()} == {"hf:o/many:many-q4_k_m.gguf", "hf:o/one:one.Q8_0.gguf"}
-    remove(hub_model("hf:o/many"))
-    assert [str(one.model) for one in cached_models()] == ["hf:o/one:one.Q8_0.gguf"]
+    assert [str(gone.model) for gone in hub.remove(hub.hub_model("hf:o/many:q8_0"))] == ["hf:o/many:many-q8_0.gguf"]
+    assert {str(one.model) for one in hub.cached_models()} == {"hf:o/many:many-q4_k_m.gguf", "hf:o/one:one.Q8_0.gguf"}
+    hub.remove(hub.hub_model("hf:o/many"))
+    assert [str(one.model) for one in hub.cached_models()] == ["hf:o/one:one.Q8_0.gguf"]
     blobs = [*cache.glob("models--o--many/blobs/*")]
     assert blobs == []
-    with pytest.raises(ConfigError, match="'hf:o/many' is not in the cache: 'fsm-agent models list'"):
-        remove(hub_model("hf:o/many"))
+    with pytest.raises(ConfigError, match="'hf:o/many'"):
+        hub.remove(hub.hub_model("hf:o/many"))
 
 
-@pytest.mark.system
 def test_a_token_reaches_the_hub_and_no_error(fetched: Fetches, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_TOKEN", "hf_verysecrettoken")
     with pytest.raises(ConfigError) as raised:
@@ -250,18 +237,17 @@ def test_a_token_reaches_the_hub_and_no_error(fetched: Fetches, monkeypatch: pyt
     assert "verysecret" not in str(raised.value)
 
 
-@pytest.mark.system
 def test_a_model_of_the_hub_is_found_by_name(fetched: Fetches, monkeypatch: pytest.MonkeyPatch):
-    assert find_model("hf:o/one") is None
+    assert model.find_model("hf:o/one") is None
     path = fetched("hf:o/one")
-    assert find_model("hf:o/one") == path
-    monkeypatch.setenv(MODEL_VARIABLE, "hf:o/one")
-    assert find_model() == path
+    assert model.find_model("hf:o/one") == path
+    monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", "hf:o/one")
+    assert model.find_model() == path
 
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "huggingface_hub" else real(name))
-    assert find_model("hf:o/one") is None
+    assert model.find_model("hf:o/one") is None
     with pytest.raises(ConfigError, match=r"run: pip install 'fsm-agent\[hub\]'"):
-        fetch(hub_model("hf:o/one"), say=str, progress=lambda *_: None)
+        hub.fetch(hub.hub_model("hf:o/one"), say=str, progress=lambda *_: None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import re
 import threading
@@ -19,18 +18,16 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
+from support.embedded import needs_model
 from support.http_stub import HttpStubServer
 from typing_extensions import TypedDict
 
 from fsm_agent import Agent, CallFailed, Limits
 from fsm_agent.clients import HttpClient
-from fsm_agent.clients.local.functions.choosing import THRESHOLD
-from fsm_agent.clients.local.functions.extraction import is_flat, source_text
-from fsm_agent.clients.local.functions.steps import MAX_TYPED_TOKENS, Guided
-from fsm_agent.clients.local.model import command_to_fetch, find_model
+from fsm_agent.clients.local.functions import extraction as reading
 from fsm_agent.errors import ProviderError, TimedOut
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.lifecycle import Reason, Request, Settings
 from fsm_agent.messages import (
     ArgumentsDelta,
     FunctionCall,
@@ -42,15 +39,11 @@ from fsm_agent.messages import (
     UsageReported,
 )
 from fsm_agent.prompts import Output
-from fsm_agent.providers.catalog import provider
-from fsm_agent.runtime.abort import Abort, Aborted
+from fsm_agent.providers import providers
+from fsm_agent.runtime import run
 
-needs_model = pytest.mark.skipif(
-    find_model() is None or importlib.util.find_spec("xllamacpp") is None,
-    reason=f"no local model or engine: {command_to_fetch()}",
-)
-GUIDED = provider("llamacpp").changed(profile=provider("local").profile_of("smollm2-135m"))
-LIKELY, UNLIKELY = -1.0, -(THRESHOLD + 20)
+GUIDED = providers()["llamacpp"].changed(profile=providers()["local"].profile_of("smollm2-135m"))
+LIKELY, UNLIKELY = -1.0, -100.0
 
 
 class LlamaServer(HttpStubServer):
@@ -66,6 +59,7 @@ class LlamaServer(HttpStubServer):
         self.chats: list[dict[str, Any]] = []
         self.at: dict[int, Callable[[], object]] = {}
         self.answer = "It is sunny."
+        self.finish = "stop"
         stub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -90,7 +84,7 @@ class LlamaServer(HttpStubServer):
                 usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
                 if not body.get("stream"):
                     message = {"role": "assistant", "content": stub.answer}
-                    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+                    choices = [{"index": 0, "message": message, "finish_reason": stub.finish}]
                     self.send(200, {**head, "choices": choices, "usage": usage})
                     return
                 pieces = [{"index": 0, "delta": {"content": word + " "}} for word in stub.answer.split()]
@@ -159,7 +153,6 @@ def with_result(text: str, *, is_error: bool = False) -> Request:
 
 
 class TestCalls:
-    @pytest.mark.system
     def test_a_call_is_an_ordinary_reply(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(ASKED)
@@ -170,7 +163,6 @@ class TestCalls:
         assert len(reply.adapted) == 1
         assert "'fetch_weather' was chosen and filled in" in reply.adapted[0]
 
-    @pytest.mark.system
     def test_all_four_methods_agree(self, server: LlamaServer):
         async def asynchronous() -> list[Any]:
             async with client_of(server) as client:
@@ -185,7 +177,6 @@ class TestCalls:
         assert streamed[1] == ArgumentsDelta(0, '{"city": "Lisbon"}')
         assert streamed[-2] == UsageReported(whole.usage)
 
-    @pytest.mark.system
     def test_a_question_that_nothing_explains_is_asked_without_functions(self, server: LlamaServer):
         request = ASKED.changed(functions=FUNCTIONS[1:])
         with client_of(server) as client:
@@ -198,27 +189,23 @@ class TestCalls:
         assert sum(isinstance(item, UsageReported) for item in items) == 1
         assert items[-1].usage.input_tokens == 7 + 2 * 5
 
-    @pytest.mark.system
     @pytest.mark.parametrize("choice", ["required", "erase"])
     def test_a_function_that_must_be_called_is(self, server: LlamaServer, choice: str):
         request = ASKED.changed(functions=FUNCTIONS[1:], tool_choice=choice)
         with client_of(server) as client:
             assert [call.name for call in client.complete(request).message.function_calls] == ["erase"]
 
-    @pytest.mark.system
     def test_no_function_is_chosen_where_none_may_be(self, server: LlamaServer):
         with client_of(server) as client:
             assert client.complete(ASKED.changed(tool_choice="none")).message.text == "It is sunny."
         assert server.paths == ["/v1/chat/completions"]
 
-    @pytest.mark.system
     def test_it_is_switched_off_by_the_profile(self, server: LlamaServer):
         native = GUIDED.changed(profile=GUIDED.profile.changed(function_calls="native"))
         with HttpClient(native, "tiny", base_url=server.base_url) as client:
             reply = client.complete(ASKED)
         assert (len(server.chats[0]["tools"]), reply.adapted) == (2, ())
 
-    @pytest.mark.system
     def test_text_of_other_scripts_is_not_scored_but_read(self, server: LlamaServer):
         weather = Function(
             name="weather",
@@ -232,7 +219,6 @@ class TestCalls:
 
 
 class TestAnswers:
-    @pytest.mark.system
     def test_an_answer_with_the_result_is_the_models(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(with_result("sunny"))
@@ -240,7 +226,6 @@ class TestAnswers:
         assert "'fetch_weather' returned" in reply.adapted[0]
         assert "Is it nice in Lisbon?" in server.chats[0]["messages"][-1]["content"]
 
-    @pytest.mark.system
     def test_an_answer_without_the_result_gives_way_to_the_result(self, server: LlamaServer):
         with client_of(server) as client:
             items = [*client.stream(with_result("rain, 7 degrees"))]
@@ -250,14 +235,12 @@ class TestAnswers:
         assert isinstance(items[-1], Reply)
         assert "verbatim" in items[-1].adapted[0]
 
-    @pytest.mark.system
     def test_a_failure_is_told_as_it_is(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(with_result("no such city", is_error=True))
         assert reply.message.text == "fetch_weather failed: no such city"
         assert server.paths == []
 
-    @pytest.mark.system
     def test_a_typed_answer_from_results_is_held_to_its_schema(self, server: LlamaServer):
         server.answer = "7"
         with client_of(server) as client:
@@ -283,7 +266,6 @@ def extraction(text: str, output: Any = Order, **changes: Any) -> Request:
 
 
 class TestTypedAnswers:
-    @pytest.mark.system
     def test_a_flat_object_is_copied_field_by_field(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(extraction("Extract the order: Lisbon wants 12 lamps, urgent."))
@@ -291,7 +273,6 @@ class TestTypedAnswers:
         assert server.paths == ["/v1/completions"], "the flag and the number are read off by code"
         assert reply.adapted[0].startswith("the fields of 'Order' were copied from the task")
 
-    @pytest.mark.system
     def test_all_four_methods_agree(self, server: LlamaServer):
         request = extraction("Lisbon wants 12 lamps.")
 
@@ -306,21 +287,18 @@ class TestTypedAnswers:
         assert streamed == astreamed
         assert streamed[0] == TextDelta(whole.message.text)
 
-    @pytest.mark.system
     def test_what_the_text_does_not_hold_is_null(self, server: LlamaServer):
         with client_of(server) as client:
             reply = client.complete(extraction("Lisbon wants lamps."))
         assert json.loads(reply.message.text)["quantity"] is None
 
-    @pytest.mark.system
     def test_an_agent_fails_by_name_where_the_text_lacks_a_value(self, server: LlamaServer):
         with (
             Agent(client_of(server), output=Order) as agent,
-            pytest.raises(CallFailed, match="quantity: Input should be"),
+            pytest.raises(CallFailed, match="quantity"),
         ):
             agent.call("Lisbon wants lamps.")
 
-    @pytest.mark.system
     def test_no_field_is_copied_from_the_exception_branch(self, server: LlamaServer):
         branch = [Message.of("assistant", "{}"), Message.of("user", "Your answer has 99 problems in Oslo.")]
         request = extraction("Lisbon wants 12 lamps.")
@@ -328,13 +306,11 @@ class TestTypedAnswers:
             again = client.complete(request.changed(messages=[*request.messages, *branch], branch_length=2))
             assert json.loads(again.message.text) == {"customer": "Lisbon", "quantity": 12}
 
-    @pytest.mark.system
     @pytest.mark.parametrize(
         ("output", "changes", "limit"),
         [
-            (Basket, {}, MAX_TYPED_TOKENS),
-            (list[str], {}, MAX_TYPED_TOKENS),
-            (Order, {"mode": "native"}, MAX_TYPED_TOKENS),
+            (Basket, {}, 256),
+            (Order, {"mode": "native"}, 256),
             (Basket, {"settings": Settings(max_tokens=7)}, 7),
         ],
     )
@@ -348,16 +324,16 @@ class TestTypedAnswers:
         assert server.chats[0]["response_format"]["json_schema"]["name"]
 
     @pytest.mark.parametrize(("settings", "is_told"), [({}, True), ({"max_tokens": 7}, False)])
-    def test_a_typed_answer_that_our_limit_cut_says_so(self, settings: dict[str, Any], is_told: bool):
+    def test_a_typed_answer_that_our_limit_cut_says_so(
+        self, server: LlamaServer, settings: dict[str, Any], is_told: bool
+    ):
         request = extraction("Lisbon wants 12 lamps.", Basket, settings=Settings(**settings))
         for finish in ("stop", "length"):
-            guided = Guided(request, provider("local").profile)
-            guided.next(None)
-            reply = guided.next(Reply.of('{"items": [').changed(finish=finish))
-            assert isinstance(reply, Reply)
+            server.finish = finish
+            with client_of(server) as client:
+                reply = client.complete(request)
             assert bool(reply.adapted) == (is_told and finish == "length")
 
-    @pytest.mark.system
     @pytest.mark.parametrize("functions", [(), FUNCTIONS[:1]])
     def test_a_text_that_is_read_in_part_says_so(self, server: LlamaServer, functions: tuple[Function, ...]):
         """What its rest holds is null, or not called with, as if the text did not hold it."""
@@ -368,13 +344,11 @@ class TestTypedAnswers:
                 found = [note for note in reply.adapted if "characters the first 4,000 were read" in note]
                 assert len(found) == notes, reply.adapted
 
-    @pytest.mark.system
     def test_text_has_no_limit_of_ours(self, server: LlamaServer):
         with client_of(server) as client:
             client.complete(Request(messages=[Message.of("user", "Tell me a story.")]))
         assert "max_tokens" not in server.chats[0]
 
-    @pytest.mark.system
     def test_functions_are_chosen_before_the_answer_is_copied(self, server: LlamaServer):
         with client_of(server) as client:
             called = client.complete(ASKED.changed(output=Output(Order)))
@@ -401,7 +375,7 @@ class TestTypedAnswers:
     ],
 )
 def test_the_instruction_is_no_part_of_the_text(task: str, text: str):
-    assert source_text(task) == text
+    assert reading.source_text(task) == text
 
 
 @pytest.mark.parametrize(
@@ -420,29 +394,29 @@ def test_the_instruction_is_no_part_of_the_text(task: str, text: str):
     ],
 )
 def test_flat_objects_are_told_from_others(output: Any, expected: bool):
-    assert is_flat(Output(output).schema or {}) is expected
+    assert reading.is_flat(Output(output).schema or {}) is expected
 
 
 class TestEnds:
-    @pytest.mark.system
-    @pytest.mark.parametrize("number", [1, 2, 5])
+    @pytest.mark.parametrize("number", [1, 5])
     def test_a_request_that_fails_is_an_error_and_not_a_reply_without_calls(self, server: LlamaServer, number: int):
         server.at[number] = lambda: "out of order"
         with client_of(server) as client, pytest.raises(ProviderError, match="out of order"):
             client.complete(ASKED)
         assert len(server.paths) == number
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("number", [1, 3, 5])
-    def test_a_thread_is_ended_between_requests(self, server: LlamaServer, number: int):
-        abort = Abort()
-        server.at[number] = abort.set
-        with client_of(server) as client, pytest.raises(Aborted):
-            abort.run(client.complete, ASKED)
+    @pytest.mark.parametrize("number", [1, 3])
+    def test_a_call_that_is_cancelled_ends_between_requests(self, server: LlamaServer, number: int):
+        with Agent(client_of(server), functions=[fetch_weather, erase]) as agent:
+            pending = agent.seed("Is it nice in Lisbon?")
+            held = threading.Event()
+            server.at[number] = lambda: (pending.cancel("enough"), held.wait(10))[0]
+            run(pending, agent.own_world)
+            held.set()
+        assert pending.record.ending.reason is Reason.CANCELLED
         assert len(server.paths) == number
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("number", [1, 3, 5])
+    @pytest.mark.parametrize("number", [1, 3])
     def test_a_task_is_cancelled_between_requests(self, server: LlamaServer, number: int):
         async def cancelled() -> None:
             async with client_of(server) as client:
@@ -455,24 +429,21 @@ class TestEnds:
         asyncio.run(cancelled())
         assert len(server.paths) <= number + 1
 
-    @pytest.mark.system
     def test_one_timeout_bounds_all_requests(self, server: LlamaServer):
         held = threading.Event()
         server.at[3] = lambda: held.wait(10) and None
-        with client_of(server) as client, pytest.raises(TimedOut, match=r"in 0\.5 s"):
-            client.complete(ASKED, timeout_s=0.5)
+        with client_of(server) as client, pytest.raises(TimedOut, match=r"0\.1"):
+            client.complete(ASKED, timeout_s=0.1)
         held.set()
         assert len(server.paths) <= 3
 
-    @pytest.mark.system
     def test_requests_that_are_each_in_time_may_be_late_together(self, server: LlamaServer):
         never = threading.Event()
         for number in range(1, 6):
-            server.at[number] = lambda: never.wait(0.3) or None
-        with client_of(server) as client, pytest.raises(TimedOut, match="in 1 s"):
-            client.complete(ASKED, timeout_s=1)
+            server.at[number] = lambda: never.wait(0.05) or None
+        with client_of(server) as client, pytest.raises(TimedOut, match=r"0\.2"):
+            client.complete(ASKED, timeout_s=0.2)
 
-    @pytest.mark.system
     def test_a_stream_may_be_left(self, server: LlamaServer):
         with client_of(server) as client:
             items = client.stream(ASKED)

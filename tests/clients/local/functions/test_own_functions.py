@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -11,15 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.embedded import needs_model
 from support.own_functions import OWN, Asked, is_right
 
-from fsm_agent.clients.local.model import command_to_fetch, find_model
-
 TESTS = Path(__file__).parents[3]
-needs_model = pytest.mark.skipif(
-    find_model() is None or importlib.util.find_spec("xllamacpp") is None,
-    reason=f"no local model or engine: {command_to_fetch()}",
-)
 
 
 def came_out_right(asked: Asked) -> str:

@@ -7,18 +7,16 @@ from typing import Any, Literal, TypeVar
 
 import pytest
 
-from fsm_agent.clients.local.functions.fields import fields_of
+from fsm_agent.clients.local.functions import fields as reading
 from fsm_agent.clients.local.functions.filling import filled
-from fsm_agent.clients.local.functions.grammar import Grammar
 from fsm_agent.clients.local.functions.question import Question
-from fsm_agent.clients.local.functions.wire import Step
 from fsm_agent.functions import Function
 from fsm_agent.messages import Reply
 
 T = TypeVar("T")
 
 
-def finished(steps: Generator[Step, Reply, T], *texts: str) -> T:
+def finished(steps: Generator[Any, Reply, T], *texts: str) -> T:
     """Return what the steps return when the model answers with these texts, all of them."""
     replies = iter(texts)
     try:
@@ -80,27 +78,10 @@ class TestFields:
                 "lost": {"$ref": "#/nowhere"},
             },
         }
-        fields = {field.name: field for field in fields_of(Function(name="f", parameters=parameters))}
+        fields = {field.name: field for field in reading.fields_of(Function(name="f", parameters=parameters))}
         assert fields["u"].enum == ["a", "b"]
         assert [fields[name].kind for name in ("n", "s", "loop", "lost")] == ["integer", "string", "string", "string"]
         assert fields["c"].enum == [3]
-
-
-class TestGrammar:
-    def test_what_is_used_is_left_out_while_there_is_more(self):
-        question = Question("What is 17 + 25?")
-        grammar = Grammar(question, ["17"])
-        assert '"17"' not in grammar.of({"type": "integer"})
-        assert '"25"' in grammar.of({"type": "integer"})
-        assert '"17"' in Grammar(question, ["17", "25"]).of({"type": "integer"})
-
-    def test_what_is_copied_is_json(self):
-        question = Question(r"Delete C:\temp\x.txt")
-        assert r"C:\\\\temp\\\\x.txt" in Grammar(question, ()).of({"type": "string"})
-
-    def test_names_of_several_words_are_copied_whole(self):
-        question = Question("Weather in New York City?")
-        assert '"New York City"' in Grammar(question, ()).of({"type": "string"})
 
 
 def travel(origin: str, destination: str, seats: int = 1, mode: Literal["bus", "train"] = "bus") -> None:
@@ -124,7 +105,10 @@ class TestFilling:
 
     def test_an_optional_number_is_taken_if_it_can_be_of_no_other_argument(self):
         rolled = function(["sides"], sides={"type": "integer"}, count={"type": "integer"})
-        assert finished(filled(Question("Roll 3 dice with 20 sides."), rolled), " 20") == {"sides": 20, "count": 3}
+        assert finished(filled(Question("Roll 3 dice with 20 sides."), rolled), " 20") == {
+            "sides": 20,
+            "count": 3,
+        }
         two = function(["sides"], sides={"type": "integer"}, count={"type": "integer"}, bonus={"type": "integer"})
         assert finished(filled(Question("Roll 3 dice with 20 sides."), two), " 20") == {"sides": 20}
 
@@ -148,6 +132,15 @@ class TestFilling:
         grammar = step.request.settings.extra_body["grammar"]
         assert "Rome" in grammar
         assert "Oslo" not in grammar
+
+    def test_what_may_be_copied_is_whole_and_json(self):
+        wanted = function(["text"], text={"type": "string"})
+        for text, copied in (
+            (r"Delete C:\temp\x.txt", r"C:\\\\temp\\\\x.txt"),
+            ("Is it in New York City?", '"New York City"'),
+        ):
+            step = next(filled(Question(text), wanted))
+            assert copied in step.request.settings.extra_body["grammar"]
 
     def test_a_list_that_was_cut_off_is_kept_so_far(self):
         wanted = function(["names"], names={"type": "array", "items": {"type": "string"}})
