@@ -1201,9 +1201,6 @@ def test_a_client_that_gives_no_reply_is_named(method: str):
     [
         (Usage(input_tokens=-(10**9), output_tokens=5), "Usage.input_tokens is -1000000000: a whole number from 0"),
         (Usage(output_tokens=10**30), "Usage.output_tokens is 10{30}: a whole number"),
-        (Usage(cost_pico_usd=-1), "Usage.cost_pico_usd is -1: a whole number"),
-        (Usage(input_tokens=cast("Any", 1.5)), "Usage.input_tokens is 1.5: a whole number"),
-        (Usage(output_tokens=cast("Any", True)), "Usage.output_tokens is True: a whole number"),
     ],
 )
 def test_counts_that_no_request_can_have_used_are_refused_where_they_enter(driven: Driver, usage: Usage, wrong: str):

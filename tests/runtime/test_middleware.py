@@ -114,7 +114,7 @@ class TestThrottle:
         assert [throttle(call("work"), lambda f: f.name), throttle(call("work"), lambda f: f.name)] == ["work"] * 2
         assert 3590 < throttle._delay_s(FakeClock(throttle._begins[0])) <= 3600
 
-    @pytest.mark.parametrize(("calls", "per_s"), [(0, 1.0), (-1, 1.0), (1, 0.0), (1, -1.0)])
+    @pytest.mark.parametrize(("calls", "per_s"), [(0, 1.0), (1, 0.0)])
     def test_nonsense_is_named(self, calls: int, per_s: float):
         with pytest.raises(UsageError, match=rf"Throttle\({calls}, per_s={per_s}\): one call or more per some seconds"):
             Throttle(calls, per_s)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -77,6 +78,37 @@ UNHEARD = [by_run_unheard, by_arun_unheard]
 anyhow = everywhere
 
 
+@contextmanager
+def ended_before(drive: Callable[[], object], free: threading.Event) -> Iterator[None]:
+    """Drive in a thread while the block runs; behind it the drive ends, before what it waits for is set free."""
+    failures: list[BaseException] = []
+
+    def main() -> None:
+        try:
+            drive()
+        except BaseException as error:
+            failures.append(error)
+
+    driver = threading.Thread(target=main, daemon=True)
+    driver.start()
+    try:
+        yield
+        driver.join(30)
+        assert not driver.is_alive(), "it waits still"
+    finally:
+        free.set()
+    if failures:
+        raise failures[0]
+
+
+@contextmanager
+def rest() -> Iterator[None]:
+    """Nothing that begins in the block is left behind in a thread."""
+    busy = busy_threads()
+    yield
+    until_threads_rest(busy)
+
+
 def busy_threads() -> int:
     """How many functions and requests run in threads; some may have been left behind for long."""
     return sum(thread.name == "fsm_agent" for thread in threading.enumerate()) - len(thread_jobs._idle)
@@ -84,7 +116,8 @@ def busy_threads() -> int:
 
 def until_threads_rest(busy: int) -> None:
     """Wait until no more than so many threads are busy."""
-    until_s = time.monotonic() + 10
-    while busy_threads() > busy:
-        assert time.monotonic() < until_s
+    for _ in range(20_000):
+        if busy_threads() <= busy:
+            return
         time.sleep(0.001)
+    raise AssertionError("a thread is busy still")
