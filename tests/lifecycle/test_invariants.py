@@ -176,8 +176,6 @@ def rewritten(one: AgentCall, index: int, changes: dict[str, Any]) -> str:
     ("index", "changes", "waits_for"),
     [
         (1, {"needs_approval": False}, ["ask:2.1"]),
-        (1, {"needs_approval": False, "arguments_json": '{"path":"/"}'}, ["ask:2.1"]),
-        (0, ERASE_IN_DISGUISE, ["ask:2.0", "ask:2.1"]),
         (0, {**ERASE_IN_DISGUISE, "arguments_json": "{}"}, ["ask:2.0", "ask:2.1"]),
         (1, {"needs_approval": True}, ["ask:2.1"]),
     ],

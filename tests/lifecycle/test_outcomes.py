@@ -42,28 +42,18 @@ REPORT = ErrorReport(message="busy")
     [
         (lambda: Modified({"path": "y"}), "Modified.arguments_json is {'path': …}: a string would be right"),
         (lambda: Injected("text"), "Injected.messages is 'text': a tuple of Messages would be right"),
-        (lambda: Injected(("text",)), "Injected.messages is ('text',): a tuple of Messages would be right"),
-        (lambda: Injected(["text"]), "Injected.messages is ['text']: a tuple of Messages would be right"),
         (lambda: Cancelled(reason=5), "Cancelled.reason is 5: a string would be right"),
-        (lambda: Cancelled(reason=None), "Cancelled.reason is None: a string would be right"),
         (lambda: Begun(at_s=0.0, id=17), "Begun.id is 17: a string would be right"),
         (lambda: Begun(at_s=None), "Begun.at_s is None: a finite number would be right"),
-        (lambda: Begun(at_s="now"), "Begun.at_s is 'now': a finite number would be right"),
-        (lambda: Begun(at_s=True), "Begun.at_s is True: a finite number would be right"),
         (lambda: Slept(at_s=math.nan), "Slept.at_s is nan: a finite number would be right"),
-        (lambda: Slept(at_s=-math.inf), "Slept.at_s is -inf: a finite number would be right"),
         (lambda: Expired(at_s=10**400), f"Expired.at_s is 1{'0' * 79}…: a finite number would be right"),
         (lambda: Expired(at_s=10**5000), "Expired.at_s is a huge int: a finite number would be right"),
         (lambda: Denied(5), "Denied.reason is 5: a string would be right"),
-        (lambda: Replied(reply="hi"), "Replied.reply is 'hi': a Reply would be right"),
-        (lambda: ModelFailed(error="busy"), "ModelFailed.error is 'busy': an ErrorReport would be right"),
         (lambda: ModelFailed(error=REPORT, delay_s="1"), "ModelFailed.delay_s is '1': a finite number would be right"),
         (
             lambda: Returned(text="x", usage=Usage(input_tokens=-1)),
             "Returned.usage is Usage(input_tokens=-1): a Usage of counts from 0 on would be right",
         ),
-        (lambda: Returned(text=b"x"), "Returned.text is b'x': a string would be right"),
-        (lambda: Returned(text="x", is_error=1), "Returned.is_error is 1: True or False would be right"),
         (
             lambda: Returned(text="x", releases=[1]),
             "Returned.releases is [1]: a tuple of rounds, from 1, would be right",
@@ -76,7 +66,6 @@ REPORT = ErrorReport(message="busy")
             lambda: Returned(text="x", attachments=("y",)),
             "Returned.attachments is ('y',): a tuple of Images and Documents would be right",
         ),
-        (lambda: FunctionFailed(text=None), "FunctionFailed.text is None: a string would be right"),
     ],
 )
 def test_the_mistake_is_named_with_its_value_and_what_would_be_right(make, says):

@@ -276,11 +276,7 @@ def test_a_call_inside_of_a_check_is_one_deeper(way: Way):
     assert depths == [1, 1]
 
 
-@pytest.mark.parametrize(
-    "check",
-    [int, 7, lambda: 1, lambda a, b, c: 1, lambda *, output: 1],
-    ids=["class", "value", "none", "three", "named"],
-)
+@pytest.mark.parametrize("check", [int, 7, lambda: 1], ids=["class", "value", "none"])
 def test_what_takes_no_output_is_refused_when_the_agent_is_made(check: Any):
     with pytest.raises(
         UsageError, match=r"check is .*: a callable of \(output\) or \(output, context\) would be right"
@@ -912,7 +908,6 @@ class Signed(Stocked):
         (Stocked, '{"lamps": 1}', Stocked(lamps=1, left=5)),
         (Stocked, '{"lamps": 1}', Signed(lamps=2, by="Ada")),
         (dict, '{"1": 2}', {1: 2}),
-        (dict[str, Any], '{"a": [1]}', {"a": (1,)}),
     ],
 )
 def test_a_change_that_json_would_lose_is_refused(output: Any, answer: str, changed: Any):

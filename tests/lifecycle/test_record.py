@@ -48,10 +48,7 @@ def test_the_order_of_a_trace_does_not_make_another_record():
     assert record() == record(trace=Vector([Stepped("Seeded", "begun", "Calling", "begin", 0.0)]))
 
 
-@pytest.mark.parametrize(
-    ("ids", "newest"),
-    [((), ()), (("2.0",), ("2.0",)), (("2.0", "4.0", "4.1"), ("4.0", "4.1")), (("2.0", "12.0"), ("12.0",))],
-)
+@pytest.mark.parametrize(("ids", "newest"), [((), ()), (("2.0", "12.0", "12.1"), ("12.0", "12.1"))])
 def test_the_newest_round(ids, newest):
     assert tuple(f.id for f in record(function_calls=settled(*ids)).newest_round) == newest
 
@@ -64,7 +61,7 @@ def test_what_is_pending():
 
 @pytest.mark.parametrize(
     ("limit", "state", "deadline_s"),
-    [(None, State.CALLING, None), (5.0, State.SEEDED, None), (5.0, State.CALLING, 15.0), (0, State.BACKOFF, 10.0)],
+    [(None, State.CALLING, None), (0, State.BACKOFF, 10.0)],
 )
 def test_the_deadline(limit, state, deadline_s):
     assert record(limits=Limits(deadline_s=limit), state=state, started_at_s=10.0).deadline_s == deadline_s
