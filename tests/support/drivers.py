@@ -19,6 +19,7 @@ from fsm_agent.runtime import thread_task as thread_jobs
 from fsm_agent.testing import Script
 from support.agent_calls import PROMPT
 
+Driver = Callable[..., list[Any]]
 TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
 
 
@@ -59,8 +60,12 @@ def by_adrive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
     return asyncio.run(main())
 
 
+def heard(driven: Driver, one: AgentCall, script: Script, listen: Callable[[Any], object]) -> None:
+    """Drive while somebody listens."""
+    asyncio.run(arun(one, world(script), listen)) if driven is by_arun else run(one, world(script), listen)
+
+
 DRIVERS = [by_run, by_threads, by_drive, by_arun, by_adrive]  # for the test that they do the same
-Driver = Callable[..., list[Any]]
 everywhere = pytest.mark.parametrize("driven", [by_run, by_arun])  # all else: one driver a world
 
 
