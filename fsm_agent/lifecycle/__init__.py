@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.stopping import max_tokens as max_tokens
     from fsm_agent.lifecycle.stopping import stop_on as stop_on
     from fsm_agent.lifecycle.table import ROWS as ROWS
+    from fsm_agent.lifecycle.effects import AskSummary as AskSummary
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -70,7 +71,8 @@ else:
             "call": "AgentCall",
             "call_result": "CallResult",
             "effects": (
-                "AskApproval Begin CallModel CheckOutput FindOut Request RunFunction Settings Sleep StartFunction"
+                "AskApproval AskSummary Begin CallModel CheckOutput FindOut Request RunFunction Settings Sleep "
+                "StartFunction"
             ),
             "interpret": "Stop StopContext",
             "limits": "Limits",

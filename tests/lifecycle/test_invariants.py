@@ -23,10 +23,10 @@ from fsm_agent.lifecycle import (
     restore,
     snapshot,
 )
-from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.messages import Message, Reply
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.testing import call as asks
+from fsm_agent.testing import check_record
 
 DIALOG = Dialog([Message.of("user", "?")])
 
@@ -141,10 +141,10 @@ def test_arguments_that_an_approver_changed_are_no_contradiction():
 
 @pytest.mark.parametrize("make", [seeded, waiting, ended, recalled])
 def test_what_really_happened_is_consistent(make):
-    assert inconsistency(make().record) is None
+    assert check_record(make().record) is None
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_a_long_record_is_looked_at_in_linear_time():
     count = 10_000
     prompt = Prompt("x", path="p", functions=[Function(name="f", needs_approval=True)])
@@ -152,7 +152,7 @@ def test_a_long_record_is_looked_at_in_linear_time():
     one.advance("begin", Begun(at_s=0.0))
     one.advance("model:0", Replied(reply=Reply.of(*[asks("f", n=n) for n in range(count)])))
     began_s = time.perf_counter()
-    assert inconsistency(one.record) is None
+    assert check_record(one.record) is None
     assert len(restore(snapshot(one), prompt).effects) == count
     assert time.perf_counter() - began_s < 10  # a comparison of each with each would take minutes
 

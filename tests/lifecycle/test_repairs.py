@@ -12,10 +12,9 @@ from pydantic import BaseModel
 from fsm_agent import Agent, ParseError, Prompt, restore, snapshot
 from fsm_agent.errors import CallFailed, SnapshotError
 from fsm_agent.lifecycle import AgentCall, State
-from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.messages import Message, Reply, TokenLogprob
 from fsm_agent.prompts import Parsed, Parser, ParserInput, TagParser, parser
-from fsm_agent.testing import Script
+from fsm_agent.testing import Script, check_record
 
 
 class Review(BaseModel):
@@ -117,7 +116,7 @@ def test_older_snapshots_are_read_and_contradictions_are_refused():
     with pytest.raises(SnapshotError, match=r"1 problem\(s\) of answers are kept, and 0 message\(s\)"):
         restore(json.dumps(document), prompt)
     failed = call.record.changed(ending=call.record.ending.changed(reason="stopped"))
-    assert "an answer was repaired" in str(inconsistency(failed))
+    assert "an answer was repaired" in str(check_record(failed))
 
 
 def test_parsers_can_be_called_pickled_and_told_apart():
