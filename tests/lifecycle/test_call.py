@@ -541,35 +541,6 @@ def test_the_words_beside_a_filtered_answer_say_why(content, told):
         say(begun(), *content, finish="content_filter", finish_raw="filtered").result()
 
 
-@pytest.mark.spec(
-    "1.5: it is asked after every reply, the last one included",
-    "1.5: it comes before functions and parser",
-    "1.5: the reply at hand is the last and its functions are not run",
-    "1.5: the reason is kept",
-    "1.6: the iteration, from 1",
-    "1.6: usage up to and with this reply",
-    "1.6: the number of function calls of earlier rounds",
-    "1.6: the results of the last round, none at first",
-    "1.27: stopped, with the reason",
-)
-def test_stop_when_sees_the_reply_and_stops_before_functions_and_parser():
-    seen = []
-
-    def stop(context):
-        seen.append((context.iteration, context.function_calls, len(context.last_results), context.usage.input_tokens))
-        return "final" if any(f.name == "tick" for f in context.reply.message.function_calls) else None
-
-    call = begun(stop_when=stop)
-    say(call, function_call("add", a=1, b=2), usage=Usage(input_tokens=5))
-    call.advance("run:2.0", Returned(text="3"))
-    say(call, "bad", function_call("tick"), usage=Usage(input_tokens=7))
-    assert seen == [(1, 0, 0, 5), (2, 1, 1, 12)]
-    result = call.result()
-    assert (result.ending.reason, result.ending.detail, result.output) == (Reason.STOPPED, "final", None)
-    assert [f.name for f in result.message.function_calls] == ["tick"]
-    assert_sendable(result.dialog)
-
-
 @pytest.mark.spec("1.21: a call beyond the limit fails", "1.21: none is without limit")
 @pytest.mark.parametrize(("depth", "limit", "ends"), [(2, 3, False), (3, 3, True), (9, None, False)])
 def test_nesting_is_bounded(depth, limit, ends):
