@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import threading
 import time
 from collections import defaultdict
@@ -24,9 +23,9 @@ from support.drivers import (
     everywhere,
     heard,
 )
-from support.nested_process import Considered, Gave, Pick, Picked, Solo, Stage, Team, TeamRecord
+from support.nested_process import Considered, Gave, Picked, Solo, Stage, Team, TeamRecord
 
-from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, RateLimited, UsageError
+from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, RateLimited
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import (
     Approved,
@@ -57,7 +56,7 @@ from fsm_agent.messages import (
 )
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import World, adrive, arun, drive, run
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import Script, call
 
 LONG_S = 30.0
 
@@ -145,13 +144,6 @@ def test_records_and_events_are_equal_whoever_drives_and_listens(make: Callable[
         assert isinstance(events[-1], Done)
 
 
-@anyhow
-def test_children_wait_on_the_clock_of_their_driver(driven: Driver):
-    clock = FakeClock()
-    driven(delayed(), Script(clock=clock))
-    assert clock.sleeps == [7.0]
-
-
 def test_events_carry_the_path_of_the_process_that_they_are_of():
     events = by_drive(tower(), Script())
     paths = {event.path for event in events if isinstance(event, Inside)}
@@ -169,16 +161,6 @@ def test_events_carry_the_path_of_the_process_that_they_are_of():
     considered = [e for e in events if type(e) is Considered]
     assert [e.draft for e in considered] == ["twenty-two", "x"]
     assert {getattr(e, "event", e).key for e in events if type(getattr(e, "event", e)) is Considered} == {"pick:1"}
-
-
-def test_a_child_is_begun_in_the_step_that_makes_it_with_an_id_of_its_parents():
-    one = tower()
-    steps = [e for e in by_drive(one, Script())[:8] if isinstance(getattr(e, "event", e), Stepped)]
-    paths = [event.path if isinstance(event, Inside) else "" for event in steps]
-    assert paths == ["", "deep", "deep/deeper", "deep/deeper/one", "deep/deeper/two", "deep/beside", "alone"]
-    assert {getattr(event, "event", event).trigger for event in steps} == {"begun"}
-    deepest = one.record.ended["deep"].ended["deeper"].ended["one"]
-    assert deepest.id == "call-1/deep/deeper/one"
 
 
 def test_the_end_of_a_child_and_the_row_for_it_are_one_advance():
@@ -272,41 +254,6 @@ def test_a_row_of_the_parent_that_raises_undoes_the_step_of_the_child():
     Fragile.is_broken = False
     one.advance("b/pick:1", Picked(index=0, at_s=4.0))
     assert keys(one) == ["pick:1"]
-
-
-def test_the_record_is_the_whole_state():
-    """A process around a copy of the record goes on, and comes to the same end."""
-    reference, _ = expected(tower)
-    one = tower()
-    for model in models(one):
-        replay(model)
-    events = drive(one, World.of(Script()))
-    for _ in range(12):
-        next(events)
-    events.close()
-    other = Team(pickle.loads(pickle.dumps(one.record)), one.plan)
-    assert [e.key for e in other.effects] == [e.key for e in one.effects]
-    by_run(other, Script())
-    assert other.record == reference.record
-
-
-def test_a_childs_name_settles_it_by_somebody_elses_word():
-    one = started(pair())
-    one.advance("warm", Gave(member="warm", text="by hand", record=None))
-    assert one.record.drafts == {"warm": "by hand"}
-    assert keys(one) == ["terse/model:0"]
-
-
-def test_names_and_keys_cannot_be_taken_for_a_path():
-    with pytest.raises(UsageError, match="'a/b'"):
-        started(Team(TeamRecord(), {"a/b": solo("x")}))
-
-    class Slashed(Team):
-        def own_effects(self) -> Any:
-            return (Pick("pick/1", ()),)
-
-    with pytest.raises(UsageError, match="'pick/1'"):
-        _ = Slashed(TeamRecord(), {}).effects
 
 
 @anyhow
@@ -501,22 +448,6 @@ def test_a_process_that_is_stopped_stops_its_children_and_ends_by_its_own_row():
     assert (inner.state, inner.ending.reason, inner.ending.detail) == (State.COMPLETED, Reason.STOPPED, "enough")
     paths = [step.path for step in one.steps if isinstance(step, Inside)]
     assert paths.index("deep/deeper/one") < paths.index("deep/deeper") < paths.index("deep")
-
-
-@anyhow
-def test_a_request_to_stop_is_passed_on_by_the_driver(driven: Driver):
-    one = pair()
-    one.request_end("stopped", "enough")
-    driven(one, Script())
-    assert (one.record.state, one.record.reason) == (Stage.DONE, "stopped: enough")
-
-
-@anyhow
-def test_a_process_that_was_cancelled_before_it_began_is_ended_by_its_driver(driven: Driver):
-    one = pair()
-    one.cancel("too late")
-    driven(one, Script())
-    assert (one.record.state, one.record.children, one.end_request) == (Stage.FAILED, {}, None)
 
 
 @everywhere

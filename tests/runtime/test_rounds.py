@@ -17,20 +17,18 @@ from support.agent_calls import assert_sendable, begun, say
 from support.drivers import (
     Driver,
     anyhow,
-    busy_threads,
     by_arun,
     by_arun_unheard,
     by_threads,
     everywhere,
     heard,
     seed,
-    until_threads_rest,
     world,
 )
 
 from fsm_agent.errors import CallFailed, Retry
 from fsm_agent.functions import Context, Function, Retries, function
-from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, Returned, State, restore, snapshot
+from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, State, restore, snapshot
 from fsm_agent.messages import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline, arun
@@ -110,22 +108,6 @@ class TestAtOnce:
         one = seed(prompt(meet), limits=Limits(parallel=parallel))
         driven(one, Script([call("meet", n=n) for n in range(16)], "done"))
         assert results(one) == [str(n) for n in range(16)]
-
-    @pytest.mark.spec("1.3: the calls of one reply run at once")
-    def test_coroutines_need_no_threads_to_run_at_once(self):
-        async def main() -> AgentCall:
-            barrier = asyncio.Barrier(16)
-
-            async def meet(n: int) -> int:
-                """Meet the others."""
-                async with asyncio.timeout(20):
-                    await barrier.wait()
-                return n
-
-            script = Script([call("meet", n=n) for n in range(16)], "done")
-            return await arun(seed(prompt(meet)), world(script, threads=0))
-
-        assert len(results(asyncio.run(main()))) == 16
 
     @pytest.mark.spec("1.3: one after another when switched off")
     @everywhere
@@ -258,36 +240,6 @@ class TestAtOnce:
 class TestStopping:
     """A driver that is stopped keeps what has come, and tells what it leaves behind."""
 
-    @pytest.mark.parametrize("driven", [by_threads, by_arun])
-    @pytest.mark.parametrize("kind", ["plain", "waiting"])
-    def test_results_that_had_come_are_kept_though_nobody_has_heard_of_them(self, driven: Driver, kind: str):
-        ran: list[int] = []
-        in_threads = kind == "plain" or driven is by_threads
-        all_ran = threading.Barrier(3 if in_threads else 1)
-        busy = busy_threads()
-
-        def plain(n: int) -> int:
-            """Note it."""
-            ran.append(n)
-            all_ran.wait(10)
-            return n
-
-        async def waiting(n: int) -> int:
-            """Note it."""
-            return plain(n)
-
-        def listen(event: Any) -> None:
-            if isinstance(event, FunctionEnded):  # the first
-                until_threads_rest(busy)
-                raise LookupError
-
-        one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="f")))
-        script = Script([call("f", n=n) for n in range(3)], "done")
-        stopped(driven, one, script, listen)
-        driven(one, script)
-        assert sorted(ran) == [0, 1, 2]
-        assert results(one) == ["0", "1", "2"]
-
     @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_functions_that_are_left_behind_are_told(self, driven: Driver):
@@ -362,52 +314,6 @@ class TestWaves:
         driven(one, Script([call("long"), call("behind"), call("first")], "done"))
         assert results(one) == ["long", "behind", "first"]
 
-    @pytest.mark.spec("4.25: what is missing is told")
-    @anyhow
-    def test_what_cannot_follow_is_told(self, driven: Driver):
-        def fails() -> None:
-            """Fail."""
-            raise OSError("no")
-
-        one = seed(prompt(fails, Function(name="behind", call=lambda: 1, depends_on=("fails",))))
-        driven(one, Script([call("behind"), call("fails")], "done"))
-        assert results(one) == ["behind requires fails to have succeeded first.", "OSError: no"]
-
-    @anyhow
-    def test_what_is_answered_from_outside_lets_the_others_run_and_is_waited_for(self, driven: Driver):
-        one = seed(
-            prompt(
-                Function(name="outside"),
-                Function(name="behind", call=lambda: "behind", depends_on=("outside",)),
-                Function(name="beside", call=lambda: "beside"),
-            )
-        )
-        script = Script([call("behind"), call("outside"), call("beside")], "done")
-        driven(one, script)
-        assert [e.key for e in one.effects] == ["run:2.1"]
-        one.advance("run:2.1", Returned(text="at last"))
-        driven(one, script)
-        assert results(one) == ["behind", "at last", "beside"]
-
-    @pytest.mark.spec("4.25: a batch is run in waves")
-    @anyhow
-    def test_a_call_goes_on_between_two_waves_from_its_snapshot(self, driven: Driver):
-        functions = (
-            Function(name="outside"),
-            Function(name="behind", call=lambda: "behind", depends_on=("outside",), max_calls=1),
-            Function(name="first", call=lambda: "first", max_calls=1),
-        )
-        one = seed(prompt(*functions), limits=Limits(rounds=3))
-        script = Script([call("behind"), call("outside"), call("first")], call("first"), "done")
-        driven(one, script)
-        again = restore(snapshot(one), prompt(*functions))
-        assert again.record == one.record
-        again.advance("run:2.1", Returned(text="at last"))
-        driven(again, script)
-        assert results(again) == ["behind", "at last", "first", "first may be called 1 time(s), and that is used up."]
-        assert [f.name for f in script.requests[-1].functions] == ["outside"]
-        assert again.result().output == "done"
-
 
 class TestTimeouts:
     @pytest.mark.spec("1.33: retry and timeout around a function", "4.30: a time limit for a function")
@@ -428,15 +334,6 @@ class TestTimeouts:
         assert is_alone or (results(one)[0], results(one)[2]) == ("1", "2")
         assert one.result().output == "done"
         assert_sendable(one.record.dialog)
-
-    @anyhow
-    def test_a_time_that_is_up_is_a_failure_of_the_function(self, driven: Driver):
-        with stuck() as made:
-            functions = made("plain", timeout_s=0.05, max_failures=1), Function(name="behind", depends_on=("stuck",))
-            one = seed(prompt(*functions))
-            driven(one, Script([call("stuck"), call("behind")], "done"))
-        assert results(one)[1] == "behind requires stuck to have succeeded first."
-        assert one.record.tallies["stuck"].failures == 1
 
     @pytest.mark.spec("4.30: a time limit for a function")
     @anyhow
@@ -753,19 +650,3 @@ class TestListeners:
         heard(driven, one, script, listen)
         assert one.record.ending.reason is Reason.CANCELLED
         assert set(ran) <= {0}
-
-    @pytest.mark.spec("4.30: while functions run beside each other")
-    @pytest.mark.parametrize("driven", [by_threads, by_arun])
-    @pytest.mark.parametrize("kind", ["plain", "waiting"])
-    def test_called_off_while_functions_run_it_lets_go_of_them(self, driven: Driver, kind: str):
-        def listen(event: Any) -> None:
-            if isinstance(event, FunctionEnded):
-                one.advance("", Cancelled(reason="enough"))
-
-        with stuck() as made:
-            one = seed(prompt(made(kind), Function(name="quick", call=lambda: 1)))
-            script = Script([call("stuck"), call("quick")])
-            heard(driven, one, script, listen)
-        assert results(one)[1] == "1"
-        assert "enough" in results(one)[0]
-        assert_sendable(one.record.dialog)
