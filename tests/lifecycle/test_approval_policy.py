@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.drivers import anyhow, by_run, seed
+from support.agent_drivers import by_arun, by_astream, by_run, by_stream
+from support.drivers import anyhow, seed
+from support.drivers import by_run as driven_by_run
 
 from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, UsageError
@@ -66,7 +68,7 @@ def test_an_approver_is_asked_about_every_call_but_those_that_need_no_approval(d
 
 
 @pytest.mark.spec("1.4: a denied call is not run")
-@pytest.mark.parametrize("way", ["call", "astream"])
+@pytest.mark.parametrize("way", [by_run, by_astream])
 def test_an_approver_that_denies_all_lets_nothing_run(way):
     ran: list[str] = []
 
@@ -75,20 +77,8 @@ def test_an_approver_that_denies_all_lets_nothing_run(way):
         """Erase a file."""
         ran.append(path)
 
-    async def drained(agent: Agent) -> None:
-        async for _ in agent.astream("Tidy up."):
-            pass
-
     agent = Agent(Script(call("erase", path="x"), "I could not."), functions=[erase], approve=lambda f: False)
-    match way:
-        case "acall":
-            asyncio.run(agent.acall("Tidy up."))
-        case "astream":
-            asyncio.run(drained(agent))
-        case "stream":
-            list(agent.stream("Tidy up."))
-        case _:
-            agent.call("Tidy up.")
+    way(agent, agent.seed("Tidy up."), [])
     assert ran == []
 
 
@@ -212,7 +202,7 @@ def test_an_approver_that_takes_the_context_is_given_it(driven, approve, deps):
 )
 def test_others_are_given_the_call_alone(approve):
     one = seed(Prompt("x", functions=(named("work", REQUIRED),)))
-    by_run(one, Script(call("work", n=1), "done"), approve=approve)
+    driven_by_run(one, Script(call("work", n=1), "done"), approve=approve)
     assert one.record.function_calls[0].result == "worked 1"
 
 
@@ -232,33 +222,17 @@ def test_a_verdict_of_a_coroutine_function_that_means_nothing_is_the_callers_mis
         driven(seed(Prompt("x", functions=(named("work", REQUIRED),))), Script(call("work", n=1)), approve=approve)
 
 
-@pytest.mark.parametrize("way", ["run", "astream"])
+@pytest.mark.parametrize("way", [by_run, by_stream, by_arun, by_astream])
 def test_an_agent_with_an_approver_takes_no_call_that_would_run_functions_behind_its_back(way):
     prompt = Prompt("x", path="agent", functions=(named("work"),))
     agent = Agent(Script(call("work", n=1), "done"), functions=prompt.offers, approve=lambda f: True)
     document = snapshot(agent.seed("Work."))
-
-    async def drained(one: Any) -> None:
-        async for _ in agent.astream(one):
-            pass
-
-    def drive(one: Any) -> None:
-        match way:
-            case "arun":
-                asyncio.run(agent.arun(one))
-            case "astream":
-                asyncio.run(drained(one))
-            case "stream":
-                list(agent.stream(one))
-            case _:
-                agent.run(one)
-
     with pytest.raises(UsageError, match="approve"):
-        drive(restore(document, prompt))
-    drive(agent.restore(document))
+        way(agent, restore(document, prompt), [])
+    way(agent, agent.restore(document), [])
     ended = restore(document, prompt)
     Agent(Script("done")).run(ended)
-    drive(ended)  # nothing is left to be run
+    way(agent, ended, [])  # nothing is left to be run
 
 
 def test_an_approval_holds_for_the_call_that_it_was_given_for_alone():

@@ -785,18 +785,6 @@ def test_the_parsers_exception_is_the_cause_of_the_end_and_the_record_keeps_its_
     assert repr(caught.value.__cause__) == repr(ParseError("OSError: disk full"))
 
 
-def test_a_problem_is_the_latest_replys():
-    call = begun()
-    assert call.problem is None
-    say(call, "forty")
-    assert isinstance(call.problem, ParseError)
-    fail(call)
-    assert isinstance(call.problem, ParseError), "no answer came since"
-    call.advance("sleep:2", Slept())
-    say(call, function_call("tick"))
-    assert call.problem is None
-
-
 def test_a_bug_in_a_handler_goes_through_and_changes_nothing():
     def broken(**values: object) -> str:
         raise ZeroDivisionError
@@ -940,23 +928,6 @@ def test_an_answer_is_parsed_by_the_prompt_that_asked_for_it(task, handler, kind
     assert request(call).output.type is kind
     assert say(call, answer).result().output == output
     assert restore(snapshot(call), prompt).output == output
-
-
-@pytest.mark.spec("3.14: an answer is parsed by the handler that asked for it, or as inherited")
-@pytest.mark.parametrize(
-    ("on_exception", "kind", "answer", "output"),
-    [
-        (MEND, list[int], "[7]", [7]),
-        (Prompt(MEND, output=float), float, "4.5", 4.5),
-        (Prompt(MEND, parser=str.upper), str, "a", "A"),
-    ],
-    ids=["inherited", "its own", "its own parser"],
-)
-def test_a_refused_final_answer_is_asked_for_again_in_the_final_form(on_exception, kind, answer, output):
-    prompt = PROMPT.extend(on_final=Prompt("Only the number.", output=list[int]), on_exception=on_exception)
-    call = say(begun(Limits(rounds=0), prompt), "none")
-    assert (call.state, request(call).output.type) == (State.PARSE_EXCEPTION, kind)
-    assert say(call, answer).result().output == output
 
 
 @pytest.mark.spec(

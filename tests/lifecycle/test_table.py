@@ -184,11 +184,6 @@ def test_a_loop_is_the_same_round_in_a_row(replies, expected):
     assert looked(*replies) == expected
 
 
-@pytest.mark.spec("1.8: it fires at every multiple of the threshold")
-def test_the_least_loop_is_two_rounds():
-    assert looked(*[[("note", A)]] * 5, threshold=2) == [2, 4]
-
-
 @pytest.mark.spec("1.8: what was asked counts, whatever was run")
 def test_repetitions_that_are_not_run_are_a_loop_too():
     once = Function(name="note", parameters={"type": "object"}, call=print)
@@ -280,42 +275,7 @@ def test_a_loop_is_told_behind_its_results_at_every_multiple(role):
     assert_sendable(call.record.dialog)
 
 
-@pytest.mark.spec(
-    "1.8: by default three rounds, and the model is told",
-    "1.8: the order of keys does not matter",
-    "1.8: what was asked counts, whatever was run",
-    "1.11: the message names function and count",
-    "3.18: equal name and arguments are not run again",
-    "3.18: the order of keys does not matter",
-)
-def test_repetitions_are_answered_at_once_and_told_as_a_loop_by_default():
-    call = begun()
-    returned(say(call, function_call("add", a=1, b=2)), "3")
-    for _ in range(3):
-        say(call, function_call("add", b=2, a=1))
-        assert call.state is State.CALLING
-    assert [f.was_run for f in call.record.function_calls] == [True, False, False, False]
-    told = [m.role for m in call.record.dialog[2:]]
-    assert told == [*["assistant", "tool"] * 3, "user", "assistant", "tool"]
-    assert "You have called add with identical arguments 3 times" in call.record.dialog[8].text
-
-
 # Verdicts, injections, functions that fail
-
-
-@pytest.mark.spec("1.4: changed arguments are checked against the schema")
-@pytest.mark.parametrize(
-    ("arguments", "says"), [('{"path": 1}', "path: Input should be a valid string"), ("no", "JSON")]
-)
-def test_arguments_that_an_approver_changed_are_checked(arguments, says):
-    call = say(begun(), function_call("erase", path="/"), function_call("tick"))
-    call.advance("ask:2.0", Modified(arguments))
-    assert keys(call) == ["run:2.1"]
-    returned(call)
-    (wrong, _) = [m.parts[0] for m in call.record.dialog[3:]]
-    assert wrong.is_error
-    assert wrong.text.startswith("The arguments of erase are not valid:")
-    assert says in wrong.text
 
 
 @pytest.mark.spec("3.18: equal name and arguments are not run again")

@@ -79,7 +79,6 @@ def by_arun_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]
     return []
 
 
-UNHEARD = [by_run_unheard, by_arun_unheard]
 anyhow = everywhere
 
 
