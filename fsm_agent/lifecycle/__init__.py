@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.call import AgentCall as AgentCall
     from fsm_agent.lifecycle.call_result import CallResult as CallResult
     from fsm_agent.lifecycle.effects import AskApproval as AskApproval
+    from fsm_agent.lifecycle.effects import AskSummary as AskSummary
     from fsm_agent.lifecycle.effects import Begin as Begin
     from fsm_agent.lifecycle.effects import CallModel as CallModel
     from fsm_agent.lifecycle.effects import CheckOutput as CheckOutput
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.stopping import max_tokens as max_tokens
     from fsm_agent.lifecycle.stopping import stop_on as stop_on
     from fsm_agent.lifecycle.table import ROWS as ROWS
-    from fsm_agent.lifecycle.effects import AskSummary as AskSummary
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,

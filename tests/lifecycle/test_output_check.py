@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 from support.agent_calls import PROMPT, begun, function_call, keys, say
 from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
-from support.drivers import ended_before
+from support.drivers import Wait, ended_before
 
 from fsm_agent import (
     Agent,
@@ -413,22 +413,18 @@ def test_the_agent_that_took_the_dialog_over_checks_its_own_answer():
 @everywhere
 @pytest.mark.parametrize("kind", ["plain", "waiting"])
 def test_a_slow_check_fails_the_call(way: Way, kind: str):
-    late = threading.Event()
+    wait = Wait()
+    check = wait.wait if kind == "plain" else wait.await_
+    agent = checked(lambda output: check(), "12", limits=Limits(check_s=0.05))
+    one = agent.seed("How many?")
 
-    def slow(output: int) -> int:
-        late.wait(30)
-        return output
+    def drive() -> None:
+        with suppress(CallFailed):
+            way(agent, one, [])
 
-    async def aslow(output: int) -> int:
-        await asyncio.Event().wait()
-        return output
-
-    check = slow if kind == "plain" else aslow
-    try:
-        one, _ = driven(way, checked(check, "12", limits=Limits(check_s=0.05)))
-    finally:
-        late.set()
-    assert (one.record.ending.reason, one.record.ending.function) == (Reason.CHECK_FAILED, check.__name__)
+    with ended_before(drive, wait.free):
+        pass
+    assert one.record.ending.reason is Reason.CHECK_FAILED
     with pytest.raises(CallFailed) as caught:
         one.result()
     assert isinstance(caught.value.__cause__, TimeoutError)
@@ -470,19 +466,17 @@ def test_time_passes_by_the_clock_of_the_call(way: Way):
 @pytest.mark.parametrize("kind", ["plain", "waiting"])
 @pytest.mark.parametrize("request_", ["cancel", "stop"])
 def test_a_call_that_waits_for_its_check_ends_at_once(way: Way, request_: str, kind: str):
-    late, over, told = threading.Event(), threading.Event(), list[bool]()
+    wait, over, told = Wait(), threading.Event(), list[bool]()
 
     def slow(output: int, context: Context[Any]) -> int:
-        getattr(one, request_)("enough")
-        late.wait(30)
+        wait.wait()
         told.append(context.is_cancelled())
         over.set()
         return output
 
     async def aslow(output: int, context: Context[Any]) -> int:
-        getattr(one, request_)("enough")
         try:
-            await asyncio.Event().wait()
+            await wait.await_()
         finally:
             told.append(context.is_cancelled())
             over.set()
@@ -495,8 +489,9 @@ def test_a_call_that_waits_for_its_check_ends_at_once(way: Way, request_: str, k
         with suppress(CallFailed):
             way(agent, one, [])
 
-    with ended_before(drive, late):
-        pass
+    with ended_before(drive, wait.free):
+        assert wait.begun.wait(20)
+        getattr(one, request_)("enough")
     reason = {"cancel": Reason.CANCELLED, "stop": Reason.STOPPED}[request_]
     assert (one.record.ending.reason, one.record.trace[-1].source) == (reason, State.CHECKING)
     assert (one.output, one.record.reply.message.text) == (None, "12"), "an answer that nobody has checked is no output"

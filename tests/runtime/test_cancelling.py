@@ -21,6 +21,7 @@ from support.agent_calls import assert_sendable
 from support.drivers import (
     DRIVERS,
     Driver,
+    Wait,
     anyhow,
     by_arun,
     by_arun_unheard,
@@ -43,23 +44,6 @@ from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call
 
 LONG_S = 60.0  # what is waited for is set free long before
-
-
-class Wait:
-    """Somebody waits until he is set free; under asyncio for ever."""
-
-    def __init__(self) -> None:
-        self.begun, self.free = threading.Event(), threading.Event()
-
-    def wait(self, *_: Any, **__: Any) -> str:
-        self.begun.set()
-        self.free.wait(LONG_S)
-        return "late"
-
-    async def await_(self, *_: Any, **__: Any) -> str:
-        self.begun.set()
-        await asyncio.Event().wait()
-        return "late"
 
 
 class Slow(Script):

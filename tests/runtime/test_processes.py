@@ -13,6 +13,7 @@ import pytest
 from support.drivers import (
     DRIVERS,
     Driver,
+    Wait,
     anyhow,
     by_adrive,
     by_arun_unheard,
@@ -360,23 +361,6 @@ def test_a_deadline_is_the_earliest_and_names_its_process():
 
 
 # Cancelling
-
-
-class Wait:
-    """Somebody waits until he is set free; under asyncio for ever."""
-
-    def __init__(self) -> None:
-        self.begun, self.free = threading.Event(), threading.Event()
-
-    def wait(self, *_: Any, **__: Any) -> str:
-        self.begun.set()
-        self.free.wait(LONG_S)
-        return "late"
-
-    async def await_(self, *_: Any, **__: Any) -> str:
-        self.begun.set()
-        await asyncio.Event().wait()
-        return "late"
 
 
 class Slow(Script):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pydantic
 import pytest
-from support.drivers import Driver, anyhow, by_arun, ended_before, rest, seed
+from support.drivers import Driver, Wait, anyhow, by_arun, ended_before, rest, seed
 
 from fsm_agent.errors import Retry
 from fsm_agent.functions import Context, Default, Function, Retries
@@ -232,16 +232,11 @@ class TestRetries:
 
     @anyhow
     def test_nobody_retries_for_somebody_who_has_gone(self, driven: Driver):
-        failed, free = threading.Event(), threading.Event()
-
-        def hold(error: Exception) -> bool:
-            failed.set()
-            return free.wait(60)
-
-        fails = Fails(OSError("busy"), OSError("busy"))
-        one = seed(Prompt("x", functions=(fails.function("plain", retries=Retries(attempts=9, retry_if=hold)),)))
-        with rest(), ended_before(lambda: driven(one, Script(call("attempt"), "never")), free):
-            assert failed.wait(20)
+        wait, fails = Wait(), Fails(OSError("busy"), OSError("busy"))
+        retries = Retries(attempts=9, retry_if=lambda error: bool(wait.wait()))
+        one = seed(Prompt("x", functions=(fails.function("plain", retries=retries),)))
+        with rest(), ended_before(lambda: driven(one, Script(call("attempt"), "never")), wait.free):
+            assert wait.begun.wait(20)
             one.cancel("enough")
         assert one.record.ending.reason is Reason.CANCELLED
         assert fails.runs == 1

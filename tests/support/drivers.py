@@ -82,6 +82,23 @@ def by_arun_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]
 anyhow = everywhere
 
 
+class Wait:
+    """Somebody waits until he is set free; under asyncio for ever."""
+
+    def __init__(self) -> None:
+        self.begun, self.free = threading.Event(), threading.Event()
+
+    def wait(self, *_: Any, **__: Any) -> str:
+        self.begun.set()
+        self.free.wait(60)  # and no test takes as long
+        return "late"
+
+    async def await_(self, *_: Any, **__: Any) -> str:
+        self.begun.set()
+        await asyncio.Event().wait()
+        return "late"
+
+
 @contextmanager
 def ended_before(drive: Callable[[], object], free: threading.Event) -> Iterator[None]:
     """Drive in a thread while the block runs; behind it the drive ends, before what it waits for is set free."""
