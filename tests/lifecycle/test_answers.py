@@ -160,15 +160,6 @@ def test_calls_of_other_functions_win(answer, is_first):
     assert (call.record.parse_errors, say(call, final(**ADA)).output) == (0, Person(**ADA))
 
 
-@pytest.mark.spec("0.14: beside calls the content is not checked", "3.9: only answers without calls are parsed")
-@pytest.mark.parametrize("text", ["I look first."])
-def test_text_beside_calls_is_no_answer(text):
-    call = say(begun(prompt=TYPED), text, function_call("tick"))
-    assert (call.state, call.step.trigger) == (State.TOOL_INTERRUPT, "functions_asked")
-    returned(call, "now")
-    assert (call.record.parse_errors, call.output) == (0, None)
-
-
 def test_where_the_output_is_text_there_is_no_such_function():
     call = say(begun(prompt=TYPED.extend(output=str)), final(**ADA))
     assert call.state is State.CALLING
@@ -225,15 +216,6 @@ def test_only_problems_in_a_row_count(between):
         say(call, between)
     assert say(call, '{"name": "Ada"}').state is State.PARSE_EXCEPTION
     assert say(call, '{"name": "Ada"}').record.ending.reason is Reason.STUCK
-
-
-def test_at_the_same_moment_the_reason_is_the_repetition():
-    call = begun(Limits(parse_retries=1, identical_problems=2), TYPED)
-    say(say(call, '{"name": "Ada"}'), '{"name": "Ada"}', finish="length")
-    assert call.record.ending.reason is Reason.UNPARSEABLE, "it was cut off, which is another problem"
-    call = begun(Limits(parse_retries=1, identical_problems=2), TYPED)
-    say(say(call, '{"name": "Ada"}'), '{"name": "Ada"}')
-    assert call.record.ending.reason is Reason.STUCK
 
 
 @pytest.mark.parametrize("arguments", [""])

@@ -102,13 +102,6 @@ def test_what_waits_for_approval_follows_from_the_policy_and_from_whether_there_
     assert keys(one) == [f"{'ask' if waits else 'run'}:2.0"]
 
 
-@anyhow
-def test_an_approver_that_cannot_say_suspends_the_call_whatever_the_policy(driven):
-    one = seed(Prompt("x", functions=(named("work"),)), has_approver=True)
-    driven(one, Script(call("work", n=1)), approve=lambda f: None)
-    assert keys(one) == ["ask:2.0"]
-
-
 def test_a_call_keeps_waiting_where_there_is_no_approver():
     prompt = Prompt("x", functions=(named("work"),))
     one = seed(prompt, has_approver=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.agent_calls import assert_sendable, begun, function_call, keys, request, returned, say
 
-from fsm_agent.errors import CallFailed, PromptError
+from fsm_agent.errors import PromptError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import (
     AgentCall,
@@ -162,14 +162,6 @@ class TestDependencies:
         call.advance("run:2.2", Returned(text="noon"))
         assert told(call) == ["shown", "page", "noon", "welcome"], "in the order asked"
 
-    @pytest.mark.spec("4.25: a batch is run in waves")
-    def test_one_that_waits_for_two_waits_for_both(self):
-        call = asks(started(LOGIN, named("plan"), named("buy", "login", "plan")), "buy", "plan", "login")
-        call.advance("run:2.1", Returned(text="ok"))
-        assert running(call) == ["login"]
-        call.advance("run:2.2", Returned(text="ok"))
-        assert running(call) == ["buy"]
-
     @pytest.mark.spec("4.25: what is missing is told", "4.37: what needs a plan is not run without one")
     def test_without_what_it_needs_it_is_told_and_may_be_called_later(self):
         call = asks(started(LOGIN, FETCH), "fetch")
@@ -241,13 +233,6 @@ class TestDependencies:
     def test_what_can_never_be_met_is_refused_when_it_is_written(self, functions, says):
         with pytest.raises(PromptError, match=says):
             Prompt("x", functions=functions)
-
-    def test_called_off_between_two_waves_every_call_has_its_result(self):
-        call = asks(started(LOGIN, FETCH, SHOW, rounds=1, on_limit="fail"), "show", "fetch", "login")
-        call.advance("run:2.2", Returned(text="no", is_error=True))
-        with pytest.raises(CallFailed, match=r"round limit: limits\.rounds=1 are used up"):
-            call.result()
-        assert_sendable(call.record.dialog)
 
     @pytest.mark.spec("4.25: a batch is run in waves", "4.34: a cap on failures of one function")
     def test_a_snapshot_between_two_waves_loses_nothing(self):

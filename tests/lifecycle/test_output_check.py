@@ -237,15 +237,6 @@ def test_the_context_of_a_check(way: Way):
         assert [(event.name, event.data) for event in progress] == [("look", {"looked": 40}), ("look", {"looked": 12})]
 
 
-def test_it_releases_no_rounds():
-    def look(output: int, context: Context[Any]) -> int:
-        context.release([1])
-        return output
-
-    with pytest.raises(CallFailed, match="releases"):
-        checked(look, "12").call("How many?")
-
-
 @everywhere
 def test_a_call_inside_of_a_check_is_one_deeper(way: Way):
     depths = list[int]()
@@ -312,14 +303,6 @@ def test_an_output_that_is_changed_in_its_place_is_noticed():
 def test_an_output_that_is_not_changed_is_not_written():
     for check in (lambda output: output, lambda output: output.model_copy()):
         assert checked(check, '{"lamps": 3}', output=Order).call("?").ending.output_json is None
-
-
-def test_what_a_parser_made_may_be_changed_to_what_json_can_hold():
-    prompt = Prompt("?", parser=lambda text: {"said": text})
-    agent = checked(lambda found: {**found, "ok": True}, "yes", output=str)
-    result = agent.call(prompt)
-    assert result.output == {"said": "yes", "ok": True}
-    assert agent.restore(snapshot(result.call), prompt).output == result.output
 
 
 @everywhere
@@ -541,13 +524,6 @@ def test_only_a_verdict_answers_it():
     with pytest.raises(CallFailed, match="look: KeyError: 'x'") as caught:
         one.result()
     assert str(caught.value.__cause__) == "look: KeyError: 'x'"
-
-
-def test_records_that_contradict_themselves_are_found():
-    one = at_check()
-    assert check_record(one.record) is None
-    for changes in ({"is_checked": False}, {"reply": None}):
-        assert "'Checking', and there is no" in check_record(one.record.changed(**changes))
 
 
 def test_steps_can_be_undone_and_done_again():
