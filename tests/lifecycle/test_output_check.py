@@ -511,6 +511,11 @@ def test_a_snapshot_needs_the_check_that_its_call_began_with():
             restore(snapshot(one), PROMPT)
 
 
+def test_a_check_that_a_snapshot_did_not_have_judges_its_answers_from_now_on():
+    one = restore(snapshot(begun()), PROMPT, check=plain)
+    assert say(one, "40").state is State.CHECKING
+
+
 def test_only_a_verdict_answers_it():
     one = at_check()
     (key,) = keys(one)
