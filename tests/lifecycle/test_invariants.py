@@ -123,13 +123,13 @@ def test_what_contradicts_itself_is_refused_by_name(make, path, value, says):
 def test_an_approved_call_that_waits_for_approval_again_is_refused():
     one = waiting()
     one.advance("ask:2.1", Approved())
-    with pytest.raises(SnapshotError, match=r"function call '2\.1' waits for approval, and was approved"):
+    with pytest.raises(SnapshotError, match=r"'2\.1' waits for approval"):
         restore(edited(one, "round.1.needs_approval", True), PROMPT)
 
 
 def test_a_field_beside_the_record_is_refused():
     document = json.loads(snapshot(waiting())) | {"surprise": 1}
-    with pytest.raises(SnapshotError, match="the document: object contains unknown field surprise"):
+    with pytest.raises(SnapshotError, match="surprise"):
         restore(json.dumps(document), PROMPT)
 
 

@@ -234,7 +234,7 @@ class TestAStepThatFails:
     def test_may_end_the_call(self):
         ran: list[int] = []
         agent = self.agent(Script(call("account", id=1)), ResultPipeline(processor=_quote), ran, on_error="fail")
-        with pytest.raises(CallFailed, match=r"account: its result could not be prepared \(KeyError\)") as caught:
+        with pytest.raises(CallFailed, match=r"account: .*KeyError") as caught:
             agent.call("Look.")
         assert (ran, type(caught.value.__cause__)) == ([1], KeyError)
         assert self.SECRET not in str(caught.value)
