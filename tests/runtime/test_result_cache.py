@@ -89,7 +89,7 @@ class TestBounds:
         cache.cacher("search", "second\n")
         assert asked(cache, "head", lines=1) == "line 1"
         now.s += 0.1
-        with pytest.raises(LookupError, match="'ref_0001'.*ref_0002"):
+        with pytest.raises(LookupError, match=r"'ref_0001'.*ref_0002"):
             asked(cache, "head")
         now.s += 1800
         assert asked(cache, "stats", "") == "[nothing is kept]"
