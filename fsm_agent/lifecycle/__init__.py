@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fsm_agent.lifecycle.call import AgentCall as AgentCall
     from fsm_agent.lifecycle.call_result import CallResult as CallResult
     from fsm_agent.lifecycle.effects import AskApproval as AskApproval
+    from fsm_agent.lifecycle.effects import AskSummary as AskSummary
     from fsm_agent.lifecycle.effects import Begin as Begin
     from fsm_agent.lifecycle.effects import CallModel as CallModel
     from fsm_agent.lifecycle.effects import CheckOutput as CheckOutput
@@ -70,7 +71,8 @@ else:
             "call": "AgentCall",
             "call_result": "CallResult",
             "effects": (
-                "AskApproval Begin CallModel CheckOutput FindOut Request RunFunction Settings Sleep StartFunction"
+                "AskApproval AskSummary Begin CallModel CheckOutput FindOut Request RunFunction Settings Sleep "
+                "StartFunction"
             ),
             "interpret": "Stop StopContext",
             "limits": "Limits",

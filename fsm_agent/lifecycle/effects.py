@@ -102,7 +102,13 @@ class CallModel(EffectValue, frozen=True):
 
 
 class AskSummary(EffectValue, frozen=True, kw_only=True):
-    """An extra request to a model, for a summary of the beginning of the dialog."""
+    """An extra request to a model, for a summary of the beginning of the dialog.
+
+    Examples:
+        >>> request = Request(messages=(Message.of("user", "Hi."),))
+        >>> AskSummary(key="summary:3", request=request, attempt=1, covers=2, max_tokens=500).covers
+        2
+    """
 
     prefix, outcomes = "summary", (Replied, ModelFailed)
 

@@ -28,10 +28,8 @@ from fsm_agent.lifecycle import (
     State,
 )
 from fsm_agent.lifecycle import Stopped as Stop
-from fsm_agent.lifecycle.call import call_class
-from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.messages import Inside, Message
-from fsm_agent.testing import Script
+from fsm_agent.testing import Script, check_record
 
 REPLIES = {
     "answer": asked(text="42"),
@@ -97,7 +95,7 @@ def explore_handoffs(limits: Limits, *, is_cyclic: bool, governed_by: str = "") 
 
 
 def _call(agent: Agent[Any, Any], record: CallRecord) -> AgentCall[Any]:
-    return call_class(agent.prompt)(record, agent.prompt)
+    return type(agent.seed("?"))(record, agent.prompt)
 
 
 def _moves(call: AgentCall[Any]) -> list[tuple[str, Any]]:
@@ -125,7 +123,7 @@ def _innermost(r: CallRecord) -> CallRecord:
 
 def _check(call: AgentCall[Any]) -> None:
     r = call.record
-    assert inconsistency(r) is None
+    assert check_record(r) is None
     assert (r.ending is None) == bool(call.effects)
     assert bool(r.children) == (r.state is State.HANDED_OVER)
     if r.ending is not None:

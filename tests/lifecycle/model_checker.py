@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from support.agent_calls import (
+    FINAL,
     PROMPT,
     asked,
     assert_policies_hold,
@@ -23,15 +24,16 @@ from support.agent_calls import (
     seeded,
     stop_when,
     unchanged,
+    view_of,
 )
 
 from fsm_agent.context import Budget, ContextPlan, summarize
-from fsm_agent.context.view import View
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle import (
     AgentCall,
     Approved,
     AskApproval,
+    AskSummary,
     Begin,
     Begun,
     CallModel,
@@ -63,13 +65,10 @@ from fsm_agent.lifecycle import (
     State,
     Stopped,
 )
-from fsm_agent.lifecycle.effects import AskSummary
-from fsm_agent.lifecycle.record import FINAL, OnceRun
 from fsm_agent.messages import FunctionCall, Message, Reply, Usage
-from fsm_agent.messages.reply import UNUSED
 from fsm_agent.prompts import Prompt
-from fsm_agent.prompts.output import ANSWER
 
+ANSWER = "give_final_answer"  # the function whose arguments are the answer
 USED = Usage(input_tokens=5)  # by a function that is an agent
 BEGUN_S = 1000.0
 VALID = Modified('{"path": "y"}')
@@ -204,8 +203,7 @@ def check_that_all_can_end(known: set[object], ending: set[object], before: dict
 
 
 def _call(record: CallRecord, model: Model) -> AgentCall:
-    view = None if model.context is None else View(model.context)
-    return AgentCall(record, model.prompt, stop_when=stop_when, view=view)
+    return AgentCall(record, model.prompt, stop_when=stop_when, view=view_of(model.context))
 
 
 def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
@@ -276,7 +274,7 @@ def _configuration(r: CallRecord) -> object:
     succeeded = frozenset(f.name for f in r.function_calls if f.succeeded), str(_stands(r))
     tallies = tuple(sorted((name, min(t.successes, 2), min(t.failures, 2)) for name, t in r.tallies.items()))
     injected = any(m.text == "Hurry." for m in r.dialog), len(r.injected)
-    once = tuple(r.once.get(f.id, OnceRun()).phase if f.id in r.once else "" for f in r.round)
+    once = tuple(r.once[f.id].phase if f.id in r.once else "" for f in r.round)
     ended = r.ending and r.ending.reason
     shortened = r.shorten_to is not None, r.shortened_at == len(r.dialog) + len(r.branch) + len(r.pruned)
     summary = None
@@ -332,7 +330,7 @@ def _check_counters(r: CallRecord) -> None:
     assert r.recalls == waited + len(shorter)
     assert len(r.failures) == sum(trigger in ("model_failed", "summary_failed", "too_long") for trigger, _ in steps)
     if r.limits.tokens is None:  # under which functions use tokens, too
-        assert r.usage == sum([step.usage for step in r.trace if step.usage is not None], UNUSED)
+        assert r.usage == sum([step.usage for step in r.trace if step.usage is not None], Usage())
     closed = {f.id.partition(".")[0] for f in r.function_calls}
     assert r.rounds == len(closed) + steps.count(("paused", State.CALLING))
     assert r.runs == sum(f.was_run for f in r.function_calls)

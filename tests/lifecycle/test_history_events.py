@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
+from support.agent_drivers import Way, by_astream, by_run
 
 from fsm_agent import Agent, CallFailed, Limits, Message, Stepped, function, handoff, snapshot
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import call as ask
-from fsm_agent.lifecycle import CallRecord, Injected, history_events
-from fsm_agent.lifecycle.history_events import history_change
+from fsm_agent.lifecycle import Injected
 from fsm_agent.messages import (
     Done,
     Event,
@@ -28,7 +27,7 @@ from fsm_agent.messages import (
 )
 from fsm_agent.testing import Script, call
 
-ways = pytest.mark.parametrize("way", [by_run, by_stream, by_arun, by_astream], ids=lambda way: way.__name__)
+ways = pytest.mark.parametrize("way", [by_run, by_astream], ids=lambda way: way.__name__)
 BEGINNING = 1  # the task
 
 
@@ -111,13 +110,6 @@ def test_a_message_that_a_listener_injects_is_part_of_the_next_change():
 
     agent.run(one, sink)
     assert changes(heard) == [((1, 2), (1, 1)), ((2, 4), (2, 2)), ((4, 5), (4, 4))]
-
-
-def test_an_injection_while_the_model_is_asked():
-    before = Agent(Script()).seed("Hi.").record
-    after = before.changed(dialog=before.dialog.append(Message.of("user", "Quick.")))
-    assert history_change(before, after) == HistoryChanged((1, 2), (1, 1))
-    assert history_change(before, before) is None
 
 
 @ways
@@ -213,14 +205,3 @@ def test_a_flow_inside_of_a_call_is_told_of_from_where_its_snapshot_stands(is_pi
 def later_run(agent: Agent[Any, Any], one: Any, heard: list[Event]) -> None:
     with suppress(CallFailed):
         agent.run(one, heard.append)
-
-
-def test_without_a_listener_nothing_is_derived_and_the_record_is_the_same(monkeypatch: pytest.MonkeyPatch):
-    def agent() -> Agent[Any, Any]:
-        return Agent(Script("seven", call("add", a=3, b=4), "7"), functions=[add], output=int)
-
-    by_run(agent(), heard := agent().seed("3 + 4?"), [])
-    asked: list[CallRecord] = []
-    monkeypatch.setattr(history_events, "history_change", lambda before, after: asked.append(after))
-    by_run_unheard(agent(), unheard := agent().seed("3 + 4?"), [])
-    assert (unheard.record, asked) == (heard.record, [])

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_calls import PROMPT, function_call, seeded, stop_when, waiting
 from support.drivers import anyhow, seed
-from test_effects import OUTCOMES
 
 from fsm_agent.errors import ErrorReport, OutcomeError, SnapshotError
 from fsm_agent.lifecycle import (
@@ -38,61 +37,27 @@ REPORT = ErrorReport(message="busy")
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "named"),
     [
-        (lambda: Modified({"path": "y"}), "Modified.arguments_json is {'path': …}: a string would be right"),
-        (lambda: Injected("text"), "Injected.messages is 'text': a tuple of Messages would be right"),
-        (lambda: Injected(("text",)), "Injected.messages is ('text',): a tuple of Messages would be right"),
-        (lambda: Injected(["text"]), "Injected.messages is ['text']: a tuple of Messages would be right"),
-        (lambda: Cancelled(reason=5), "Cancelled.reason is 5: a string would be right"),
-        (lambda: Cancelled(reason=None), "Cancelled.reason is None: a string would be right"),
-        (lambda: Begun(at_s=0.0, id=17), "Begun.id is 17: a string would be right"),
-        (lambda: Begun(at_s=None), "Begun.at_s is None: a finite number would be right"),
-        (lambda: Begun(at_s="now"), "Begun.at_s is 'now': a finite number would be right"),
-        (lambda: Begun(at_s=True), "Begun.at_s is True: a finite number would be right"),
-        (lambda: Slept(at_s=math.nan), "Slept.at_s is nan: a finite number would be right"),
-        (lambda: Slept(at_s=-math.inf), "Slept.at_s is -inf: a finite number would be right"),
-        (lambda: Expired(at_s=10**400), f"Expired.at_s is 1{'0' * 79}…: a finite number would be right"),
-        (lambda: Expired(at_s=10**5000), "Expired.at_s is a huge int: a finite number would be right"),
-        (lambda: Denied(5), "Denied.reason is 5: a string would be right"),
-        (lambda: Replied(reply="hi"), "Replied.reply is 'hi': a Reply would be right"),
-        (lambda: ModelFailed(error="busy"), "ModelFailed.error is 'busy': an ErrorReport would be right"),
-        (lambda: ModelFailed(error=REPORT, delay_s="1"), "ModelFailed.delay_s is '1': a finite number would be right"),
-        (
-            lambda: Returned(text="x", usage=Usage(input_tokens=-1)),
-            "Returned.usage is Usage(input_tokens=-1): a Usage of counts from 0 on would be right",
-        ),
-        (lambda: Returned(text=b"x"), "Returned.text is b'x': a string would be right"),
-        (lambda: Returned(text="x", is_error=1), "Returned.is_error is 1: True or False would be right"),
-        (
-            lambda: Returned(text="x", releases=[1]),
-            "Returned.releases is [1]: a tuple of rounds, from 1, would be right",
-        ),
-        (
-            lambda: Returned(text="x", releases=(0,)),
-            "Returned.releases is (0,): a tuple of rounds, from 1, would be right",
-        ),
-        (
-            lambda: Returned(text="x", attachments=("y",)),
-            "Returned.attachments is ('y',): a tuple of Images and Documents would be right",
-        ),
-        (lambda: FunctionFailed(text=None), "FunctionFailed.text is None: a string would be right"),
+        (lambda: Modified({"path": "y"}), "Modified.arguments_json"),
+        (lambda: Injected("text"), "Injected.messages"),
+        (lambda: Cancelled(reason=5), "Cancelled.reason"),
+        (lambda: Begun(at_s=0.0, id=17), "Begun.id"),
+        (lambda: Begun(at_s=True), "Begun.at_s"),
+        (lambda: Slept(at_s=math.nan), "Slept.at_s"),
+        (lambda: Expired(at_s=10**5000), "Expired.at_s"),
+        (lambda: Replied(reply="hi"), "Replied.reply"),
+        (lambda: ModelFailed(error="busy"), "ModelFailed.error"),
+        (lambda: Returned(text="x", usage=Usage(input_tokens=-1)), "Returned.usage"),
+        (lambda: Returned(text="x", releases=(0,)), "Returned.releases"),
+        (lambda: Returned(text="x", attachments=("y",)), "Returned.attachments"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_mistake_is_named_with_its_value_and_what_would_be_right(make, says):
-    with pytest.raises(OutcomeError) as caught:
+def test_a_mistake_is_named(make, named):
+    with pytest.raises(OutcomeError, match=named):
         make()
-    assert str(caught.value) == says
-
-
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_what_is_right_is_taken(outcome):
-    values = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
-    assert type(outcome)(**values) == outcome
-
-
-def test_whole_numbers_are_times_too():
-    assert Begun(at_s=5).at_s == 5
+    assert Begun(at_s=5).at_s == 5, "whole numbers are times, too"
 
 
 def test_a_wrong_reason_is_refused_where_the_call_is_called_off():
@@ -105,7 +70,7 @@ def test_a_wrong_reason_is_refused_where_the_call_is_called_off():
 @anyhow
 def test_an_id_that_is_no_text_is_refused_before_the_call_begins(driven):
     one = seed()
-    with pytest.raises(OutcomeError, match=r"Begun.id is 17: a string would be right"):
+    with pytest.raises(OutcomeError, match=r"Begun\.id"):
         driven(one, Script("42"), new_id=lambda: 17)
     assert one.state == "Seeded"
 

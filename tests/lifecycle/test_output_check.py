@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
-from support.agent_calls import PROMPT, TYPED, begun, function_call, keys, say
+from pydantic import BaseModel, Field
+from support.agent_calls import PROMPT, begun, function_call, keys, say
 from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
+from support.drivers import Wait, ended_before
 
 from fsm_agent import (
     Agent,
     AgentBase,
     CallFailed,
-    CallSuspended,
     Context,
     Limits,
     MemoryStore,
@@ -48,14 +47,13 @@ from fsm_agent.lifecycle import (
     rounds_of,
     spans_of,
 )
-from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.messages import FunctionProgress, Reply, Stepped
 from fsm_agent.store import RunExists
-from fsm_agent.testing import Delayed, FakeClock, Script
+from fsm_agent.testing import Delayed, FakeClock, Script, check_record
 from fsm_agent.testing import call as asks
 
 WAYS: list[Way] = [by_run, by_run_unheard, by_stream, by_arun, by_astream]
-everywhere = pytest.mark.parametrize("way", WAYS)
+everywhere = pytest.mark.parametrize("way", [by_run, by_astream])
 
 
 @dataclass
@@ -124,8 +122,10 @@ def steps(one: Any) -> list[str]:
 # Under every driver
 
 
-@everywhere
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: getattr(check, "__name__", "callable"))
+@pytest.mark.parametrize(
+    ("way", "check"),
+    [*((way, plain) for way in WAYS), *((way, check) for way in (by_run, by_astream) for check in CHECKS[1:])],
+)
 def test_a_refused_answer_is_given_again(way: Way, check: Any):
     model = Script("40", "12")
     one, heard = driven(way, checked(check, model), deps=Shop(12))
@@ -137,7 +137,7 @@ def test_a_refused_answer_is_given_again(way: Way, check: Any):
         "checked Completed",
     ]
     told = model.requests[1].messages[-1].text
-    assert told == "Your answer could not be used: only 12 are left\nPlease answer again with that put right."
+    assert "only 12 are left" in told
     assert [m.text for m in one.record.dialog] == ["How many?", "12"], "the refused one is pruned"
     assert (one.record.parse_errors, one.record.problems) == (1, ("only 12 are left",))
     if way is not by_run_unheard:
@@ -153,22 +153,10 @@ def test_when_the_retries_are_used_up_the_call_ends_with_the_problem(way: Way, c
     ending = one.record.ending
     assert (ending.reason, ending.detail) == (Reason.UNPARSEABLE, "only 12 are left")
     assert (ending.limit, ending.count) == ("parse_retries", 1)
-    with pytest.raises(CallFailed, match="unparseable: only 12 are left") as caught:
+    with pytest.raises(CallFailed, match="only 12 are left") as caught:
         one.result()
     assert isinstance(caught.value.__cause__, Retry)
     assert [m.text for m in one.record.pruned if m.role == "assistant"] == ["40", "41"]
-
-
-@everywhere
-def test_refusals_and_parse_errors_share_their_retries(way: Way):
-    one, _ = driven(way, checked(plain, "40", "many", "x", limits=Limits(parse_retries=2)))
-    assert (one.record.ending.reason, one.record.parse_errors) == (Reason.UNPARSEABLE, 2)
-
-
-def test_the_same_refusal_again_and_again_is_stuck():
-    one, _ = driven(by_run, checked(plain, "40", "41", "12", limits=Limits(identical_problems=2)))
-    assert (one.record.ending.reason, one.record.ending.count) == (Reason.STUCK, 2)
-    assert "only 12 are left" in one.record.ending.detail
 
 
 @everywhere
@@ -187,8 +175,7 @@ def test_any_other_exception_fails_the_call_and_is_its_cause(way: Way, is_async:
     ending = one.record.ending
     name = "alook" if is_async else "look"
     assert (ending.reason, ending.function) == (Reason.CHECK_FAILED, name)
-    assert ending.detail == f"{name}: LookupError: no such lamp"
-    with pytest.raises(CallFailed, match="check failed") as caught:
+    with pytest.raises(CallFailed, match=name) as caught:
         one.result()
     assert caught.value.__cause__ is raised
     assert one.record.dialog[-1].text == "How many?", "an answer that nobody has checked is not in the dialog"
@@ -202,9 +189,9 @@ def test_what_cannot_be_in_a_future_fails_the_call_as_well(way: Way):
     async def cancelled(output: int) -> int:
         raise asyncio.CancelledError
 
-    assert driven(way, checked(empty, "12"))[0].record.ending.detail == "empty: StopIteration"
-    what = "cancelled: RuntimeError: what the check waited for was cancelled"
-    assert driven(way, checked(cancelled, "12"))[0].record.ending.detail == what
+    for check in (empty, cancelled):
+        ending = driven(way, checked(check, "12"))[0].record.ending
+        assert (ending.reason, ending.function) == (Reason.CHECK_FAILED, check.__name__)
 
 
 @everywhere
@@ -250,15 +237,6 @@ def test_the_context_of_a_check(way: Way):
         assert [(event.name, event.data) for event in progress] == [("look", {"looked": 40}), ("look", {"looked": 12})]
 
 
-def test_it_releases_no_rounds():
-    def look(output: int, context: Context[Any]) -> int:
-        context.release([1])
-        return output
-
-    with pytest.raises(CallFailed, match="a check releases no rounds"):
-        checked(look, "12").call("How many?")
-
-
 @everywhere
 def test_a_call_inside_of_a_check_is_one_deeper(way: Way):
     depths = list[int]()
@@ -276,15 +254,9 @@ def test_a_call_inside_of_a_check_is_one_deeper(way: Way):
     assert depths == [1, 1]
 
 
-@pytest.mark.parametrize(
-    "check",
-    [int, 7, lambda: 1, lambda a, b, c: 1, lambda *, output: 1],
-    ids=["class", "value", "none", "three", "named"],
-)
+@pytest.mark.parametrize("check", [int, 7, lambda: 1], ids=["class", "value", "none"])
 def test_what_takes_no_output_is_refused_when_the_agent_is_made(check: Any):
-    with pytest.raises(
-        UsageError, match=r"check is .*: a callable of \(output\) or \(output, context\) would be right"
-    ):
+    with pytest.raises(UsageError, match="check"):
         checked(check)
 
 
@@ -333,27 +305,6 @@ def test_an_output_that_is_not_changed_is_not_written():
         assert checked(check, '{"lamps": 3}', output=Order).call("?").ending.output_json is None
 
 
-def test_text_may_be_changed():
-    result = Agent(Script("yes"), check=lambda text: text.upper()).call("?")
-    assert (result.output, result.text, result.ending.output_json) == ("YES", "yes", '"YES"')
-
-
-def test_what_a_parser_made_may_be_changed_to_what_json_can_hold():
-    prompt = Prompt("?", parser=lambda text: {"said": text})
-    agent = checked(lambda found: {**found, "ok": True}, "yes", output=str)
-    result = agent.call(prompt)
-    assert result.output == {"said": "yes", "ok": True}
-    assert agent.restore(snapshot(result.call), prompt).output == result.output
-
-
-def test_what_json_cannot_hold_may_be_checked_and_not_changed():
-    prompt = Prompt("?", parser=lambda text: {text})
-    assert checked(lambda found: found, "yes", output=str).call(prompt).output == {"yes"}
-    for other in ({"no"}, ("no",)):
-        with pytest.raises(UsageError, match=r"the check '<lambda>' returned .*that JSON can hold"):
-            checked(lambda found, other=other: other, "yes", output=str).call(prompt)
-
-
 @everywhere
 @pytest.mark.parametrize("is_async", [False, True])
 def test_nothing_is_no_output(way: Way, is_async: bool):
@@ -361,15 +312,8 @@ def test_nothing_is_no_output(way: Way, is_async: bool):
 
     async def aforgets(output: int) -> None: ...
 
-    with pytest.raises(UsageError, match=r"forgets' returned None: the output, changed or not, or raise Retry\(why\)"):
+    with pytest.raises(UsageError, match="forgets' returned None"):
         driven(way, checked(aforgets if is_async else forgets, "12"))
-
-
-def test_nothing_is_an_output_where_the_type_says_so():
-    assert checked(lambda _: None, "12", output=int | None).call("?").output is None
-    assert checked(lambda output: output, "null", output=int | None).call("?").output is None
-    with pytest.raises(UsageError, match="returned None"):
-        checked(lambda _: None, "12", output=Any).call("?")
 
 
 @pytest.mark.parametrize(
@@ -378,23 +322,9 @@ def test_nothing_is_an_output_where_the_type_says_so():
 def test_another_type_is_no_output(output: Any, said: str, wrong: Any):
     agent = checked(lambda _: wrong, said, output=output)
     one = agent.seed("?")
-    with pytest.raises(UsageError, match=r"the check '<lambda>' returned .*: a value of the output's type"):
+    with pytest.raises(UsageError, match="'<lambda>'"):
         agent.run(one)
     assert one.state is State.CHECKING, "so that it can go on when the check is right"
-
-
-def test_a_value_that_would_be_read_again_as_another_is_refused():
-    class Doubling(BaseModel):
-        n: int
-
-        @field_validator("n")
-        @classmethod
-        def doubled(cls, n: int) -> int:
-            return n * 2
-
-    agent = checked(lambda output: output.model_copy(update={"n": 5}), '{"n": 1}', output=Doubling)
-    with pytest.raises(UsageError, match=r"it would be read again as"):
-        agent.call("?")
 
 
 # Which answers are checked
@@ -460,38 +390,27 @@ def test_the_agent_that_took_the_dialog_over_checks_its_own_answer():
     assert front.restore(snapshot(result.call)).output == 8
 
 
-def test_a_prompt_of_its_own_does_not_avoid_the_check():
-    result = checked(lambda text: f"{text}!", "yes", output=str).call(Prompt("Say yes.", path="own"))
-    assert result.output == "yes!"
-
-
 # Limits
 
 
-@pytest.mark.system
 @everywhere
-def test_a_slow_check_fails_the_call(way: Way):
-    late = threading.Event()
+@pytest.mark.parametrize("kind", ["plain", "waiting"])
+def test_a_slow_check_fails_the_call(way: Way, kind: str):
+    wait = Wait()
+    check = wait.wait if kind == "plain" else wait.await_
+    agent = checked(lambda output: check(), "12", limits=Limits(check_s=0.05))
+    one = agent.seed("How many?")
 
-    def slow(output: int) -> int:
-        late.wait(10)
-        return output
+    def drive() -> None:
+        with suppress(CallFailed):
+            way(agent, one, [])
 
-    async def aslow(output: int) -> int:
-        await asyncio.sleep(10)
-        return output
-
-    for check in (slow, aslow):
-        agent = checked(check, "12", limits=Limits(check_s=0.05))
-        since_s = time.monotonic()
-        one, _ = driven(way, agent)
-        assert time.monotonic() - since_s < 5
-        assert one.record.ending.reason is Reason.CHECK_FAILED
-        assert one.record.ending.detail == f"{check.__name__}: TimeoutError: it did not return within 0.05 s"
-        with pytest.raises(CallFailed) as caught:
-            one.result()
-        assert isinstance(caught.value.__cause__, TimeoutError)
-    late.set()
+    with ended_before(drive, wait.free):
+        pass
+    assert one.record.ending.reason is Reason.CHECK_FAILED
+    with pytest.raises(CallFailed) as caught:
+        one.result()
+    assert isinstance(caught.value.__cause__, TimeoutError)
 
 
 @everywhere
@@ -502,7 +421,7 @@ def test_a_deadline_ends_a_check(way: Way):
         late.wait(10)
         return output
 
-    script = Script(Delayed(59.8, "12"), clock=FakeClock())  # and 0.2 s are left
+    script = Script(Delayed(59.95, "12"), clock=FakeClock())  # and 0.05 s are left
     one, _ = driven(way, checked(slow, script, limits=Limits(deadline_s=60)))
     assert (one.record.ending.reason, one.record.trace[-1].source) == (Reason.EXPIRED, State.CHECKING)
     late.set()
@@ -526,58 +445,41 @@ def test_time_passes_by_the_clock_of_the_call(way: Way):
     assert driven(way, expiring)[0].record.ending.reason is Reason.EXPIRED, "after the refusal, before the next request"
 
 
-@pytest.mark.system
 @everywhere
+@pytest.mark.parametrize("kind", ["plain", "waiting"])
 @pytest.mark.parametrize("request_", ["cancel", "stop"])
-def test_a_call_that_waits_for_its_check_ends_at_once(way: Way, request_: str):
-    late, told = threading.Event(), list[bool]()
+def test_a_call_that_waits_for_its_check_ends_at_once(way: Way, request_: str, kind: str):
+    wait, over, told = Wait(), threading.Event(), list[bool]()
 
     def slow(output: int, context: Context[Any]) -> int:
-        getattr(one, request_)("enough")
-        late.wait(10)
+        wait.wait()
         told.append(context.is_cancelled())
+        over.set()
         return output
 
-    agent = checked(slow, "12")
+    async def aslow(output: int, context: Context[Any]) -> int:
+        try:
+            await wait.await_()
+        finally:
+            told.append(context.is_cancelled())
+            over.set()
+        return output
+
+    agent = checked(slow if kind == "plain" else aslow, "12")
     one = agent.seed("How many?")
-    since_s = time.monotonic()
-    with suppress(CallFailed):
-        way(agent, one, [])
-    assert time.monotonic() - since_s < 5
-    late.set()
+
+    def drive() -> None:
+        with suppress(CallFailed):
+            way(agent, one, [])
+
+    with ended_before(drive, wait.free):
+        assert wait.begun.wait(20)
+        getattr(one, request_)("enough")
     reason = {"cancel": Reason.CANCELLED, "stop": Reason.STOPPED}[request_]
     assert (one.record.ending.reason, one.record.trace[-1].source) == (reason, State.CHECKING)
     assert (one.output, one.record.reply.message.text) == (None, "12"), "an answer that nobody has checked is no output"
-    until_s = time.monotonic() + 5
-    while not told:
-        assert time.monotonic() < until_s
-        time.sleep(0.001)
+    assert over.wait(20)
     assert told == [True]
-
-
-@pytest.mark.system
-def test_a_coroutine_is_cancelled():
-    ended = list[str]()
-
-    async def slow(output: int) -> int:
-        one.cancel("enough")
-        try:
-            await asyncio.sleep(10)
-        except asyncio.CancelledError:
-            ended.append("cancelled")
-            raise
-        return output
-
-    for way in (by_arun, by_run):
-        agent = checked(slow, "12")
-        one = agent.seed("How many?")
-        with suppress(CallFailed):
-            way(agent, one, [])
-        assert one.record.ending.reason is Reason.CANCELLED
-    until_s = time.monotonic() + 5
-    while len(ended) < 2:
-        assert time.monotonic() < until_s
-        time.sleep(0.001)
 
 
 # Kept, and gone on with
@@ -597,7 +499,7 @@ def test_a_call_that_waits_for_its_check_is_a_snapshot():
     assert (again.record, again.proposed, again.record.is_checked) == (one.record, 40, True)
     again.advance(effect.key, CheckRefused("only 12 are left"))
     assert again.state is State.PARSE_EXCEPTION
-    assert inconsistency(again.record) is None
+    assert check_record(again.record) is None
     say(again, "12").advance(keys(again)[0], Checked(output_json="13"))
     assert (again.state, again.output, again.proposed) == (State.COMPLETED, 13, None)
     assert restore(snapshot(again), PROMPT).output == 13, "an ended call needs no check"
@@ -605,7 +507,7 @@ def test_a_call_that_waits_for_its_check_is_a_snapshot():
 
 def test_a_snapshot_needs_the_check_that_its_call_began_with():
     for one in (at_check(), begun(check=plain)):
-        with pytest.raises(SnapshotError, match="whose answers are checked, and no check was given: check=…"):
+        with pytest.raises(SnapshotError, match="check"):
             restore(snapshot(one), PROMPT)
 
 
@@ -617,23 +519,16 @@ def test_a_check_that_a_snapshot_did_not_have_judges_its_answers_from_now_on():
 def test_only_a_verdict_answers_it():
     one = at_check()
     (key,) = keys(one)
-    with pytest.raises(OutcomeError, match="Checked or CheckRefused or CheckFailed would"):
+    with pytest.raises(OutcomeError, match=key):
         one.advance(key, Replied(reply=Reply.of("12")))
     with pytest.raises(OutcomeError):
         one.advance("check:9", Checked())
-    with pytest.raises(OutcomeError, match="output_json is 7: a string, or None, would be right"):
+    with pytest.raises(OutcomeError, match="output_json"):
         Checked(output_json=7)
     one.advance(key, CheckFailed(text="KeyError: 'x'", name="look"))
-    with pytest.raises(CallFailed, match="check failed: look: KeyError: 'x'") as caught:
+    with pytest.raises(CallFailed, match="look: KeyError: 'x'") as caught:
         one.result()
     assert str(caught.value.__cause__) == "look: KeyError: 'x'"
-
-
-def test_records_that_contradict_themselves_are_found():
-    one = at_check()
-    assert inconsistency(one.record) is None
-    for changes in ({"is_checked": False}, {"reply": None}):
-        assert "'Checking', and there is no" in inconsistency(one.record.changed(**changes))
 
 
 def test_steps_can_be_undone_and_done_again():
@@ -709,7 +604,7 @@ def interrupted(store: MemoryStore) -> Agent[Any, Any]:
 def test_a_run_is_not_completed_without_its_check():
     store = MemoryStore()
     agent = interrupted(store).changed(model=Script())
-    with pytest.raises(UsageError, match=r"the answers of .* are checked, and the agent 'shop' has no check by now"):
+    with pytest.raises(UsageError, match="'shop'"):
         agent.changed(check=None).resume("r1")
     assert agent.changed(check=plain).resume("r1").output == 12, "the run was given back"
 
@@ -729,7 +624,7 @@ def test_a_run_that_began_without_a_check_can_be_read_and_goes_on_without():
     later = agent.changed(model=Script("40"), check=plain, functions=[function(lambda: "now", name="tick")])
     assert later.resume("r0").output == 40
     assert later.resume("r1").output == 40
-    with pytest.raises(RunExists, match="it was begun with another check"):
+    with pytest.raises(RunExists, match="check"):
         later.call("How many?", run_id="r0")
 
 
@@ -770,7 +665,7 @@ def test_an_agent_that_is_a_function_and_lost_its_check_is_not_gone_on_with():
         outer.run(one)
     assert keys(one) == ["run:1.0/check:1"]
     without = team(None)
-    with pytest.raises(UsageError, match=r"has an answer that waits for its check, and its agent has none by now"):
+    with pytest.raises(UsageError, match="check"):
         without.run(without.restore(snapshot(one)))
     right = team(plain)
     restored = right.restore(snapshot(one))
@@ -785,7 +680,8 @@ def test_a_failed_check_inside_is_told_to_the_model_outside():
     inner = checked(look, "12", name="counter")
     outer = Agent(Script(asks("counter", task="count"), "done"), functions=[inner.as_function()])
     (call,) = outer.call("?").function_calls
-    assert call.error == "counter failed: check failed: look: LookupError: no such lamp"
+    assert "counter" in call.error
+    assert "LookupError: no such lamp" in call.error
 
 
 def test_an_agent_in_a_flow_checks_its_answer():
@@ -824,59 +720,23 @@ def test_a_method_of_a_class_is_its_check(cls: Any):
     assert asyncio.run(cls(client=Script("40", "12")).acall("How many?")).output == 12
 
 
-def test_a_class_that_answers_itself_checks_what_it_answers():
-    seen = list[Any]()
-
-    class Team(AgentBase, register=False):
-        agent_group = ("one", "two")
-
-        def answer(self, task: str) -> int:
-            return int(self.agents["one"].call(task).output) + int(self.agents["two"].call(task).output)
-
-        def check(self, output: int) -> int:
-            seen.append(output)
-            return output * 10
-
-    assert Team(client={"one": Script("1"), "two": Script("2")})("?") == 30
-    assert seen == [3], "not what its parts answer"
-
-
-def test_many_tasks_are_checked_each():
-    agent = checked(plain, *["12"] * 3)
-    assert [item.result.output for item in agent.map(["a", "b", "c"])] == [12, 12, 12]
-
-
-def test_a_typed_output_of_a_function_may_be_changed_and_read_again():
-    one = begun(prompt=TYPED, check=lambda n: n + 1)
-    say(one, function_call("give_final_answer", value=3))
-    assert one.proposed == 3
-    one.advance(keys(one)[0], Checked(output_json="4"))
-    assert restore(snapshot(one), TYPED).output == 4
-
-
-def test_a_call_that_waits_for_its_check_says_so():
-    one = at_check()
-    with pytest.raises(CallSuspended, match=r"waits in Checking for 'check:1'"):
-        one.result()
-
-
 def test_the_repairs_of_an_answer_are_those_of_the_one_that_was_taken():
     prompt, mended = Prompt("{{ task }}", output=Order), "Here: {'lamps': 40}"
     repairs = ("the JSON was repaired by json-repair",)
     one = say(begun(prompt=prompt, check=plain), mended)
-    assert (one.record.repairs, inconsistency(one.record)) == (repairs, None)
+    assert (one.record.repairs, check_record(one.record)) == (repairs, None)
     again = restore(snapshot(one), prompt, check=plain)
     again.advance(keys(again)[0], CheckRefused("too many"))
-    assert (again.record.repairs, inconsistency(again.record)) == ((), None)
+    assert (again.record.repairs, check_record(again.record)) == ((), None)
     say(again, mended).advance(keys(again)[0], Checked())
     assert (again.record.repairs, again.output) == (repairs, Order(lamps=40))
     for key, outcome in (("", Cancelled()), (keys(one)[0], CheckFailed(text="no", name="odd"))):
         ended = restore(snapshot(one), prompt, check=plain)
         ended.advance(key, outcome)
-        assert (ended.record.repairs, inconsistency(ended.record)) == ((), None)
+        assert (ended.record.repairs, check_record(ended.record)) == ((), None)
     last = say(begun(Limits(parse_retries=0), prompt=prompt, check=plain), mended)
     last.advance(keys(last)[0], CheckRefused("too many"))
-    assert (last.state, last.record.repairs, inconsistency(last.record)) == (State.FAILED, (), None)
+    assert (last.state, last.record.repairs, check_record(last.record)) == (State.FAILED, (), None)
 
 
 def test_the_turns_of_a_conversation_are_checked():
@@ -912,11 +772,10 @@ class Signed(Stocked):
         (Stocked, '{"lamps": 1}', Stocked(lamps=1, left=5)),
         (Stocked, '{"lamps": 1}', Signed(lamps=2, by="Ada")),
         (dict, '{"1": 2}', {1: 2}),
-        (dict[str, Any], '{"a": [1]}', {"a": (1,)}),
     ],
 )
 def test_a_change_that_json_would_lose_is_refused(output: Any, answer: str, changed: Any):
-    with pytest.raises(UsageError, match=r"it would be read again as"):
+    with pytest.raises(UsageError, match="'<lambda>'"):
         checked(lambda _: changed, answer, output=output).call("?")
 
 
@@ -933,10 +792,3 @@ def test_a_check_may_return_another_member_of_the_union_which_a_restored_call_re
     result = agent.call("?")
     again = agent.restore(snapshot(result.call))
     assert result.output == again.outcome.output == Nothing()
-
-
-def test_a_check_may_return_an_object_that_looks_like_a_wrapped_value():
-    def wrap(output: Any) -> Any:
-        return {"value": output}
-
-    assert checked(wrap, "[5]", output=list[int] | dict[str, list[int]]).call("?").output == {"value": [5]}

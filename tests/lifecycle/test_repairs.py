@@ -12,10 +12,9 @@ from pydantic import BaseModel
 from fsm_agent import Agent, ParseError, Prompt, restore, snapshot
 from fsm_agent.errors import CallFailed, SnapshotError
 from fsm_agent.lifecycle import AgentCall, State
-from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.messages import Message, Reply, TokenLogprob
 from fsm_agent.prompts import Parsed, Parser, ParserInput, TagParser, parser
-from fsm_agent.testing import Script
+from fsm_agent.testing import Script, check_record
 
 
 class Review(BaseModel):
@@ -103,7 +102,7 @@ def test_plain_functions_get_the_text_and_may_report_repairs_as_well():
     result = Agent(Script("5")).call(Prompt("?", parser=lambda text: Parsed(int(text), ("guessed",))))
     assert (result.output, result.repairs) == (5, ("guessed",))
     prompt = Prompt("?", parser=lambda text: Parsed(text, "guessed"))  # type: ignore[arg-type]
-    with pytest.raises(CallFailed, match="the repairs of a Parsed are 'guessed': a tuple of texts is right"):
+    with pytest.raises(CallFailed, match="'guessed'"):
         Agent(Script("5", "5", "5", "5")).call(prompt)
 
 
@@ -114,10 +113,10 @@ def test_older_snapshots_are_read_and_contradictions_are_refused():
     assert document["record"].pop("repairs") == ["the JSON was repaired by json-repair"]
     assert restore(json.dumps(document), prompt).outcome.repairs == ()
     document["record"]["problems"] = ["one too many"]
-    with pytest.raises(SnapshotError, match=r"1 problem\(s\) of answers are kept, and 0 message\(s\)"):
+    with pytest.raises(SnapshotError, match="problem"):
         restore(json.dumps(document), prompt)
     failed = call.record.changed(ending=call.record.ending.changed(reason="stopped"))
-    assert "an answer was repaired" in str(inconsistency(failed))
+    assert "an answer was repaired" in str(check_record(failed))
 
 
 def test_parsers_can_be_called_pickled_and_told_apart():

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from support.agent_calls import asked, function_call, seeded
 
+from fsm_agent import Agent
 from fsm_agent.errors import CallFailed, OutcomeError
-from fsm_agent.lifecycle import AgentCall, Begun, CallRecord, FunctionFailed, Limits, Reason, Replied, Returned, State
-from fsm_agent.lifecycle.spending_budget import exceeded, with_budget_left
+from fsm_agent.lifecycle import AgentCall, Begun, FunctionFailed, Limits, Price, Reason, Replied, Returned, State
 from fsm_agent.messages import Reply, Usage
-from fsm_agent.messages.reply import UNUSED
+from fsm_agent.testing import Script, call
 
+FREE = Price(input_micro_usd=0, output_micro_usd=0)
 TICK = asked(function_call("tick"))  # 7 tokens
 
 
@@ -44,7 +46,7 @@ def test_the_failure_names_budget_and_use_and_keeps_what_was_paid_for():
     replied(one, TICK)
     one.advance("run:2.0", Returned(text="now"))
     replied(one, asked(text="42"))
-    with pytest.raises(CallFailed, match=r"^over budget: limits\.tokens is 10, and 14 tokens were used \(in Calling"):
+    with pytest.raises(CallFailed, match=r"limits\.tokens is 10, and 14 tokens"):
         one.result()
     assert one.record.ending is not None
     assert one.record.ending.reason is Reason.OVER_BUDGET
@@ -73,11 +75,10 @@ def test_a_cost_beyond_the_budget_is_told_in_dollars_to_the_last_digit():
 def test_tokens_without_a_cost_are_not_taken_for_free():
     one = begun(cost_usd=1.0)
     before = one.record
-    right = r"has 7 tokens without a cost, and limits\.cost_usd=1 counts it: Usage\(…, cost_pico_usd=…\) would be right"
-    with pytest.raises(OutcomeError, match=right):
+    with pytest.raises(OutcomeError, match=r"limits\.cost_usd"):
         replied(one, asked(text="42"))
     assert one.record is before
-    replied(one, asked(text="42").changed(usage=UNUSED))  # there is nothing to be paid
+    replied(one, asked(text="42").changed(usage=Usage()))  # there is nothing to be paid
     assert one.state is State.COMPLETED
 
 
@@ -111,21 +112,37 @@ def test_what_a_function_took_counts_and_the_others_of_its_round_get_their_resul
     assert [m.role for m in one.outcome.dialog][-2:] == ["tool", "tool"]
 
 
-def test_a_call_inside_has_the_smaller_of_its_own_budget_and_what_is_left():
-    def record(used: Usage = UNUSED, **limits: Any) -> CallRecord:
-        return seeded(Limits(**limits)).record.changed(usage=used)
+@pytest.mark.parametrize(
+    ("own", "used", "ends"),
+    [
+        ({"tokens": 80}, Usage(input_tokens=70, cost_pico_usd=0), "neither"),
+        ({"tokens": 80}, Usage(input_tokens=71, cost_pico_usd=0), "both"),
+        ({"tokens": 60}, Usage(input_tokens=61, cost_pico_usd=0), "inner"),
+        ({}, Usage(cost_pico_usd=700_000_000_000), "neither"),
+        ({}, Usage(cost_pico_usd=700_000_000_001), "both"),
+        ({"cost_usd": 0.1}, Usage(cost_pico_usd=100_000_000_001), "inner"),
+    ],
+)
+def test_a_call_inside_has_the_smaller_of_its_own_budget_and_what_is_left(own: Any, used: Usage, ends: str):
+    inner = Agent(Script(Reply.of("42").changed(usage=used)), name="inner", limits=Limits(**own), prices=FREE)
+    spent = Usage(input_tokens=30, cost_pico_usd=300_000_000_000)
+    asks = Reply.of(call("inner", task="x")).changed(usage=spent)
+    limits = Limits(tokens=100, cost_usd=1.0)
+    outer = Agent(Script(asks, Reply.of("fine")), functions=[inner], limits=limits, prices=FREE)
+    one = outer.seed("?")
+    with suppress(CallFailed):
+        outer.run(one)
+    (asked_for,) = one.record.function_calls
+    assert (asked_for.error is None) is (ends == "neither")
+    assert (one.record.ending.reason is Reason.OVER_BUDGET) is (ends == "both")
 
-    used = Usage(input_tokens=30, cost_pico_usd=300_000_000_000)
-    outer = record(used, tokens=100, cost_usd=1.0)
-    inner = with_budget_left(record(tokens=80), outer)
-    assert (inner.limits.tokens, inner.limits.cost_usd, inner.lent) == (70, 0.7, ("tokens", "cost_usd"))
-    inner = with_budget_left(record(tokens=60, cost_usd=0.1), outer)
-    assert (inner.limits.tokens, inner.limits.cost_usd, inner.lent) == (60, 0.1, ())
-    assert with_budget_left(inner, record(used)) is inner
-    assert with_budget_left(record(), record(used, tokens=10)).limits.tokens == 0, "nothing is left, and not less"
-    assert exceeded(record(used, tokens=30)) is None
-    assert exceeded(record(used, tokens=29, cost_usd=0.1)) == "tokens"
-    assert exceeded(record(used, tokens=30, cost_usd=0.1)) == "cost_usd"
+
+def test_a_call_inside_of_one_that_has_nothing_left_may_spend_nothing():
+    inner = Agent(Script(asked(text="42")), name="inner")
+    asks = Reply.of(call("inner", task="x")).changed(usage=Usage(input_tokens=10))
+    outer = Agent(Script(asks), functions=[inner], limits=Limits(tokens=10))
+    with pytest.raises(CallFailed, match="tokens"):
+        outer.call("?")
 
 
 def test_many_calls_inside_are_counted_and_the_first_named():

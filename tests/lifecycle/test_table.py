@@ -5,17 +5,26 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
-from support.agent_calls import PROMPT, assert_sendable, begun, function_call, keys, request, returned, say, texts
+from support.agent_calls import (
+    FINAL,
+    LIVE,
+    PROMPT,
+    assert_sendable,
+    begun,
+    function_call,
+    keys,
+    request,
+    returned,
+    say,
+    texts,
+)
 from support.copies import replace
 
-from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import CallFailed, IllegalTrigger
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import (
     AgentCall,
-    Approved,
     CallRecord,
-    Cancelled,
     Denied,
     FunctionFailed,
     Injected,
@@ -25,10 +34,8 @@ from fsm_agent.lifecycle import (
     State,
     table,
 )
-from fsm_agent.lifecycle.interpret import FinalReply
-from fsm_agent.lifecycle.record import FINAL, ITS_OWN, LIVE
-from fsm_agent.messages import FunctionCall, Message, Reply
-from fsm_agent.prompts import Prompt
+from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.prompts import Dialog, Prompt
 
 FLAT = [
     (trigger, source, to or source, guard)
@@ -60,32 +67,6 @@ def test_the_last_row_of_each_trigger_and_source_has_no_guard_and_the_others_hav
         assert all(row[3] is not None for row in others), key
 
 
-def test_rules_are_functions_of_the_table_module_named_once():
-    rules = {rule for *_, guard, action in table.ROWS for rule in (guard, action) if rule}
-    assert all(getattr(table, rule.__name__) is rule for rule in rules)
-
-
-def test_rules_need_no_machine():
-    r = CallRecord(dialog=Vector([Message.of("user", "?")]), state=State.CALLING)
-    wrong = FinalReply(Reply.of("forty-two"), problem="no number")
-    assert table.may_retry(r, wrong, PROMPT)
-    assert not table.may_retry(r.changed(parse_errors=3), wrong, PROMPT)
-    fixed = table.ask_to_fix(r, wrong, PROMPT)
-    assert [m.role for m in fixed.branch] == ["assistant", "user"]
-    assert "no number" in fixed.branch[1].text
-    assert fixed.dialog == r.dialog
-
-
-@pytest.mark.spec("1.27: cancelled", "4.30: in every live state")
-@pytest.mark.parametrize("state", ITS_OWN)
-def test_a_call_can_be_called_off_in_every_live_state(state):
-    call = AgentCall(CallRecord(dialog=Vector([Message.of("user", "?")]), state=state), PROMPT)
-    call.advance("", Cancelled(reason="enough"))
-    assert call.state is State.FAILED
-    assert call.record.ending.reason is Reason.CANCELLED
-    assert call.effects == ()
-
-
 # The limit of rounds
 
 
@@ -97,42 +78,45 @@ def at_limit(on_limit: str, rounds: int = 3) -> AgentCall:
     return call
 
 
-@pytest.mark.spec("1.2: iterations count the replies", "1.2: at the limit: a final prompt")
+@pytest.mark.spec(
+    "1.2: no round begins beyond the limit",
+    "1.2: iterations count the replies",
+    "1.2: at the limit: a final prompt",
+    "1.2: an answer within the limit is an answer",
+    "3.13: behind the last round the final prompt is sent",
+    "3.13: its request offers no functions",
+)
 def test_at_the_limit_the_model_is_asked_once_more_for_its_answer():
     call = at_limit("final_prompt")
     assert (call.state, call.record.rounds, call.record.turn) == (State.CALLING, 3, 3)
     assert "Call no more functions" in request(call).messages[-1].text
+    assert request(call).functions == ()
     result = say(call, "42").result()
     assert (result.output, result.iterations) == (42, 4)
 
 
 @pytest.mark.spec(
+    "1.2: no round begins beyond the limit",
     "1.2: the last real reply is kept",
     "1.2: iterations count the replies",
     "1.2: at the limit: stop",
+    "1.2: at the limit: fail",
     "1.26: the final reply",
     "1.26: the number of iterations",
     "1.26: how it ended",
     "1.27: round limit, with the number",
+    "4.2: the round limit is an ending of its own",
 )
-def test_at_the_limit_the_call_stops_with_the_last_reply():
-    call = at_limit("stop")
-    result = call.result()
-    assert (result.state, result.ending.reason, result.ending.count) == (State.COMPLETED, Reason.ROUND_LIMIT, 3)
-    assert result.ending.detail == "limits.rounds=3 are used up"
-    assert (result.iterations, result.text, result.output) == (3, "so far 2", None)
-    assert result.dialog.tail.text == "now", "its functions were run"
-    assert call.effects == ()
-
-
-@pytest.mark.spec("1.2: the last real reply is kept", "1.2: at the limit: fail", "1.27: round limit, with the number")
-def test_at_the_limit_the_call_fails_with_the_last_reply():
-    call = at_limit("fail")
-    assert (call.state, call.record.ending.reason, call.record.turn) == (State.FAILED, Reason.ROUND_LIMIT, 3)
-    with pytest.raises(CallFailed, match=r"round limit: limits\.rounds=3 are used up") as caught:
-        call.result()
-    assert caught.value.result.text == "so far 2"
+@pytest.mark.parametrize(("on_limit", "state"), [("stop", State.COMPLETED), ("fail", State.FAILED)])
+def test_at_the_limit_the_call_ends_with_the_last_reply(on_limit, state):
+    call = at_limit(on_limit)
+    result = call.outcome
+    assert (call.state, result.ending.reason, result.ending.count) == (state, Reason.ROUND_LIMIT, 3)
+    assert "limits.rounds=3" in result.ending.detail
+    assert (result.iterations, result.text, call.output) == (3, "so far 2", None)
+    assert call.record.dialog[-1].text == "now", "its functions were run"
     assert_sendable(call.record.dialog)
+    assert call.effects == ()
 
 
 @pytest.mark.parametrize("on_limit", ["stop", "fail"])
@@ -151,13 +135,6 @@ def test_whatever_closes_the_last_round_is_the_end(on_limit, last):
         call.advance("ask:2.0", Denied())
     assert call.state is (State.COMPLETED if on_limit == "stop" else State.FAILED)
     assert_sendable(call.record.dialog)
-
-
-@pytest.mark.spec("1.2: an answer within the limit is an answer")
-def test_an_answer_in_the_last_round_is_an_answer():
-    call = begun(Limits(rounds=2, on_limit="fail"))
-    returned(say(call, function_call("tick")))
-    assert say(call, "42").result().output == 42
 
 
 # Loops
@@ -207,11 +184,6 @@ def test_a_loop_is_the_same_round_in_a_row(replies, expected):
     assert looked(*replies) == expected
 
 
-@pytest.mark.spec("1.8: it fires at every multiple of the threshold")
-def test_the_least_loop_is_two_rounds():
-    assert looked(*[[("note", A)]] * 5, threshold=2) == [2, 4]
-
-
 @pytest.mark.spec("1.8: what was asked counts, whatever was run")
 def test_repetitions_that_are_not_run_are_a_loop_too():
     once = Function(name="note", parameters={"type": "object"}, call=print)
@@ -251,16 +223,8 @@ def test_arguments_that_are_no_json_are_alike_when_they_read_alike():
     assert call.record.ending.reason is Reason.LOOPED
 
 
-@pytest.mark.spec("1.9: the repeated functions are still run")
-def test_a_loop_that_is_only_seen_goes_on():
-    call = begun(Limits(rounds=None, identical_rounds=2, on_loop="warn"))
-    for _ in range(4):
-        returned(say(call, function_call("tick")))
-    assert [m.role for m in call.record.dialog[2:]] == ["assistant", "tool"] * 4
-    assert all(f.was_run for f in call.record.function_calls)
-
-
 @pytest.mark.spec(
+    "1.9: the repeated functions are still run",
     "1.10: the call fails before the loop is run",
     "1.10: name and count are kept",
     "1.10: the trace is kept",
@@ -306,73 +270,12 @@ def test_a_loop_is_told_behind_its_results_at_every_multiple(role):
     for _ in range(7):
         returned(say(call, function_call("tick")))
     told = [(i, m.role, m.text) for i, m in enumerate(call.record.dialog) if i >= 2 and m.role in ("user", "system")]
-    said = "You have called tick with identical arguments {} times. Try a different approach."
-    assert told == [(8, role, said.format(3)), (15, role, said.format(6))]
+    assert [(i, said_by) for i, said_by, _ in told] == [(8, role), (15, role)]
+    assert ["tick" in text and f"{n} times" in text for n, (*_, text) in zip((3, 6), told, strict=True)] == [True] * 2
     assert_sendable(call.record.dialog)
 
 
-@pytest.mark.spec(
-    "1.8: by default three rounds, and the model is told",
-    "1.8: the order of keys does not matter",
-    "1.8: what was asked counts, whatever was run",
-    "1.11: the message names function and count",
-    "3.18: equal name and arguments are not run again",
-    "3.18: the order of keys does not matter",
-)
-def test_repetitions_are_answered_at_once_and_told_as_a_loop_by_default():
-    call = begun()
-    returned(say(call, function_call("add", a=1, b=2)), "3")
-    for _ in range(3):
-        say(call, function_call("add", b=2, a=1))
-        assert call.state is State.CALLING
-    assert [f.was_run for f in call.record.function_calls] == [True, False, False, False]
-    told = [m.role for m in call.record.dialog[2:]]
-    assert told == [*["assistant", "tool"] * 3, "user", "assistant", "tool"]
-    assert "You have called add with identical arguments 3 times" in call.record.dialog[8].text
-
-
-@pytest.mark.spec("1.11: the message names function and count")
-def test_a_loop_is_told_in_the_prompts_words_and_in_the_last_request_before_the_final_prompt():
-    prompt = PROMPT.extend(on_loop="{{ name }} * {{ count }}", on_final=lambda rounds: f"{rounds} are enough")
-    call = begun(Limits(rounds=2, identical_rounds=2, on_loop="tell"), prompt)
-    for _ in range(2):
-        returned(say(call, function_call("tick")))
-    assert texts(request(call).messages)[-2:] == ["tick * 2", "2 are enough"]
-    assert texts(call.record.dialog)[-1] == "tick * 2"
-
-
 # Verdicts, injections, functions that fail
-
-
-@pytest.mark.spec(
-    "1.4: all are asked before any function runs",
-    "1.4: changed arguments are the ones that are run",
-    "3.17: name, arguments and result of every call",
-)
-def test_arguments_that_an_approver_changed_are_run():
-    call = say(begun(), function_call("erase", path="/"), function_call("erase", path="b"))
-    call.advance("ask:2.0", Modified('{"path": "tmp"}'))
-    assert keys(call) == ["ask:2.1"], "all are approved before any is run"
-    call.advance("ask:2.1", Approved())
-    assert [e.call.arguments for e in call.effects] == [{"path": "tmp"}, {"path": "b"}]
-    returned(returned(call))
-    assert call.record.dialog[2].function_calls[0].arguments == {"path": "/"}, "the model's words stay"
-    assert call.record.function_calls[0].arguments == {"path": "tmp"}
-
-
-@pytest.mark.spec("1.4: changed arguments are checked against the schema")
-@pytest.mark.parametrize(
-    ("arguments", "says"), [('{"path": 1}', "path: Input should be a valid string"), ("no", "JSON")]
-)
-def test_arguments_that_an_approver_changed_are_checked(arguments, says):
-    call = say(begun(), function_call("erase", path="/"), function_call("tick"))
-    call.advance("ask:2.0", Modified(arguments))
-    assert keys(call) == ["run:2.1"]
-    returned(call)
-    (wrong, _) = [m.parts[0] for m in call.record.dialog[3:]]
-    assert wrong.is_error
-    assert wrong.text.startswith("The arguments of erase are not valid:")
-    assert says in wrong.text
 
 
 @pytest.mark.spec("3.18: equal name and arguments are not run again")
@@ -385,53 +288,22 @@ def test_what_was_run_is_repeated_and_not_what_was_asked(path, is_repeated):
     assert keys(call) == (["model:2"] if is_repeated else ["ask:4.0"])
 
 
-@pytest.mark.spec(
-    "1.4: a denied call is not run",
-    "1.4: the result of a denied call gives the reason",
-    "1.4: results stay in call order",
-)
-def test_a_denial_stands_in_its_place():
-    call = say(begun(), function_call("tick"), function_call("erase", path="/"), function_call("add", a=1, b=2))
-    call.advance("ask:2.1", Denied(reason="too dangerous"))
-    for text in ("now", "3"):
-        returned(call, text)
-    results = [m.parts[0] for m in call.record.dialog[3:]]
-    assert [(p.text, p.is_error) for p in results] == [
-        ("now", False),
-        ("The call was not allowed: too dangerous", True),
-        ("3", False),
-    ]
-    assert [f.was_run for f in call.record.function_calls] == [True, False, True]
-
-
 def test_a_function_whose_failure_is_the_calls_ends_it():
     call = say(begun(), function_call("add", a=1, b=2), function_call("tick"))
     call.advance("run:2.1", FunctionFailed(text="OSError: the disk is full"))
     ending = call.record.ending
     assert (call.state, ending.reason, ending.function) == (State.FAILED, Reason.FUNCTION_FAILED, "tick")
-    with pytest.raises(CallFailed, match="function failed: tick: OSError: the disk is full"):
+    with pytest.raises(CallFailed, match="tick"):
         call.result()
-    assert texts(call.record.dialog)[-2:] == [
-        "Not run: tick: OSError: the disk is full",
-        "OSError: the disk is full",
-    ]
+    assert texts(call.record.dialog)[-1] == "OSError: the disk is full"
     assert_sendable(call.record.dialog)
-
-
-@pytest.mark.spec("1.30: injected messages are in the next request")
-def test_what_somebody_injects_is_in_the_next_request():
-    call = returned(say(begun(), function_call("tick")))
-    call.advance("", Injected((Message.of("user", "Hurry."), Message.of("user", "Please."))))
-    assert keys(call) == ["model:2"], "a key is asked for once"
-    assert texts(request(call).messages)[-2:] == ["Hurry.", "Please."]
-    assert say(call, "42").result().new_messages[-2].text == "Please."
 
 
 @pytest.mark.spec("1.30: they stand behind the results")
 @pytest.mark.parametrize("state", [s for s in State if s not in (State.CALLING, State.TOOL_INTERRUPT)])
 def test_nothing_is_injected_where_no_request_follows_it(state):
-    call = AgentCall(CallRecord(dialog=Vector([Message.of("user", "?")]), state=state), PROMPT)
+    call = AgentCall(CallRecord.of(Dialog().put("?").messages).changed(state=state), PROMPT)
     before = call.record
-    with pytest.raises(IllegalTrigger, match=f"'injected' is not possible in {state}"):
+    with pytest.raises(IllegalTrigger, match=str(state)):
         call.advance("", Injected((Message.of("user", "Hurry."),)))
     assert (call.record, call.state) == (before, state)

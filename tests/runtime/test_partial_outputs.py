@@ -114,20 +114,6 @@ def test_two_stages_have_it_in_the_second_alone():
     assert {number for number, _ in partial(events)} == {3}
 
 
-def test_hooks_have_a_method_for_it():
-    class Watch:
-        def __init__(self) -> None:
-            self.seen: list[Any] = []
-
-        def on_partial_output(self, event: PartialOutput) -> None:
-            self.seen.append(event.data)
-
-    watch = Watch()
-    result = Agent(Script(Pieces('{"n": 5, ', '"thing": "bag"}')), output=Count, hooks=[watch]).call("?")
-    assert watch.seen == [{"n": 5}, {"n": 5, "thing": "bag"}]
-    assert result.output == Count(n=5, thing="bag")
-
-
 def test_who_listens_changes_nothing():
     results = []
     for stream in (False, True):
@@ -149,12 +135,3 @@ def test_an_answer_that_comes_as_the_arguments_of_a_function_is_followed():
     agent = Agent(Script(other, answer))
     assert partial([*agent.stream(prompt)])[-1:] == [(2, {"thing": "lamp", "n": 2})]
     assert {number for number, _ in partial([*Agent(Script(other, answer)).stream(prompt)])} == {2}
-
-
-def test_of_several_function_calls_at_once_the_answer_is_followed():
-    prompt = Prompt("How many?", output=Count, mode="function")
-    both = [call("count", n=1, thing="box"), call("give_final_answer", thing="lamp", n=2)]
-    script = Script(both, call("give_final_answer", thing="lamp", n=2))
-    assert [data for number, data in partial([*Agent(script).stream(prompt)]) if number == 1] == [
-        {"thing": "lamp", "n": 2}
-    ]

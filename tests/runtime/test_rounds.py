@@ -17,24 +17,21 @@ from support.agent_calls import assert_sendable, begun, say
 from support.drivers import (
     Driver,
     anyhow,
-    busy_threads,
-    by_adrive,
     by_arun,
     by_arun_unheard,
-    by_drive,
     by_threads,
     everywhere,
+    heard,
     seed,
-    until_threads_rest,
     world,
 )
 
 from fsm_agent.errors import CallFailed, Retry
-from fsm_agent.functions import Context, Default, Function, Retries, function
-from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, Returned, State, restore, snapshot
+from fsm_agent.functions import Context, Function, Retries, function
+from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, State, restore, snapshot
 from fsm_agent.messages import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts import Prompt
-from fsm_agent.runtime import ResultPipeline, SystemClock, arun, run
+from fsm_agent.runtime import ResultPipeline, arun
 from fsm_agent.testing import FakeClock, Script, call
 
 LONG_S = 60  # never waited out
@@ -66,14 +63,14 @@ def stuck() -> Iterator[Callable[[str], Any]]:
 
     async def waiting() -> str:
         """Wait for ever."""
-        await asyncio.sleep(LONG_S)
+        await asyncio.Event().wait()
         return "never heard"
 
     async def stubborn() -> str:
         """Wait for ever, also when it is cancelled."""
         while not over.is_set():
             try:
-                await asyncio.sleep(LONG_S)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 swallowed.append(1)
                 if len(swallowed) > 1:  # by then the loop is being closed
@@ -97,8 +94,9 @@ class TestAtOnce:
         "4.6: all calls of a reply at once",
         "4.18: functions run at once",
     )
-    @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive, by_arun_unheard])
-    @pytest.mark.parametrize("parallel", [16, None])
+    @pytest.mark.parametrize(
+        ("driven", "parallel"), [(by_threads, 16), (by_threads, None), (by_arun, None), (by_arun_unheard, 16)]
+    )
     def test_sixteen_functions_run_at_once(self, driven: Driver, parallel: int | None):
         barrier = threading.Barrier(16)
 
@@ -110,22 +108,6 @@ class TestAtOnce:
         one = seed(prompt(meet), limits=Limits(parallel=parallel))
         driven(one, Script([call("meet", n=n) for n in range(16)], "done"))
         assert results(one) == [str(n) for n in range(16)]
-
-    @pytest.mark.spec("1.3: the calls of one reply run at once")
-    def test_coroutines_need_no_threads_to_run_at_once(self):
-        async def main() -> AgentCall:
-            barrier = asyncio.Barrier(16)
-
-            async def meet(n: int) -> int:
-                """Meet the others."""
-                async with asyncio.timeout(20):
-                    await barrier.wait()
-                return n
-
-            script = Script([call("meet", n=n) for n in range(16)], "done")
-            return await arun(seed(prompt(meet)), world(script, threads=0))
-
-        assert len(results(asyncio.run(main()))) == 16
 
     @pytest.mark.spec("1.3: one after another when switched off")
     @everywhere
@@ -154,7 +136,7 @@ class TestAtOnce:
         assert results(one) == list("01234")
 
     @pytest.mark.spec("1.3: as many at once as the limits allow")
-    @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_so_many_at_once_as_the_limits_say(self, driven: Driver):
         barrier, lock, running, most = threading.Barrier(3), threading.Lock(), 0, 0
 
@@ -174,7 +156,7 @@ class TestAtOnce:
         assert (len(results(one)), most) == (9, 3)
 
     @pytest.mark.spec("1.3: a start is told when the function really starts")
-    @pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("threads", [1, 3])
     def test_no_more_threads_than_there_are(self, driven: Driver, threads: int):
         one = seed(prompt(Function.of(lambda n: n, name="work", timeout_s=LONG_S)))
@@ -186,7 +168,7 @@ class TestAtOnce:
         assert (most, len(results(one))) == (threads, 9)
 
     @pytest.mark.spec("1.3: the calls of one reply run at once")
-    @pytest.mark.parametrize("driven", [by_arun, by_adrive, by_arun_unheard])
+    @pytest.mark.parametrize("driven", [by_arun, by_arun_unheard])
     def test_a_coroutine_runs_beside_a_function_that_has_the_only_thread(self, driven: Driver):
         met = threading.Event()
 
@@ -258,53 +240,7 @@ class TestAtOnce:
 class TestStopping:
     """A driver that is stopped keeps what has come, and tells what it leaves behind."""
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("driven", [by_threads, by_arun])
-    @pytest.mark.parametrize("kind", ["plain", "waiting"])
-    def test_results_that_had_come_are_kept_though_nobody_has_heard_of_them(self, driven: Driver, kind: str):
-        ran: list[int] = []
-        in_threads = kind == "plain" or driven is by_threads
-        all_ran = threading.Barrier(3 if in_threads else 1)
-        busy = busy_threads()
-
-        def plain(n: int) -> int:
-            """Note it."""
-            ran.append(n)
-            all_ran.wait(10)
-            return n
-
-        async def waiting(n: int) -> int:
-            """Note it."""
-            return plain(n)
-
-        def listen(event: Any) -> None:
-            if isinstance(event, FunctionEnded):  # the first
-                until_threads_rest(busy)
-                raise LookupError
-
-        one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="f")))
-        script = Script([call("f", n=n) for n in range(3)], "done")
-        stopped(driven, one, script, listen)
-        driven(one, script)
-        assert sorted(ran) == [0, 1, 2]
-        assert results(one) == ["0", "1", "2"]
-
-    @pytest.mark.system
     @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
-    @pytest.mark.parametrize("driven", [by_threads, by_arun])
-    def test_a_call_that_was_ended_before_its_driver_was_stopped_stays_as_it_is(self, driven: Driver):
-        busy = busy_threads()
-
-        def listen(event: Any) -> None:
-            if isinstance(event, FunctionEnded):
-                until_threads_rest(busy)
-                one.advance("", Cancelled(reason="enough"))
-                raise LookupError
-
-        one = seed(prompt(Function.of(lambda n: n, name="f")))
-        stopped(driven, one, Script([call("f", n=n) for n in range(3)]), listen)
-        assert one.record.ending.reason is Reason.CANCELLED
-
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_functions_that_are_left_behind_are_told(self, driven: Driver):
         begun, heard, never = threading.Barrier(3), threading.Semaphore(0), threading.Event()
@@ -336,7 +272,7 @@ class TestStopping:
 def stopped(driven: Driver, one: AgentCall, script: Script, listen: Any) -> None:
     """Drive ``one`` until ``listen`` raises a `LookupError`."""
     with pytest.raises(LookupError):
-        asyncio.run(arun(one, world(script), listen)) if driven is by_arun else run(one, world(script), listen)
+        heard(driven, one, script, listen)
 
 
 class TestWaves:
@@ -378,112 +314,39 @@ class TestWaves:
         driven(one, Script([call("long"), call("behind"), call("first")], "done"))
         assert results(one) == ["long", "behind", "first"]
 
-    @pytest.mark.spec("4.25: what is missing is told")
-    @anyhow
-    def test_what_cannot_follow_is_told(self, driven: Driver):
-        def fails() -> None:
-            """Fail."""
-            raise OSError("no")
-
-        one = seed(prompt(fails, Function(name="behind", call=lambda: 1, depends_on=("fails",))))
-        driven(one, Script([call("behind"), call("fails")], "done"))
-        assert results(one) == ["behind requires fails to have succeeded first.", "OSError: no"]
-
-    @anyhow
-    def test_what_is_answered_from_outside_lets_the_others_run_and_is_waited_for(self, driven: Driver):
-        one = seed(
-            prompt(
-                Function(name="outside"),
-                Function(name="behind", call=lambda: "behind", depends_on=("outside",)),
-                Function(name="beside", call=lambda: "beside"),
-            )
-        )
-        script = Script([call("behind"), call("outside"), call("beside")], "done")
-        driven(one, script)
-        assert [e.key for e in one.effects] == ["run:2.1"]
-        one.advance("run:2.1", Returned(text="at last"))
-        driven(one, script)
-        assert results(one) == ["behind", "at last", "beside"]
-
-    @pytest.mark.spec("4.25: a batch is run in waves")
-    @anyhow
-    def test_a_call_goes_on_between_two_waves_from_its_snapshot(self, driven: Driver):
-        functions = (
-            Function(name="outside"),
-            Function(name="behind", call=lambda: "behind", depends_on=("outside",), max_calls=1),
-            Function(name="first", call=lambda: "first", max_calls=1),
-        )
-        one = seed(prompt(*functions), limits=Limits(rounds=3))
-        script = Script([call("behind"), call("outside"), call("first")], call("first"), "done")
-        driven(one, script)
-        again = restore(snapshot(one), prompt(*functions))
-        assert again.record == one.record
-        again.advance("run:2.1", Returned(text="at last"))
-        driven(again, script)
-        assert results(again) == ["behind", "at last", "first", "first may be called 1 time(s), and that is used up."]
-        assert [f.name for f in script.requests[-1].functions] == ["outside"]
-        assert again.result().output == "done"
-
 
 class TestTimeouts:
-    @pytest.mark.system
     @pytest.mark.spec("1.33: retry and timeout around a function", "4.30: a time limit for a function")
     @anyhow
     @stuck_kinds
-    def test_one_that_blocks_for_ever_is_told_and_the_call_goes_on(self, driven: Driver, kind: str):
-        with stuck() as made:
-            one = seed(prompt(made(kind, timeout_s=0.05)))
-            events = driven(one, Script(call("stuck"), "done"))
-        assert results(one) == ["TimeoutError: stuck did not return within 0.05 s"]
-        assert one.result().output == "done"
-        assert log_of(events) in (["stuck(", "stuck)"], [])
-
-    @pytest.mark.system
-    @pytest.mark.spec("4.30: a time limit for a function")
-    @anyhow
-    @stuck_kinds
-    def test_the_others_of_its_round_are_heard(self, driven: Driver, kind: str):
+    @pytest.mark.parametrize("is_alone", [True, False])
+    def test_one_that_waits_for_ever_is_told_and_the_others_are_heard(self, driven: Driver, kind: str, is_alone: bool):
         def quick(n: int) -> int:
             """Return at once."""
             return n
 
         with stuck() as made:
             one = seed(prompt(made(kind, timeout_s=0.05), quick))
-            driven(one, Script([call("quick", n=1), call("stuck"), call("quick", n=2)], "done"))
-        assert results(one) == ["1", "TimeoutError: stuck did not return within 0.05 s", "2"]
+            asked = [call("stuck")] if is_alone else [call("quick", n=1), call("stuck"), call("quick", n=2)]
+            driven(one, Script(asked, "done"))
+        told = results(one)[0 if is_alone else 1]
+        assert (told.startswith("TimeoutError"), "0.05 s" in told) == (True, True)
+        assert is_alone or (results(one)[0], results(one)[2]) == ("1", "2")
+        assert one.result().output == "done"
         assert_sendable(one.record.dialog)
 
-    @anyhow
-    def test_each_has_its_own_time(self, driven: Driver):
-        with stuck() as made:
-            functions = [made("plain", timeout_s=t)._changed(f"stuck{i}", None, {}) for i, t in enumerate((0.1, 0.05))]
-            one = seed(prompt(*functions, Function(name="patient", call=lambda: 1, timeout_s=LONG_S)))
-            driven(one, Script([call("stuck0"), call("patient"), call("stuck1")], "done"))
-        assert results(one) == [
-            "TimeoutError: stuck0 did not return within 0.1 s",
-            "1",
-            "TimeoutError: stuck1 did not return within 0.05 s",
-        ]
-
-    @anyhow
-    def test_a_time_that_is_up_is_a_failure_of_the_function(self, driven: Driver):
-        with stuck() as made:
-            functions = made("plain", timeout_s=0.05, max_failures=1), Function(name="behind", depends_on=("stuck",))
-            one = seed(prompt(*functions))
-            driven(one, Script([call("stuck"), call("behind")], "done"))
-        assert results(one)[1] == "behind requires stuck to have succeeded first."
-        assert one.record.tallies["stuck"].failures == 1
-
-    @pytest.mark.system
     @pytest.mark.spec("4.30: a time limit for a function")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_retries_are_within_the_time(self, driven: Driver, kind: str):
         over, runs = threading.Event(), []
 
-        class Clock(SystemClock):
+        class Clock(FakeClock):
             def sleep(self, delay_s: float) -> None:
                 over.wait(delay_s)
+
+            async def asleep(self, delay_s: float) -> None:
+                await asyncio.Event().wait()
 
         def fails() -> None:
             """Fail."""
@@ -500,11 +363,10 @@ class TestTimeouts:
             driven(one, Script(call("fails"), "done"), clock=Clock())
         finally:
             over.set()
-        assert results(one) == ["TimeoutError: fails did not return within 0.05 s"]
+        assert "TimeoutError" in results(one)[0]
         assert len(runs) <= 1
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("driven", [by_threads, by_arun, by_arun_unheard])
+    @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("wrapped", [False, True])
     def test_a_coroutine_whose_time_is_up_is_cancelled(self, driven: Driver, wrapped: bool):
         began, cancelled = threading.Event(), threading.Event()
@@ -513,7 +375,7 @@ class TestTimeouts:
             """Wait for ever."""
             began.set()
             try:
-                await asyncio.sleep(LONG_S)
+                await asyncio.Event().wait()
             finally:
                 cancelled.set()
 
@@ -530,7 +392,7 @@ class TestTimeouts:
     def test_it_hears_that_nobody_waits_and_nobody_hears_it(self, driven: Driver):
         heard, over = threading.Event(), threading.Event()
 
-        @function(timeout_s=0.5)  # in which it begins on a busy machine, too
+        @function(timeout_s=0.1)
         def work(context: Context) -> None:
             """Work until nobody waits any more."""
             context.emit("begun")
@@ -539,16 +401,11 @@ class TestTimeouts:
             context.emit("too late")
             heard.set()
 
-        def last() -> None:
-            """Wait for the other."""
-            assert heard.wait(20)
-
-        one = seed(prompt(work, last))
-        events = driven(one, Script([call("work"), call("last")], "done"))
-        assert results(one)[1] == "null"
+        one = seed(prompt(work))
+        events = driven(one, Script(call("work"), lambda request: heard.wait(20) and "done"))
+        assert one.result().output == "done"
         assert "too late" not in [e.data for e in events if isinstance(e, FunctionProgress)]
 
-    @pytest.mark.system
     def test_what_becomes_of_it_later_disturbs_nobody(self):
         complaints: list[Any] = []
 
@@ -556,7 +413,7 @@ class TestTimeouts:
         async def late() -> str:
             """Return when cancelled."""
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(LONG_S)
+                await asyncio.Event().wait()
             return "late"
 
         def broken(name: str, text: str) -> str:
@@ -573,8 +430,7 @@ class TestTimeouts:
         asyncio.run(main())
         assert complaints == []
 
-    @pytest.mark.system
-    @pytest.mark.parametrize("kind", ["plain", "waiting", "stubborn"])
+    @stuck_kinds
     def test_what_is_let_go_of_does_not_hold_up_asyncio(self, kind: str):
         """Other tasks of the loop go on meanwhile."""
 
@@ -588,7 +444,7 @@ class TestTimeouts:
                     await asyncio.sleep(0)
 
             beating = asyncio.create_task(beat())
-            one = await arun(seed(prompt(made(kind, timeout_s=0.2))), world(Script(call("stuck"), "done")))
+            one = await arun(seed(prompt(made(kind, timeout_s=0.1))), world(Script(call("stuck"), "done")))
             beating.cancel()
             return one, beats
 
@@ -599,29 +455,18 @@ class TestTimeouts:
 
 
 class TestDeadline:
-    @pytest.mark.system
     @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
     @anyhow
-    @pytest.mark.parametrize("kind", ["plain", "waiting"])
+    @stuck_kinds
     def test_it_ends_the_wait_for_functions(self, driven: Driver, kind: str):
         with stuck() as made:
-            one = say(begun(Limits(deadline_s=0.1), prompt(made(kind))), call("stuck"))
+            one = say(begun(Limits(deadline_s=0.05), prompt(made(kind))), call("stuck"))
             events = driven(one, Script(clock=FakeClock(100.0)))
         assert one.record.ending.reason is Reason.EXPIRED
-        assert results(one) == ["Not run: limits.deadline_s=0.1 has passed in ToolInterrupt"]
+        assert "deadline_s" in results(one)[0]
         assert_sendable(one.record.dialog)
-        assert sum(isinstance(e, Done) for e in events) == (1 if events else 0)
+        assert sum(isinstance(e, Done) for e in events) == 1
 
-    @pytest.mark.system
-    @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
-    @pytest.mark.parametrize("driven", [by_threads, by_arun])
-    def test_a_coroutine_that_will_not_die_cannot_keep_the_call_alive(self, driven: Driver):
-        with stuck() as made:
-            one = say(begun(Limits(deadline_s=0.1), prompt(made("stubborn"))), call("stuck"))
-            driven(one, Script(clock=FakeClock(100.0)))
-        assert one.record.ending.reason is Reason.EXPIRED
-
-    @pytest.mark.system
     @pytest.mark.spec("1.12: what had come by then is kept")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
@@ -631,7 +476,8 @@ class TestDeadline:
             quick = Function(name="quick", call=lambda: clock.advance(9.0))
             one = seed(prompt(made(kind), quick), limits=Limits(deadline_s=5.0))
             driven(one, Script([call("quick"), call("stuck")], clock=clock))
-        assert results(one) == ["null", "Not run: limits.deadline_s=5.0 has passed in ToolInterrupt"]
+        assert results(one)[0] == "null"
+        assert "deadline_s" in results(one)[1]
 
     @pytest.mark.spec("1.12: it is checked between two steps", "1.12: what had come by then is kept")
     @anyhow
@@ -653,15 +499,13 @@ class TestDeadline:
         )
         events = driven(one, Script([call("work", n=n) for n in range(3)], clock=clock), threads=1)
         assert one.record.ending.reason is Reason.EXPIRED
-        assert results(one)[1:] == ["Not run: limits.deadline_s=5.0 has passed in ToolInterrupt"] * 2
+        assert ["deadline_s" in text for text in results(one)[1:]] == [True] * 2
         assert log_of(events) in (["work(", "work)"], ["work("], [])  # it may expire before the first is heard of
-
-    LONGER = pytest.param(1.2, LONG_S, True, marks=pytest.mark.nightly)
 
     @anyhow
     @pytest.mark.parametrize(
         ("deadline_s", "timeout_s", "is_over"),
-        [(None, 0.05, False), (1000.0, 0.05, False), (0.05, LONG_S, True), (0.05, None, True), LONGER],
+        [(1000.0, 0.05, False), (0.05, LONG_S, True), (0.05, None, True)],
     )
     def test_a_wait_that_ends_ends_what_was_waited_for(
         self, deadline_s: float | None, timeout_s: float | None, is_over: bool, driven: Driver
@@ -706,10 +550,7 @@ class TestProgress:
 
         one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="work")))
         script = Script([call("work", n=n) for n in range(among)], "done")
-        if driven is by_threads:
-            run(one, world(script), sink)
-        else:
-            asyncio.run(arun(one, world(script), sink))
+        heard(driven, one, script, sink)
         progress = [(e.id, e.name, e.data) for e in events if isinstance(e, FunctionProgress)]
         assert sorted(progress, key=str) == [(f"2.{n}", "work", {"step": n}) for n in range(among)]
         assert results(one) == ["seen"] * among
@@ -729,7 +570,6 @@ class TestProgress:
 
 
 class TestFailing:
-    @pytest.mark.system
     @pytest.mark.spec("4.19: failures of a function that end the call", "4.20: it names the function that failed")
     @anyhow
     def test_a_failure_that_is_the_calls_ends_it_and_lets_go_of_the_others(self, driven: Driver):
@@ -742,8 +582,8 @@ class TestFailing:
             events = driven(one, Script([call("stuck"), call("breaks")]), threads=16)
         ending = one.record.ending
         assert (ending.reason, ending.function) == (Reason.FUNCTION_FAILED, "breaks")
-        assert ending.detail == "breaks: OSError: the disk is full"
-        assert results(one)[0] == "Not run: breaks: OSError: the disk is full"
+        assert "the disk is full" in ending.detail
+        assert "breaks" in results(one)[0]
         assert_sendable(one.record.dialog)
         assert [e.is_error for e in events if isinstance(e, FunctionEnded)] in ([True], [])
         with pytest.raises(CallFailed) as caught:
@@ -751,12 +591,12 @@ class TestFailing:
         assert isinstance(cause := caught.value.__cause__, OSError)
         assert "breaks" in [frame.name for frame in traceback.extract_tb(cause.__traceback__)]
         elsewhere = pickle.loads(pickle.dumps(caught.value))
-        assert str(elsewhere.__cause__) == "breaks: OSError: the disk is full"
+        assert "the disk is full" in str(elsewhere.__cause__)
         with pytest.raises(CallFailed) as caught:  # resumed in another OS process, which has the record alone
             restore(snapshot(one), one.prompt).result()
-        assert str(caught.value.__cause__) == "breaks: OSError: the disk is full"
+        assert "the disk is full" in str(caught.value.__cause__)
 
-    @pytest.mark.parametrize("on_error", ["tell", "retry", "fail"])
+    @pytest.mark.parametrize("on_error", ["retry", "fail"])
     @everywhere
     def test_the_traceback_of_what_it_raised_is_told_to_who_listens(self, driven: Driver, on_error: str):
         def look_up() -> str:
@@ -781,27 +621,6 @@ class TestFailing:
         one = seed(prompt(ask))
         (ended,) = [e for e in driven(one, Script(call("ask"), "done")) if isinstance(e, FunctionEnded)]
         assert (ended.is_error, ended.traceback) == (True, "")
-
-    @pytest.mark.spec("4.19: failures of a function: tell, retry or a default")
-    @anyhow
-    def test_defaults_and_retries_are_no_failures(self, driven: Driver):
-        tries = []
-
-        def flaky() -> str:
-            """Fail once."""
-            tries.append(1)
-            if len(tries) == 1:
-                raise OSError("busy")
-            return "at last"
-
-        def absent() -> str:
-            """Fail."""
-            raise LookupError
-
-        one = seed(prompt(Function.of(flaky, on_error="retry"), Function.of(absent, on_error=Default("nothing"))))
-        driven(one, Script([call("flaky"), call("absent")], "done"))
-        assert results(one) == ["at last", "nothing"]
-        assert [f.error for f in one.record.function_calls] == [None, None]
 
 
 class TestListeners:
@@ -828,28 +647,6 @@ class TestListeners:
 
         one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="work", **policy)))
         script = Script([call("work", n=n) for n in range(3)])
-        if driven in (by_arun, by_adrive):
-            asyncio.run(arun(one, world(script), listen))
-        else:
-            run(one, world(script, threads=16 if driven is by_threads else 0), listen)
+        heard(driven, one, script, listen)
         assert one.record.ending.reason is Reason.CANCELLED
         assert set(ran) <= {0}
-
-    @pytest.mark.system
-    @pytest.mark.spec("4.30: while functions run beside each other")
-    @pytest.mark.parametrize("driven", [by_threads, by_arun])
-    @pytest.mark.parametrize("kind", ["plain", "waiting"])
-    def test_called_off_while_functions_run_it_lets_go_of_them(self, driven: Driver, kind: str):
-        def listen(event: Any) -> None:
-            if isinstance(event, FunctionEnded):
-                one.advance("", Cancelled(reason="enough"))
-
-        with stuck() as made:
-            one = seed(prompt(made(kind), Function(name="quick", call=lambda: 1)))
-            script = Script([call("stuck"), call("quick")])
-            if driven is by_arun:
-                asyncio.run(arun(one, world(script), listen))
-            else:
-                run(one, world(script), listen)
-        assert results(one) == ["Not run: enough", "1"]
-        assert_sendable(one.record.dialog)

@@ -7,6 +7,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from fsm_agent.context import ContextPlan
 from fsm_agent.context.view import View
 from fsm_agent.errors import ErrorReport, ParseError
 from fsm_agent.functions import function
@@ -14,6 +15,7 @@ from fsm_agent.lifecycle import (
     AgentCall,
     Approved,
     AskApproval,
+    AskSummary,
     Begin,
     Begun,
     CallModel,
@@ -44,9 +46,7 @@ from fsm_agent.lifecycle import (
     StopContext,
     Stopped,
 )
-from fsm_agent.lifecycle.effects import AskSummary
 from fsm_agent.messages import FunctionCall, Message, Reply, Text, Usage
-from fsm_agent.messages.reply import UNUSED
 from fsm_agent.prompts import Dialog, Prompt
 
 
@@ -101,6 +101,15 @@ PROMPT = Prompt("{{ task }}", path="walk", functions=(add, erase, tick, login, f
 
 STAGED = PROMPT.extend(mode="two_stage")
 TYPED = Prompt("{{ task }}", path="typed", functions=(add, tick), output=int, mode="function")
+
+
+FINAL = (State.COMPLETED, State.FAILED)
+LIVE = tuple(state for state in State if state not in FINAL)
+
+
+def view_of(plan: ContextPlan | None) -> View | None:
+    """The view that a call has with this plan."""
+    return None if plan is None else View(plan)
 
 
 def unchanged(output: Any) -> Any:
@@ -234,7 +243,7 @@ def outcome(rng: Random, effect: Any, state: State) -> tuple[str, Outcome]:
         case RunFunction() if rng.random() < 0.03:
             return effect.key, FunctionFailed(text="the disk is full")
         case RunFunction():
-            usage = Usage(input_tokens=rng.choice([2, 30])) if rng.random() < 0.1 else UNUSED
+            usage = Usage(input_tokens=rng.choice([2, 30])) if rng.random() < 0.1 else Usage()
             return effect.key, Returned(text=rng.choice(["42", ""]), is_error=rng.random() < 0.3, usage=usage)
     raise AssertionError(effect)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fsm_agent.runtime import thread_task as thread_jobs
 from fsm_agent.testing import Script
 from support.agent_calls import PROMPT
 
+Driver = Callable[..., list[Any]]
 TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
 
 
@@ -58,8 +60,12 @@ def by_adrive(one: AgentCall, script: Script, **changes: Any) -> list[Any]:
     return asyncio.run(main())
 
 
+def heard(driven: Driver, one: AgentCall, script: Script, listen: Callable[[Any], object]) -> None:
+    """Drive while somebody listens."""
+    asyncio.run(arun(one, world(script), listen)) if driven is by_arun else run(one, world(script), listen)
+
+
 DRIVERS = [by_run, by_threads, by_drive, by_arun, by_adrive]  # for the test that they do the same
-Driver = Callable[..., list[Any]]
 everywhere = pytest.mark.parametrize("driven", [by_run, by_arun])  # all else: one driver a world
 
 
@@ -73,8 +79,55 @@ def by_arun_unheard(one: AgentCall, script: Script, **changes: Any) -> list[Any]
     return []
 
 
-UNHEARD = [by_run_unheard, by_arun_unheard]
 anyhow = everywhere
+
+
+class Wait:
+    """Somebody waits until he is set free; under asyncio for ever."""
+
+    def __init__(self) -> None:
+        self.begun, self.free = threading.Event(), threading.Event()
+
+    def wait(self, *_: Any, **__: Any) -> str:
+        self.begun.set()
+        self.free.wait(60)  # and no test takes as long
+        return "late"
+
+    async def await_(self, *_: Any, **__: Any) -> str:
+        self.begun.set()
+        await asyncio.Event().wait()
+        return "late"
+
+
+@contextmanager
+def ended_before(drive: Callable[[], object], free: threading.Event) -> Iterator[None]:
+    """Drive in a thread while the block runs; behind it the drive ends, before what it waits for is set free."""
+    failures: list[BaseException] = []
+
+    def main() -> None:
+        try:
+            drive()
+        except BaseException as error:
+            failures.append(error)
+
+    driver = threading.Thread(target=main, daemon=True)
+    driver.start()
+    try:
+        yield
+        driver.join(30)
+        assert not driver.is_alive(), "it waits still"
+    finally:
+        free.set()
+    if failures:
+        raise failures[0]
+
+
+@contextmanager
+def rest() -> Iterator[None]:
+    """Nothing that begins in the block is left behind in a thread."""
+    busy = busy_threads()
+    yield
+    until_threads_rest(busy)
 
 
 def busy_threads() -> int:
@@ -84,7 +137,8 @@ def busy_threads() -> int:
 
 def until_threads_rest(busy: int) -> None:
     """Wait until no more than so many threads are busy."""
-    until_s = time.monotonic() + 10
-    while busy_threads() > busy:
-        assert time.monotonic() < until_s
+    for _ in range(20_000):
+        if busy_threads() <= busy:
+            return
         time.sleep(0.001)
+    raise AssertionError("a thread is busy still")
