@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from conformance.streams import Framing
 from conformance.turns import Kind, Turn, TurnPart, utf16_units
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import TEXT, Request, Settings
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
-from fsm_agent.prompts.output import Output
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.messages import FunctionCall, FunctionResult, Message, Part
+from fsm_agent.prompts import Output
 
 FRAMINGS = st.builds(
     Framing,
@@ -103,7 +103,7 @@ def requests(make_functions: Callable[[], tuple[Function, ...]], output: Output)
         messages=dialogs(),
         functions=st.just(()) | st.builds(make_functions),
         tool_choice=st.sampled_from(["auto", "required", "none"]),
-        output=st.sampled_from([TEXT, output]),
+        output=st.sampled_from([Output(str), output]),
         mode=st.sampled_from([None, "native", "function", "prompted"]),
         settings=settings.map(lambda changes: Settings(**changes)),
     )

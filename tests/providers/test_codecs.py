@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from conformance.codec_conformance import CodecConformance, DecodingConformance
 from conformance.strategies import CUTS, FRAMINGS
-from conformance.streams import Framing, events_of, framed, outcome
+from conformance.streams import Framing, ServerEvent, events_of, framed, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
@@ -17,7 +17,6 @@ from support.recordings import RECORDED, needs_recorded
 from wire_check import CODECS, body_of, cases
 
 from fsm_agent.providers import AnthropicProfile, GeminiProfile
-from fsm_agent.providers.streams import ServerEvent
 
 MAX_RECORDED_BYTES = 8_000  # of a stream that is read again and again
 
