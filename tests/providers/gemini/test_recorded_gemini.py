@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 from support.gemini_bodies import CODEC
-from support.paths import SHARED
-from support.recorded_gemini_requests import built, camel, meaning
+from support.recorded_gemini_requests import built, meaning
+from support.recordings import RECORDED, needs_recorded
 from wire_check import Case, cases, decoded, problems
 
 from fsm_agent.errors import ContextTooLong, ProviderError, RateLimited
@@ -15,9 +15,7 @@ from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionResult, Message, Opaque, Part, Reply
 from fsm_agent.providers import OpenAIChat, Profile
 
-RECORDED = SHARED / "wire"
-
-pytestmark = pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded traffic (../shared/wire) is not here")
+pytestmark = needs_recorded
 
 
 @cache
@@ -116,7 +114,3 @@ def test_what_was_answered_goes_to_another_wire_without_what_is_foreign() -> Non
 def returned(part: Part) -> FunctionResult:
     assert part.kind == "function_call"
     return FunctionResult(id=part.id, name=part.name, text="ok", provider_id=part.provider_id)
-
-
-def test_spelling_of_names_is_known() -> None:
-    assert camel({"function_call": {"args": {"a_b": 1}}}) == {"functionCall": {"args": {"a_b": 1}}}
