@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -81,6 +81,14 @@ def adapted(wire: str, changes: dict[str, Any] | None = None, **request: Any) ->
     return codec.adapted(asked, profile), json.dumps(body)
 
 
+def texts(value: Any) -> Iterator[str]:
+    """All texts in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from texts(inner)
+
+
 @wires
 def test_a_schema_in_words_is_named_and_what_is_said_as_asked_is_not(wire: str) -> None:
     notes, body = adapted(wire, functions=(ADD, WAIT), tool_choice="add", output=Output(City))
@@ -96,6 +104,17 @@ def test_a_schema_in_words_is_named_and_what_is_said_as_asked_is_not(wire: str) 
         assert [note.endswith(ends or "-") for note in notes] == ([True] if ends else [])
         assert ("IMPORTANT: Respond" in body) is bool(ends)
         assert adapted(wire, changes, functions=functions)[0] == ()
+
+
+@wires
+def test_a_schema_in_words_stands_at_the_end_of_the_system_prompt(wire: str) -> None:
+    codec, profile, _ = CODECS[wire]
+    profile = replace(profile, native_schema=False)
+    for functions in ((), (ADD,)):
+        request = Request(messages=(Message.of("system", "Be terse."), USER), functions=functions, output=Output(City))
+        said = [*texts(codec.encode(request, model="m", profile=profile, stream=False))]
+        (words,) = [text for text in said if text.startswith("Be terse.\n\nIMPORTANT")]
+        assert ("Call functions" in words) is bool(functions)
 
 
 def test_a_schema_that_anthropic_cannot_enforce_is_told() -> None:
@@ -125,6 +144,9 @@ def test_who_thinks_at_anthropics_takes_no_temperature() -> None:
 @pytest.mark.spec("1.38: a model that takes no name is offered that one alone")
 def test_choices_that_a_model_does_not_take_are_named(wire: str) -> None:
     alone, free = "'wait' was the only function offered", "tool_choice={!r} became 'auto'"
+    changes: dict[str, Any] = {"named_tool_choice": False}
+    only = adapted(wire, functions=(WAIT,), tool_choice="required")[1]
+    assert adapted(wire, changes, functions=(ADD, WAIT), tool_choice="wait")[1] == only
     for named, required, choice, notes in (
         (True, False, "wait", []),
         (False, True, "wait", [alone]),

@@ -10,7 +10,7 @@ from pydantic import BaseModel, create_model
 from support.messages_bodies import CODEC, START, STOP, end, message, sse, stream, streamed, text, whole
 from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, adapter, add, consumed
 
-from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
+from fsm_agent.errors import BadReply, Overloaded, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
@@ -96,18 +96,6 @@ def test_choice_of_functions() -> None:
             assert len(body["tools"]) == 2
 
 
-def test_function_that_cannot_be_named_is_offered_alone() -> None:
-    body = encoded(functions=(ADD, WAIT), tool_choice="wait", profile=Profile(named_tool_choice=False))
-    assert body["tool_choice"] == {"type": "any"}
-    assert [tool["name"] for tool in body["tools"]] == ["wait"]
-
-
-def test_model_that_cannot_be_made_to_call_is_not() -> None:
-    profile = AnthropicProfile(required_tool_choice=False, named_tool_choice=False)
-    for choice, said in (("required", "auto"), ("add", "auto"), ("none", "none")):
-        assert encoded(functions=(ADD,), tool_choice=choice, profile=profile)["tool_choice"] == {"type": said}
-
-
 @pytest.mark.parametrize(("reasoning", "effort"), [("adaptive", "low"), ("budget", "none"), ("budget", None)])
 def test_model_can_be_made_to_call_where_it_does_not_think_first(reasoning: Any, effort: str | None) -> None:
     settings = Settings(reasoning_effort=effort)
@@ -136,26 +124,11 @@ def test_schema_goes_out_natively() -> None:
     assert not encoded(output=Output(City)).keys() & {"system", "output_format"}
 
 
-@pytest.mark.parametrize(
-    ("output", "profile", "functions"),
-    [
-        (City, AnthropicProfile(native_schema=False), ()),
-        (City, AnthropicProfile(schema_with_functions=False), (ADD,)),
-        (Tree, AnthropicProfile(), ()),
-        (dict[str, int], AnthropicProfile(), ()),
-        (Wide, AnthropicProfile(), ()),
-    ],
-)
-def test_schema_is_told_in_words_where_it_cannot_be_enforced(
-    output: Any, profile: AnthropicProfile, functions: tuple[Function, ...]
-) -> None:
-    system = Message.of("system", "Be terse.")
-    body = encoded(system, USER, output=Output(output), profile=profile, functions=functions)
+@pytest.mark.parametrize("output", [Tree, dict[str, int], Wide])
+def test_schema_is_told_in_words_where_it_cannot_be_enforced(output: Any) -> None:
+    body = encoded(output=Output(output))
     assert "output_config" not in body
-    assert body["messages"] == [{"role": "user", "content": "hi"}]
-    assert body["system"].startswith("Be terse.\n\n")
-    assert ("Call functions" in body["system"]) is bool(functions)
-    assert "output_config" in encoded(output=Output(City), profile=AnthropicProfile(schema_with_functions=False))
+    assert body["system"].startswith("IMPORTANT")
 
 
 @pytest.mark.parametrize(
@@ -289,6 +262,8 @@ CUT = sse(START, *HI)
         (sse(START, *HI, end()) + b"data: [DONE]\n\n", "cut off"),
         (stream(*HI)[:-4], "cut off"),
         (sse(STOP), "no answer"),
+        *[(body, "no answer") for body in (b"{}", b'{"content": "hi"}')],
+        (b"[7]", "no JSON object"),
         (CUT + b"data: 7\n\n", "no JSON object: '7'"),
     ],
 )
@@ -313,6 +288,7 @@ SAID = {"type": "error", "error": ERROR, "request_id": "q1"}
         CUT + b"event: error\ndata: no\n\n",
         CUT + b'data: {"detail": "no"}\n\n',
         json.dumps(SAID).encode(),
+        b'{"detail": "no"}',
     ],
 )
 def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
@@ -320,10 +296,3 @@ def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
         with pytest.raises(Overloaded, match=r"^no ") as caught:
             streamed(body, piece)
         assert (caught.value.status, caught.value.retryable) == (200, True)
-
-
-@pytest.mark.parametrize("body", [SAID, {"detail": "no"}])
-def test_error_in_a_body_of_status_200_is_raised(body: Any) -> None:
-    with pytest.raises(ProviderError, match=r"^no ") as caught:
-        whole(json.dumps(body).encode())
-    assert caught.value.status == 200

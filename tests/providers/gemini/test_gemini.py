@@ -123,12 +123,6 @@ def test_choice_of_functions() -> None:
         assert len(body["tools"][0]["functionDeclarations"]) == 2
 
 
-def test_function_that_cannot_be_named_is_offered_alone() -> None:
-    body = encoded(functions=(ADD, WAIT), tool_choice="wait", profile=Profile(named_tool_choice=False))
-    assert body["toolConfig"] == {"functionCallingConfig": {"mode": "ANY"}}
-    assert [entry["name"] for entry in body["tools"][0]["functionDeclarations"]] == ["wait"]
-
-
 def test_schema_goes_out_natively() -> None:
     assert encoded(output=Output(City))["generationConfig"] == {
         "responseMimeType": "application/json",
@@ -138,24 +132,6 @@ def test_schema_goes_out_natively() -> None:
             "required": ["name", "country"],
         },
     }
-
-
-@pytest.mark.parametrize(
-    ("functions", "profile"),
-    [((), Profile(native_schema=False)), ((ADD,), Profile(schema_with_functions=False))],
-)
-def test_schema_is_told_in_words_where_it_must_be(functions: tuple[Function, ...], profile: Profile) -> None:
-    body = encoded(SYSTEM, USER, output=Output(City), functions=functions, profile=profile)
-    assert "generationConfig" not in body
-    (part,) = body["systemInstruction"]["parts"]
-    assert part["text"].startswith("Be terse.\n\n")
-    assert ("Call functions" in part["text"]) is bool(functions)
-
-
-def test_schema_and_functions_go_together_where_they_can() -> None:
-    profile = GeminiProfile(schema_with_functions=False)
-    assert "responseJsonSchema" in encoded(output=Output(City), functions=(ADD,))["generationConfig"]
-    assert "responseJsonSchema" in encoded(output=Output(City), profile=profile)["generationConfig"]
 
 
 def test_settings_have_their_names() -> None:
@@ -198,26 +174,6 @@ def test_a_function_whose_name_gemini_refuses_is_refused_here(name: str) -> None
     with pytest.raises(UsageError, match=f"{name!r}.*{'_' + name!r}"):
         encoded(functions=(ADD, Function(name=name)))
     assert encoded(functions=(Function(name="_9-a"),))
-
-
-def test_extra_body_is_merged() -> None:
-    profile = GeminiProfile(extra_body={"safetySettings": [{"a": 1}], "generationConfig": {"topK": 1, "seed": 1}})
-    settings = Settings(
-        temperature=0.5,
-        extra_body={
-            "generationConfig": {"seed": 2, "temperature": None},
-            "tools": [{"googleSearch": {}}],
-            "toolConfig": {"includeServerSideToolInvocations": True},
-            "cachedContent": "c",
-        },
-    )
-    body = encoded(functions=(ADD,), settings=settings, profile=profile)
-    assert body["generationConfig"] == {"temperature": None, "topK": 1, "seed": 2}
-    assert body["tools"] == [{"googleSearch": {}}]
-    assert body["toolConfig"].keys() == {"functionCallingConfig", "includeServerSideToolInvocations"}
-    assert (body["cachedContent"], body["safetySettings"]) == ("c", [{"a": 1}])
-    assert encoded(settings=Settings(extra_body={"tools": [{"googleSearch": {}}]}))["tools"] == [{"googleSearch": {}}]
-    assert profile.extra_body["generationConfig"] == {"topK": 1, "seed": 1}
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import re
 from typing import Any, Literal
 
 import pytest
-from support.chat_bodies import CODEC, sse, stream, streamed, whole
+from support.chat_bodies import CODEC, sse, stream, streamed
 from support.time_growth import growth
 from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, adapter, consumed
 
-from fsm_agent.errors import BadReply, Overloaded, ProviderError, UsageError
+from fsm_agent.errors import BadReply, Overloaded, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning
@@ -190,12 +190,6 @@ def test_choice_of_functions() -> None:
         assert len(body["tools"]) == 2
 
 
-def test_function_that_cannot_be_named_is_offered_alone() -> None:
-    body = encoded(functions=(ADD, WAIT), tool_choice="wait", profile=Profile(named_tool_choice=False))
-    assert body["tool_choice"] == "required"
-    assert [tool["function"]["name"] for tool in body["tools"]] == ["wait"]
-
-
 @pytest.mark.spec("0.3: objects take no other properties", "0.3: a field may be optional")
 def test_schema_goes_out_natively() -> None:
     form = encoded(output=Output(City))["response_format"]
@@ -237,15 +231,6 @@ def test_schema_is_told_in_words(messages: tuple[Message, ...], begins: str, kin
     assert type(content) is kind
     assert text.startswith(f"{begins}IMPORTANT")
     assert all(name in text for name in City.model_fields)
-
-
-def test_schema_beside_functions_is_told_in_words_where_the_wire_takes_only_one() -> None:
-    profile = Profile(schema_with_functions=False)
-    both = encoded(output=Output(City), functions=(ADD,), profile=profile)
-    assert "response_format" not in both
-    assert "Call functions" in both["messages"][0]["content"]
-    assert "response_format" in encoded(output=Output(City), profile=profile)
-    assert {"response_format", "tools"} <= encoded(output=Output(City), functions=(ADD,)).keys()
 
 
 @pytest.mark.spec("0.5: settings reach the request")
@@ -426,6 +411,8 @@ CUT = sse({"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason":
     ("body", "problem"),
     [
         (CUT, "cut off"),
+        (b"[7]", "no JSON object"),
+        *[(body, "no answer") for body in (b"{}", b'{"choices": []}', b'{"choices": [7]}', b'{"choices": {}}')],
         (b"data: [DONE]\n\n", "no answer"),
         (CUT + b"data: 7\n\n", "no JSON object: '7'"),
         (stream(finish_reason="error"), "'error'"),
@@ -436,21 +423,6 @@ def test_stream_that_is_cut_or_empty_is_no_reply(body: bytes, problem: str) -> N
         with pytest.raises(BadReply, match=problem) as caught:
             streamed(body, piece)
         assert caught.value.retryable
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        (b"7", "no JSON object"),
-        (b"{}", "no answer"),
-        (b'{"choices": []}', "no answer"),
-        (b'{"choices": [7]}', "no answer"),
-        (b'{"choices": {}}', "no answer"),
-    ],
-)
-def test_body_that_is_no_completion_is_no_reply(body: bytes, problem: str) -> None:
-    with pytest.raises(BadReply, match=problem):
-        whole(body)
 
 
 ERROR = {"message": "no", "code": 502}
@@ -467,7 +439,7 @@ ERROR = {"message": "no", "code": 502}
         CUT + sse({"object": "error", **ERROR}),
         CUT + sse([{"error": ERROR}]),
         CUT + b'error: {"error": {"message": "no", "code": 502}}',
-        json.dumps({"error": ERROR}).encode(),
+        *[json.dumps(body).encode() for body in ({"object": "error", **ERROR}, [{"error": ERROR}], {"detail": "no"})],
     ],
 )
 def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
@@ -475,10 +447,3 @@ def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
         with pytest.raises(Overloaded, match=r"^no ") as caught:
             streamed(body, piece)
         assert (caught.value.status, caught.value.retryable) == (200, True)
-
-
-@pytest.mark.parametrize("body", [{"object": "error", **ERROR}, [{"error": ERROR}], {"detail": "no"}])
-def test_error_in_a_body_of_status_200_is_raised(body: Any) -> None:
-    with pytest.raises(ProviderError, match=r"^no ") as caught:
-        whole(json.dumps(body).encode())
-    assert caught.value.status == 200
