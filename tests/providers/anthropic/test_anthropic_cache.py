@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from support.messages_bodies import CODEC, message, whole
+from support.messages_bodies import CODEC, marks, message, whole
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
@@ -32,16 +32,6 @@ def own(**data: Any) -> Opaque:
 
 def answer(*blocks: dict[str, Any]) -> Message:
     return whole(message(*blocks)).message
-
-
-def marks(value: Any, path: str = "") -> list[str]:
-    """Where breakpoints are."""
-    if isinstance(value, list):
-        return [found for index, inner in enumerate(value) for found in marks(inner, f"{path}[{index}]")]
-    if not isinstance(value, dict):
-        return []
-    inner = [found for key in value if key != "cache_control" for found in marks(value[key], f"{path}.{key}")]
-    return [*([path] if "cache_control" in value else []), *inner]
 
 
 @pytest.mark.parametrize(("cache", "mark"), [("5m", MARK), ("1h", HOUR)])

@@ -297,9 +297,3 @@ def test_images_are_refused_where_the_model_takes_none() -> None:
 def test_calls_and_results_in_strange_places_are_left_out() -> None:
     assert turns(Message.of("user", "hi", call("1.0"))) == [{"role": "user", "content": "hi"}]
     assert turns(USER, Message.of("assistant", "a", result("1.0")))[1]["content"] == "a"
-
-
-def test_decoded_message_survives_being_told_twice() -> None:
-    first = whole(message(*ANSWER)).message
-    again = CODEC.decode(200, {}, message(*turns(USER, first)[1]["content"])).message
-    assert again == first

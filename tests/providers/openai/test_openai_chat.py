@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from support.chat_bodies import CODEC, sse, stream, streamed
 from support.time_growth import growth
-from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, Unit, adapter, consumed
+from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, adapter, consumed
 
 from fsm_agent.errors import BadReply, Overloaded, UsageError
 from fsm_agent.functions import Function
@@ -366,7 +366,7 @@ def test_mistral_gets_ids_of_nine_characters() -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("output", [str, City, Loose, list[int], Unit])
+@pytest.mark.parametrize("output", [str, City])
 def test_requests_are_what_the_official_sdk_takes(output: Any, stream: bool) -> None:
     params = pytest.importorskip("openai.types.chat.completion_create_params", reason="the SDK is not installed")
     kind = params.CompletionCreateParamsStreaming if stream else params.CompletionCreateParamsNonStreaming
