@@ -31,24 +31,21 @@ def found(entries: Any) -> tuple[Citation, ...]:
     return text.annotations
 
 
-@pytest.mark.parametrize(
-    ("entry", "citation"),
-    [
+def test_citation_is_read_in_each_spelling() -> None:
+    for entry, citation in [
         ({"type": "url_citation", "url_citation": {key: FLAT[key] for key in FLAT if key != "type"}}, PAGE),
         ({"type": "file_citation", "file_id": "f1", "filename": "a.txt", "index": 7}, Citation(title="a.txt")),
         ({"type": "char_location", "document_title": "t", "cited_text": "so"}, Citation(title="t", quote="so")),
         ({"type": "search_result_location", "source": "u", "cited_text": "so"}, Citation(url="u", quote="so")),
         ({"url": "u", "source": "web", "snippet": "so"}, Citation(url="u", quote="so")),
         ("https://x/y", Citation(url="https://x/y")),
-    ],
-)
-def test_citation_is_read_in_each_spelling(entry: Any, citation: Citation) -> None:
-    assert found([entry]) == (citation,)
+    ]:
+        assert found([entry]) == (citation,)
 
 
-@pytest.mark.parametrize("entries", [None, {}, "u", [None, 1, "", {}, {"url": 1}, {"source": "web"}]])
-def test_what_is_no_citation_is_passed_over(entries: Any) -> None:
-    assert found(entries) == ()
+def test_what_is_no_citation_is_passed_over() -> None:
+    for entries in [None, {}, "u", [None, 1, "", {}, {"url": 1}, {"source": "web"}]]:
+        assert found(entries) == ()
 
 
 CHUNKS = [{"web": {"uri": "u0", "title": "t0"}}, {"retrievedContext": {"title": "t1"}}, {"web": {}}, None]

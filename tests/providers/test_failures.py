@@ -108,15 +108,14 @@ KINDS: list[tuple[int, dict[str, Any], type[ProviderError], bool]] = [
     "1.35: the error says whether asking again may help",
     "1.35: every status has its kind",
 )
-@pytest.mark.parametrize(("status", "error", "kind", "retryable"), KINDS)
-def test_failures_have_their_kind(status: int, error: dict[str, Any], kind: type, retryable: bool) -> None:
-    found = failed(status, {"error": error})
-    assert (type(found), found.retryable) == (kind, retryable)
+def test_failures_have_their_kind() -> None:
+    for status, error, kind, retryable in KINDS:
+        found = failed(status, {"error": error})
+        assert (type(found), found.retryable) == (kind, retryable)
 
 
-@pytest.mark.parametrize(
-    ("document", "kind", "code", "retryable"),
-    [
+def test_error_inside_a_reply_is_judged_by_what_it_says() -> None:
+    for document, kind, code, retryable in [
         ({"error": {"code": 500, "message": "x", "type": "server_error"}}, Overloaded, "server_error", True),
         ({"error": {"code": 400, "message": "Token limit reached"}}, ProviderError, "400", False),
         ({"error": {"code": "429", "message": "x"}}, RateLimited, "429", True),
@@ -130,23 +129,18 @@ def test_failures_have_their_kind(status: int, error: dict[str, Any], kind: type
         ({"error": {"type": "PERMISSION_DENIED", "message": "x"}}, AuthFailed, "PERMISSION_DENIED", False),
         ({"error": {"type": "FAILED_PRECONDITION", "message": "x"}}, ProviderError, "FAILED_PRECONDITION", False),
         ("upstream closed", Overloaded, None, True),
-    ],
-)
-def test_error_inside_a_reply_is_judged_by_what_it_says(
-    document: Any, kind: type, code: str | None, retryable: bool
-) -> None:
-    error = reported(document)
-    assert (type(error), error.status, error.retryable) == (kind, 200, retryable)
-    assert code is None or error.code == code
+    ]:
+        error = reported(document)
+        assert (type(error), error.status, error.retryable) == (kind, 200, retryable)
+        assert code is None or error.code == code
 
 
 @pytest.mark.spec(
     "0.8: failures are typed and say whether and when to ask again",
     "2.38: what the server says goes first",
 )
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
+def test_headers_say_how_long_to_wait() -> None:
+    for headers, seconds in [
         ({"retry-after": "20"}, 20.0),
         ({"retry-after": "1", "retry-after-ms": "250"}, 0.25),
         ({"retry-after": "1", "retry-after-ms": "0"}, 1.0),
@@ -160,15 +154,12 @@ def test_error_inside_a_reply_is_judged_by_what_it_says(
         ({"retry-after": "9" * 9}, 7 * 24 * 3600.0),
         ({"retry-after": "9" * 500}, None),
         ({"x-ratelimit-reset-tokens": "6m0s"}, None),
-    ],
-)
-def test_headers_say_how_long_to_wait(headers: dict[str, str], seconds: float | None) -> None:
-    assert failed(429, {"error": {"message": "no"}}, headers).retry_after_s == seconds
+    ]:
+        assert failed(429, {"error": {"message": "no"}}, headers).retry_after_s == seconds
 
 
-@pytest.mark.parametrize(
-    ("error", "seconds"),
-    [
+def test_body_says_how_long_to_wait() -> None:
+    for error, seconds in [
         ({"message": "no", "details": [{"@type": "x"}, {"retryDelay": "34.4s"}]}, 34.4),
         ({"message": "no", "retry_after": 5}, 5.0),
         ({"message": "Rate limit reached. Please try again in 7.66s. Visit"}, 7.66),
@@ -176,33 +167,31 @@ def test_headers_say_how_long_to_wait(headers: dict[str, str], seconds: float | 
         ({"message": "Please try again in 20ms."}, 0.02),
         ({"message": "Please try again in 1h2m."}, 3720.0),
         ({"message": "Please try again in a while."}, None),
-    ],
-)
-def test_body_says_how_long_to_wait(error: dict[str, Any], seconds: float | None) -> None:
-    assert failed(429, {"error": error}).retry_after_s == seconds
-    assert failed(429, {"error": error}, {"retry-after": "3"}).retry_after_s == 3.0
+    ]:
+        assert failed(429, {"error": error}).retry_after_s == seconds
+        assert failed(429, {"error": error}, {"retry-after": "3"}).retry_after_s == 3.0
 
 
-@pytest.mark.parametrize(
-    ("headers", "body", "expected"),
-    [
+def test_request_id_is_found() -> None:
+    for headers, body, expected in [
         ({"x-request-id": "a", "cf-ray": "b"}, {}, "a"),
         ({"cf-ray": "b"}, {}, "b"),
         ({}, {"request_id": "c", "error": {"message": "no"}}, "c"),
         ({}, {"request_id": 7, "error": {"message": "no"}}, None),
         ({"x-request-id": "a" * 5000}, {}, "a" * 200),
-    ],
-)
-def test_request_id_is_found(headers: dict[str, str], body: Any, expected: str | None) -> None:
-    assert failed(500, body, headers).request_id == expected
+    ]:
+        assert failed(500, body, headers).request_id == expected
 
 
-@pytest.mark.parametrize(
-    ("status", "said", "retryable"),
-    [(500, "false", False), (404, "true", True), (401, "true", False), (529, "true", True), (404, "yes", False)],
-)
-def test_server_may_say_whether_to_ask_again(status: int, said: str, retryable: bool) -> None:
-    assert failed(status, {"error": {"message": "no"}}, {"x-should-retry": said}).retryable is retryable
+def test_server_may_say_whether_to_ask_again() -> None:
+    for status, said, retryable in [
+        (500, "false", False),
+        (404, "true", True),
+        (401, "true", False),
+        (529, "true", True),
+        (404, "yes", False),
+    ]:
+        assert failed(status, {"error": {"message": "no"}}, {"x-should-retry": said}).retryable is retryable
 
 
 KEYS = (
@@ -216,12 +205,12 @@ KEYS = (
 )
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_keys_are_masked(key: str) -> None:
-    error = failed(401, {"error": {"message": f"Incorrect API key provided: {key}.", "code": key}})
-    assert key not in f"{error} {error!r} {error.report()}"
-    assert error.message.startswith("Incorrect API key provided: ")
-    assert key not in str(failed(200, f"no {key}".encode()))
+def test_keys_are_masked() -> None:
+    for key in KEYS:
+        error = failed(401, {"error": {"message": f"Incorrect API key provided: {key}.", "code": key}})
+        assert key not in f"{error} {error!r} {error.report()}"
+        assert error.message.startswith("Incorrect API key provided: ")
+        assert key not in str(failed(200, f"no {key}".encode()))
 
 
 def test_what_providers_masked_is_left() -> None:

@@ -69,9 +69,8 @@ class Server:
 
 
 class TestDescriptors:
-    @pytest.mark.parametrize(
-        ("made", "says"),
-        [
+    def test_what_makes_no_sense_is_refused_and_not_shown(self) -> None:
+        for made, says in [
             (lambda: WebSearch(allowed_domains="example.com"), "WebSearch.allowed_domains is 'example.com'"),
             (lambda: WebSearch(allowed_domains=("https://example.com",)), "'https://example.com'"),
             (lambda: WebSearch(allowed_domains=("a.b",), blocked_domains=("c.d",)), "blocked_domains"),
@@ -91,12 +90,10 @@ class TestDescriptors:
             (lambda: Settings(hosted_tools=({"authorization": TOKEN},)), "settings.hosted_tools holds a dict"),
             (lambda: Settings(hosted_tools=(WebSearch(), WebSearch(max_uses=1))), "holds WebSearch"),
             (lambda: Settings(hosted_tools=(SERVER, SERVER)), "holds HostedMCP"),
-        ],
-    )
-    def test_what_makes_no_sense_is_refused_and_not_shown(self, made: Any, says: str) -> None:
-        with pytest.raises(UsageError, match=says) as caught:
-            made()
-        assert TOKEN not in str(caught.value)
+        ]:
+            with pytest.raises(UsageError, match=says) as caught:
+                made()
+            assert TOKEN not in str(caught.value)
 
     @pytest.mark.spec("3.20: a browser of 1280 by 800 by default")
     def test_they_are_values_and_json(self) -> None:
@@ -203,20 +200,17 @@ class TestAnthropic:
             "anthropic-beta": "code-execution-2025-08-25,mcp-client-2025-11-20"
         }
 
-    @pytest.mark.parametrize(
-        ("model", "type_", "beta"),
-        [
+    def test_older_models_have_an_older_computer(self) -> None:
+        for model, type_, beta in [
             ("claude-3-7-sonnet-latest", "computer_20250124", "computer-use-2025-01-24"),
             ("claude-haiku-4-5-20251001", "computer_20250124", "computer-use-2025-01-24"),
             ("claude-opus-4-5-20251101", "computer_20251124", "computer-use-2025-11-24"),
             ("claude-opus-4-7", "computer_20251124", "computer-use-2025-11-24"),
-        ],
-    )
-    def test_older_models_have_an_older_computer(self, model: str, type_: str, beta: str) -> None:
-        said = {"type": type_, "name": "computer", "display_width_px": 1280, "display_height_px": 900}
-        computer = ComputerUse(height=900)
-        assert tools(f"anthropic:{model}", computer) == [said]
-        assert betas(f"anthropic:{model}", computer) == {"anthropic-beta": beta}
+        ]:
+            said = {"type": type_, "name": "computer", "display_width_px": 1280, "display_height_px": 900}
+            computer = ComputerUse(height=900)
+            assert tools(f"anthropic:{model}", computer) == [said]
+            assert betas(f"anthropic:{model}", computer) == {"anthropic-beta": beta}
 
     @pytest.mark.nightly  # to read the beta types of the SDK takes two seconds
     @pytest.mark.parametrize("model", ["claude-3-7-sonnet-latest", "claude-sonnet-4-6", "claude-opus-5-5"])

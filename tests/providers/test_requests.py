@@ -182,9 +182,8 @@ def test_a_model_that_takes_no_user_behind_results_is_given_a_word_of_its_own_be
         assert codec.adapted(request, Profile()) == ()
 
 
-@pytest.mark.parametrize(
-    ("model", "takes_required"),
-    [
+def test_models_that_refuse_to_be_made_to_call() -> None:
+    for model, takes_required in [
         ("moonshot:kimi-k2.6", False),
         ("moonshotai:kimi-k2-thinking", False),
         ("moonshot:kimi-k3", True),
@@ -195,13 +194,11 @@ def test_a_model_that_takes_no_user_behind_results_is_given_a_word_of_its_own_be
         ("alibaba:qwen-max", True),
         ("anthropic:claude-opus-5", True),
         ("anthropic:claude-opus-5-5", False),
-    ],
-)
-def test_models_that_refuse_to_be_made_to_call(model: str, takes_required: bool) -> None:
-    provider, _, name = model.partition(":")
-    profile = providers()[provider].profile_of(name)
-    assert profile.required_tool_choice is takes_required
-    assert takes_required or not profile.named_tool_choice
+    ]:
+        provider, _, name = model.partition(":")
+        profile = providers()[provider].profile_of(name)
+        assert profile.required_tool_choice is takes_required
+        assert takes_required or not profile.named_tool_choice
 
 
 def served(answer: Any, seen: list[Any], model: str) -> Any:

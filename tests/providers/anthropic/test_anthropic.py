@@ -119,18 +119,17 @@ def test_schema_is_told_in_words_where_it_cannot_be_enforced(output: Any) -> Non
     assert body["system"].startswith("IMPORTANT")
 
 
-@pytest.mark.parametrize(
-    ("effort", "max_tokens", "budget"),
-    [
+def test_effort_is_a_budget_for_models_that_want_one() -> None:
+    for effort, max_tokens, budget in [
         ("minimal", 16_000, 1_024),
         ("low", 16_000, 3_200),
         ("max", 16_000, 12_800),
         ("low", 1_025, 1_024),
-    ],
-)
-def test_effort_is_a_budget_for_models_that_want_one(effort: str, max_tokens: int, budget: int) -> None:
-    said = set_to({"reasoning": "budget"}, reasoning_effort=effort, max_tokens=max_tokens, temperature=0.5, top_p=0.5)
-    assert said == {"max_tokens": max_tokens, "thinking": {"type": "enabled", "budget_tokens": budget}}
+    ]:
+        said = set_to(
+            {"reasoning": "budget"}, reasoning_effort=effort, max_tokens=max_tokens, temperature=0.5, top_p=0.5
+        )
+        assert said == {"max_tokens": max_tokens, "thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
 def test_effort_is_a_level_for_models_that_adapt() -> None:
@@ -184,7 +183,6 @@ def test_settings_have_their_names() -> None:
 
 DOCUMENTS = (Document.of(b"%PDF-"), Document.of(b"# Hi", name="a.md"), Document.of("https://x/y.pdf"))
 SHOWN = (Image.of(PNG), *DOCUMENTS)
-BESIDE = Opaque(wire="anthropic", data={"adds_to": "thinking", "signature": "s"})
 ANSWER = [
     {"type": "thinking", "thinking": "hm", "signature": "s"},
     {"type": "redacted_thinking", "data": "x"},

@@ -250,9 +250,8 @@ def test_reply_has_what_the_message_says() -> None:
 
 
 @pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
-@pytest.mark.parametrize(
-    ("word", "finish"),
-    [
+def test_finish_is_normalised() -> None:
+    for word, finish in [
         ("end_turn", "stop"),
         ("max_tokens", "length"),
         ("model_context_window_exceeded", "length"),
@@ -261,11 +260,9 @@ def test_reply_has_what_the_message_says() -> None:
         ("refusal", "refusal"),
         ("something_new", None),
         (None, None),
-    ],
-)
-def test_finish_is_normalised(word: Any, finish: str | None) -> None:
-    reply = whole(message(SAID, stop_reason=word))
-    assert (reply.finish, reply.finish_raw) == (finish, word if isinstance(word, str) else None)
+    ]:
+        reply = whole(message(SAID, stop_reason=word))
+        assert (reply.finish, reply.finish_raw) == (finish, word if isinstance(word, str) else None)
 
 
 def test_reason_to_stop_is_not_taken_back() -> None:
@@ -281,9 +278,8 @@ def test_refusal_is_told_with_its_explanation() -> None:
     assert whole(message(stop_reason="refusal", stop_details=None)).refusal is None
 
 
-@pytest.mark.parametrize(
-    ("counts", "usage"),
-    [
+def test_usage_has_its_meaning() -> None:
+    for counts, usage in [
         ({}, Usage()),
         (
             {"input_tokens": 3, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 7},
@@ -296,10 +292,8 @@ def test_refusal_is_told_with_its_explanation() -> None:
             Usage(output_tokens=9, reasoning_tokens=4),
         ),
         ({"input_tokens": -1, "output_tokens": "2", "output_tokens_details": 4}, Usage()),
-    ],
-)
-def test_usage_has_its_meaning(counts: dict[str, Any], usage: Usage) -> None:
-    assert whole(message(SAID, usage=counts)).usage == usage
+    ]:
+        assert whole(message(SAID, usage=counts)).usage == usage
 
 
 def test_usage_of_a_stream_is_the_newest_of_each_count() -> None:

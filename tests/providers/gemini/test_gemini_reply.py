@@ -120,19 +120,16 @@ def test_reply_has_what_the_response_says() -> None:
 
 
 @pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
-@pytest.mark.parametrize(
-    ("word", "finish"),
-    [
+def test_finish_is_one_vocabulary() -> None:
+    for word, finish in [
         ("STOP", "stop"),
         ("MAX_TOKENS", "length"),
         ("SAFETY", "content_filter"),
         ("MALFORMED_FUNCTION_CALL", "error"),
         ("WHAT", None),
-    ],
-)
-def test_finish_is_one_vocabulary(word: str, finish: str | None) -> None:
-    for reply in (whole(text("hi"), finish=word), streamed(sse(response(text("hi"), finish=word)))[0]):
-        assert (reply.finish, reply.finish_raw) == (finish, word)
+    ]:
+        for reply in (whole(text("hi"), finish=word), streamed(sse(response(text("hi"), finish=word)))[0]):
+            assert (reply.finish, reply.finish_raw) == (finish, word)
 
 
 @pytest.mark.nightly
@@ -148,11 +145,11 @@ def test_calls_are_the_reason_to_stop() -> None:
     assert whole(text("hi"), finish=None).finish is None
 
 
-@pytest.mark.parametrize("candidate", [{}, {"content": {"role": "model"}}, {"content": {"parts": None}}])
-def test_empty_answer_is_a_reply(candidate: dict[str, Any]) -> None:
-    said = {"candidates": [{**candidate, "finishReason": "SAFETY"}]}
-    for reply in (CODEC.decode(200, {}, json.dumps(said).encode()), streamed(sse(said))[0]):
-        assert (reply.message.parts, reply.finish, reply.finish_raw) == ((), "content_filter", "SAFETY")
+def test_empty_answer_is_a_reply() -> None:
+    for candidate in [{}, {"content": {"role": "model"}}, {"content": {"parts": None}}]:
+        said = {"candidates": [{**candidate, "finishReason": "SAFETY"}]}
+        for reply in (CODEC.decode(200, {}, json.dumps(said).encode()), streamed(sse(said))[0]):
+            assert (reply.message.parts, reply.finish, reply.finish_raw) == ((), "content_filter", "SAFETY")
 
 
 def test_blocked_prompt_is_filtered() -> None:
@@ -276,18 +273,15 @@ def test_pieces_add_to_arguments_that_came_at_once() -> None:
     assert streamed(body)[0].message.function_calls[0].arguments_json == '{"a":{"b":[1,"x"]}}'
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_path_that_leads_nowhere_is_no_place() -> None:
+    for path in [
         *(None, 7, "", "$", "a", "$a", "$.", "$..a", "$.a[", "$.a[x]", "$.a[-1]", "$.*", "$[0]", "$.a[5]", "$.s.t"),
         *("$.s[0]", "$.l.a", "$.o[0]", "$.a[9999999]", "$.a[99999999999]", "$" + ".a" * 65),
-    ],
-)
-def test_path_that_leads_nowhere_is_no_place(path: Any) -> None:
-    begun = [to("$.s", "text"), to("$.l[0]", "x"), to("$.o.x", "x")]
-    assert streamed_arguments(*begun)
-    with pytest.raises(BadReply):
-        streamed_arguments(*begun, to(path, "x"))
+    ]:
+        begun = [to("$.s", "text"), to("$.l[0]", "x"), to("$.o.x", "x")]
+        assert streamed_arguments(*begun)
+        with pytest.raises(BadReply):
+            streamed_arguments(*begun, to(path, "x"))
 
 
 def test_depth_is_bounded() -> None:

@@ -378,10 +378,10 @@ def test_models_of_pydantic_are_said_with_what_is_known() -> None:
     assert gemini_schema(said) == said
 
 
-@pytest.mark.parametrize("odd", [{"default": False}, "a", True])
-def test_an_all_of_that_is_no_list_means_nothing(odd: Any) -> None:
-    entries = [{"$ref": {"a": 1}, "allOf": odd}, {"$ref": {"a": 2}}, {"minimum": 1}]
-    assert gemini_schema({"allOf": entries})["minimum"] == 1
+def test_an_all_of_that_is_no_list_means_nothing() -> None:
+    for odd in [{"default": False}, "a", True]:
+        entries = [{"$ref": {"a": 1}, "allOf": odd}, {"$ref": {"a": 2}}, {"minimum": 1}]
+        assert gemini_schema({"allOf": entries})["minimum"] == 1
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3)

@@ -204,10 +204,10 @@ def test_schema_goes_out_natively() -> None:
     assert "response_format" not in encoded()
 
 
-@pytest.mark.parametrize("output", [list[int], Literal["a", "b"]])
-def test_schema_has_a_name_that_the_wire_takes(output: Any) -> None:
-    said = encoded(output=Output(output))["response_format"]["json_schema"]["name"]
-    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", said)
+def test_schema_has_a_name_that_the_wire_takes() -> None:
+    for output in [list[int], Literal["a", "b"]]:
+        said = encoded(output=Output(output))["response_format"]["json_schema"]["name"]
+        assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", said)
 
 
 @pytest.mark.spec("2.30: where a wire has no schema it is told in words")
@@ -337,10 +337,10 @@ def test_without_ids_of_ours_results_come_in_the_order_of_the_calls() -> None:
     assert alone[1]["tool_call_id"] == "elsewhere"
 
 
-@pytest.mark.parametrize("theirs", ["call_0fypS1hVX", "call_1234", "abc", "ü" * 9, "a" * 10, None])
-def test_ids_have_just_so_many_letters_and_digits_where_that_is_wanted(theirs: str | None) -> None:
-    ((asked, answered),) = ids((("1.0", "D681PevKs"), ("1.1", theirs)), call_id_chars=9)
-    assert asked == answered == ["D681PevKs", "call00001"]
+def test_ids_have_just_so_many_letters_and_digits_where_that_is_wanted() -> None:
+    for theirs in ["call_0fypS1hVX", "call_1234", "abc", "ü" * 9, "a" * 10, None]:
+        ((asked, answered),) = ids((("1.0", "D681PevKs"), ("1.1", theirs)), call_id_chars=9)
+        assert asked == answered == ["D681PevKs", "call00001"]
 
 
 @pytest.mark.nightly

@@ -112,9 +112,8 @@ def test_reply_has_what_the_completion_says() -> None:
 
 
 @pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
-@pytest.mark.parametrize(
-    ("word", "finish"),
-    [
+def test_finish_is_one_vocabulary() -> None:
+    for word, finish in [
         ("stop", "stop"),
         ("length", "length"),
         ("MAX_TOKENS", "length"),
@@ -130,14 +129,12 @@ def test_reply_has_what_the_completion_says() -> None:
         ("", None),
         (None, None),
         ("what", None),
-    ],
-)
-def test_finish_is_one_vocabulary(word: str | None, finish: str | None) -> None:
-    for reply in (
-        whole(completion({"content": "hi"}, finish_reason=word)),
-        streamed(stream({"content": "hi"}, finish_reason=word))[0],
-    ):
-        assert (reply.finish, reply.finish_raw) == (finish, word or None)
+    ]:
+        for reply in (
+            whole(completion({"content": "hi"}, finish_reason=word)),
+            streamed(stream({"content": "hi"}, finish_reason=word))[0],
+        ):
+            assert (reply.finish, reply.finish_raw) == (finish, word or None)
 
 
 USAGES = {
@@ -206,14 +203,14 @@ def test_a_reply_whose_stream_ended_before_its_usage_says_so(counts: Any) -> Non
     assert streamed(sse(end))[0].adapted == whole(completion({"content": "hi"})).adapted == ()
 
 
-@pytest.mark.parametrize("delta", [{"role": "assistant", "content": ""}, {"content": None}, {}])
-def test_end_without_an_answer_or_a_reason_is_no_reply(delta: Any) -> None:
-    with pytest.raises(BadReply, match="no answer") as caught:
-        streamed(stream(delta, finish_reason=None))
-    assert caught.value.retryable
-    assert streamed(stream({"content": "hi"}, finish_reason=None))[0].finish is None
-    assert streamed(stream({"refusal": "no"}, finish_reason=None))[0].refusal == "no"
-    assert streamed(stream(delta))[0].finish == "stop"
+def test_end_without_an_answer_or_a_reason_is_no_reply() -> None:
+    for delta in [{"role": "assistant", "content": ""}, {"content": None}, {}]:
+        with pytest.raises(BadReply, match="no answer") as caught:
+            streamed(stream(delta, finish_reason=None))
+        assert caught.value.retryable
+        assert streamed(stream({"content": "hi"}, finish_reason=None))[0].finish is None
+        assert streamed(stream({"refusal": "no"}, finish_reason=None))[0].refusal == "no"
+        assert streamed(stream(delta))[0].finish == "stop"
 
 
 def test_logprobs_are_read() -> None:

@@ -96,9 +96,9 @@ def test_schema_goes_out_natively() -> None:
     assert "text" not in encoded()
 
 
-@pytest.mark.parametrize("output", [list[int], Literal["a", "b"]])
-def test_schema_has_a_name_that_the_wire_takes(output: Any) -> None:
-    assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", encoded(output=Output(output))["text"]["format"]["name"])
+def test_schema_has_a_name_that_the_wire_takes() -> None:
+    for output in [list[int], Literal["a", "b"]]:
+        assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", encoded(output=Output(output))["text"]["format"]["name"])
 
 
 def test_settings_have_their_names() -> None:
@@ -267,9 +267,9 @@ def test_failure_has_its_code() -> None:
     assert (caught.value.code, caught.value.retryable) == ("insufficient_quota", False)
 
 
-@pytest.mark.parametrize("status", ["failed", "cancelled"])
-def test_end_without_an_answer_is_a_failure_even_when_nothing_is_said(status: str) -> None:
-    with pytest.raises(ProviderError, match=f"'{status}'"):
-        whole(body(status=status))
-    with pytest.raises(ProviderError, match=f"'{status}'"):
-        streamed(CUT + sse({"type": f"response.{status}"}))
+def test_end_without_an_answer_is_a_failure_even_when_nothing_is_said() -> None:
+    for status in ["failed", "cancelled"]:
+        with pytest.raises(ProviderError, match=f"'{status}'"):
+            whole(body(status=status))
+        with pytest.raises(ProviderError, match=f"'{status}'"):
+            streamed(CUT + sse({"type": f"response.{status}"}))

@@ -286,10 +286,10 @@ def test_what_somebody_has_changed_goes_back_changed() -> None:
     assert "id" not in told[2]
 
 
-@pytest.mark.parametrize("data", [None, 7, [1], {"type": ["message"]}])
-def test_opaque_parts_of_any_shape_go_out_as_they_are(data: Any) -> None:
-    told = items(Message.of("assistant", own(data), "hi"), Message.of("user", own(data)))
-    assert told == [*([] if data is None else [data]), {"role": "assistant", "content": "hi"}, data]
+def test_opaque_parts_of_any_shape_go_out_as_they_are() -> None:
+    for data in [None, 7, [1], {"type": ["message"]}]:
+        told = items(Message.of("assistant", own(data), "hi"), Message.of("user", own(data)))
+        assert told == [*([] if data is None else [data]), {"role": "assistant", "content": "hi"}, data]
 
 
 def test_calls_carry_our_ids_after_they_were_read() -> None:

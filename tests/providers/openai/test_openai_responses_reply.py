@@ -111,9 +111,8 @@ def test_reply_has_what_the_response_says() -> None:
 
 
 @pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
-@pytest.mark.parametrize(
-    ("status", "reason", "finish", "raw"),
-    [
+def test_finish_is_one_vocabulary() -> None:
+    for status, reason, finish, raw in [
         ("completed", None, "stop", "completed"),
         ("incomplete", "max_output_tokens", "length", "incomplete:max_output_tokens"),
         ("incomplete", "content_filter", "content_filter", "incomplete:content_filter"),
@@ -122,29 +121,24 @@ def test_reply_has_what_the_response_says() -> None:
         ("queued", None, "pending", "queued"),
         ("what", None, None, "what"),
         (None, None, None, None),
-    ],
-)
-def test_finish_is_one_vocabulary(status: Any, reason: Any, finish: Any, raw: Any) -> None:
-    details = {"reason": reason} if reason else None
-    reply = whole(body(said("hi"), status=status, incomplete_details=details))
-    assert (reply.finish, reply.finish_raw) == (finish, raw)
-    if raw and raw.startswith("incomplete"):
-        ended = event("incomplete", response=response(said("hi"), status=None, incomplete_details=details))
-        assert streamed(sse(ended))[0].finish_raw == raw
+    ]:
+        details = {"reason": reason} if reason else None
+        reply = whole(body(said("hi"), status=status, incomplete_details=details))
+        assert (reply.finish, reply.finish_raw) == (finish, raw)
+        if raw and raw.startswith("incomplete"):
+            ended = event("incomplete", response=response(said("hi"), status=None, incomplete_details=details))
+            assert streamed(sse(ended))[0].finish_raw == raw
 
 
 @pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
-@pytest.mark.parametrize(
-    ("item", "status", "finish"),
-    [
+def test_finish_with_calls() -> None:
+    for item, status, finish in [
         (called(), "completed", "tool_calls"),
         (CUSTOM, "completed", "tool_calls"),
         (called(), "incomplete", "length"),
         (SEARCH, "completed", "stop"),
-    ],
-)
-def test_finish_with_calls(item: Any, status: str, finish: str) -> None:
-    assert whole(body(item, status=status)).finish == finish
+    ]:
+        assert whole(body(item, status=status)).finish == finish
 
 
 USAGES = {
@@ -415,16 +409,16 @@ def test_an_index_that_runs_on_across_items_tells_nothing_twice(first: int, has_
     assert "".join([delta.text for delta in deltas if isinstance(delta, ReasoningDelta)]) == "one"
 
 
-@pytest.mark.parametrize("odd", [7, None, {}, "x", True])
-def test_values_of_the_wrong_type_are_passed_over(odd: Any) -> None:
-    events = (
-        event("output_item.added", output_index=odd, item=odd),
-        event("output_text.delta", output_index=0, content_index=odd, delta=None),
-        event("output_text.delta", output_index=0, content_index=odd, delta="hi"),
-        event("in_progress", response=odd),
-        {"type": "codex.rate_limits", "limits": odd},
-    )
-    assert streamed(stream(*events))[0].message.text == "hi"
+def test_values_of_the_wrong_type_are_passed_over() -> None:
+    for odd in [7, None, {}, "x", True]:
+        events = (
+            event("output_item.added", output_index=odd, item=odd),
+            event("output_text.delta", output_index=0, content_index=odd, delta=None),
+            event("output_text.delta", output_index=0, content_index=odd, delta="hi"),
+            event("in_progress", response=odd),
+            {"type": "codex.rate_limits", "limits": odd},
+        )
+        assert streamed(stream(*events))[0].message.text == "hi"
 
 
 def test_call_without_a_name_is_no_reply() -> None:
