@@ -251,17 +251,6 @@ def test_what_is_open_is_not_changed_by_who_goes_on(target: Target) -> None:
 
 
 @wires
-def test_a_message_that_cannot_be_said_is_refused_each_time(target: Target) -> None:
-    blind = replace(target, profile=replace(target.profile, images=False))
-    dialog = [USER, Message.of("assistant", "a"), Message.of("user", PICTURE)]
-    for _ in range(2):
-        with pytest.raises(UsageError, match="'m'"):
-            blind.sent(dialog)
-        assert blind.sent(dialog[:2]) == blind.afresh(dialog[:2])
-    assert target.sent(dialog) == target.afresh(dialog)
-
-
-@wires
 def test_what_is_no_json_is_refused(target: Target) -> None:
     wire = target.codec.name
     for value in (float("nan"), {1, 2}, object()):
@@ -298,12 +287,3 @@ def test_each_provider_gets_its_own_opaque_parts(target: Target) -> None:
         one = replace(target, provider=provider)
         assert ("locked" in json.dumps(one.sent([USER, own]))) == (provider == "us")
         assert one.sent([USER, own]) == one.afresh([USER, own])
-
-
-def test_a_breakpoint_stands_on_a_turn_that_was_written_before() -> None:
-    thought = Opaque(wire="anthropic", data={"type": "redacted_thinking", "data": "x"})
-    dialog = [USER, Message.of("assistant", "a"), Message.of("user", "b"), Message.of("assistant", thought)]
-    target = replace(PLAIN[2], settings=Settings(cache="5m"))
-    assert target.sent(dialog) == target.afresh(dialog)
-    turns = target.sent(dialog)["messages"]
-    assert ["cache_control" in json.dumps(turn) for turn in turns] == [False, False, True, False]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, create_model
-from support.messages_bodies import CODEC, START, STOP, end, message, sse, stream, streamed, text, whole
+from support.messages_bodies import CODEC, message, whole
 from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, adapter, consumed
 
-from fsm_agent.errors import BadReply, Overloaded, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
@@ -220,65 +220,3 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, reasoning: Any) -
 def known(body: dict[str, Any]) -> dict[str, Any]:
     """A request but for its functions' schemas, of which the SDK names three keys only."""
     return {**body, "tools": [{**tool, "input_schema": tool["input_schema"]["type"]} for tool in body["tools"]]}
-
-
-HI = text("hi")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        stream(*HI)[:-2],
-        stream(*HI) + b'data: {"type": "error"}\n\n',
-        stream(*HI) + b"event: x\ndata: {",
-        b"".join([line + b"\n" for line in stream(*HI).splitlines() if not line.startswith(b"event:")]),
-    ],
-)
-def test_stream_is_complete(body: bytes) -> None:
-    assert streamed(body)[0].message.text == "hi"
-    assert streamed(body, 1)[0] == streamed(body)[0]
-
-
-CUT = sse(START, *HI)
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        (sse(START, *HI, end()) + b"data: [DONE]\n\n", "cut off"),
-        (stream(*HI)[:-4], "cut off"),
-        (sse(STOP), "no answer"),
-        *[(body, "no answer") for body in (b"{}", b'{"content": "hi"}')],
-        (b"[7]", "no JSON object"),
-        (CUT + b"data: 7\n\n", "no JSON object: '7'"),
-    ],
-)
-def test_stream_that_is_cut_or_empty_is_no_reply(body: bytes, problem: str) -> None:
-    for piece in (0, 1):
-        with pytest.raises(BadReply, match=problem) as caught:
-            streamed(body, piece)
-        assert caught.value.retryable
-
-
-ERROR = {"type": "overloaded_error", "message": "no"}
-SAID = {"type": "error", "error": ERROR, "request_id": "q1"}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        CUT + sse(SAID)[:-2],
-        CUT + b"data: " + json.dumps(SAID).encode() + b"\n\n",
-        CUT + b"event: error\ndata: " + json.dumps({"code": 529, **ERROR}).encode() + b"\n\n",
-        CUT + b"data: " + json.dumps({"code": 529, **ERROR}).encode() + b"\n\n",
-        CUT + b"event: error\ndata: no\n\n",
-        CUT + b'data: {"detail": "no"}\n\n',
-        json.dumps(SAID).encode(),
-        b'{"detail": "no"}',
-    ],
-)
-def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
-    for piece in (0, 1):
-        with pytest.raises(Overloaded, match=r"^no ") as caught:
-            streamed(body, piece)
-        assert (caught.value.status, caught.value.retryable) == (200, True)

@@ -10,7 +10,7 @@ from support.gemini_bodies import CODEC, call, chunk, response, sse, streamed, t
 from support.wire_samples import ADD, PNG, USER, WAIT, City
 from test_gemini_contents import CALLS, OPAQUE, contents
 
-from fsm_agent.errors import BadReply, ConfigError, UsageError
+from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Text
@@ -249,33 +249,3 @@ def test_requests_are_what_the_official_sdk_takes(output: Any) -> None:
         for said in value if isinstance(value, list) else [value]:
             read = kinds[key].model_validate(said)  # which forbids what it does not know
             assert json.loads(read.model_dump_json(by_alias=True, exclude_none=True)) == said
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        sse(chunk(text("h")), response(text("i"))),
-        json.dumps([chunk(text("h")), response(text("i"))]).encode(),
-    ],
-)
-def test_body_is_read_whole_even_if_it_was_streamed(body: bytes) -> None:
-    assert CODEC.decode(200, {}, body).message == Message.of("assistant", "hi")
-    assert streamed(body)[0].message == Message.of("assistant", "hi")
-    assert streamed(body, 1)[0] == streamed(body)[0]
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        (b"7", "no JSON object"),
-        (b"[]", "cut off"),
-        (b"{}", "no answer"),
-        (b'{"candidates": []}', "no answer"),
-        (b'{"candidates": [7], "promptFeedback": {}}', "no answer"),
-        (json.dumps([chunk(text("h"))]).encode(), "cut off"),
-    ],
-)
-def test_body_that_is_no_response_is_no_reply(body: bytes, problem: str) -> None:
-    with pytest.raises(BadReply, match=problem) as caught:
-        CODEC.decode(200, {}, body)
-    assert caught.value.retryable

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.gemini_bodies import CODEC, call, chunk, response, sse, streamed, text, whole
 from support.stream_checks import check_linear, check_mangled
 
-from fsm_agent.errors import BadReply, Overloaded
+from fsm_agent.errors import BadReply
 from fsm_agent.messages import (
     ArgumentsDelta,
     FunctionCall,
@@ -395,29 +395,7 @@ def test_of_several_candidates_the_first_is_read() -> None:
     assert streamed(mixed)[0].message.text == "ab"
 
 
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        [],
-        [chunk(text("hi")), {"usageMetadata": {"promptTokenCount": 1}}],
-        [response(text("hi"), finish="FINISH_REASON_UNSPECIFIED")],
-        [chunk(text("hi"), promptFeedback={"safetyRatings": []})],
-    ],
-)
-def test_stream_without_a_reason_for_its_end_was_cut(chunks: list[Any]) -> None:
-    with pytest.raises(BadReply, match="cut off") as caught:
-        streamed(sse(*chunks))
-    assert caught.value.retryable
-
-
 ERROR = {"error": {"code": 503, "message": "no", "status": "UNAVAILABLE"}}
-
-
-@pytest.mark.parametrize("chunks", [[[ERROR]], [chunk(text("hi")), ERROR], [{"code": 503, "message": "no"}]])
-def test_error_inside_a_stream_is_raised(chunks: list[Any]) -> None:
-    with pytest.raises(Overloaded, match=r"^no ") as caught:
-        streamed(sse(*chunks))
-    assert caught.value.status == 200
 
 
 GROUNDED = {"groundingMetadata": {"groundingChunks": [{"web": {"uri": "u"}}]}}

@@ -7,11 +7,11 @@ import re
 from typing import Any, Literal
 
 import pytest
-from support.chat_bodies import CODEC, sse, stream, streamed
+from support.chat_bodies import CODEC
 from support.time_growth import growth
 from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, adapter, consumed
 
-from fsm_agent.errors import BadReply, Overloaded, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning
@@ -385,65 +385,3 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, stream: bool) -> 
         profile=Profile(max_tokens_name="max_completion_tokens"),
     )
     assert consumed(adapter(kind).validate_python(body)) == body  # what it does not know would be missing
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        stream({"content": "hi"}, done=False)[:-2],
-        stream({"content": "hi"}, done=False) + b'data: {"choices": [], "usa',
-        stream({"content": "hi"}, done=False) + b"data: [DO",
-        stream({"content": "hi"}, finish_reason=None),
-        stream({"content": "hi"}) + b'data: {"error": {"message": "after the end"}}\n\n',
-        sse({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}),
-        sse({"choices": [{"delta": {"content": "hi"}, "message": {"content": "hi"}, "finish_reason": "stop"}]}),
-    ],
-)
-def test_stream_is_complete(body: bytes) -> None:
-    assert streamed(body)[0].message.text == "hi"
-    assert streamed(body, 1)[0] == streamed(body)[0]
-
-
-CUT = sse({"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": None}]}, done=False)
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        (CUT, "cut off"),
-        (b"[7]", "no JSON object"),
-        *[(body, "no answer") for body in (b"{}", b'{"choices": []}', b'{"choices": [7]}', b'{"choices": {}}')],
-        (b"data: [DONE]\n\n", "no answer"),
-        (CUT + b"data: 7\n\n", "no JSON object: '7'"),
-        (stream(finish_reason="error"), "'error'"),
-    ],
-)
-def test_stream_that_is_cut_or_empty_is_no_reply(body: bytes, problem: str) -> None:
-    for piece in (0, 1):
-        with pytest.raises(BadReply, match=problem) as caught:
-            streamed(body, piece)
-        assert caught.value.retryable
-
-
-ERROR = {"message": "no", "code": 502}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        CUT + b'event: error\ndata: {"error": {"message": "no", "code": 502}}\n\n',
-        CUT + b"event: error\ndata: no\n\n",
-        CUT + sse({"error": ERROR}, done=False),
-        CUT + sse({"error": ERROR, "choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "error"}]}),
-        CUT + sse({"choices": [{"index": 0, "delta": {"content": ""}, "error": ERROR, "finish_reason": "error"}]}),
-        CUT + sse({"object": "error", **ERROR}),
-        CUT + sse([{"error": ERROR}]),
-        CUT + b'error: {"error": {"message": "no", "code": 502}}',
-        *[json.dumps(body).encode() for body in ({"object": "error", **ERROR}, [{"error": ERROR}], {"detail": "no"})],
-    ],
-)
-def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
-    for piece in (0, 1):
-        with pytest.raises(Overloaded, match=r"^no ") as caught:
-            streamed(body, piece)
-        assert (caught.value.status, caught.value.retryable) == (200, True)

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, Literal
 
 import pytest
 from support.response_bodies import (
     CODEC,
-    added,
     body,
     called,
-    completed,
-    done,
     encoded,
-    event,
-    response,
     said,
-    sse,
-    stream,
-    streamed,
-    text_delta,
     thought,
     whole,
 )
 from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, adapter, consumed
 
-from fsm_agent.errors import BadReply, Overloaded, ProviderError, RateLimited, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Settings
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
@@ -190,86 +180,3 @@ def test_requests_are_what_the_official_sdk_takes(output: Any, stream: bool) -> 
         profile=Profile(reasoning_name="encrypted_content"),
     )
     assert consumed(adapter(kind).validate_python(request)) == request  # what it does not know would be missing
-
-
-HI = (added(said()), text_delta("hi"), done(said("hi")))
-END = completed(said("hi"))
-CUT = sse(*HI)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        stream(*HI)[:-2],
-        sse(*HI, END) + b"data: [DONE]\n\n",
-        sse(*HI, END) + b'data: {"type": "respon',
-        sse(*HI, END) + sse(text_delta("after the end", 7), done(said("after the end"), 8)),
-        sse(*HI, event("done", response=response(said("hi")))),
-        sse(END),
-        sse(*HI, response(said("hi"))),
-        re.sub(rb"event: .*\n", b"", stream(*HI)),
-        body(said("hi"), message="ok"),
-    ],
-)
-def test_stream_is_complete(body: bytes) -> None:
-    assert streamed(body)[0].message.text == "hi"
-    assert streamed(body, 1)[0] == streamed(body)[0]
-
-
-@pytest.mark.parametrize(
-    ("body", "problem"),
-    [
-        (CUT + b"data: [DONE]\n\n", "cut off"),
-        (sse(event("queued", response=response(status="queued"))), "cut off"),
-        (b"data: [DONE]\n\n", "no answer"),
-        (b"[7]", "no JSON object"),
-        *[(body, "no answer") for body in (b'{"output": null}', b'{"status": "ok"}', b'{"choices": [{}]}')],
-        (CUT + b"data: 7\n\n", "no JSON object: '7'"),
-    ],
-)
-def test_stream_that_is_cut_or_empty_is_no_reply(body: bytes, problem: str) -> None:
-    for piece in (0, 1):
-        with pytest.raises(BadReply, match=problem) as caught:
-            streamed(body, piece)
-        assert caught.value.retryable
-
-
-ERROR = {"message": "no", "code": "server_error"}
-FAILED = response(status="failed", error=ERROR)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        CUT + sse({"type": "error", **ERROR}),
-        CUT + sse(event("error", error=ERROR)),
-        CUT + sse(event("failed", response=FAILED)),
-        CUT + sse(event("completed", response=FAILED)),
-        CUT + sse({"type": "server_error", "message": "no"}),
-        CUT + sse({"object": "error", **ERROR}),
-        CUT + sse([{"error": ERROR}]),
-        CUT + b"event: error\ndata: no\n\n",
-        *[json.dumps(body).encode() for body in (FAILED, {"object": "error", **ERROR}, [{"error": ERROR}])],
-        b'{"detail": "no"}',
-    ],
-)
-def test_every_shape_of_failure_inside_a_stream_is_raised(body: bytes) -> None:
-    for piece in (0, 1):
-        with pytest.raises(Overloaded, match=r"^no\b") as caught:
-            streamed(body, piece)
-        assert (caught.value.status, caught.value.retryable) == (200, True)
-
-
-def test_failure_has_its_code() -> None:
-    full = {"type": "insufficient_quota", "code": "insufficient_quota", "message": "no"}
-    with pytest.raises(RateLimited) as caught:
-        streamed(CUT + sse({"type": "error", "error": full}))
-    assert (caught.value.code, caught.value.retryable) == ("insufficient_quota", False)
-
-
-def test_end_without_an_answer_is_a_failure_even_when_nothing_is_said() -> None:
-    for status in ["failed", "cancelled"]:
-        with pytest.raises(ProviderError, match=f"'{status}'"):
-            whole(body(status=status))
-        with pytest.raises(ProviderError, match=f"'{status}'"):
-            streamed(CUT + sse({"type": f"response.{status}"}))
