@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.messages_bodies import CODEC, START, STOP, block, end, message, sse, stream, streamed, text, whole
-from support.stream_checks import check_linear, check_mangled
+from support.stream_checks import check_mangled
 
 from fsm_agent.errors import BadReply
 from fsm_agent.messages import (
@@ -343,33 +343,3 @@ EVENTS = [
 @given(data=st.data(), is_cut=st.booleans())
 def test_anything_is_a_reply_or_a_provider_error_however_it_is_cut(data: st.DataObject, is_cut: bool) -> None:
     check_mangled(CODEC, data, EVENTS, lambda events: sse(*events, *([] if is_cut else [STOP])))
-
-
-GROWING = {
-    "text": text("word ")[1],
-    "halves of a pair": text("\ud83d")[1],
-    "thinking": block(0, {}, delta("thinking_delta", thinking="word "))[1],
-    "arguments": block(0, {}, arguments('{"a":'))[1],
-    "citations": block(0, {}, delta("citations_delta", citation={"type": "x"}))[1],
-    "pieces of a new type": block(0, {}, delta("ray_delta", ray="word "))[1],
-    "blocks": text()[0],
-    "usage": end(output_tokens=1),
-}
-KINDS = {"thinking": "thinking", "arguments": "tool_use", "pieces of a new type": "hologram"}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", GROWING)
-def test_streams_take_linear_time(name: str) -> None:
-    begun = sse(START, *block(0, {"type": KINDS.get(name, "text"), "name": "f"})[:1]).decode()
-    each, stop = sse(GROWING[name]).decode(), sse(STOP).decode()
-    check_linear(CODEC, lambda size: begun + each * size + stop, 500)
-
-
-@pytest.mark.nightly
-def test_a_block_of_many_texts_that_ends_again_and_again_takes_linear_time() -> None:
-    def text(size: int) -> str:
-        deltas = [delta("ray_delta", **{f"ray{n}": "word "}) for n in range(size)]
-        return sse(START, *block(0, {"type": "hologram"}, *deltas), *block(0, {})[1:] * size, STOP).decode()
-
-    check_linear(CODEC, text, 100)

@@ -11,7 +11,7 @@ from conformance.streams import mismatch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.gemini_bodies import CODEC, call, chunk, response, sse, streamed, text, whole
-from support.stream_checks import check_linear, check_mangled
+from support.stream_checks import check_mangled
 
 from fsm_agent.errors import BadReply
 from fsm_agent.messages import (
@@ -412,23 +412,3 @@ CHUNKS = [
 @given(data=st.data(), is_ended=st.booleans())
 def test_anything_is_a_reply_or_a_provider_error_however_it_is_cut(data: st.DataObject, is_ended: bool) -> None:
     check_mangled(CODEC, data, CHUNKS, lambda chunks: sse(*chunks, *([response()] if is_ended else [])))
-
-
-GROWING = {
-    "text": text("word "),
-    "halves of a pair": text("\ud83d"),
-    "halves in arguments": piece("$.a", "\ud83d"),
-    "thoughts": text("word ", thought=True),
-    "signed texts": text("word ", thoughtSignature="c2ln"),
-    "calls": call("f", {"a": 1}),
-    "streamed calls": call("f", willContinue=True),
-    "streamed arguments": piece("$.a", "word "),
-    "opaque parts": CODE,
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", GROWING)
-def test_streams_take_linear_time(name: str) -> None:
-    head, each = sse(chunk(call("f", willContinue=True))).decode(), sse(chunk(GROWING[name])).decode()
-    check_linear(CODEC, lambda size: head + each * size, 200)

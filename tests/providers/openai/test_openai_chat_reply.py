@@ -10,7 +10,7 @@ from conformance.streams import mismatch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.chat_bodies import CODEC, completion, sse, stream, streamed, whole
-from support.stream_checks import check_linear, check_mangled
+from support.stream_checks import check_mangled
 
 from fsm_agent.errors import BadReply
 from fsm_agent.messages import (
@@ -476,20 +476,3 @@ CHUNKS = [
 @given(data=st.data(), done=st.booleans())
 def test_anything_is_a_reply_or_a_provider_error_however_it_is_cut(data: st.DataObject, done: bool) -> None:
     check_mangled(CODEC, data, CHUNKS, lambda chunks: sse(*chunks, done=done))
-
-
-GROWING = {
-    "text": {"content": "word "},
-    "halves of a pair": {"content": "\ud83d"},
-    "reasoning": {"reasoning_content": "word "},
-    "details": {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "word "}]},
-    "arguments": {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}"}}]},
-    "nameless arguments": {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", GROWING)
-def test_streams_take_linear_time(name: str) -> None:
-    each = sse({"choices": [{"index": 0, "delta": GROWING[name]}]}, done=False).decode()
-    check_linear(CODEC, lambda size: each * size, 400)

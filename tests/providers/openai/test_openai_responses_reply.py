@@ -28,7 +28,7 @@ from support.response_bodies import (
     thought,
     whole,
 )
-from support.stream_checks import check_linear, check_mangled
+from support.stream_checks import check_mangled
 
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.messages import (
@@ -455,28 +455,3 @@ def check_sent_back(reply: Reply) -> None:
     assert json.dumps(json.loads(json.dumps(sent))) == json.dumps(sent)  # as texts: NaN is not equal to itself
     calls = [item for item in sent if item.get("type") in ("function_call", "custom_tool_call")]
     assert [item["name"] for item in calls] == [call.name for call in reply.message.function_calls]
-
-
-GROWING: dict[str, tuple[Any, ...]] = {
-    "text": (text_delta("word "),),
-    "halves of a pair": (text_delta("\ud83d"),),
-    "reasoning": (event("reasoning_text.delta", output_index=0, delta="word "),),
-    "arguments": (added(called("f", "")), arguments_delta("{}")),
-    "nameless arguments": (added(called("", "")), arguments_delta("{}")),
-    "texts that are done": (text_delta("word "), event("output_text.done", output_index=0, text="no")),
-    "items": (added(said()),),
-    "items that are done": (done(said("hi")),),
-}
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", GROWING)
-def test_streams_take_linear_time(name: str) -> None:
-    def text(count: int) -> str:
-        events = [event for _ in range(count) for event in GROWING[name]]
-        if name.startswith("items"):
-            events = [{**event, "output_index": index} for index, event in enumerate(events)]
-        end = completed(*[event["item"] for event in events if name.startswith("items")])
-        return sse(*events, end).decode()
-
-    check_linear(CODEC, text, 400, lambda reply: items(reply.message))
