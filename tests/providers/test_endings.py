@@ -15,12 +15,19 @@ from support import response_bodies as responses
 
 from fsm_agent.errors import BadReply, Overloaded, ProviderError, RateLimited
 from fsm_agent.messages import Delta, Reply
+from fsm_agent.providers import Codec
 
 READ: dict[str, Callable[[bytes, int], tuple[Reply, list[Delta]]]] = {
     "chat": chat.streamed,
     "responses": responses.streamed,
     "anthropic": messages.streamed,
     "gemini": gemini.streamed,
+}
+CODECS: dict[str, Codec] = {
+    "chat": chat.CODEC,
+    "responses": responses.CODEC,
+    "anthropic": messages.CODEC,
+    "gemini": gemini.CODEC,
 }
 wires = pytest.mark.parametrize("wire", READ)
 
@@ -74,6 +81,9 @@ def test_an_answer_is_complete(wire: str) -> None:
         reply, _ = READ[wire](body, 0)
         assert reply.message.text == "hi", body
         assert READ[wire](body, 1)[0] == reply, body
+        is_stream = not body.startswith((b"{", b"["))
+        for before in (b"", b": ping\n\n", b"event: x\n") if is_stream else (b"",):  # nobody asked for a stream
+            assert CODECS[wire].decode(200, {}, before + body).message == reply.message
 
 
 BEGUN = {
@@ -113,7 +123,14 @@ NONE: dict[str, dict[str, list[bytes]]] = {  # by what is said of it
 @wires
 def test_what_is_cut_or_empty_is_no_reply(wire: str) -> None:
     begun = BEGUN[wire]
-    everywhere = {"cut off": [begun], "no JSON object": [b"[7]", begun + b"data: 7\n\n"]}
+    everywhere = {
+        "cut off": [begun, b"", begun + b'data: {"x'],
+        "cut off.*: 'upstream timed out'": [b": ping\n\nupstream timed out\nfor good\n\n"],  # what came is shown
+        "no JSON object": [b"[7]", begun + b"data: 7\n\n"],
+        "no JSON: 'what'": [begun + b"data: what\n\n" + COMPLETE[wire][0]],
+        "no JSON: '502 Bad Gateway'": [b"<html><title>502 Bad Gateway</title></html>"],
+        "no JSON": [b'["h", '],
+    }
     rows = [(problem, body) for table in (everywhere, NONE[wire]) for problem in table for body in table[problem]]
     for problem, body in rows:
         for piece in (0, 1):
@@ -162,7 +179,8 @@ FAILURES: dict[str, tuple[list[Any], list[bytes]]] = {
 def test_every_shape_of_failure_is_raised(wire: str) -> None:
     documents, others = FAILURES[wire]
     alone = as_json(*documents, {"detail": "no"})
-    behind = [*[b"data: %b\n\n" % document for document in as_json(*documents)], b"event: error\ndata: no\n\n", *others]
+    behind = [b"data: %b\n\n" % document for document in as_json(*documents)]
+    behind += [b"event: error\ndata: no\n\n" + COMPLETE[wire][0], b"error: no\n\n", behind[0][:-2], *others]
     for body in (*alone, *[BEGUN[wire] + event for event in behind]):
         for piece in (0, 1):
             with pytest.raises(Overloaded, match=r"^no\b") as caught:
