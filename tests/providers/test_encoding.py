@@ -287,3 +287,12 @@ def test_each_provider_gets_its_own_opaque_parts(target: Target) -> None:
         one = replace(target, provider=provider)
         assert ("locked" in json.dumps(one.sent([USER, own]))) == (provider == "us")
         assert one.sent([USER, own]) == one.afresh([USER, own])
+
+
+def test_a_breakpoint_stands_on_a_turn_that_was_written_before() -> None:
+    thought = Opaque(wire="anthropic", data={"type": "redacted_thinking", "data": "x"})
+    dialog = [USER, Message.of("assistant", "a"), Message.of("user", "b"), Message.of("assistant", thought)]
+    target = replace(PLAIN[2], settings=Settings(cache="5m"))
+    assert target.sent(dialog) == target.afresh(dialog)
+    turns = target.sent(dialog)["messages"]
+    assert ["cache_control" in json.dumps(turn) for turn in turns] == [False, False, True, False]

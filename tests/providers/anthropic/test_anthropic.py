@@ -39,7 +39,7 @@ def set_to(profile: dict[str, Any] | None = None, **settings: Any) -> dict[str, 
 @pytest.mark.spec("3.6: each API has its own request")
 def test_the_shortest_request_states_a_limit_of_tokens() -> None:
     assert encoded() == {"model": "m1", "max_tokens": 16_000, "messages": [{"role": "user", "content": "hi"}]}
-    assert encoded(stream=True) == {**encoded(), "stream": True}
+    assert encoded(stream=True) == {**encoded(profile=Profile()), "stream": True}
     assert CODEC.path("m1", stream=True) == "/messages"
     assert CODEC.headers("k1") == {"x-api-key": "k1", "anthropic-version": "2023-06-01"}
     assert CODEC.headers(None) == {"anthropic-version": "2023-06-01"}

@@ -50,6 +50,7 @@ CODE = {"type": "code_execution_20260120", "tool_id": "s1"}
 
 BLOCKS: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     "text": (SAID, (HI,)),
+    "an empty text": ({"type": "text", "text": ""}, ()),
     "a text without citations": ({**SAID, "citations": None}, (HI,)),
     "a cited text": ({**SAID, "citations": CITED}, (kept(adds_to="text", citations=CITED), FROM)),
     "signed thinking": ({**THOUGHT, "signature": "s"}, (kept(adds_to="thinking", signature="s"), HM)),
@@ -213,7 +214,7 @@ PIECES: dict[str, tuple[list[Any], tuple[Any, ...], list[Delta]]] = {
         [TextDelta("hi")],
     ),
     "what is no delta": (
-        [{"type": "content_block_delta", "index": 0, "delta": 7}, *text("hi")],
+        [{"type": "message_start", "message": 7}, {"type": "content_block_delta", "index": 0, "delta": 7}, *text("hi")],
         (HI,),
         [TextDelta("hi")],
     ),

@@ -276,7 +276,7 @@ def test_pieces_add_to_arguments_that_came_at_once() -> None:
 def test_path_that_leads_nowhere_is_no_place() -> None:
     for path in [
         *(None, 7, "", "$", "a", "$a", "$.", "$..a", "$.a[", "$.a[x]", "$.a[-1]", "$.*", "$[0]", "$.a[5]", "$.s.t"),
-        *("$.s[0]", "$.l.a", "$.o[0]", "$.a[9999999]", "$.a[99999999999]", "$" + ".a" * 65),
+        *("$.s[0]", "$.l.a", "$.o[0]", "$.s.t.u", "$.l.a.b", "$.a[9999999]", "$.a[99999999999]", "$" + ".a" * 65),
     ]:
         begun = [to("$.s", "text"), to("$.l[0]", "x"), to("$.o.x", "x")]
         assert streamed_arguments(*begun)

@@ -79,6 +79,7 @@ NODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "description": "d",
         },
     ),
+    "whole and other numbers": ({"type": "number", "enum": [1, 1.5]}, {"type": "number", "enum": [1, 1.5]}),
     "several types": (
         {"type": ["string", "null"], "minLength": 1, "description": "d"},
         {"anyOf": [{"type": "string", "description": "(minLength: 1)"}, {"type": "null"}], "description": "d"},
@@ -321,10 +322,13 @@ def test_size_and_depth_are_bounded() -> None:
     assert translated({"$ref": "#/$defs/A"}, **{"$defs": loops}) is not None
 
 
-@pytest.mark.nightly
 def test_number_of_parts_is_bounded() -> None:
     with pytest.raises(UsageError, match="50000"):
         translated({"anyOf": [{}] * 50_001})
+
+
+@pytest.mark.nightly
+def test_number_of_parts_that_are_referred_to_is_bounded() -> None:
     branches = {f"D{n}": {"allOf": [{"$ref": f"#/$defs/D{n + 1}"}] * 2} for n in range(40)}
     with pytest.raises(UsageError, match="50000"):
         translated({"$ref": "#/$defs/D0"}, **{"$defs": branches})
