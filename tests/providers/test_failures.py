@@ -111,7 +111,7 @@ KINDS: list[tuple[int, dict[str, Any], type[ProviderError], bool]] = [
 def test_failures_have_their_kind() -> None:
     for status, error, kind, retryable in KINDS:
         found = failed(status, {"error": error})
-        assert (type(found), found.retryable) == (kind, retryable)
+        assert (type(found), found.retryable) == (kind, retryable), error
 
 
 def test_error_inside_a_reply_is_judged_by_what_it_says() -> None:
@@ -131,7 +131,7 @@ def test_error_inside_a_reply_is_judged_by_what_it_says() -> None:
         ("upstream closed", Overloaded, None, True),
     ]:
         error = reported(document)
-        assert (type(error), error.status, error.retryable) == (kind, 200, retryable)
+        assert (type(error), error.status, error.retryable) == (kind, 200, retryable), document
         assert code is None or error.code == code
 
 
