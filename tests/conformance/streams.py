@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm_agent.errors import ErrorReport, ProviderError
-from fsm_agent.messages.event import (
+from fsm_agent.messages import (
     ArgumentsDelta,
     Delta,
     FunctionCallCompleted,
     FunctionCallStarted,
     ReasoningDelta,
+    Reply,
     TextDelta,
+    Usage,
     UsageReported,
 )
-from fsm_agent.messages.reply import UNUSED, Reply
-from fsm_agent.providers.codec import Codec
-from fsm_agent.providers.streams import EventStream, ServerEvent
+from fsm_agent.providers import Codec
+
+
+class ServerEvent(NamedTuple):
+    """One event of a stream.
+
+    Examples:
+        >>> ServerEvent("", b"{}").data
+        b'{}'
+    """
+
+    event: str  # "" for one without a name
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -34,11 +46,10 @@ class Framing:
     is_closed: bool = True  # a blank line ends the last event
 
 
-def framed(events: Sequence[ServerEvent], framing: Framing = Framing()) -> bytes:
+def framed(events: Sequence[tuple[str, bytes]], framing: Framing = Framing()) -> bytes:
     """Return the stream of these events.
 
     Examples:
-        >>> from fsm_agent.providers.streams import ServerEvent
         >>> framed([ServerEvent("", b'{"a": 1}')]).splitlines()
         [b'data: {"a": 1}', b'']
     """
@@ -56,9 +67,14 @@ def framed(events: Sequence[ServerEvent], framing: Framing = Framing()) -> bytes
 
 
 def events_of(body: bytes) -> list[ServerEvent]:
-    """Return the events of a stream."""
-    stream = EventStream()
-    return [*stream.feed(body), *stream.finish()]
+    """Return the events of a recorded stream, which has a name and one line of data for each."""
+    events, name = list[ServerEvent](), ""
+    for line in [*body.splitlines(), b""]:
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            events.append(ServerEvent(name, value.removeprefix(b" ")))
+        name = value.strip().decode() if field == b"event" else name if line else ""
+    return events
 
 
 @dataclass(frozen=True)
@@ -122,7 +138,7 @@ def mismatch(reply: Reply, deltas: Sequence[Delta]) -> str | None:
         reply.message.reasoning,
         [(index, call.name) for index, call in enumerate(calls)],
         {index: call.arguments_json for index, call in enumerate(calls) if call.arguments_json},
-        [reply.usage] if reply.usage != UNUSED else [],
+        [reply.usage] if reply.usage != Usage() else [],
     )
     if announced != contained:
         return f"the deltas are {announced!r}, the reply is {contained!r}"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal, TypeAlias
 
-from fsm_agent.messages.reply import Usage
-from fsm_agent.providers.streams import mended
+from fsm_agent.messages import Usage
 
 Kind: TypeAlias = Literal["text", "reasoning", "call"]
 
@@ -59,6 +58,16 @@ class Turn:
     def joined(self, kind: Kind) -> str:
         """Return the texts of all parts of one kind, joined."""
         return "".join([part.text for part in self.parts if part.kind == kind])
+
+
+def mended(text: str) -> str:
+    """Return a text with the halves of surrogate pairs joined, and with U+FFFD for each half alone.
+
+    Examples:
+        >>> mended("a" + chr(0xD83D)) == "a" + chr(0xFFFD)
+        True
+    """
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def utf16_units(text: str) -> list[str]:

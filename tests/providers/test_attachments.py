@@ -20,8 +20,8 @@ from fsm_agent.providers import (
     OpenAIChat,
     OpenAIResponses,
     Profile,
+    providers,
 )
-from fsm_agent.providers.catalog import split_model
 
 PDF = Document.of(b"%PDF-1.7", name="a.pdf")
 UNNAMED = Document.of(b"%PDF-1.7")
@@ -77,13 +77,7 @@ def told(codec: Codec, *messages: Message, profile: Profile | None = None) -> li
             WORDS,
             [{"type": "input_file", "filename": "document.txt", "file_data": f"data:text/plain;base64,{NOTES_64}"}],
         ),
-        (
-            RESPONSES,
-            SHEET,
-            [{"type": "input_file", "filename": "a.xls", "file_data": "data:application/vnd.ms-excel;base64,UEs="}],
-        ),
         (RESPONSES, LINK, [{"type": "input_file", "file_url": "https://x/y.pdf"}]),
-        (RESPONSES, PAGE, [{"type": "input_file", "file_url": "https://x/y.html"}]),
         (
             ANTHROPIC,
             PDF,
@@ -108,7 +102,6 @@ def told(codec: Codec, *messages: Message, profile: Profile | None = None) -> li
         ),
         (ANTHROPIC, LINK, [{"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}}]),
         (GEMINI, PDF, [{"text": "a.pdf:"}, {"inlineData": {"mimeType": "application/pdf", "data": PDF_64}}]),
-        (GEMINI, UNNAMED, [{"inlineData": {"mimeType": "application/pdf", "data": PDF_64}}]),
         (GEMINI, NOTES, [{"text": "notes.md:"}, {"inlineData": {"mimeType": "text/plain", "data": NOTES_64}}]),
         (GEMINI, LINK, [{"fileData": {"fileUri": "https://x/y.pdf", "mimeType": "application/pdf"}}]),
         (GEMINI, PAGE, [{"text": "page:"}, {"fileData": {"fileUri": "https://x/y.html", "mimeType": "text/plain"}}]),
@@ -120,12 +113,10 @@ def test_document_of_a_user(codec: Codec, document: Document, said: list[Any]) -
     assert entry["parts" if codec is GEMINI else "content"] == said
 
 
-@pytest.mark.parametrize(
-    ("codec", "document"), [(CHAT, LINK), (CHAT, PAGE), (CHAT, SHEET), (ANTHROPIC, PAGE), (ANTHROPIC, SHEET)]
-)
-def test_document_that_a_wire_has_no_word_for_is_named(codec: Codec, document: Document) -> None:
-    with pytest.raises(UsageError, match=rf"the wire '{codec.name}' does not take Document\(.*\): .* would be right"):
-        told(codec, Message.of("user", document))
+def test_document_that_a_wire_has_no_word_for_is_named() -> None:
+    for codec, document in [(CHAT, LINK), (CHAT, PAGE), (CHAT, SHEET), (ANTHROPIC, PAGE), (ANTHROPIC, SHEET)]:
+        with pytest.raises(UsageError, match=rf"'{codec.name}'.*Document"):
+            told(codec, Message.of("user", document))
 
 
 @pytest.mark.parametrize("codec", WIRES, ids=lambda codec: codec.name)
@@ -133,21 +124,19 @@ def test_model_that_sees_nothing_can_still_read(codec: Codec) -> None:
     blind = replace(WIRES[codec][1], images=False)
     assert told(codec, Message.of("user", NOTES), profile=blind) == told(codec, Message.of("user", NOTES))
     for part, kinds in ((PDF, "PDFs"), (LINK, "PDFs"), (PICTURE, "images")):
-        problem = f"the model 'm1' takes no {kinds}, and a message holds {type(part).__name__}"
+        problem = f"'m1' takes no {kinds}.*{type(part).__name__}"
         result = FunctionResult(id="1.0", name="f", text="", attachments=(part,))
         for message in (Message.of("user", part), Message.of("tool", result)):
             with pytest.raises(UsageError, match=problem):
                 told(codec, message, profile=blind)
 
 
-@pytest.mark.parametrize("role", ["system", "assistant", "tool"])
 @pytest.mark.parametrize("codec", WIRES, ids=lambda codec: codec.name)
-def test_document_in_a_message_that_holds_none_is_refused(codec: Codec, role: Any) -> None:
-    if codec is GEMINI and role != "system":
-        return  # takes media of any turn
-    problem = "'tool' can only hold function results" if role == "tool" else "cannot hold|can hold a document"
-    with pytest.raises(UsageError, match=problem):
-        told(codec, Message.of("user", "hi"), Message.of(role, PDF))
+def test_document_in_a_message_that_holds_none_is_refused(codec: Codec) -> None:
+    roles: tuple[Any, ...] = ("system",) if codec is GEMINI else ("system", "assistant", "tool")  # or takes it anywhere
+    for role in roles:
+        with pytest.raises(UsageError, match="tool" if role == "tool" else "document"):
+            told(codec, Message.of("user", "hi"), Message.of(role, PDF))
 
 
 def call(id: str) -> FunctionCall:
@@ -177,8 +166,9 @@ SHOWN = "What look (call {}) returned beside its text:"
 
 
 @pytest.mark.spec("2.53: every provider gets it in its own form")
-@pytest.mark.parametrize("messages", rounds(ONE, TWO))
-def test_chat_tells_attachments_behind_all_results_of_a_round(messages: tuple[Message, ...]) -> None:
+def test_chat_tells_attachments_behind_all_results_of_a_round() -> None:
+    together, messages = rounds(ONE, TWO)
+    assert told(CHAT, *together) == told(CHAT, *messages)
     beside = {
         "role": "user",
         "content": [
@@ -212,8 +202,9 @@ def test_each_round_has_its_own_attachments(codec: Codec) -> None:
 
 
 @pytest.mark.spec("2.53: every provider gets it in its own form")
-@pytest.mark.parametrize("messages", rounds(ONE, TWO))
-def test_responses_tells_attachments_in_the_output(messages: tuple[Message, ...]) -> None:
+def test_responses_tells_attachments_in_the_output() -> None:
+    together, messages = rounds(ONE, TWO)
+    assert told(RESPONSES, *together) == told(RESPONSES, *messages)
     notes = {"type": "input_file", "filename": "notes.md", "file_data": f"data:text/markdown;base64,{NOTES_64}"}
     assert told(RESPONSES, *messages)[3:5] == [
         {
@@ -230,8 +221,9 @@ def test_responses_tells_attachments_in_the_output(messages: tuple[Message, ...]
 
 
 @pytest.mark.spec("2.53: every provider gets it in its own form")
-@pytest.mark.parametrize("messages", rounds(ONE, TWO))
-def test_anthropic_tells_attachments_in_the_result(messages: tuple[Message, ...]) -> None:
+def test_anthropic_tells_attachments_in_the_result() -> None:
+    together, messages = rounds(ONE, TWO)
+    assert told(ANTHROPIC, *together) == told(ANTHROPIC, *messages)
     text = {"type": "text", "media_type": "text/plain", "data": "# Hi"}
     pdf = {"type": "base64", "media_type": "application/pdf", "data": PDF_64}
     assert told(ANTHROPIC, *messages)[2]["content"] == [
@@ -253,8 +245,9 @@ def test_anthropic_tells_attachments_in_the_result(messages: tuple[Message, ...]
     ]
 
 
-@pytest.mark.parametrize("messages", rounds(returned("1.0", "no", GIF, is_error=True), returned("1.1", "2")))
-def test_anthropic_tells_what_came_with_an_error_behind_the_results(messages: tuple[Message, ...]) -> None:
+def test_anthropic_tells_what_came_with_an_error_behind_the_results() -> None:
+    together, messages = rounds(returned("1.0", "no", GIF, is_error=True), returned("1.1", "2"))
+    assert told(ANTHROPIC, *together) == told(ANTHROPIC, *messages)
     assert told(ANTHROPIC, *messages)[2]["content"] == [
         {"type": "tool_result", "tool_use_id": "c0", "content": "no", "is_error": True},
         {"type": "tool_result", "tool_use_id": "c1", "content": "2"},
@@ -265,8 +258,9 @@ def test_anthropic_tells_what_came_with_an_error_behind_the_results(messages: tu
 
 
 @pytest.mark.spec("2.53: every provider gets it in its own form")
-@pytest.mark.parametrize("messages", rounds(ONE, TWO))
-def test_gemini_tells_attachments_in_the_result(messages: tuple[Message, ...]) -> None:
+def test_gemini_tells_attachments_in_the_result() -> None:
+    together, messages = rounds(ONE, TWO)
+    assert told(GEMINI, *together) == told(GEMINI, *messages)
     assert told(GEMINI, *messages)[2]["parts"] == [
         {
             "functionResponse": {
@@ -317,13 +311,9 @@ def test_gemini_tells_no_id_that_it_does_not_know() -> None:
     assert told(GEMINI, Message.of("tool", result))[1]["parts"][0] == {"text": "What look returned beside its text:"}
 
 
-@pytest.mark.parametrize(
-    ("model", "is_in_results"),
-    [("gemini-2.5-flash", False), ("gemini-2.0-flash", False), ("gemma-3-27b-it", False), ("gemini-3-pro", True)],
-)
-def test_models_of_gemini_that_take_media_in_results(model: str, is_in_results: bool) -> None:
-    provider, name = split_model(f"google:{model}")
-    profile = provider.profile_of(name)
-    contents = told(GEMINI, *ASKED, Message.of("tool", ONE), profile=profile)
-    assert ("parts" in contents[2]["parts"][0]["functionResponse"]) == is_in_results
-    assert len(contents) == (3 if is_in_results else 4)
+def test_models_of_gemini_that_take_media_in_results() -> None:
+    for model, is_in_results in [("gemini-2.5-flash", False), ("gemma-3-27b-it", False), ("gemini-3-pro", True)]:
+        profile = providers()["google"].profile_of(model)
+        contents = told(GEMINI, *ASKED, Message.of("tool", ONE), profile=profile)
+        assert ("parts" in contents[2]["parts"][0]["functionResponse"]) == is_in_results
+        assert len(contents) == (3 if is_in_results else 4)

@@ -19,42 +19,33 @@ from wire_check import CODECS, Case, cases, decoded
 
 from fsm_agent.messages import Citation, Message, Opaque, Reasoning, Reply, Text
 from fsm_agent.prompts import Dialog
-from fsm_agent.providers.citations import citations, cited, grounding
 
 PAGE = Citation(url="https://x/y", title="Y", start=3, end=5)
 FLAT = {"type": "url_citation", "url": "https://x/y", "title": "Y", "start_index": 3, "end_index": 5}
 
 
-@pytest.mark.parametrize(
-    ("entry", "citation"),
-    [
-        (FLAT, PAGE),
+def found(entries: Any) -> tuple[Citation, ...]:
+    """What a chat completion names for its text."""
+    (text,) = chat_bodies.whole(chat_bodies.completion({"content": "hi you", "annotations": entries})).message.parts
+    assert isinstance(text, Text)
+    return text.annotations
+
+
+def test_citation_is_read_in_each_spelling() -> None:
+    for entry, citation in [
         ({"type": "url_citation", "url_citation": {key: FLAT[key] for key in FLAT if key != "type"}}, PAGE),
         ({"type": "file_citation", "file_id": "f1", "filename": "a.txt", "index": 7}, Citation(title="a.txt")),
-        ({"url": "u", "title": "t", "cited_text": "so"}, Citation(url="u", title="t", quote="so")),
         ({"type": "char_location", "document_title": "t", "cited_text": "so"}, Citation(title="t", quote="so")),
         ({"type": "search_result_location", "source": "u", "cited_text": "so"}, Citation(url="u", quote="so")),
         ({"url": "u", "source": "web", "snippet": "so"}, Citation(url="u", quote="so")),
         ("https://x/y", Citation(url="https://x/y")),
-    ],
-)
-def test_citation_is_read_in_each_spelling(entry: Any, citation: Citation) -> None:
-    assert citations([entry]) == (citation,)
+    ]:
+        assert found([entry]) == (citation,)
 
 
-@pytest.mark.parametrize("entries", [None, [], {}, "u", [None, 1, "", {}, {"url": 1}, {"source": "web"}]])
-def test_what_is_no_citation_is_passed_over(entries: Any) -> None:
-    assert citations(entries) == ()
-
-
-def test_citations_stand_on_the_last_text() -> None:
-    thought = Reasoning(text="hm")
-    one, two = Text("a"), Text("b")
-    assert cited([thought, one, Text("")], (PAGE,)) == [thought, Text("a", annotations=(PAGE,)), Text("")]
-    placeless = Citation(url="https://x/y", title="Y")
-    assert cited([one, thought, two, thought], (PAGE,)) == [one, thought, Text("b", annotations=(placeless,)), thought]
-    assert cited([thought], (PAGE,)) == [thought]
-    assert cited([one], ()) == [one]
+def test_what_is_no_citation_is_passed_over() -> None:
+    for entries in [None, {}, "u", [None, 1, "", {}, {"url": 1}, {"source": "web"}]]:
+        assert found(entries) == ()
 
 
 CHUNKS = [{"web": {"uri": "u0", "title": "t0"}}, {"retrievedContext": {"title": "t1"}}, {"web": {}}, None]
@@ -66,6 +57,13 @@ def supported(*indices: Any, **segment: Any) -> dict[str, Any]:
     return {"groundingChunks": CHUNKS, "groundingSupports": [support]}
 
 
+def grounded(metadata: Any, *texts: str) -> list[Any]:
+    """What a response of Gemini names for each of its texts."""
+    parts = [gemini_bodies.text(said) for said in texts]
+    reply = gemini_bodies.whole(*parts, candidate={"groundingMetadata": metadata})
+    return [list(part.annotations) for part in reply.message.parts if isinstance(part, Text)]
+
+
 def test_gemini_counts_in_bytes() -> None:
     text = "Grüße an \N{SNOWMAN} und \N{GRINNING FACE}!"
     for start, word in (
@@ -74,16 +72,14 @@ def test_gemini_counts_in_bytes() -> None:
         (len(text) - 2, "\N{GRINNING FACE}!"),
     ):
         first = len(text[:start].encode())
-        (citation,) = grounding(supported(0, startIndex=first, endIndex=first + len(word.encode())), text)
+        ((citation,),) = grounded(supported(0, startIndex=first, endIndex=first + len(word.encode())), text)
         assert (text[citation.start : citation.end], citation.url) == (word, "u0")
 
 
 @pytest.mark.parametrize(
-    ("metadata", "found"),
+    ("metadata", "named"),
     [
         (None, []),
-        ({}, []),
-        ({"groundingChunks": CHUNKS}, SOURCES),
         ({"groundingChunks": CHUNKS, "groundingSupports": []}, SOURCES),
         (supported(0, 1, 2, 3, 4, -1, -4, "0", True), SOURCES),
         (supported(0, endIndex=2), [Citation(url="u0", title="t0", start=0, end=2)]),
@@ -91,57 +87,47 @@ def test_gemini_counts_in_bytes() -> None:
         ({"groundingChunks": 1, "groundingSupports": [1, {"segment": 1}, {"groundingChunkIndices": [0]}]}, []),
     ],
 )
-def test_grounding_of_any_shape(metadata: Any, found: list[Citation]) -> None:
-    assert list(grounding(metadata, "abc")) == found
+def test_grounding_of_any_shape(metadata: Any, named: list[Citation]) -> None:
+    assert grounded(metadata, "abc") == [named]
 
 
+def test_citations_stand_on_the_last_text_and_have_no_place_in_several() -> None:
+    metadata = supported(0, endIndex=2)
+    assert grounded(metadata, "a", "b") == [[], [Citation(url="u0", title="t0")]]
+    assert grounded(metadata) == []
+    thought = gemini_bodies.text("hm", thought=True)
+    candidate = {"groundingMetadata": metadata}
+    reply = gemini_bodies.whole(gemini_bodies.text("abc"), thought, candidate=candidate)
+    placed = Citation(url="u0", title="t0", start=0, end=2)
+    assert reply.message.parts == (Text("abc", annotations=(placed,)), Reasoning(text="hm"))
+
+
+KEYS = st.sampled_from(["groundingChunks", "groundingSupports", "segment", "groundingChunkIndices", "web"])
+KEYS |= st.sampled_from(["uri", "url", "endIndex"])
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "groundingChunks",
-                    "groundingSupports",
-                    "segment",
-                    "groundingChunkIndices",
-                    "web",
-                    "uri",
-                    "url",
-                    "endIndex",
-                ]
-            ),
-            inner,
-            max_size=3,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=20,
 )
 
 
-@given(json_values, st.text(max_size=5))
+@given(json_values, st.text(min_size=1, max_size=5))
 def test_anything_may_come(value: Any, text: str) -> None:
-    assert all(isinstance(citation, Citation) for citation in (*citations(value), *grounding(value, text)))
+    assert all(isinstance(citation, Citation) for citation in (*found(value), *grounded(value, text)[0]))
 
 
 def test_chat_names_them_whole_and_in_a_stream() -> None:
     source = Text("hi you", annotations=(PAGE,))
-    whole_body = chat_bodies.completion({"content": "hi you", "annotations": [FLAT]})
-    assert chat_bodies.CODEC.decode(200, {}, whole_body).message.parts == (source,)
-    decoder = chat_bodies.CODEC.decoder({})
-    decoder.feed(chat_bodies.stream({"content": "hi "}, {"content": "you"}, {"annotations": [FLAT]}))
-    assert decoder.finish().message.parts == (source,)
+    assert found([FLAT]) == (PAGE,)
+    chunks = chat_bodies.stream({"content": "hi "}, {"content": "you"}, {"annotations": [FLAT]})
+    assert chat_bodies.streamed(chunks)[0].message.parts == (source,)
 
 
 def test_perplexity_names_what_it_found_for_the_whole_reply() -> None:
-    found = {"citations": ["u"], "search_results": [{"title": "t", "url": "u", "snippet": "so"}]}
-    document = json.loads(chat_bodies.completion({"content": "hi [1]"}))
-    (text,) = chat_bodies.CODEC.decode(200, {}, json.dumps({**document, **found}).encode()).message.parts
-    assert text == Text("hi [1]", annotations=(Citation(url="u", title="t", quote="so"),))
-    del found["search_results"]
-    (text,) = chat_bodies.CODEC.decode(200, {}, json.dumps({**document, **found}).encode()).message.parts
-    assert text == Text("hi [1]", annotations=(Citation(url="u"),))
+    found_there = {"search_results": [{"title": "t", "url": "u", "snippet": "so"}]}
+    for results, citation in ((found_there, Citation(url="u", title="t", quote="so")), ({}, Citation(url="u"))):
+        reply = chat_bodies.whole(chat_bodies.completion({"content": "hi [1]"}, citations=["u"], **results))
+        assert reply.message.parts == (Text("hi [1]", annotations=(citation,)),)
 
 
 def test_responses_names_them_and_has_them_back() -> None:
@@ -161,14 +147,11 @@ def test_anthropic_names_them_for_each_block() -> None:
     assert [part for part in reply.message.parts if isinstance(part, Text)] == [source, Text("b")]
 
 
-def test_gemini_names_them_whole_and_in_a_stream() -> None:
-    metadata = supported(0, startIndex=0, endIndex=2)
-    source = Text("hi you", annotations=(Citation(url="u0", title="t0", start=0, end=2),))
-    candidate = {"groundingMetadata": metadata}
-    said = gemini_bodies.text("hi you")
-    assert gemini_bodies.whole(said, candidate=candidate).message.parts == (source,)
+def test_gemini_names_them_in_a_stream() -> None:
+    candidate = {"groundingMetadata": supported(0, startIndex=0, endIndex=2)}
     chunks = [gemini_bodies.chunk(gemini_bodies.text(word), candidate=candidate) for word in ("hi ", "you")]
     reply, _ = gemini_bodies.streamed(gemini_bodies.sse(*chunks, gemini_bodies.response()))
+    source = Text("hi you", annotations=(Citation(url="u0", title="t0", start=0, end=2),))
     assert reply.message.parts == (source,)
 
 
@@ -199,8 +182,8 @@ def test_recorded_places_are_those_that_were_meant() -> None:
     for case in cases(RECORDED):
         outcome = decoded(CODECS[case["api"]], case)[0] if case["api"] in places else None
         texts = [part for part in outcome.message.parts if isinstance(part, Text)] if isinstance(outcome, Reply) else []
-        found = [(text.text, citation) for text in texts for citation in text.annotations if citation.start is not None]
-        for text, citation in found if case["id"] != SHIFTED else ():
+        cited = [(text.text, citation) for text in texts for citation in text.annotations if citation.start is not None]
+        for text, citation in cited if case["id"] != SHIFTED else ():
             said = text[citation.start : citation.end]
             is_meant = said in segments(case) if case["api"] == "gemini" else said[:2] + said[-2:] == "([))"
             assert is_meant, (case["id"], said)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from conformance.codec_conformance import CodecConformance, DecodingConformance
 from conformance.strategies import CUTS, FRAMINGS
-from conformance.streams import Framing, events_of, framed, outcome
+from conformance.streams import Framing, ServerEvent, events_of, framed, outcome
+from conformance.turns import Turn, TurnPart
 from hypothesis import given
 from hypothesis import strategies as st
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from support.examples import examples
 from support.recordings import RECORDED, needs_recorded
+from support.stream_checks import check_linear
 from wire_check import CODECS, body_of, cases
 
-from fsm_agent.providers import AnthropicProfile, GeminiProfile
-from fsm_agent.providers.streams import ServerEvent
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Message, Reply
+from fsm_agent.providers import AnthropicProfile, GeminiProfile, Profile
 
 MAX_RECORDED_BYTES = 8_000  # of a stream that is read again and again
 
+USER = Message.of("user", "hi")
 codecs = pytest.mark.parametrize("api", CODECS)
 some = examples(40)
 
@@ -83,3 +89,25 @@ def test_recorded_streams_that_break_off_tell_the_same_however_they_are_cut(
     body = b"".join([b"data: %b\n\n" % text for _, text in data.draw(st.sampled_from(recorded(api)))])
     part = body[: data.draw(st.integers(0, len(body)))]
     assert outcome(CODECS[api], part, cuts) == outcome(CODECS[api], part)
+
+
+GROWING: dict[str, Callable[[int], list[TurnPart]]] = {
+    "text": lambda size: [TurnPart("text", ["word "] * size)],
+    "halves of a pair": lambda size: [TurnPart("text", ["\ud83d"] * size)],
+    "reasoning": lambda size: [TurnPart("reasoning", ["word "] * size)],
+    "arguments": lambda size: [TurnPart("call", ['{"a":"', *["x"] * size, '"}'], "f", "c")],
+    "calls": lambda size: [TurnPart("call", ['{"a":"x"}'], "f", f"c{n}") for n in range(size)],
+    "calls of one id": lambda size: [TurnPart("call", ['{"a":"x"}'], f"f{n}", "c") for n in range(size)],
+    "parts": lambda size: [TurnPart(kind, ["word"]) for _ in range(size) for kind in ("text", "reasoning")],
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("dialect", [ChatDialect(), ResponsesDialect(), AnthropicDialect(), GeminiDialect()])
+@pytest.mark.parametrize("name", GROWING)
+def test_streams_take_linear_time(name: str, dialect: Any) -> None:
+    def sent_back(reply: Reply) -> None:
+        request = Request(messages=(USER, reply.message, USER))
+        dialect.codec.encode(request, model="m", profile=Profile(), stream=False)
+
+    check_linear(dialect.codec, lambda size: framed(dialect.events(Turn(GROWING[name](size)))), 200, sent_back)

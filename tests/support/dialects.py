@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from conformance.streams import ServerEvent
 from conformance.turns import Turn, TurnPart, interleaved_pieces, utf16_units
 
 from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses
-from fsm_agent.providers.streams import ServerEvent
 
 
 def event(document: Any, name: str = "") -> ServerEvent:

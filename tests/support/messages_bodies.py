@@ -63,3 +63,13 @@ def whole(body: bytes, **headers: str) -> Reply:
 def streamed(body: bytes, piece: int = 0) -> tuple[Reply, list[Delta]]:
     """The reply in a stream that is fed in pieces of so many bytes, or at once; and the deltas."""
     return read(CODEC, body, piece)
+
+
+def marks(value: Any, path: str = "") -> list[str]:
+    """Where the breakpoints of a request are."""
+    if isinstance(value, list):
+        return [found for index, inner in enumerate(value) for found in marks(inner, f"{path}[{index}]")]
+    if not isinstance(value, dict):
+        return []
+    inner = [found for key in value if key != "cache_control" for found in marks(value[key], f"{path}.{key}")]
+    return [*([path] if "cache_control" in value else []), *inner]

@@ -13,7 +13,6 @@ from pydantic import WithJsonSchema
 
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
-from fsm_agent.lifecycle.effects import TEXT
 from fsm_agent.messages import (
     CodeExecution,
     Document,
@@ -26,11 +25,8 @@ from fsm_agent.messages import (
     Text,
     WebSearch,
 )
-from fsm_agent.messages.hosted_tool import HostedTool
 from fsm_agent.prompts import Output
-from fsm_agent.providers import GeminiProfile
-from fsm_agent.providers.gemini.contents import UNSIGNED
-from fsm_agent.providers.model_families import GOOGLE_TOOLS
+from fsm_agent.providers import GeminiProfile, providers
 
 Body = dict[str, Any]
 _OURS = {
@@ -41,7 +37,8 @@ _OURS = {
     "seed": "seed",
 }
 _FREE = {"args", "response", "parameters", "parametersJsonSchema", "responseSchema", "responseJsonSchema"}
-_HOSTED: dict[str, Callable[[], HostedTool]] = {"googleSearch": WebSearch, "codeExecution": CodeExecution}
+_HOSTED: dict[str, Callable[[], Any]] = {"googleSearch": WebSearch, "codeExecution": CodeExecution}
+_UNSIGNED = base64.b64encode(b"skip_thought_signature_validator").decode()
 _SCHEMAS = ("responseJsonSchema", "responseSchema")
 _WORD = re.compile(r"_([a-z])")
 
@@ -89,7 +86,7 @@ def built(recorded: Body) -> tuple[Request, GeminiProfile]:
         messages=messages,
         functions=functions,
         tool_choice=choice,
-        output=TEXT if schema is None else Output(Annotated[Any, WithJsonSchema(_lowered(schema))]),
+        output=Output(str) if schema is None else Output(Annotated[Any, WithJsonSchema(_lowered(schema))]),
         settings=Settings(
             **settings,
             hosted_tools=hosted,
@@ -98,7 +95,7 @@ def built(recorded: Body) -> tuple[Request, GeminiProfile]:
     )
     return request, GeminiProfile(
         strict_functions=calling.get("mode") == "VALIDATED",
-        hosted_tools=GOOGLE_TOOLS,
+        hosted_tools=providers()["google"].profile.hosted_tools,
         hosted_with_functions="announced" if announced else "plain",
     )
 
@@ -183,7 +180,7 @@ def meaning(recorded: Body) -> Body:
 def _said(part: Body) -> Any:
     part = dict(part)
     signature = part.pop("thoughtSignature", None)
-    signature = None if signature in (None, UNSIGNED) else _usual(signature)  # one that was not signed may go with it
+    signature = None if signature in (None, _UNSIGNED) else _usual(signature)  # one that was not signed may go with it
     if "inlineData" in part:
         part["inlineData"] = {**part["inlineData"], "data": _usual(part["inlineData"]["data"])}
     if "functionResponse" in part:

@@ -10,12 +10,11 @@ from typing import Annotated, Any
 from pydantic import WithJsonSchema
 
 from fsm_agent.lifecycle import Request, Settings
-from fsm_agent.lifecycle.effects import TEXT
 from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile
-from fsm_agent.providers.openai.responses_items import WIRE, item_parts
 from support.recorded_requests import Body, _function, _function_meaning, _schema_meaning
+from support.response_bodies import CODEC
 
 ENCRYPTED, LOGPROBS = "reasoning.encrypted_content", "message.output_text.logprobs"
 _SETTINGS = {
@@ -53,7 +52,7 @@ def built(body: Body) -> tuple[Request, Profile]:
         messages=list(_messages(body)),
         functions=tuple([_function(tool) for tool in tools]),
         tool_choice=choice["name"] if isinstance(choice, dict) else choice,
-        output=Output(Annotated[Any, WithJsonSchema(form["schema"])]) if has_schema else TEXT,
+        output=Output(Annotated[Any, WithJsonSchema(form["schema"])]) if has_schema else Output(str),
         settings=Settings(**settings, extra_body=extra),
     )
     roles = {item.get("role") for item in body["input"]} if isinstance(body["input"], list) else set()
@@ -89,7 +88,8 @@ def _replied(item: Body) -> Iterator[Part]:
     if isinstance(content, str):
         yield Text(content)
         return
-    for part in item_parts({"type": "message", **item}):
+    answer = json.dumps({"status": "completed", "output": [{"type": "message", **item}]}).encode()
+    for part in CODEC.decode(200, {}, answer).message.parts:
         if not isinstance(part, Opaque) or "id" in item or item.get("type") != "function_call" or "namespace" in item:
             yield part
 
@@ -103,7 +103,7 @@ def _message(item: Body) -> Message | None:
         return None
     role = "system" if role == "developer" else role
     if kind != "message":
-        return Message.of(role, Opaque(wire=WIRE, data=item))
+        return Message.of(role, Opaque(wire="openai-responses", data=item))
     content = item["content"]
     return Message.of(role, *([content] if isinstance(content, str) else [_part(part) for part in content]))
 
@@ -119,7 +119,7 @@ def _part(part: Body) -> Part:
         head, _, data = part["file_data"].partition(",")
         media_type = head.removeprefix("data:").removesuffix(";base64")
         return Document(data=base64.b64decode(data), media_type=media_type, name=part["filename"])
-    return Opaque(wire=WIRE, data=part)
+    return Opaque(wire="openai-responses", data=part)
 
 
 def meaning(body: Body) -> Body:

@@ -11,11 +11,9 @@ from pydantic import WithJsonSchema
 
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
-from fsm_agent.lifecycle.effects import TEXT
 from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts import Output
 from fsm_agent.providers import AnthropicProfile
-from fsm_agent.providers.anthropic.messages import MIN_BUDGET, SHARES
 from support.messages_bodies import CODEC
 
 Body = dict[str, Any]
@@ -61,7 +59,7 @@ def built(body: Body) -> tuple[Request, AnthropicProfile]:
         messages=messages,
         functions=functions,
         tool_choice=choice.get("name") or {"any": "required"}.get(choice["type"], choice["type"]),
-        output=Output(Annotated[Any, WithJsonSchema(form["schema"])]) if form else TEXT,
+        output=Output(Annotated[Any, WithJsonSchema(form["schema"])]) if form else Output(str),
         settings=Settings(**settings, stop=tuple(body.get("stop_sequences") or ()), extra_body=extra),
     )
     in_dialog = any(entry["role"] == "system" for entry in body["messages"])
@@ -109,7 +107,8 @@ def _effort(thinking: Body | None, max_tokens: int) -> str | None:
     """The effort that is said with this budget."""
     if not thinking or thinking.keys() != {"type", "budget_tokens"}:
         return None
-    budgets = {max(MIN_BUDGET, int(max_tokens * share)): effort for effort, share in reversed(SHARES.items())}
+    shares = {"max": 0.8, "xhigh": 0.8, "high": 0.6, "medium": 0.4, "low": 0.2, "minimal": 0.0}
+    budgets = {max(1_024, int(max_tokens * share)): effort for effort, share in shares.items()}
     return budgets.get(thinking["budget_tokens"])
 
 

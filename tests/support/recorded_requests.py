@@ -11,7 +11,6 @@ from pydantic import WithJsonSchema
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
-from fsm_agent.lifecycle.effects import TEXT
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile
@@ -61,7 +60,7 @@ def built(body: Body) -> tuple[Request, Profile]:
         messages=messages,
         functions=functions,
         tool_choice=choice,
-        output=Output(Annotated[Any, WithJsonSchema(form["json_schema"]["schema"])]) if is_schema else TEXT,
+        output=Output(Annotated[Any, WithJsonSchema(form["json_schema"]["schema"])]) if is_schema else Output(str),
         settings=Settings(**settings, extra_body=extra),
     )
     return request, _profile(body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -31,10 +30,6 @@ class City(BaseModel):
 
 class Loose(BaseModel):
     name: str = ""
-
-
-class Unit(Enum):
-    METRE = "m"
 
 
 ADD, WAIT = Function.of(add), Function.of(wait)

@@ -6,13 +6,13 @@ import copy
 from typing import Any
 
 import pytest
-from support.messages_bodies import CODEC, message, whole
+from support.messages_bodies import CODEC, marks, message, whole
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
-from fsm_agent.providers import AnthropicProfile, Codec, Gemini, OpenAIChat, OpenAIResponses, Profile
+from fsm_agent.providers import AnthropicProfile
 
 MARK, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
 ADD, WAIT = Function(name="add"), Function(name="wait")
@@ -32,16 +32,6 @@ def own(**data: Any) -> Opaque:
 
 def answer(*blocks: dict[str, Any]) -> Message:
     return whole(message(*blocks)).message
-
-
-def marks(value: Any, path: str = "") -> list[str]:
-    """Where breakpoints are."""
-    if isinstance(value, list):
-        return [found for index, inner in enumerate(value) for found in marks(inner, f"{path}[{index}]")]
-    if not isinstance(value, dict):
-        return []
-    inner = [found for key in value if key != "cache_control" for found in marks(value[key], f"{path}.{key}")]
-    return [*([path] if "cache_control" in value else []), *inner]
 
 
 @pytest.mark.parametrize(("cache", "mark"), [("5m", MARK), ("1h", HOUR)])
@@ -102,7 +92,7 @@ def cached(count: int) -> list[Opaque]:
     return [own(type="text", text=str(n), cache_control=MARK) for n in range(count)]
 
 
-@pytest.mark.parametrize("count", range(1, MOST + 1))
+@pytest.mark.parametrize("count", [1, MOST - 1, MOST])
 def test_no_more_breakpoints_than_the_service_takes(count: int) -> None:
     body = encoded(SYSTEM, Message.of("user", *cached(count), "hi"), functions=(ADD,))
     assert len(marks(body)) == min(count + 3, MOST)
@@ -145,19 +135,8 @@ def test_parts_of_a_dialog_stay_as_they_are() -> None:
     assert part.data == before
 
 
-@pytest.mark.parametrize("codec", [OpenAIChat(), OpenAIResponses(), Gemini()], ids=lambda codec: codec.name)
-def test_wires_that_keep_by_themselves_are_told_nothing(codec: Codec) -> None:
-    bodies = [
-        codec.encode(
-            Request(messages=[USER], settings=Settings(cache=cache)), model="m", profile=Profile(), stream=False
-        )
-        for cache in (None, "5m", "1h")
-    ]
-    assert bodies[0] == bodies[1] == bodies[2]
-
-
 def test_other_times_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"settings\.cache is '24h': '5m', '1h', or None, would be right"):
+    with pytest.raises(UsageError, match=r"settings\.cache is '24h'"):
         Settings(cache="24h")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="'24h'"):
         Settings().override({"cache": "24h"})

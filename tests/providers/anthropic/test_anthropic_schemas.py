@@ -6,11 +6,17 @@ from enum import Enum
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter, WithJsonSchema
+from support.messages_bodies import CODEC
 
-from fsm_agent.providers.anthropic.schemas import ClosedSchema, SchemaLimits, closed_schema
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Message
+from fsm_agent.prompts import Output
+from fsm_agent.providers import AnthropicProfile
 
 TEXT = {"type": "string"}
+USER = Message.of("user", "hi")
 
 
 def obj(**properties: Any) -> dict[str, Any]:
@@ -18,18 +24,35 @@ def obj(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [*properties]}
 
 
+def enforced(*schemas: Any, output: Any = None) -> list[Any]:
+    """For each schema of a function, and for that of the output, what of it is enforced; None: nothing is."""
+    functions = [Function(name=f"f{n}", parameters=schema) for n, schema in enumerate(schemas)]
+    kind: Any = Annotated[Any, WithJsonSchema(output)] if isinstance(output, dict) else output or str
+    request = Request(messages=(USER,), functions=tuple(functions), output=Output(kind))
+    body = CODEC.encode(request, model="m1", profile=AnthropicProfile(), stream=False)
+    found = [tool["input_schema"] if tool.get("strict") else None for tool in body.get("tools", ())]
+    if output is not None:
+        found.append(body["output_config"]["format"]["schema"] if "output_config" in body else None)
+    return found
+
+
+def closed_schema(schema: dict[str, Any]) -> Any:
+    """A schema as that of a property, with its definitions."""
+    inner = {key: value for key, value in schema.items() if key != "$defs"}
+    (said,) = enforced({**obj(p=inner), **{key: schema[key] for key in schema if key == "$defs"}})
+    return said and said["properties"]["p"]
+
+
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
-    found = closed_schema(schema)
-    assert found is not None
-    return found.schema
+    (said,) = enforced(schema)
+    assert said is not None
+    return said
 
 
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
         (obj(a=TEXT), {**obj(a=TEXT), "additionalProperties": False}),
-        ({**obj(a=TEXT), "additionalProperties": False}, {**obj(a=TEXT), "additionalProperties": False}),
-        ({"type": "object", "properties": {}}, {"type": "object", "properties": {}, "additionalProperties": False}),
         (
             {"type": "array", "items": obj(a=TEXT)},
             {"type": "array", "items": {**obj(a=TEXT), "additionalProperties": False}},
@@ -39,7 +62,6 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
         ({"enum": ["a", 1, True, None]}, {"enum": ["a", 1, True, None]}),
         ({"const": 7, "title": "A", "default": 7}, {"const": 7, "title": "A", "default": 7}),
         ({**TEXT, "examples": ["x"], "$comment": "y", "deprecated": True}, TEXT),
-        ({**TEXT, "format": "uri"}, {**TEXT, "format": "uri"}),
         ({**TEXT, "format": "binary"}, {**TEXT, "description": "(format: binary)"}),
         ({"type": "array", "items": TEXT, "minItems": 1}, {"type": "array", "items": TEXT, "minItems": 1}),
         (
@@ -80,24 +102,17 @@ def test_reference_with_something_beside_it_is_replaced(wrap: Any) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {},
         {"description": "anything"},
         obj(a=True),
-        obj(a={}),
         {"type": "array"},
-        {"type": "array", "items": {}},
         {"type": "array", "items": TEXT, "prefixItems": [TEXT]},
         {"type": "object"},
-        {"type": "object", "additionalProperties": TEXT},
         {**obj(a=TEXT), "additionalProperties": True},
-        {**obj(a=TEXT), "patternProperties": {"x": TEXT}},
         {"properties": {"a": TEXT}, "additionalProperties": TEXT},
         {"enum": [{"a": 1}]},
         {"const": [[1]]},
         {"allOf": [obj(a=TEXT), obj(b=TEXT)]},
-        {"not": TEXT, "type": "string"},
         obj(a={"$ref": "https://example.com/x.json"}),
-        obj(a={"$ref": "#"}),
         obj(a={"$ref": "#/$defs/missing"}),
         {**obj(a={"$ref": "#/$defs/A"}), "$defs": {"A": {"anyOf": [TEXT, {"$ref": "#/$defs/missing"}]}}},
     ],
@@ -134,33 +149,27 @@ class Tree(BaseModel):
     name: str | None = None
 
 
-def test_schema_of_pydantic_is_closed_and_counted() -> None:
-    found = closed_schema(TypeAdapter(Tree).json_schema())
-    assert found is not None
-    assert (found.optional, found.unions) == (2, 1)
-    assert found.schema["properties"]["leaf"]["description"] == "The first."
-    assert found.schema["properties"]["leaf"]["additionalProperties"] is False
-    assert found.schema["$defs"]["Leaf"]["properties"]["size"]["description"] == "(maximum: 9, minimum: 1)"
-    assert closed_schema(found.schema) == found
-
-
-@pytest.mark.parametrize("model", [dict[str, int], Any, tuple[int, str]])
-def test_open_types_of_pydantic_are_not_closed(model: Any) -> None:
-    assert closed_schema(TypeAdapter(model).json_schema()) is None
-
-
-def test_unions_are_counted() -> None:
-    found = closed_schema({**obj(a={"type": ["string", "null"]}, b={"anyOf": [TEXT]}, c={"type": ["string"]})})
-    assert found is not None
-    assert (found.optional, found.unions) == (0, 2)
+def test_schema_of_pydantic_is_closed() -> None:
+    (said,) = enforced(output=Tree)
+    assert said["properties"]["leaf"]["description"] == "The first."
+    assert said["properties"]["leaf"]["additionalProperties"] is False
+    assert said["$defs"]["Leaf"]["properties"]["size"]["description"] == "(maximum: 9, minimum: 1)"
+    assert enforced(TypeAdapter(Tree).json_schema()) == [None], "it has optional properties"
 
 
 def test_request_has_room_for_so_much() -> None:
-    limits = SchemaLimits()
-    assert not limits.take(ClosedSchema({}, 25, 0), of_function=False)
-    assert not limits.take(ClosedSchema({}, 0, 17), of_function=False)
-    assert limits.take(ClosedSchema({}, 24, 15), of_function=False)
-    assert not limits.take(ClosedSchema({}, 1, 0), of_function=True)
-    assert [limits.take(ClosedSchema({}, 0, 0), of_function=True) for _ in range(21)] == [True] * 20 + [False]
-    assert limits.take(ClosedSchema({}, 0, 1), of_function=False)
-    assert not limits.take(ClosedSchema({}, 0, 1), of_function=False)
+    def optional(count: int) -> dict[str, Any]:
+        return {"type": "object", "properties": {f"p{n}": TEXT for n in range(count)}}
+
+    assert enforced(output=optional(25)) == [None]
+    assert enforced(output=optional(24)) != [None]
+    assert [bool(said) for said in enforced(*[obj(a=TEXT)] * 21)] == [True] * 20 + [False]
+
+
+def test_unions_are_counted() -> None:
+    """In all schemas of a request together: those of the output first."""
+    union, listed, single = {"anyOf": [TEXT]}, {"type": ["string", "null"]}, {"type": ["string"]}
+    functions = [obj(a=union), obj(a=single), obj(a=listed), obj(a=union), obj(a=single)]
+    many = obj(**{f"p{n}": union for n in range(14)})
+    assert [bool(said) for said in enforced(*functions, output=many)] == [True, True, True, False, True, True]
+    assert enforced(output=obj(**{f"p{n}": union for n in range(17)})) == [None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import time
 from collections.abc import Iterator
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -13,15 +12,26 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
+from support.gemini_bodies import CODEC
 
 from fsm_agent.errors import UsageError
+from fsm_agent.functions import Function
+from fsm_agent.lifecycle import Request
+from fsm_agent.messages import Message
 from fsm_agent.prompts import Output
-from fsm_agent.providers.gemini.schema import gemini_schema
+from fsm_agent.providers import GeminiProfile
 
 KNOWN = {
     *("type", "description", "enum", "required", "minItems", "maxItems", "minimum", "maximum", "format", "$ref"),
     *("properties", "items", "prefixItems", "anyOf", "additionalProperties", "$defs"),
 }
+
+
+def gemini_schema(schema: dict[str, Any]) -> Any:
+    """What is said of a function with such parameters."""
+    request = Request(messages=(Message.of("user", "hi"),), functions=(Function(name="f", parameters=schema),))
+    body = CODEC.encode(request, model="m1", profile=GeminiProfile(), stream=False)
+    return body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"]
 
 
 def translated(node: dict[str, Any], **beside: Any) -> Any:
@@ -43,10 +53,6 @@ NODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"type": "string", "minLength": 2, "pattern": "^a", "description": "A word."},
         {"type": "string", "description": "A word. (minLength: 2, pattern: ^a)"},
     ),
-    "constraints without a description": (
-        {"type": "number", "multipleOf": 0.5, "exclusiveMinimum": 0},
-        {"type": "number", "description": "(multipleOf: 0.5, exclusiveMinimum: 0)"},
-    ),
     "exclusive bounds of integers": (
         {"type": "integer", "exclusiveMinimum": 0, "exclusiveMaximum": 10},
         {"type": "integer", "minimum": 1, "maximum": 9},
@@ -56,8 +62,6 @@ NODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"type": "integer", "minimum": 5, "description": "(exclusiveMinimum: 0)"},
     ),
     "a default": ({"type": "integer", "default": 5}, {"type": "integer", "description": "(default: 5)"}),
-    "a default of null": ({"type": "integer", "default": None}, {"type": "integer"}),
-    "a known format": ({"type": "string", "format": "date-time"}, {"type": "string", "format": "date-time"}),
     "another format": ({"type": "string", "format": "uuid"}, {"type": "string", "description": "(format: uuid)"}),
     "conditions": (
         {"type": "object", "if": {"required": ["a"]}, "not": {}},
@@ -67,9 +71,7 @@ NODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a constant number": ({"const": 3, "type": "number"}, {"type": "number", "enum": [3]}),
     "a constant boolean": ({"const": True}, {"type": "boolean", "description": "(enum: [true])"}),
     "a constant null": ({"const": None}, {"type": "null"}),
-    "a constant object": ({"const": {"a": 1}}, {"type": "object", "description": '(enum: [{"a":1}])'}),
     "both booleans": ({"enum": [True, False]}, {"type": "boolean"}),
-    "strings": ({"enum": ["a", "b"], "type": "string"}, {"type": "string", "enum": ["a", "b"]}),
     "values of several types": (
         {"enum": ["a", 1, None], "description": "d"},
         {
@@ -77,16 +79,11 @@ NODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "description": "d",
         },
     ),
-    "values and null": (
-        {"type": ["string", "null"], "enum": ["a", None]},
-        {"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}]},
-    ),
     "whole and other numbers": ({"type": "number", "enum": [1, 1.5]}, {"type": "number", "enum": [1, 1.5]}),
     "several types": (
         {"type": ["string", "null"], "minLength": 1, "description": "d"},
         {"anyOf": [{"type": "string", "description": "(minLength: 1)"}, {"type": "null"}], "description": "d"},
     ),
-    "one type in a list": ({"type": ["string"]}, {"type": "string"}),
     "OpenAPI's types": ({"type": "ARRAY", "items": {"type": "STRING"}}, {"type": "array", "items": {"type": "string"}}),
     "OpenAPI's null": (
         {"type": "string", "nullable": True, "description": "d"},
@@ -96,10 +93,8 @@ NODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"anyOf": [{"type": "string"}, {"type": "integer"}], "nullable": True},
         {"anyOf": [{"anyOf": [{"type": "string"}, {"type": "integer"}]}, {"type": "null"}]},
     ),
-    "OpenAPI's no null": ({"type": "string", "nullable": False}, {"type": "string"}),
     "a type that is meant": ({"properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
     "an array that is meant": ({"items": {"type": "string"}}, {"type": "array", "items": {"type": "string"}}),
-    "one of several": ({"oneOf": [{"type": "string"}]}, {"anyOf": [{"type": "string"}]}),
     "one and any of several": (
         {"oneOf": [{"type": "string"}], "anyOf": [{"type": "integer"}]},
         {"anyOf": [{"type": "integer"}], "description": '(oneOf: [{"type":"string"}])'},
@@ -113,10 +108,6 @@ NODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"type": "object", "additionalProperties": {"const": 1}},
         {"type": "object", "additionalProperties": {"type": "integer", "enum": [1]}},
     ),
-    "a closed object": (
-        {"type": "object", "properties": {}, "additionalProperties": False},
-        {"type": "object", "properties": {}, "additionalProperties": False},
-    ),
     "properties that are named as keywords": (
         {"type": "object", "properties": {"title": {"type": "string"}, "default": {}}, "required": ["title"]},
         {"type": "object", "properties": {"title": {"type": "string"}, "default": {}}, "required": ["title"]},
@@ -125,7 +116,6 @@ NODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"type": "object", "properties": {"a": {}}, "required": ["b", "a", 7]},
         {"type": "object", "properties": {"a": {}}, "required": ["a"]},
     ),
-    "required and nothing else": ({"type": "object", "required": ["a"]}, {"type": "object"}),
     "all of one": (
         {"allOf": [{"type": "string", "title": "T"}], "description": "d"},
         {"type": "string", "description": "d"},
@@ -178,7 +168,6 @@ def test_keywords_are_kept_said_differently_or_told(name: str) -> None:
 @pytest.mark.parametrize(
     ("root", "said"),
     [
-        ({}, {"type": "object"}),
         ({"properties": {}}, {"type": "object", "properties": {}}),
         ({"type": "OBJECT"}, {"type": "object"}),
         ({"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "title": "A"}}}, {"type": "object"}),
@@ -207,7 +196,6 @@ DEFINED = {
         ({"$ref": "#/$defs/A", "nullable": True}, {"anyOf": [NAME, {"type": "null"}]}),
         ({"$ref": "#/properties/q/anyOf/0"}, {"type": "boolean"}),
         ({"$ref": "#/properties/q/anyOf/7"}, {}),
-        ({"$ref": "#/nowhere"}, {}),
         ({"$ref": "https://example.com/schema"}, {}),
     ],
 )
@@ -316,31 +304,33 @@ def fans(depth: int) -> dict[str, Any]:
     return {"properties": {"p": {"$ref": "#/$defs/D0"}}, "$defs": {**definitions, f"D{depth}": {"type": "string"}}}
 
 
-@pytest.mark.system
 def test_what_would_grow_too_large_is_referred_to() -> None:
     assert "$defs" not in gemini_schema(fans(5))
-    start = time.process_time()
     large = gemini_schema(fans(40))
-    assert time.process_time() - start < 1
     assert len(json.dumps(large)) < 200_000
     assert list(keys(large)) != []
     assert "$defs" in large
 
 
-def test_size_and_depth_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_and_depth_are_bounded() -> None:
     deep: dict[str, Any] = {}
     for _ in range(70):
         deep = {"type": "array", "items": deep}
-    with pytest.raises(UsageError, match="more than 64 levels deep"):
+    with pytest.raises(UsageError, match="64"):
         translated(deep)
-    monkeypatch.setattr("fsm_agent.providers.gemini.schema._MAX_NODES", 2_000)
-    wide = {"anyOf": [{}] * 2_001}
-    with pytest.raises(UsageError, match="more than 2000 parts"):
-        translated(wide)
     loops = {"A": {"allOf": [{"$ref": "#/$defs/B"}] * 3}, "B": {"allOf": [{"$ref": "#/$defs/A"}] * 3}}
     assert translated({"$ref": "#/$defs/A"}, **{"$defs": loops}) is not None
+
+
+def test_number_of_parts_is_bounded() -> None:
+    with pytest.raises(UsageError, match="50000"):
+        translated({"anyOf": [{}] * 50_001})
+
+
+@pytest.mark.nightly
+def test_number_of_parts_that_are_referred_to_is_bounded() -> None:
     branches = {f"D{n}": {"allOf": [{"$ref": f"#/$defs/D{n + 1}"}] * 2} for n in range(40)}
-    with pytest.raises(UsageError, match="parts"):
+    with pytest.raises(UsageError, match="50000"):
         translated({"$ref": "#/$defs/D0"}, **{"$defs": branches})
 
 
@@ -392,10 +382,10 @@ def test_models_of_pydantic_are_said_with_what_is_known() -> None:
     assert gemini_schema(said) == said
 
 
-@pytest.mark.parametrize("odd", [{"default": False}, "a", True])
-def test_an_all_of_that_is_no_list_means_nothing(odd: Any) -> None:
-    entries = [{"$ref": {"a": 1}, "allOf": odd}, {"$ref": {"a": 2}}, {"minimum": 1}]
-    assert gemini_schema({"allOf": entries})["minimum"] == 1
+def test_an_all_of_that_is_no_list_means_nothing() -> None:
+    for odd in [{"default": False}, "a", True]:
+        entries = [{"$ref": {"a": 1}, "allOf": odd}, {"$ref": {"a": 2}}, {"minimum": 1}]
+        assert gemini_schema({"allOf": entries})["minimum"] == 1
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3)

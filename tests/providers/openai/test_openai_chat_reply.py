@@ -6,14 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from conformance.codec_conformance import check_any_body, check_any_stream
 from conformance.streams import mismatch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.chat_bodies import CODEC, completion, sse, stream, streamed, whole
-from support.stream_checks import check_linear, check_told
+from support.stream_checks import check_mangled
 
-from fsm_agent.errors import BadReply, ProviderError
+from fsm_agent.errors import BadReply
 from fsm_agent.messages import (
     ArgumentsDelta,
     FunctionCall,
@@ -28,7 +27,6 @@ from fsm_agent.messages import (
     Usage,
     UsageReported,
 )
-from fsm_agent.providers.openai.chat_reply import UNREPORTED
 
 
 def call(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
@@ -54,12 +52,8 @@ SUMMARISED = {"type": "reasoning", "summary": [{"type": "summary_text", "text": 
 MESSAGES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     "text": ({"content": "hi"}, (HI,)),
     "nothing": ({"content": None}, ()),
-    "an empty text": ({"content": ""}, ()),
-    "text parts": ({"content": [{"type": "text", "text": "h"}, {"type": "output_text", "text": "i"}]}, (HI,)),
     "a part without a type": ({"content": [{"text": "h"}, {"type": "text", "text": "i"}]}, (HI,)),
     "bare strings": ({"content": ["h", "", "i"]}, (HI,)),
-    "reasoning_content": ({"content": "hi", "reasoning_content": "hm"}, (HM, HI)),
-    "reasoning": ({"content": "hi", "reasoning": "hm"}, (HM, HI)),
     "both, the same": ({"content": "hi", "reasoning": "hm", "reasoning_content": "hm"}, (HM, HI)),
     "an empty one and a full one": ({"reasoning_content": "", "reasoning": "hm"}, (HM,)),
     "reasoning that is no text": ({"content": "hi", "reasoning": {"effort": "low"}}, (HI,)),
@@ -69,12 +63,10 @@ MESSAGES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     "reasoning_details": ({"content": "hi", "reasoning": "hm", "reasoning_details": [SIGNED]}, (kept(SIGNED), HM, HI)),
     "reasoning_details alone": ({"reasoning_details": [SUMMARY, SECRET, 7]}, (kept(SUMMARY, SECRET), HM)),
     "an object": ({"content": {"a": [1]}}, (Text('{"a":[1]}'),)),
-    "a number": ({"content": 0}, (Text("0"),)),
     "a call": (
         {"content": "", "tool_calls": [call("f", '{"a": 1}', id="c1", type="function")]},
         (called("f", '{"a": 1}', "c1"),),
     ),
-    "a text and a call": ({"content": "hi", "tool_calls": [call("f", "{}", id="c1")]}, (HI, called("f", "{}", "c1"))),
     "calls without id, type and index": (
         {"tool_calls": [call("f", "{}"), call("f", "{}", id="")]},
         (called("f", "{}"), called("f", "{}")),
@@ -85,7 +77,6 @@ MESSAGES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
     ),
     "a call that stands alone": ({"tool_calls": call("f", None, id="c1")}, (called("f", "", "c1"),)),
     "arguments as an object": ({"tool_calls": [call("f", {"a": "é"}, id="c1")]}, (called("f", '{"a":"é"}', "c1"),)),
-    "arguments that are no JSON": ({"tool_calls": [call("f", '{"a": ', id="c1")]}, (called("f", '{"a": ', "c1"),)),
     "a custom call": (
         {"tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "f", "input": "print(1)"}}]},
         (called("f", "print(1)", "c1"),),
@@ -98,7 +89,6 @@ MESSAGES: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
         {"content": None, "function_call": {"name": "f", "arguments": "{}"}},
         (called("f", "{}"),),
     ),
-    "an empty one of that time": ({"content": "hi", "function_call": {"name": "", "arguments": ""}}, (HI,)),
     "no calls": ({"content": "hi", "tool_calls": [], "function_call": None}, (HI,)),
     "calls that are none": ({"content": "hi", "tool_calls": [None, "x", {}, {"function": 7}]}, (HI,)),
 }
@@ -122,25 +112,29 @@ def test_reply_has_what_the_completion_says() -> None:
 
 
 @pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
-@pytest.mark.parametrize(
-    ("word", "finish"),
-    [
+def test_finish_is_one_vocabulary() -> None:
+    for word, finish in [
         ("stop", "stop"),
-        ("eos", "stop"),
         ("length", "length"),
         ("MAX_TOKENS", "length"),
+        ("model_context_window_exceeded", "length"),  # z.ai
+        ("content_filter: PROHIBITED_CONTENT", "content_filter"),  # Gemini, by OpenAI's API
+        ("RECITATION", "content_filter"),
+        ("guardrail_intervened", "content_filter"),
+        ("time_limit", "error"),  # watsonx
+        ("function_call_filter: MALFORMED_FUNCTION_CALL", "error"),
         ("tool_calls", "tool_calls"),
-        ("function_call", "tool_calls"),
         ("content_filter", "content_filter"),
         ("error", "error"),
         ("", None),
         (None, None),
         ("what", None),
-    ],
-)
-def test_finish_is_one_vocabulary(word: str | None, finish: str | None) -> None:
-    reply = whole(completion({"content": "hi"}, finish_reason=word))
-    assert (reply.finish, reply.finish_raw) == (finish, word or None)
+    ]:
+        for reply in (
+            whole(completion({"content": "hi"}, finish_reason=word)),
+            streamed(stream({"content": "hi"}, finish_reason=word))[0],
+        ):
+            assert (reply.finish, reply.finish_raw) == (finish, word or None)
 
 
 USAGES = {
@@ -153,10 +147,6 @@ USAGES = {
             "completion_tokens_details": {"reasoning_tokens": 2},
         },
         Usage(input_tokens=9, output_tokens=5, cached_tokens=4, cache_write_tokens=3, reasoning_tokens=2),
-    ),
-    "details are null": (
-        {"prompt_tokens": 9, "completion_tokens": 5, "prompt_tokens_details": None, "completion_tokens_details": None},
-        Usage(input_tokens=9, output_tokens=5),
     ),
     "xAI": (
         {"prompt_tokens": 12, "completion_tokens": 1, "total_tokens": 241, "reasoning_tokens": 228},
@@ -174,7 +164,6 @@ USAGES = {
     "nothing": (None, Usage()),
     "zeros": ({"prompt_tokens": 0, "completion_tokens": 0}, Usage(input_tokens=0, output_tokens=0)),
     "nonsense": ({"prompt_tokens": "9", "completion_tokens": -1, "prompt_tokens_details": [1]}, Usage()),
-    "no object": ([1], Usage()),
 }
 
 
@@ -210,18 +199,18 @@ def test_usage_is_told_as_it_grows() -> None:
 def test_a_reply_whose_stream_ended_before_its_usage_says_so(counts: Any) -> None:
     end = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}], "usage": counts}
     reply, _ = streamed(sse(end, done=False))
-    assert reply.adapted == (() if counts else (UNREPORTED,))
+    assert len(reply.adapted) == (0 if counts else 1)
     assert streamed(sse(end))[0].adapted == whole(completion({"content": "hi"})).adapted == ()
 
 
-@pytest.mark.parametrize("delta", [{"role": "assistant", "content": ""}, {"content": None}, {}])
-def test_end_without_an_answer_or_a_reason_is_no_reply(delta: Any) -> None:
-    with pytest.raises(BadReply, match="no answer in the reply, and no reason") as caught:
-        streamed(stream(delta, finish_reason=None))
-    assert caught.value.retryable
-    assert streamed(stream({"content": "hi"}, finish_reason=None))[0].finish is None
-    assert streamed(stream({"refusal": "no"}, finish_reason=None))[0].refusal == "no"
-    assert streamed(stream(delta))[0].finish == "stop"
+def test_end_without_an_answer_or_a_reason_is_no_reply() -> None:
+    for delta in [{"role": "assistant", "content": ""}, {"content": None}, {}]:
+        with pytest.raises(BadReply, match="no answer") as caught:
+            streamed(stream(delta, finish_reason=None))
+        assert caught.value.retryable
+        assert streamed(stream({"content": "hi"}, finish_reason=None))[0].finish is None
+        assert streamed(stream({"refusal": "no"}, finish_reason=None))[0].refusal == "no"
+        assert streamed(stream(delta))[0].finish == "stop"
 
 
 def test_logprobs_are_read() -> None:
@@ -230,6 +219,8 @@ def test_logprobs_are_read() -> None:
         {"token": "a", "logprob": -0.5, "top_logprobs": top},
         {"token": "", "logprob": 0, "bytes": []},
         {"token": "x", "logprob": None},
+        {"token": "y", "logprob": 10**400},
+        {"token": 1, "logprob": 1},
         None,
     ]
     expected = (TokenLogprob("a", -0.5, (("a", -0.5), ("b", -1.0))), TokenLogprob("", 0.0))
@@ -303,7 +294,6 @@ PIECES: dict[str, tuple[list[Any], list[FunctionCall]]] = {
         [call("f", '{"a"', index=0, id="x"), call("f", ":1}", index=0, id="x")],
         [called("f", ONE, "x")],
     ),
-    "the name comes with every piece": ([call("f", "{", index=0), call("f", "}", index=0)], [called("f", "{}")]),
     "a piece looks whole but is not": (
         [call("f", piece, index=0) for piece in ('{"a":', "{}", ',"b":', "{}", "}")],
         [called("f", '{"a":{},"b":{}}')],
@@ -316,7 +306,6 @@ PIECES: dict[str, tuple[list[Any], list[FunctionCall]]] = {
         [call("f", ONE, id="x"), call("f", ONE, id="y")],
         [called("f", ONE, "x"), called("f", ONE, "y")],
     ),
-    "no index: the id again": ([call("f", "{", id="x"), {"id": "x", **MORE}], [called("f", "{}", "x")]),
     "no index and no id: a name begins a call": (
         [call("f", ONE), call("f", ONE)],
         [called("f", ONE), called("f", ONE)],
@@ -334,10 +323,6 @@ PIECES: dict[str, tuple[list[Any], list[FunctionCall]]] = {
         [call("f", "", index=0, id="x"), call("f", "", index=0, id="y"), {"index": 0, "function": {"arguments": ONE}}],
         [called("f", "", "x"), called("f", ONE, "y")],
     ),
-    "one index for all: by name, before the arguments": (
-        [call("f", "", index=0), call("g", "", index=0), {"index": 0, "function": {"arguments": ONE}}],
-        [called("f", ""), called("g", ONE)],
-    ),
     "one index for all: by whole arguments": (
         [call("f", ONE, index=0, id=""), call("f", TWO, index=0, id="")],
         [called("f", ONE), called("f", TWO)],
@@ -346,7 +331,6 @@ PIECES: dict[str, tuple[list[Any], list[FunctionCall]]] = {
         [call("f", "", index=0, id="x"), call("g", None, index=1)],
         [called("f", "", "x"), called("g", "")],
     ),
-    "the arguments' key is missing": ([{"index": 0, "id": "x", "function": {"name": "f"}}], [called("f", "", "x")]),
     "the name comes late": ([call("", "{", index=0, id="x"), call("f", "}", index=0)], [called("f", "{}", "x")]),
     "the id comes late": ([call("f", "{", index=0), {"index": 0, "id": "x", **MORE}], [called("f", "{}", "x")]),
     "another id with every piece": (
@@ -463,25 +447,6 @@ def test_chunks_that_do_not_number_their_choice_belong_to_the_one_that_is_read(i
     assert (reply.message.text, reply.finish) == ("abc", "stop")
 
 
-@pytest.mark.parametrize(
-    ("word", "finish"),
-    [
-        ("MAX_TOKENS", "length"),
-        ("model_context_window_exceeded", "length"),  # z.ai
-        ("content_filter: PROHIBITED_CONTENT", "content_filter"),  # Gemini, by OpenAI's API
-        ("RECITATION", "content_filter"),
-        ("guardrail_intervened", "content_filter"),
-        ("time_limit", "error"),  # watsonx
-        ("function_call_filter: MALFORMED_FUNCTION_CALL", "error"),
-        ("", None),
-        ("odd", None),
-    ],
-)
-def test_word_of_any_service_for_a_broken_answer_is_understood(word: str, finish: str | None) -> None:
-    reply, _ = streamed(stream({"content": "hi"}, finish_reason=word))
-    assert (reply.finish, reply.finish_raw) == (finish, word or None)
-
-
 def test_first_model_and_id_that_say_something_count() -> None:
     chunks: list[dict[str, Any]] = [
         {"choices": [], "id": "", "model": ""},
@@ -492,109 +457,22 @@ def test_first_model_and_id_that_say_something_count() -> None:
     assert (reply.response_id, reply.model) == ("r1", "m1")
 
 
-@pytest.mark.parametrize("body", [b"7", b"[]", b"{}", b'{"choices": []}', b'{"choices": [7]}', b'{"choices": {}}'])
-def test_what_holds_no_answer_is_no_reply(body: bytes) -> None:
-    with pytest.raises(BadReply, match=r"no answer|no JSON object"):
-        whole(body)
-
-
-@pytest.mark.parametrize("said", [{"object": "error", "message": "no, never"}, {"error": {"message": "no, never"}}])
-def test_an_error_under_status_200_is_one(said: dict[str, Any]) -> None:
-    for read in (lambda: whole(json.dumps(said).encode()), lambda: streamed(sse(said))):
-        with pytest.raises(ProviderError, match="no, never"):
-            read()
-
-
 def test_filtered_choice_without_a_message_is_a_reply() -> None:
     reply = whole(b'{"choices": [{"index": 0, "finish_reason": "content_filter"}]}')
     assert (reply.message.parts, reply.finish) == ((), "content_filter")
 
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
-KEYS = st.sampled_from(
-    [
-        *("choices", "delta", "message", "content", "tool_calls", "function", "function_call", "name", "arguments"),
-        *("id", "index", "type", "text", "reasoning", "reasoning_content", "reasoning_details", "thinking", "summary"),
-        *("data", "refusal", "finish_reason", "usage", "prompt_tokens", "prompt_tokens_details", "x_groq", "error"),
-        *("logprobs", "token", "logprob", "top_logprobs", "model", "custom", "input", "code", "metadata", "raw"),
-    ]
-)
-ANYTHING = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
-    max_leaves=10,
-)
-CALL = st.fixed_dictionaries({}, optional={"index": ANYTHING, "id": ANYTHING, "function": ANYTHING, "custom": ANYTHING})
-DELTA = st.fixed_dictionaries(
-    {},
-    optional={
-        "content": ANYTHING,
-        "reasoning": ANYTHING,
-        "reasoning_details": ANYTHING | st.lists(st.dictionaries(KEYS, ANYTHING, max_size=4), max_size=2),
-        "tool_calls": ANYTHING | st.lists(CALL, max_size=3),
-        "function_call": ANYTHING,
-        "refusal": ANYTHING,
-    },
-)
-CHOICE = st.fixed_dictionaries(
-    {},
-    optional={
-        "index": ANYTHING,
-        "delta": DELTA | ANYTHING,
-        "message": DELTA | ANYTHING,
-        "finish_reason": ANYTHING,
-        "logprobs": ANYTHING,
-        "error": ANYTHING,
-    },
-)
-CHUNK = ANYTHING | st.fixed_dictionaries(
-    {"choices": st.lists(CHOICE | ANYTHING, max_size=2)},
-    optional={"usage": ANYTHING, "x_groq": ANYTHING, "error": ANYTHING, "id": ANYTHING, "model": ANYTHING},
-)
-BODY = st.binary() | CHUNK.map(lambda value: json.dumps(value).encode())
+LIKELY = {"token": "a", "logprob": -0.5, "top_logprobs": [{"token": "a", "logprob": -0.5}]}
+FAILED = {"message": "no", "code": 502, "metadata": {"raw": "no"}}
+CHUNKS = [
+    *[{"choices": [{"index": 0, "delta": message, "finish_reason": None}]} for message, _ in MESSAGES.values()],
+    *[{"choices": [{"delta": {"tool_calls": pieces}, "finish_reason": "stop"}]} for pieces, _ in PIECES.values()],
+    *[{"choices": [], "usage": usage, "x_groq": {"usage": usage}} for usage, _ in USAGES.values()],
+    {"choices": [{"message": {"content": "hi", "refusal": "no", "annotations": [{"url": "u"}]}, "error": FAILED}]},
+    {"error": FAILED, "id": "r1", "model": "m1", "choices": [{"index": 1, "logprobs": {"content": [LIKELY]}}]},
+]
 
 
-@given(status=st.sampled_from([200, 200, 400, 500]), body=BODY)
-def test_any_body_is_a_reply_or_a_provider_error(status: int, body: bytes) -> None:
-    check_any_body(CODEC, status, body)
-
-
-@given(
-    chunks=st.lists(CHUNK, max_size=4),
-    junk=st.sampled_from([b"", b"data: ", b"\xff", b"event: error\n", b"error: x\n", b"\n"]),
-    done=st.booleans(),
-    cuts=st.lists(st.integers(1, 40)),
-)
-def test_any_stream_is_a_reply_or_a_provider_error_however_it_is_cut(
-    chunks: list[Any], junk: bytes, done: bool, cuts: list[int]
-) -> None:
-    body = junk + sse(*chunks, done=done)
-    check_any_stream(CODEC, body, cuts)
-    check_told(CODEC, body)
-
-
-GROWING = {
-    "text": {"content": "word "},
-    "halves of a pair": {"content": "\ud83d"},
-    "reasoning": {"reasoning_content": "word "},
-    "details": {"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "word "}]},
-    "arguments": {"tool_calls": [{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{}"}}]},
-    "nameless arguments": {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]},
-}
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("name", GROWING)
-def test_streams_take_linear_time(name: str) -> None:
-    each = sse({"choices": [{"index": 0, "delta": GROWING[name]}]}, done=False).decode()
-    check_linear(CODEC, lambda size: each * size, 400)
-
-
-def test_a_log_probability_beyond_all_bounds_is_passed_over() -> None:
-    from fsm_agent.providers import OpenAIChat
-
-    body = (
-        b'{"choices": [{"message": {"content": "x"}, "finish_reason": "stop", "logprobs": '
-        b'{"content": [{"token": "x", "logprob": 1' + b"0" * 400 + b'}, {"token": "y", "logprob": -1}]}}]}'
-    )
-    assert [t.token for t in OpenAIChat().decode(200, {}, body).logprobs] == ["y"]
+@given(data=st.data(), done=st.booleans())
+def test_anything_is_a_reply_or_a_provider_error_however_it_is_cut(data: st.DataObject, done: bool) -> None:
+    check_mangled(CODEC, data, CHUNKS, lambda chunks: sse(*chunks, done=done))
