@@ -10,7 +10,6 @@ import pytest
 
 pytestmark = pytest.mark.system
 
-pytest_plugins = ["pytester"]
 
 TESTS = """
 from fsm_agent.flows import Flow, end, execute, wait
@@ -48,7 +47,6 @@ def test_other():
     ("required", "passes", "workers"),
     [
         ("41", False, ()),
-        pytest.param("40", True, (), marks=pytest.mark.nightly),
         pytest.param("41", False, ("-n2", "--dist=load"), marks=pytest.mark.nightly),
     ],
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
+from flow_runs import Driver, by_arun, by_run, by_threads, everywhere
 from support.time_growth import growth
 
 from fsm_agent import Agent, Approved, Message, Reply, TextDelta, Usage, function
@@ -88,8 +88,6 @@ settling = Flow("settling", Batch, start=settled, rows=[settled.done(over, do=ke
 @everywhere
 @pytest.mark.parametrize("count", [0, 1, 30])
 def test_each_item_that_is_there_at_run_time(driven: Driver, count: int) -> None:
-    if driven is by_hand:
-        pytest.skip("performs no functions of members")
     run = doubling.seed(Batch(tuple(range(count))))
     driven(doubling, run)
     assert run.state == "over"
@@ -166,7 +164,7 @@ def doubling_begun() -> Any:
     return Begun(at_s=0.0, id="r1")
 
 
-@LOOPS
+@everywhere
 def test_the_first_failure_ends_the_others_or_is_collected(driven: Driver) -> None:
     run = doubling.seed(Batch((1, -2, 3, 4)))
     driven(doubling, run)
@@ -205,15 +203,12 @@ def test_the_first_wins_a_race(driven: Driver) -> None:
     first = race("first", left, right)
     flow = Flow("f", Batch, start=first, rows=[first.done(over, do=lambda d, a: replace(d, word=a))])
     clients: Any = {left: Script(Overloaded("no", retryable=False)), right: Script("r")}
-    if driven is by_hand:
-        clients = {left: Script("r"), right: Script("r")}
     run = flow.seed(Batch(), clients=clients)
     driven(flow, run)
     assert (run.state, run.data.word) == ("over", "r")
-    if driven is not by_hand:
-        lost = flow.seed(Batch(), clients={s: Script(Overloaded("no", retryable=False)) for s in (left, right)})
-        driven(flow, lost)
-        assert lost.state == "Failed"
+    lost = flow.seed(Batch(), clients={s: Script(Overloaded("no", retryable=False)) for s in (left, right)})
+    driven(flow, lost)
+    assert lost.state == "Failed"
 
 
 def test_two_models_stream_side_by_side() -> None:
@@ -227,7 +222,7 @@ def test_two_models_stream_side_by_side() -> None:
     assert run.data.word == "a b c d"
 
 
-@LOOPS
+@everywhere
 def test_a_flow_for_each_item(driven: Driver) -> None:
     inner = Flow("inner", int, start=think, rows=[think.done(over, do=lambda n, a: a)])
     nested = subflow("nested", inner, lambda n: n)
@@ -289,7 +284,7 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
         assert run.record.usage == run.record.total_usage
 
 
-@pytest.mark.system
+@pytest.mark.nightly
 def test_members_take_linear_time() -> None:
     many = each("many", think, items)
     flow = Flow("f", Batch, start=many, rows=[many.done(over, do=keep)])
