@@ -16,7 +16,6 @@ from flow_runs import everywhere
 from timed_flows import REAL, Stopwatch, freed, too_long
 
 from fsm_agent import Agent, Context, Function, MemoryStore, SqliteStore, Worker
-from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -647,15 +646,6 @@ def test_a_failure_keeps_the_type_of_its_data_where_it_is_annotated() -> None:
     assert hash(Failure("x", data=[])) == hash(Failure("x"))
 
 
-def test_a_person_gives_a_failure_without_data() -> None:
-    ordering, flow = in_trip(lambda s: s.failed(undoing, do=keep))
-    run = begun(flow)
-    with pytest.raises(OutcomeError, match="a Failure with data"):
-        run.give(ordering, Failure("x", data=LINES))
-    run.give(ordering, Failure("x"))
-    assert run.state == "undoing"
-
-
 def test_who_loses_a_race_does_not_react() -> None:
     ordering, other = subflow("ordering", order_flow(), to_order), wait(int, name="other")(person)
     first: Any = race("first", ordering, other)
@@ -874,16 +864,3 @@ def test_explore_takes_the_ends_once_each() -> None:
     assert found.ends["Expired"] == 0  # the deadline is spent
     same = trip(asking.done(over), cancelled(undoing), expired(undoing), start=asking, limits=FlowLimits(deadline_s=10))
     assert explore(same, Trip(), answers).rows["undoing --cancelled--> Cancelled"] >= 1  # though all data are equal
-
-
-def test_every_step_of_such_a_run_is_a_row_of_the_table() -> None:
-    """So that coverage, which is told of them, names no row that there is not."""
-    flow = charge_trip()
-    run = begun(flow)
-    run.advance("start:charging#1", Started(at_s=101))
-    run.advance("", Cancelled(at_s=102))
-    run.advance("run:charging#1", Returned(text='"charged"', at_s=103))
-    run.advance("", Cancelled(at_s=104))
-    rows = {(entry.source, entry.event, entry.to, entry.guard) for entry in flow.entries}
-    assert {(step.source, step.trigger, step.to, step.guard) for step in run.record.trace} <= rows
-    assert len(run.record.trace) == 6

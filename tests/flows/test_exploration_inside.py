@@ -184,17 +184,7 @@ def test_each_member_of_a_race_wins_once() -> None:
     assert found.ends["lost"] == 1, "if both fail"
 
 
-def test_members_inside_of_members() -> None:
-    one, other, third = [execute(name=name)(a_number) for name in ("one", "other", "third")]
-    groups: Any = gather("groups", race("either", one, other), third)
-    _, data = outputs(flow_of(groups), {one: [1], other: [2], third: [5, 6]})
-    assert data == {(a, b) for a in (1, 2) for b in (5, 6)}
-
-
-@pytest.mark.parametrize(
-    ("items", "bound", "is_whole"),
-    [(6, 100, True), (7, 100, False)],
-)
+@pytest.mark.parametrize(("items", "bound", "is_whole"), [(6, 100, True), (7, 100, False)])
 def test_combinations_are_bounded_and_each_result_comes_up_first(
     items: int, bound: int, is_whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pydantic
@@ -188,31 +185,6 @@ def test_a_flow_that_is_a_function_no_more_is_dropped_and_its_tokens_are_kept():
     restored = boss(plain, last).restore(document)
     assert restored.record.total_usage.input_tokens == 7
     assert restored.record.children == {}
-
-
-_OTHER_PROCESS = """
-import sys
-sys.path[:0] = [{tests!r}, {flows!r}]
-from test_flow_as_function import *
-agent = boss(letters("Dear friend").as_function(returns=text_of), last)
-one = agent.restore(sys.stdin.read(), deps="the post")
-one.advance(ASK, Approved())
-agent.run(one) if one.effects else None
-one.advance(REVIEW, YES)
-print(agent.run(one).output)
-"""
-
-
-@pytest.mark.nightly
-def test_another_os_process_goes_on():
-    document = snapshot(suspended(boss(letters())))
-    flows = Path(__file__).parent
-    code = _OTHER_PROCESS.format(tests=str(flows.parent), flows=str(flows)).replace(
-        "agent.run(one) if one.effects else None",
-        "import contextlib\nwith contextlib.suppress(CallSuspended): agent.run(one)",
-    )
-    done = subprocess.run([sys.executable, "-c", code], input=document, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "It said: Dear friend (the post)\n", done.stderr
 
 
 def test_a_run_in_a_store_is_answered_and_driven_on_by_a_worker():
@@ -553,23 +525,6 @@ def test_hooks_of_chosen_agents_and_of_agents_inside_of_those_of_a_flow_are_told
     assert of_inner.told == ["Calling", "Completed", "CallResult"]
     started = [event.path for event in heard if isinstance(event, Inside) and isinstance(event.event, FunctionStarted)]
     assert started == ["asking#1"]
-
-
-def test_a_flow_in_a_flow_of_an_agent_of_a_flow():
-    flow = letters("Dear friend")
-    asking = call(boss(flow.as_function(returns=text_of)), name="asking")(lambda d: "?")
-    outer = Flow("outer", Letter, start=asking, rows=[asking.done(end("over"), do=lambda d, a: replace(d, text=a))])
-    from fsm_agent.flows import FlowSuspended
-
-    with pytest.raises(FlowSuspended) as e:
-        outer.call(Letter("x"))
-    run = e.value.run
-    assert [effect.key for effect in run.effects] == [f"asking#1/{REVIEW}"]
-    document = run.snapshot()
-    again = outer.restore(document)
-    assert again.record == run.record
-    again.advance(f"asking#1/{REVIEW}", YES)
-    assert outer.run(again).output.text == "It said: Dear friend (None)"
 
 
 def test_the_fingerprint_of_an_agent_changes_with_the_flow():

@@ -9,7 +9,6 @@ import pytest
 from flow_runs import by_run, s, scripts
 
 from fsm_agent.diagrams import render
-from fsm_agent.diagrams.diagram import table_diagram
 from fsm_agent.errors import UsageError
 from fsm_agent.flows import Flow, call, each, end, execute, flow_diagram, run_diagram, subflow
 from fsm_agent.testing import FakeClock
@@ -53,22 +52,6 @@ def test_a_run_is_drawn_on_it() -> None:
     assert taken["review", "drafting"] == 1
     assert taken["review", "sending"] == 0
     assert drawn.caption == ("waits in drafting after 8 states",)
-
-
-def test_each_try_of_a_state_is_a_visit_and_a_note_is_none() -> None:
-    tries = iter((False, False, True))
-
-    @execute(once=True)
-    def paying(n: int) -> int:
-        if not next(tries):
-            raise LookupError("busy")
-        return n
-
-    flow = Flow("paying", int, start=paying, rows=[paying.done(over), paying.failed(paying)])
-    result = flow.call(1)
-    assert [step.trigger for step in result.trace].count("started") == 3
-    for drawn in (run_diagram(result.run), table_diagram(None, result.trace)):
-        assert {node.id: node.visits for node in drawn.nodes} == {"paying": 3, "over": 1}
 
 
 def test_flows_inside_are_boxes_in_all_formats() -> None:
@@ -203,17 +186,3 @@ def test_flows_inside_fold(depth: int | None, boxes: list[str], folded: tuple[st
     assert [box.label for box in drawn.boxes] == boxes
     assert tuple([line for node in drawn.nodes for line in node.note if "not drawn" in line]) == folded
     assert len([node for node in drawn.nodes if node.label == "over"]) == len(boxes) + 1
-
-
-def test_a_folded_member_of_each_is_in_its_box() -> None:
-    nested = subflow("nested", _chain(3), _same)
-    everyone = each("everyone", nested, _items)
-    flow = Flow("all", int, start=everyone, rows=[everyone.done(over)])
-    drawn = flow_diagram(flow, depth=0)
-    assert [(n.label, n.note, n.box) for n in drawn.nodes if "/" in n.id] == [
-        ("nested", ("flow chain, 3 states not drawn",), "box everyone")
-    ]
-
-
-def _items(n: int) -> range:
-    return range(n)

@@ -6,8 +6,6 @@ import asyncio
 import json
 import re
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -21,13 +19,11 @@ from fsm_agent.errors import IllegalTrigger, JournalError, ReplayError, UsageErr
 from fsm_agent.flows import (
     Flow,
     FlowError,
-    FlowFailed,
     FlowSuspended,
     call,
     each,
     end,
     execute,
-    failure,
     renamed,
     subflow,
     wait,
@@ -174,20 +170,6 @@ def test_a_run_is_read_while_another_drives_it(tmp_path: Path) -> None:
     assert seen == [["Seeded", "writing", "review", "review"]]
     assert flow.at("a").state == "over"
     assert flow.at("a", "review#2").data.text == "Dear one"
-
-
-def test_a_run_that_failed_is_read_without_its_failure() -> None:
-    def divided(d: Letter) -> float:
-        return 1 / 0
-
-    broken = execute(name="broken")(divided)
-    rows = [broken.done(end("over")), broken.failed(failure("bad", "it broke"))]
-    flow = Flow("breaks", Letter, start=broken, rows=rows, store=MemoryStore())
-    with pytest.raises(FlowFailed):
-        flow.call(Letter(), run_id="a")
-    run = flow.at("a")
-    assert (run.state, run.record.ending.detail) == ("bad", "it broke")
-    assert flow.at("a", 1).state == "broken"
 
 
 def test_a_state_that_was_left_in_the_entry_that_entered_it_is_named() -> None:
@@ -559,18 +541,3 @@ def test_who_answered_is_in_the_journal(store: Any) -> None:
     copied = [json.loads(line) for line in flow.runs.store.load(name).lines]
     assert [line.get("by") for line in copied] == [None, None, "ann", None]
     assert flow.replay("a").snapshot() == flow.at("a").snapshot()
-
-
-@pytest.mark.nightly
-def test_a_fork_of_another_process_is_continued_there(tmp_path: Path) -> None:
-    flow = reviewed(tmp_path / "runs.db")
-    flow.fork("a", "review#2", data=Letter("snow", "Dear snow"), new_run_id="b", by="ann")
-    flow.runs.close()
-    code = (
-        "import sys; from test_flow_forks import letters, sent\n"
-        "flow = letters(sys.argv[1])\n"
-        "print(flow.at('b').data.text, flow.resume('b', {flow.states['review']: 'fine'}).state, sent)\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "runs.db")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
-    assert done.stderr + done.stdout.strip() == "Dear snow over [('b/sending#4', 'Dear snow')]"

@@ -39,7 +39,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Replied, Returned, RunAgain, Started, Stopped
+from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Returned, RunAgain, Started, Stopped
 from fsm_agent.messages import FunctionCall, Message, Suspended, TokenLogprob
 from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists
 from fsm_agent.testing import FakeClock, Script
@@ -89,19 +89,6 @@ class TestTime:
         assert run.state == "over"
 
     @everywhere
-    def test_the_deadline_of_a_flow_ends_it(self, driven: Driver) -> None:
-        clock = FakeClock()
-        flow = replace(asking, limits=FlowLimits(deadline_s=100), world={"clock": clock})
-        run = flow.seed(Word(), clients={ask: Script("x")})
-        driven(flow, run)
-        assert run.state == "person"
-        clock.advance(101)
-        driven(flow, run)
-        assert run.state == "Expired"
-        with pytest.raises(FlowFailed, match="100"):
-            run.result()
-
-    @everywhere
     def test_beyond_patience_it_says_when_it_goes_on_as_the_store_does(self, driven: Driver) -> None:
         clock, store = FakeClock(), MemoryStore()
         nap = pause("nap", 500)
@@ -124,20 +111,6 @@ class TestTime:
         run.advance("hurried#1/", Expired(at_s=15.0))
         assert run.state == "late"
         assert run.record.trace[-1].detail.startswith("expired")
-
-    def test_the_time_of_a_state_begins_when_it_is_entered(self) -> None:
-        run = asking.seed(Word())
-        run.advance("begin", Begun(at_s=100.0, id="r"))
-        assert run.deadline == (160.0, "sleep:ask#1")
-        run.give(ask, "x", at_s=150.0)
-        assert run.deadline == (3750.0, "sleep:person#2")
-
-    def test_a_clock_that_is_set_back_does_no_harm(self) -> None:
-        run = asking.seed(Word(), clients={ask: Script("x")})
-        run.advance("begin", Begun(at_s=100.0, id="r"))
-        run.advance("ask#1/model:0", Replied(reply=Reply.of("x"), at_s=50.0))
-        assert run.record.entered_at_s == 100.0
-        assert run.record.trace[-1].at_s == 100.0
 
 
 class TestEnds:
@@ -420,25 +393,6 @@ class TestStores:
         assert len(client.requests) == 1
         with pytest.raises(RunExists):
             flow.call(Word("b"), run_id="w", clients={ask: client})
-
-    def test_a_nested_approval_days_later(self) -> None:
-        teller = Agent("openai:gpt-5-mini", name="teller", functions=[pay])
-        paying = call(teller, name="paying")(lambda d: "Pay.")
-        flow = Flow("f", Word, start=paying, rows=[paying.done(over, do=put)], store=MemoryStore())
-        clients = {paying: Script(asks("pay", amount=1), "Paid.")}
-        with pytest.raises(FlowSuspended, match=r"paying#1/ask:1\.0"):
-            flow.call(Word(), run_id="p", clients=clients)
-        result = flow.resume("p", {"paying#1/ask:1.0": Approved()}, clients=clients)
-        assert result.output.text == "Paid."
-        assert "paid 1" in repr(clients[paying].requests[-1].messages)
-
-    def test_cancelled_by_post(self) -> None:
-        flow = replace(asking, store=MemoryStore())
-        with pytest.raises(FlowSuspended):
-            flow.call(Word("a"), run_id="w", clients={ask: Script("x")})
-        flow.runs.cancel("w", "called off")
-        with pytest.raises(FlowFailed, match="called off"):
-            flow.resume("w")
 
 
 class TestVersions:

@@ -14,24 +14,19 @@ import pytest
 from flow_runs import Driver, everywhere
 from typing_extensions import TypedDict
 
-from fsm_agent import Agent, MemoryStore, SnapshotError
+from fsm_agent import MemoryStore, SnapshotError
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Flow,
     FlowError,
     FlowSuspended,
-    call,
     each,
     end,
     execute,
-    gather,
     race,
-    subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Returned, Stop
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.lifecycle import Begun, Returned
 
 over, late = end("over"), end("late")
 
@@ -302,28 +297,6 @@ class TestItems:
         assert run.state == "Seeded"
 
 
-class TestOnce:
-    """A function that must not run twice is nowhere where it may be abandoned while it runs."""
-
-    @pytest.mark.parametrize("around", ["race", "gather within", "each within", "subflow within", "race of flows"])
-    def test_around_it_is_nothing_that_ends_early(self, around: str) -> None:
-        @execute(once=True)
-        def send(d: Any) -> str:
-            return ""
-
-        other = wait(str, name="other")(lambda d: "?")
-        inner = Flow("inner", Data, start=send, rows=[send.done(over)])
-        state: Any = {
-            "race": lambda: race("state", send, other),
-            "gather within": lambda: gather("state", send, other, within_s=5),
-            "each within": lambda: each("state", send, lambda d: (1, 2), within_s=5),
-            "subflow within": lambda: subflow("state", inner, lambda d: d, within_s=5),
-            "race of flows": lambda: race("state", subflow("sub", inner, lambda d: d), other),
-        }[around]()
-        with pytest.raises(FlowError, match=r"state .*send"):
-            Flow("f", Data, start=state, rows=[state.done(over), state.failed(late)])
-
-
 @dataclass(frozen=True)
 class Animal:
     name: str
@@ -356,16 +329,6 @@ def test_a_row_of_a_class_takes_its_own_values_and_not_the_row_of_the_class_abov
     assert run.state == state
 
 
-@pytest.mark.parametrize(("value", "state"), [(Size.S, "size"), (1, "number")])
-def test_a_row_of_an_enumeration_of_numbers_takes_its_members_beside_a_row_of_numbers(value: int, state: str) -> None:
-    @execute
-    def measuring(n: int) -> int | Size:
-        return value
-
-    rows = [measuring.done(end("number"), of=int), measuring.done(end("size"), of=Size)]
-    assert Flow("sizes", int, start=measuring, rows=rows).call(0).state == state
-
-
 @pytest.mark.parametrize(("value", "state"), [("", "found"), (None, "nothing")])
 def test_a_row_of_none_is_that_of_its_type(value: str | None, state: str) -> None:
     @execute
@@ -374,21 +337,3 @@ def test_a_row_of_none_is_that_of_its_type(value: str | None, state: str) -> Non
 
     rows = [looking.done(end("found"), of=str), looking.done(end("nothing"), of=None)]
     assert Flow("looks", int, start=looking, rows=rows).call(0).state == state
-
-
-def test_none_is_an_output_too_where_a_stop_provides_it() -> None:
-    def look() -> str:
-        """Look."""
-        return "nothing"
-
-    def stop(context: Any) -> Stop:
-        return Stop("seen enough", output_json="null")
-
-    agent = Agent(Script(asks("look")), name="looker", functions=[look], output=str | None, stop_when=stop)
-
-    @call(agent)
-    def looking(n: int) -> str:
-        return "Look."
-
-    rows = [looking.done(end("found"), of=str), looking.done(end("nothing"), of=None)]
-    assert Flow("looks", int, start=looking, rows=rows).call(0).state == "nothing"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from deep_flow import Order, documents, outcome_for, over, shop, walk, wanted
 
-from fsm_agent import Agent, MemoryStore, Reply, SnapshotError, Worker
+from fsm_agent import Agent, MemoryStore, Reply, SnapshotError
 from fsm_agent.errors import JournalError, OutcomeError
 from fsm_agent.flows import (
     Flow,
@@ -85,12 +85,6 @@ class TestStored:
     def test_an_answer_to_the_older_question_is_not_lost(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         before, after = flows
         before.runs.answer("r", {"answer:person#1": Returned(text='"by mail"')})
-        assert after.resume("r").output == New("by mail", 17)
-
-    def test_nor_with_a_worker(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
-        before, after = flows
-        before.runs.answer("r", {"answer:person#1": Returned(text='"by mail"')})
-        assert Worker([after], after.runs).run(once=True) == 1
         assert after.resume("r").output == New("by mail", 17)
 
     def test_older_code_refuses_a_newer_run(self, flows: tuple[Flow[Old], Flow[New]]) -> None:

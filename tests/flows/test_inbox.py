@@ -38,7 +38,7 @@ from fsm_agent.flows import (
 from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.messages import Stepped
 from fsm_agent.runtime import SystemClock
-from fsm_agent.store import NotAsked, RunBusy, Runs
+from fsm_agent.store import RunBusy, Runs
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
@@ -191,23 +191,6 @@ def test_an_early_answer_is_there_before_the_time_of_its_state_begins() -> None:
     assert other.state == "late"
 
 
-def test_an_early_answer_changes_nothing_of_what_runs() -> None:
-    """A driver need not read the effects of a thousand members again."""
-
-    @execute
-    def double(n: int) -> int:
-        return 2 * n
-
-    many = each("many", double, lambda d: range(1000), parallel=None)
-    flow = Flow("f", Data, start=many, rows=[many.done(one), one.done(over, do=add)])
-    run = begun(flow)
-    before = run.effects
-    run.give(one, 1)
-    assert run.change is not None
-    assert (run.change.gone, run.change.new) == ((), ())
-    assert run.effects == before
-
-
 # What is refused
 
 
@@ -316,13 +299,7 @@ def test_two_flows_inside_have_an_inbox_each() -> None:
     assert run.data.got == (10, 1, 2, 3, 20, 1, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (one, "signal1"),
-        (more_of_them, "ask"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "words"), [(one, "signal1"), (more_of_them, "ask")])
 def test_an_answer_by_state_is_for_one_of_them(asked: Any, words: str) -> None:
     """Which of several is meant would be a guess."""
     inside = subflow("inside", signals, lambda n: Data((n,))) if asked is one else asked
@@ -483,29 +460,6 @@ def elsewhere() -> Any:
     """Another OS process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         yield pool
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("is_async", [False, True])
-def test_payments_that_come_from_other_processes_before_they_are_asked_for(
-    elsewhere: ProcessPoolExecutor, tmp_path: Path, is_async: bool
-) -> None:
-    folder = str(tmp_path)
-    (tmp_path / "go").touch()
-    with pytest.raises(FlowSuspended):
-        kept(folder).call(Order("ann"), run_id="r", deps=folder)
-    first = elsewhere.submit(do_leg, folder, {"payment": 30}, is_async).result(60)
-    assert first == ("checking", Order("ann"))
-    assert do_leg(folder, {"payment": 40}, is_async) == ("checking", Order("ann"))
-    asked = elsewhere.submit(do_leg, folder, {"checking": "yes"}, is_async).result(60)
-    assert asked == ("payment", Order("ann", 70, "yes"))
-    assert do_leg(folder, {"inbox:payment": 50}, is_async) == ("over", Order("ann", 120, "yes"))
-    run = kept(folder).replay("r", deps=folder)
-    assert run.data == Order("ann", 120, "yes")
-    with pytest.raises(OutcomeError, match="payment"):
-        do_leg(folder, {"payment": 1}, is_async)
-    with pytest.raises(NotAsked, match="has ended"):
-        kept(folder).runs.answer("r", {"inbox:payment": Returned(text="1")})
 
 
 @pytest.mark.system

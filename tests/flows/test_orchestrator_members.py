@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 from flow_runs import Driver, in_both_worlds
 from orchestrations import FAIL, PASS, as_json, ended, step, strategy
-from support.paths import ROOT
 from support.wire_samples import PNG
 
 from fsm_agent import Agent, AgentBase, Approved, function
@@ -212,13 +210,3 @@ def test_a_payload_needs_words() -> None:
     for task in (Payload().with_image_data(PNG), "", 5):
         with pytest.raises(FlowError, match="the task"):
             o.call(task)  # type: ignore[arg-type]
-
-
-def test_the_example_ends_when_its_editor_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(ROOT / "examples" / "orchestrator.py"), run_name="__main__")
-    shown = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in shown] == [
-        "facts by research",
-        *["draft by writer", "review by editor"] * 2,
-        "completed",
-    ]

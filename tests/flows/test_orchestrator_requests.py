@@ -270,12 +270,3 @@ def test_of_equal_output_keys_the_most_recent_is_meant() -> None:
     ones = Ones("A", "B", "C", strategy=plan)
     assert ones.call().is_success
     assert ones.asked[-1] == "B"
-
-
-def test_the_interval_is_kept_after_a_strategy_that_was_made_the_simple_way() -> None:
-    plan = strategy(step("a", requires_validation=True))
-    planner = ["FULL", "no", "none", "not", "never", as_json(plan)]
-    config = OrchestratorConfig(min_step_interval_s=5.0)
-    ones = Ones("A", "B", validator=[FAIL, PASS], planner=planner, strategy=plan, config=config)
-    first, second = [entry.at_s for entry in ones.call().journal]
-    assert second - first == 5.0

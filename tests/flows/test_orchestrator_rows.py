@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,18 +9,15 @@ from typing import Any
 import pytest
 from flow_runs import Driver, in_both_worlds
 from orchestrations import FAIL, Ones, as_json, ended, step, strategy
-from support.paths import ROOT
 
 from fsm_agent import Agent
-from fsm_agent.flows import FlowError, FlowSuspended, call, end, failure, subflow, wait
+from fsm_agent.flows import FlowError, FlowSuspended, call, end, failure, wait
 from fsm_agent.flows.orchestrator import (
-    GiveUp,
     Job,
     OrchestrationResult,
     Orchestrator,
     OrchestratorConfig,
     Remedy,
-    Supply,
 )
 from fsm_agent.testing import Script
 
@@ -181,50 +176,3 @@ def test_it_is_kept_resumed_replayed_and_restored(tmp_path: Path) -> None:
     run = careful(again.orchestrator).restore(document)
     run.give(confirming, Agreed("ann"))
     assert careful(again.orchestrator).run(run).output == "Z"
-
-
-CONTINUED = """
-from test_orchestrator_rows import ANEW, Agreed, careful, confirming, made
-import sys
-team = careful(made("Z", planner=[ANEW], store=sys.argv[1]).orchestrator)
-print(team.resume("r", {confirming: Agreed("ann")}).output)
-"""
-
-
-@pytest.mark.nightly
-def test_another_process_continues_it(tmp_path: Path) -> None:
-    store = str(tmp_path / "runs.db")
-    with pytest.raises(FlowSuspended):
-        careful(made("A", store=store).orchestrator).call("x", run_id="r")
-    tests = ROOT / "tests"
-    code = f"import sys; sys.path[:0] = {[str(tests), str(tests / 'flows'), str(ROOT)]!r}\n{CONTINUED}"
-    done = subprocess.run([sys.executable, "-c", code, store], capture_output=True, text=True, timeout=120)
-    assert done.stdout == "Z\n", done.stderr
-
-
-def test_it_is_a_member_of_another_team() -> None:
-    inner = careful(Ones("inner").orchestrator.changed(name="inner"))
-    planner = Agent(Script(), name="planner")
-    team = Orchestrator([inner], strategy=strategy(step("a", assigned_agent="inner")), planner=planner)
-    assert team.call("x").output == "inner"
-
-
-def test_an_orchestrator_is_a_flow_inside_another() -> None:
-    ones = Ones("A")
-    team = ones.orchestrator
-    inside = subflow("inside", team.flow, lambda task: team.job(task, team.strategy))
-    from fsm_agent.flows import Flow
-
-    around = Flow("around", str, start=inside, rows=[inside.done(end("over"), do=lambda d, j: j.outputs["a"].text)])
-    assert around.call("x").output == "A"
-
-
-def test_people_answer_its_own_questions_by_its_states(tmp_path: Path) -> None:
-    ones = Ones("A", validator=[FAIL], planner=["ASK"], strategy=REFUSED, store=str(tmp_path / "runs.db"))
-    team = careful(ones.orchestrator)
-    for answer, state in ((Supply("mine"), "completed"), (GiveUp("no"), "given_up")):
-        clients = {"worker": Script("A"), "validator": Script(FAIL), "planner": Script("ASK")}
-        with pytest.raises(FlowSuspended):
-            team.call("x", run_id=state, clients=clients)
-        again: Any = answer
-        assert ended(lambda: team.resume(state, {team.asking: again})).state == state  # noqa: B023

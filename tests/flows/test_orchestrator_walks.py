@@ -75,11 +75,13 @@ def _work(one: Step, text: str | None) -> StepWork:
     return StepWork(one, "w", "t", (), {}, "", output=output, error="" if output else "dull")
 
 
-SEEDS = [*range(10), *[pytest.param(seed, marks=pytest.mark.nightly) for seed in range(10, 300)]]
+@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(10, 300), marks=pytest.mark.nightly)], ids=str)
+def test_what_is_noted_redesigned_and_cleared_is_as_the_reference_says(seeds: range) -> None:
+    for seed in seeds:
+        walk(seed)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_noted_redesigned_and_cleared_is_as_the_reference_says(seed: int) -> None:
+def walk(seed: int) -> None:
     chance, named, ref = random.Random(seed), iter(range(10_000)), Reference()
 
     def steps() -> list[Step]:

@@ -198,15 +198,6 @@ def test_the_flow_of_sub_agents_is_suspended_and_resumed_and_an_answer_cannot_wa
     assert later.resume("r1", {review: Approve("ann")}).output.text == "Mixed."
 
 
-def test_a_changed_agent_has_a_flow_of_its_own_agents() -> None:
-    agent = build_agent(Weather, CONFIG, client=models("a", "b"))
-    other = agent.changed(client=models("c", "d"))
-    for one, text in [(agent, "b"), (other, "d")]:
-        with pytest.raises(FlowSuspended) as e:
-            one.flow.call(Report("?"))
-        assert e.value.run.data.text == text
-
-
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_run_of_sub_agents_waits_for_functions_and_people(is_async: bool) -> None:
     @function(needs_approval=True)

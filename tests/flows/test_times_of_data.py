@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import math
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from dated_flows import (
-    DAY_S,
-    START_S,
-    Auction,
-    Bid,
-    Download,
-    Finished,
-    Moved,
-    Task,
-    at,
-    auction,
-    downloads,
-    reminder,
-    reminding,
-    working,
-)
 from flow_runs import everywhere
-from timed_flows import REAL, Stopwatch
 
 from fsm_agent import Agent
-from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import (
+    Failure,
     Flow,
     FlowError,
     FlowSuspended,
@@ -44,6 +22,7 @@ from fsm_agent.flows import (
     each,
     end,
     execute,
+    failure,
     gather,
     pause,
     race,
@@ -52,7 +31,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.lifecycle import Begun, Returned
-from fsm_agent.testing import FakeClock, Script, explore
+from fsm_agent.testing import FakeClock, Script
 
 over, late = end("over"), end("late")
 
@@ -269,14 +248,6 @@ def test_an_upgrade_that_renames_a_state_keeps_its_first_moment(times: list[Any]
     assert restored.record.first_due_at_s == {"other": 110.0}
 
 
-def test_a_damaged_time_in_a_snapshot_is_refused() -> None:
-    run = begun(flow_of(asked(within_s=7)))
-    document = json.loads(run.snapshot())
-    document["record"]["due_at_s"] = "soon"
-    with pytest.raises(SnapshotError):
-        flow_of(asked(within_s=7)).restore(json.dumps(document))
-
-
 def test_every_kind_of_state_takes_every_kind_of_time(times: list[Any]) -> None:
     work = execute(name="work")(text_of)
     inner = Flow("inner", Time, start=work, rows=[work.done(over)])
@@ -300,30 +271,103 @@ def test_every_kind_of_state_takes_every_kind_of_time(times: list[Any]) -> None:
             assert run.deadline.at_s == due_s, make
 
 
-# With every driver
+# Published graphs, and a server that says when to come again
+
+DAY_S = 86_400.0
+START_S = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
 
 
-@everywhere
-def test_a_pause_of_the_data_lasts_so_long_under_every_driver(driven: Any) -> None:
-    clock = FakeClock()
-    flow = replace(downloads, world={"clock": clock})
-    run = flow.seed(Download((3.0, 0.0, 7.0)))
-    driven(flow, run)
-    assert (run.state, run.data.text, run.data.tries) == ("loaded", "page", 3)
-    assert clock.sleeps == [3.0, 7.0] or clock.sleeps == [3.0, 0.0, 7.0]
+@dataclass(frozen=True)
+class Task:
+    """Something that is due."""
+
+    due: datetime
+    reminders: int = 0
 
 
-def test_explore_walks_times_of_the_data(times: list[Any]) -> None:
-    answers: dict[Any, Any] = {working: [Finished(), Moved(on(2))], reminding: [1]}
-    found = explore(reminder, Task(on(1)), answers)
-    assert (found.missed, found.is_whole) == ((), True)
-    times[:] = [None]
-    flow = Flow("timed", Time, start=(one := asked(within_s=given_time)), rows=[one.done(over), one.elapsed(late)])
-    found = explore(flow, Time(), {one: [1]})
-    assert found.missed == ("asked --elapsed--> late",)  # it never has a limit
+@dataclass(frozen=True)
+class Finished:
+    kind: Literal["finished"] = "finished"
 
 
-# Published graphs
+@dataclass(frozen=True)
+class Moved:
+    """The due date has changed."""
+
+    due: datetime
+
+
+def due_of(t: Task) -> datetime:
+    return t.due
+
+
+@wait(Finished, Moved, until=due_of)
+def working(t: Task) -> str:
+    return f"done by {t.due}?"
+
+
+@execute
+def reminding(t: Task) -> int:
+    return t.reminders + 1
+
+
+# Temporal's updatable timer, and a reminder at the due date: a signal moves it while it is waited for
+reminder = Flow(
+    "reminder",
+    Task,
+    start=working,
+    rows=[
+        working.done(end("finished"), of=Finished),
+        working.done(working, of=Moved, do=lambda t, m: replace(t, due=m.due)),
+        working.elapsed(reminding),
+        reminding.done(end("reminded"), do=lambda t, n: replace(t, reminders=n)),
+    ],
+)
+
+
+@dataclass(frozen=True)
+class Download:
+    retry_after_s: tuple[float, ...]  # what the server says, one after another
+    tries: int = 0
+    text: str = ""
+
+
+class Busy(Exception):
+    """429, with the seconds of `Retry-After`."""
+
+
+@execute
+def fetching(d: Download) -> str:
+    if d.tries < len(d.retry_after_s):
+        raise Busy(d.retry_after_s[d.tries])
+    return "page"
+
+
+def may_retry(d: Download, why: Failure) -> bool:
+    return why.detail.startswith("Busy") and d.tries < 3
+
+
+def retry_after(d: Download) -> float:
+    return d.retry_after_s[d.tries - 1]
+
+
+backing_off = pause("backing_off", retry_after)
+downloads = Flow(
+    "downloads",
+    Download,
+    start=fetching,
+    rows=[
+        fetching.done(end("loaded"), do=lambda d, a: replace(d, text=a)),
+        fetching.failed(backing_off, when=may_retry, do=lambda d, _: replace(d, tries=d.tries + 1)),
+        fetching.failed(failure("given_up")),
+        backing_off.elapsed(fetching),
+    ],
+)
+
+
+def at(flow: Flow[Any], now_s: float, store: Any = None) -> Flow[Any]:
+    """Return a flow at a moment."""
+    return replace(flow, store=store, world={"clock": FakeClock(now_s)})
 
 
 def day(n: float) -> float:
@@ -355,49 +399,11 @@ def test_a_reminder_comes_at_the_due_date_which_may_move(tmp_path: Path) -> None
     assert resumed(reminder, 14.5, store) == ("reminded", None)
 
 
-def elsewhere(flow: str, n: float, store: Path, answer: str = "None") -> tuple[str, float | None]:
-    """Drive the run on this day in another OS process; return its state and the day on which it is to go on."""
-    script = Path(__file__).parent / "dated_flows.py"
-    arguments = [sys.executable, str(script), flow, str(store), str(day(n)), answer]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    assert not done.returncode, done.stderr
-    state, wakes = done.stdout.split()
-    return state, None if wakes == "None" else (float(wakes) - START_S) / DAY_S
-
-
-@pytest.mark.nightly
-def test_another_os_process_goes_on_at_the_same_moment(tmp_path: Path) -> None:
-    store = tmp_path / "runs.db"
-    with pytest.raises(FlowSuspended):
-        at(reminder, day(0), store).call(Task(on(10)), run_id="run")
-    assert elsewhere("reminder", 6, store, f"{{working: Moved(datetime.fromtimestamp({day(20)}, UTC))}}") == (
-        "working",
-        20,
-    )
-    assert elsewhere("reminder", 19, store) == ("working", 20)
-    assert elsewhere("reminder", 20, store) == ("reminded", None)
-
-
-# With the system's clock
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("driver", ["sync", "asyncio"])
-def test_bids_on_the_systems_clock_do_not_prolong_the_auction(driver: str) -> None:
-    lasts_s, bids = 0.3, []
-
-    def bid(question: Any) -> Any:
-        if len(bids) == 3:
-            return None
-        time.sleep(0.08)
-        bids.append(len(bids))
-        return Bid("jane", len(bids))
-
-    flow = replace(auction, answer=bid, world=REAL)
-    watch = Stopwatch()
-    result = flow.call(Auction(lasts_s)) if driver == "sync" else asyncio.run(flow.acall(Auction(lasts_s)))
-    took_s = watch.taken_s
-    assert result.state == "sold"
-    assert took_s >= lasts_s - 0.01
-    assert len(result.output.bids) <= 3
-    assert result.run.record.first_due_at_s["bidding"] - result.run.record.started_at_s == pytest.approx(lasts_s)
+@everywhere
+def test_a_pause_of_the_data_lasts_so_long_under_every_driver(driven: Any) -> None:
+    clock = FakeClock()
+    flow = replace(downloads, world={"clock": clock})
+    run = flow.seed(Download((3.0, 0.0, 7.0)))
+    driven(flow, run)
+    assert (run.state, run.data.text, run.data.tries) == ("loaded", "page", 3)
+    assert clock.sleeps == [3.0, 7.0] or clock.sleeps == [3.0, 0.0, 7.0]

@@ -20,7 +20,6 @@ from fsm_agent import (
     Denied,
     Done,
     MemoryStore,
-    Prompt,
     ProviderError,
     UsageError,
     Worker,
@@ -317,14 +316,6 @@ def test_many_tasks_with_a_wrong_option_are_refused_before_the_first(name: str, 
         one.map(tasks(), **{option: 3}) if verb == "map" else asyncio.run(one.amap(tasks(), **{option: 3}))
     assert not begun
     assert not model.requests
-
-
-def test_a_value_of_the_prompt_as_an_option_of_many_tasks_is_told_as_of_one() -> None:
-    agent, order = Agent(Script()), Prompt("Read {{ letter }}.")
-    with pytest.raises(UsageError, match="'letter'"):
-        agent.call(order, letter="x")  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="'letter'"):
-        agent.map([order], letter="x")  # type: ignore[call-overload]
 
 
 def test_options_beside_a_process_are_refused_and_so_is_another_kind_s(kind: Kind) -> None:

@@ -25,7 +25,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.lifecycle import Begun, Returned
-from fsm_agent.testing import Script, explore
+from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
 
@@ -182,14 +182,6 @@ class TestSpokenFor:
         del record["trace"]
         with pytest.raises(OutcomeError, match=r"the state is 'Completed', and the trace ends in 'Seeded'"):
             opening.answer_types.load(json.dumps(record))
-
-    def test_every_way_is_walked(self) -> None:
-        answers = {
-            opening: [CallResult.of("one"), CallResult.of("two")],
-            closing: [CallResult.of(mood) for mood in Mood],
-        }
-        found = explore(talking, Talk(), answers)
-        assert (found.is_whole, found.missed) == (True, ())
 
 
 def begun() -> Begun:
