@@ -10,6 +10,8 @@ import pytest
 
 pytestmark = pytest.mark.system
 
+pytest_plugins = ["pytester"]
+
 
 TESTS = """
 from fsm_agent.flows import Flow, end, execute, wait
