@@ -210,7 +210,7 @@ def test_members_that_have_not_begun_never_do() -> None:
     assert ran == [0, 1]
 
 
-@pytest.mark.parametrize("enough", [True, 0, -1, 0.0, -0.5, 1.5, float("nan"), "2"])
+@pytest.mark.parametrize("enough", [True, 0, -0.5, 1.5, float("nan"), "2"])
 def test_a_number_that_cannot_be_right_is_refused(enough: Any) -> None:
     for make in (lambda: gather("g", a, b, c, enough=enough), lambda: each("g", numbered, items, enough=enough)):
         with pytest.raises(FlowError, match=f"g has enough={enough!r}"):

@@ -204,11 +204,6 @@ def test_a_state_inside_without_answers_is_named() -> None:
         explore(flow_of(every), Trip(), {price: [3]})
 
 
-def test_a_state_of_another_flow_is_refused() -> None:
-    with pytest.raises(UsageError, match="asking"):
-        explore(flow_of(execute(name="one")(a_number)), Trip(), {asking: ["x"]})
-
-
 def test_the_way_to_what_raises_inside_is_told() -> None:
     def raises(city: str, a: bool) -> str:
         raise LookupError(city)
@@ -406,13 +401,6 @@ def test_a_failure_that_is_tried_again_without_an_end_is_a_loop() -> None:
     assert loop == "start; again and again: asking fails"
 
 
-def test_what_a_person_may_answer_again_is_no_loop() -> None:
-    person = wait(bool, name="person")(lambda t: "?")
-    rows = [person.done(asking, of=False), person.done(over, of=True), asking.done(person)]
-    flow = Flow("f", Trip, start=person, rows=rows)
-    assert explore(flow, Trip(), {person: [True, False], asking: ["x"]}).loops == ()
-
-
 def test_time_that_passes_is_no_loop() -> None:
     nap = pause("nap", 60)
     rows = [asking.done(over, when=is_many), asking.done(nap), nap.elapsed(asking)]
@@ -435,14 +423,6 @@ def test_a_loop_inside_of_a_flow_inside_is_found() -> None:
     assert loop == "start; again and again: price gives 7"
     every = each("every", subflow("one", inner, str), cities)
     assert len(explore(flow_of(every), Trip(), {price: [3, 7]}).loops) == 2, "one for each city"
-
-
-def test_a_loop_is_told_from_where_it_is_reached_first() -> None:
-    states = [call(bot, name=name)(lambda t: "?") for name in ("first", "second", "third")]
-    first, second, third = states
-    rows = [first.done(second), second.done(third), third.done(over, when=is_many), third.done(second)]
-    (loop,) = explore(Flow("f", Trip, start=first, rows=rows), Trip(), {state: ["x"] for state in states}).loops
-    assert loop == "start → first gives 'x'; again and again: second gives 'x' → third gives 'x'"
 
 
 def test_a_cancellation_is_no_result_of_a_member() -> None:

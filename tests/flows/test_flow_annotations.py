@@ -9,20 +9,12 @@ from typing import Annotated, Any, Literal, NewType, Protocol, TypeVar
 
 import pytest
 
-from fsm_agent import Agent, CallResult
-from fsm_agent.flows import Failure, Flow, FlowError, call, each, end, execute, gather, subflow, wait
-from fsm_agent.lifecycle import Begun
-from fsm_agent.testing import Script
+from fsm_agent.flows import Failure, Flow, FlowError, each, end, execute, gather, subflow, wait
 
 
 @dataclass(frozen=True)
 class Plan:
     steps: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Refusal:
-    why: str
 
 
 @dataclass(frozen=True)
@@ -41,41 +33,6 @@ class Named(Protocol):
 
 T = TypeVar("T")
 Hours = NewType("Hours", int)
-agent = Agent("openai:gpt-5-mini", name="bot")
-
-
-def whole(of: Any, action: Callable[..., Any]) -> Flow[Data]:
-    state: Any = call(agent, Plan, Refusal, name="asking", whole=True)(lambda d: "?")
-    rest = [state.done(end("other"))] if of is not ... else []
-    return Flow(
-        "f", Data, start=state, rows=[state.done(end("over"), **({} if of is ... else {"of": of}), do=action), *rest]
-    )
-
-
-def plain(d: Data, a: CallResult) -> Data:  # type: ignore[type-arg]
-    return d
-
-
-def of_plan(d: Data, a: CallResult[Plan]) -> Data:
-    return d
-
-
-def of_both(d: Data, a: CallResult[Plan | Refusal]) -> Data:
-    return d
-
-
-@pytest.mark.parametrize(
-    ("of", "action"), [(Plan, plain), (Plan, of_plan), (Plan, of_both), (..., plain), (..., of_both)]
-)
-def test_an_action_of_a_whole_call_is_given_the_result(of: Any, action: Callable[..., Any]) -> None:
-    run = whole(of, action).seed(Data())
-    run.advance("begin", Begun(at_s=1.0))
-    run.give(run.flow.start, result_of_a_plan())
-    assert run.state == "over"
-
-
-def result_of_a_plan() -> CallResult[Plan]:
-    return Agent(Script('{"steps": ["one"]}'), output=Plan).call("?")
 
 
 def answered(kind: Any, action: Callable[..., Any], of: Any = None) -> Flow[Data]:

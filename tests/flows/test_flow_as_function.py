@@ -20,7 +20,6 @@ from fsm_agent import (
     Limits,
     Reply,
     Retries,
-    SnapshotError,
     Usage,
     UsageError,
     Worker,
@@ -172,12 +171,6 @@ def test_an_answer_of_another_type_changes_nothing():
     assert [effect.key for effect in one.effects] == [REVIEW]
 
 
-def test_a_snapshot_whose_flow_has_changed_is_refused():
-    document = snapshot(suspended(boss(letters("Dear friend"))))
-    with pytest.raises(SnapshotError, match="gone"):
-        boss(letters("x")).restore(document.replace('"state":"review"', '"state":"gone"'))
-
-
 def test_a_flow_that_is_a_function_no_more_is_dropped_and_its_tokens_are_kept():
     flow = letters(Reply.of("Dear friend").changed(usage=Usage(input_tokens=7)))
     document = snapshot(suspended(boss(flow)))
@@ -235,7 +228,6 @@ def adding(data: Any) -> Flow[Any]:
     ("data", "arguments", "result"),
     [
         (Order, {"number": 3}, Order(number=3)),
-        (Letter, {"about": "x"}, Letter("x")),
         (int, {"data": 5}, 5),
         (Pair, {"data": [1, 2]}, Pair(1, 2)),
     ],
@@ -307,19 +299,6 @@ def test_what_returns_raises_is_told():
 def test_options_that_make_no_sense_are_refused(options: Any, error: str):
     with pytest.raises(UsageError, match=error):
         letters().as_function(**options)
-
-
-def test_a_start_that_waits_or_asks_for_a_context_is_refused():
-    async def later(about: str) -> Letter:
-        return Letter(about)
-
-    def with_context(context: Context[Any], about: str) -> Letter:
-        return Letter(about)
-
-    with pytest.raises(UsageError, match="start"):
-        letters().as_function(start=later)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="Context"):
-        letters().as_function(start=with_context)
 
 
 # Failures, limits, ends

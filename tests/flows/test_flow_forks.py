@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Context, MemoryStore, Worker
+from fsm_agent.diagrams import render
 from fsm_agent.errors import IllegalTrigger, JournalError, ReplayError, UsageError
 from fsm_agent.flows import (
     Flow,
@@ -24,7 +25,9 @@ from fsm_agent.flows import (
     each,
     end,
     execute,
+    flow_diagram,
     renamed,
+    run_diagram,
     subflow,
     wait,
 )
@@ -277,14 +280,6 @@ def test_a_fork_is_made_once(store: Any) -> None:
         flow.call(Letter("rain"), run_id="b")
     with pytest.raises(RunUnknown):
         flow.fork("nowhere")
-
-
-def test_forks_without_a_name_have_new_ones(store: Any) -> None:
-    flow = letters(store, world={"new_id": lambda: "same"})
-    with suppress(FlowSuspended):
-        flow.call(Letter("rain"), run_id="a")
-    assert [flow.fork("a") for _ in range(3)] == ["same", "same-2", "same-3"]
-    assert {flow.at(name).record.id for name in ("same", "same-2", "same-3")} == {"same", "same-2", "same-3"}
 
 
 def test_the_fork_of_a_fork_has_its_own_beginning(store: Any) -> None:
@@ -541,3 +536,11 @@ def test_who_answered_is_in_the_journal(store: Any) -> None:
     copied = [json.loads(line) for line in flow.runs.store.load(name).lines]
     assert [line.get("by") for line in copied] == [None, None, "ann", None]
     assert flow.replay("a").snapshot() == flow.at("a").snapshot()
+
+
+def test_pictures_show_an_edit() -> None:
+    flow = reviewed()
+    run = flow.at("a").forked(Letter("snow"), by="ann")
+    assert "edited" in render(run_diagram(run), "mermaid")
+    assert "edited" not in render(run_diagram(flow.at("a")), "mermaid")
+    assert "edited" not in render(flow_diagram(flow, shows_defaults=True), "mermaid")

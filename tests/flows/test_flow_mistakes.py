@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, Function, MemoryStore, Retries, UsageError, snapshot
+from fsm_agent import Agent, MemoryStore, Retries, UsageError, snapshot
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
@@ -28,7 +28,6 @@ from fsm_agent.functions import Default
 from fsm_agent.lifecycle import Begun, Returned
 from fsm_agent.store import RunExists, RunUnknown
 from fsm_agent.testing import Script
-from fsm_agent.testing import call as wants
 
 
 @dataclass(frozen=True)
@@ -192,13 +191,6 @@ def flow_of_guard(held: Callable[[Letter, int], Any]) -> Flow[Letter]:
     return Flow("f", Letter, start=counting, rows=rows)
 
 
-def test_an_answer_to_a_run_that_asks_nothing_is_told_so() -> None:
-    kept = made(store=MemoryStore(), answer=lambda question: 5)
-    assert kept.call(Letter("x"), run_id="r").state == "over"
-    with pytest.raises(OutcomeError, match="review"):
-        kept.resume("r", {review: 7})
-
-
 async def in_a_coroutine(d: Letter) -> int:
     return "many"  # type: ignore[return-value]
 
@@ -208,28 +200,12 @@ def in_a_thread(d: Letter) -> int:
 
 
 @pytest.mark.parametrize("function", [in_a_coroutine, in_a_thread])
-@pytest.mark.parametrize("options", [{}, {"on_error": Default(7)}, {"retries": Retries(attempts=2, delay_s=0)}])
+@pytest.mark.parametrize("options", [{"on_error": Default(7)}, {"retries": Retries(attempts=2, delay_s=0)}])
 def test_a_result_of_another_type_fails_with_both_drivers_whatever_the_policy(function: Any, options: Any) -> None:
     flow = answered(execute(name="counting", **options)(function))
     for driven in (flow.call, lambda data: asyncio.run(flow.acall(data))):
         with pytest.raises(FlowFailed, match="counting"):
             driven(Letter("x"))
-
-
-def test_a_run_that_waits_for_an_approval_says_of_what_and_how_to_answer() -> None:
-    def pay(amount: int) -> str:
-        """Pay."""
-        return "paid"
-
-    model = Script(wants("pay", amount=5), "done")
-    payer = Agent(model, name="payer", functions=[Function.of(pay, needs_approval=True)])
-    asking = call(payer, name="asking")(lambda d: "go")
-    run = answered(asking).seed(Letter("x"))
-    with pytest.raises(FlowSuspended) as waiting:
-        run.flow.run(run)
-    assert "asking#1/ask:1.0" in str(waiting.value)
-    waiting.value.run.advance("asking#1/ask:1.0", Approved())
-    assert run.flow.run(waiting.value.run).state == "over"
 
 
 def test_a_question_of_nothing_is_refused_before_the_step_is_taken() -> None:
@@ -247,15 +223,6 @@ def test_an_empty_task_is_an_error_that_names_its_state() -> None:
     run = Flow("f", Letter, start=echoing, rows=[echoing.done(end("over"))]).seed(Letter("x"))
     with pytest.raises(FlowError, match="'echoing'"):
         run.flow.run(run)
-    assert run.state == "Seeded"
-
-
-def test_a_run_of_another_flow_is_not_driven() -> None:
-    state = execute(name="counting")(in_a_thread)
-    other = Flow("other", Letter, start=state, rows=[state.done(end("over"))])
-    run = other.seed(Letter("x"))
-    with pytest.raises(UsageError, match="flow"):
-        answered(state).run(run)
     assert run.state == "Seeded"
 
 

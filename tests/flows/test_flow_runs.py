@@ -35,6 +35,7 @@ from fsm_agent.flows import (
     call,
     end,
     execute,
+    gather,
     pause,
     subflow,
     wait,
@@ -327,7 +328,10 @@ class TestInside:
         assert flow.call(Word(n=1)).output.text == "two"
         assert flow.call(Word(n=0)).output.text == "one"
 
-    def test_hooks_of_the_flow_and_of_its_agents(self) -> None:
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_hooks_of_the_flow_and_of_its_agents(self, is_async: bool, tmp_path: Path) -> None:
+        """Also of what has ended by the time at which they are told, when it is written."""
+
         class Hook:
             def __init__(self) -> None:
                 self.seen: list[str] = []
@@ -338,12 +342,18 @@ class TestInside:
             def on_done(self, event: Any) -> None:
                 self.seen.append(repr(event.result))
 
-        outer, inner = Hook(), Hook()
-        heard = call(Agent("openai:gpt-5-mini", name="heard", hooks=[inner]), name="heard")(lambda d: "?")
-        flow = Flow("f", Word, start=heard, rows=[heard.done(over, do=put)], hooks=[outer])
-        flow.call(Word(), clients={heard: Script("hi")})
-        assert outer.seen == ["begun", "done", "FlowResult(over, Word(text='hi', n=0))"]
-        assert inner.seen == ["begun", "answered", "CallResult(Completed, 'hi', 0 function call(s))"]
+        hooks = {name: Hook() for name in ("flow", "one", "other")}
+        calls = [
+            call(Agent(Script("hi"), name=name, hooks=[hooks[name]]), name=name)(lambda d: "?")
+            for name in ("one", "other")
+        ]
+        both: Any = gather("both", *calls)
+        rows = [both.done(over, do=lambda d, a: put(d, a[0]))]
+        flow = Flow("f", Word, start=both, rows=rows, hooks=[hooks["flow"]], store=tmp_path / "runs.db")
+        asyncio.run(flow.acall(Word(), run_id="r")) if is_async else flow.call(Word(), run_id="r")
+        assert hooks["flow"].seen == ["begun", "done", "FlowResult(over, Word(text='hi', n=0))"]
+        for name in ("one", "other"):
+            assert hooks[name].seen == ["begun", "answered", "CallResult(Completed, 'hi', 0 function call(s))"]
 
     @everywhere
     def test_people_who_are_here_may_be_asked_by_a_coroutine_or_not_know(self, driven: Driver) -> None:

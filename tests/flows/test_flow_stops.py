@@ -234,25 +234,6 @@ def test_hundreds_of_questions_are_answered_in_any_order() -> None:
 
 class TestTime:
     @everywhere
-    def test_a_time_inside_of_flows_is_due_days_later(self, driven: Driver) -> None:
-        clock = FakeClock()
-        person = wait(str, name="person", within_s=3600)(lambda d: "?")
-        inner = Flow("inner", Word, start=person, rows=[person.done(over), person.elapsed(late, do=put)])
-        middle = subflow("middle", inner, lambda d: d)
-        around = Flow("around", Word, start=middle, rows=[middle.done(over, do=lambda d, a: a)])
-        outer = subflow("outer", around, lambda d: d)
-        flow = Flow("f", Word, start=outer, rows=[outer.done(over, do=lambda d, a: a)], world={"clock": clock})
-        run = flow.seed(Word("x"))
-        events = driven(flow, run)
-        if events:
-            assert isinstance(events[-1], Suspended)
-        assert run.deadline == (clock.now() + 3600, "outer#1/middle#1/sleep:person#1")
-        again = flow.restore(run.snapshot())
-        clock.advance(3 * 24 * 3600)
-        driven(flow, again)
-        assert (again.state, again.data.text) == ("over", "None")
-
-    @everywhere
     def test_a_deadline_inside_is_a_failure_of_the_state_around(self, driven: Driver) -> None:
         clock = FakeClock()
         person = wait(str, name="person")(lambda d: "?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 from collections.abc import Callable
-from functools import partial, update_wrapper, wraps
+from functools import partial, update_wrapper
 from typing import Any
 
 import pytest
@@ -35,17 +35,9 @@ def by_limit(n: int, *, limit: int = 9) -> bool:
     return n > limit
 
 
-def by_more(n: int, a: int, limit: int = 9) -> bool:
-    return n > limit and a == n // 2
-
-
 def by_all(*values: int) -> bool:
     n, a = values
     return by_both(n, a)
-
-
-def by_some(n: int, *rest: int) -> bool:
-    return by_both(n, *rest)
 
 
 def above(limit: int, n: int) -> bool:
@@ -64,22 +56,14 @@ class Limit:
         return n > self.limit and a == n // 2
 
 
-@wraps(by_data)
-def wrapped(*args: Any, **kwargs: Any) -> bool:
-    return by_data(*args, **kwargs)
-
-
 GUARDS: dict[str, Callable[..., Any]] = {
     "of the data": by_data,
     "of both": by_both,
     "with a keyword": by_limit,
-    "of both, and a constant": by_more,
     "of any number": by_all,
-    "of one and any number": by_some,
     "a partial function": update_wrapper(partial(above, 9), above),
     "an object": Limit(9),
     "a method": Limit(9).of_both,
-    "wrapped": wrapped,
 }
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from flow_runs import Driver, by_arun, by_run, by_threads, everywhere
-from support.time_growth import growth
 
 from fsm_agent import Agent, Approved, Message, Reply, TextDelta, Usage, function
 from fsm_agent.errors import Overloaded
@@ -282,23 +281,6 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
         by_run(flow, run)
         assert run.data.word == "It is paid., me"
         assert run.record.usage == run.record.total_usage
-
-
-@pytest.mark.nightly
-def test_members_take_linear_time() -> None:
-    many = each("many", think, items)
-    flow = Flow("f", Batch, start=many, rows=[many.done(over, do=keep)])
-
-    def seeded(count: int) -> Any:
-        return count, Batch(tuple(range(count)))
-
-    def read(given: Any) -> None:
-        count, data = given
-        run = flow.seed(data, clients={think: Script(*["2"] * count)})
-        by_run(flow, run)
-        assert len(run.data.results) == count
-
-    assert growth(seeded, read, 50) < 3
 
 
 def test_tokens_of_all_members_count_also_of_those_that_lost() -> None:

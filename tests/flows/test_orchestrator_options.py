@@ -64,14 +64,6 @@ def test_what_a_model_matches_must_be_there(said: list[str], unmatched: Any, sta
     assert ("{{ the gist }}" in (result.error or "")) is (unmatched == "error")
 
 
-def test_without_names_or_steps_no_model_is_asked() -> None:
-    plan = strategy(step("a", "<{{ nothing }}>"), step("b", "{{ a }}"))
-    config = OrchestratorConfig(llm_names=True, unmatched="empty")
-    ones = Ones("A", "B", strategy=plan, config=config)
-    assert ones.call().is_success
-    assert not ones.decided
-
-
 @pytest.mark.spec("2.49: worded without a model unless configured")
 def test_a_model_words_the_intent() -> None:
     config = OrchestratorConfig(llm_intents=True)

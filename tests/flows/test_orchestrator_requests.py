@@ -263,10 +263,3 @@ def test_an_agent_that_failed_at_another_step_may_still_try() -> None:
     validator = [FAIL, PASS, FAIL, PASS]
     ones = Ones("A", "B2", others=["A2", "B"], planner=planner, validator=validator, strategy=plan)
     assert [entry.agent for entry in ones.call().journal] == ["worker", "other", "other", "worker"]
-
-
-def test_of_equal_output_keys_the_most_recent_is_meant() -> None:
-    plan = strategy(step("a", output_key="k"), step("b", output_key="k"), step("c", "{{ k }}"))
-    ones = Ones("A", "B", "C", strategy=plan)
-    assert ones.call().is_success
-    assert ones.asked[-1] == "B"

@@ -87,16 +87,6 @@ def test_agents_are_bound_to_roles(driven: Driver) -> None:
     assert weather.agents == {}
 
 
-def test_one_flow_is_bound_to_several() -> None:
-    one = weather.bound(forecaster=forecaster("sun"), editor=editor("fine"))
-    other = one.bound(editor=editor("awful"))
-    for flow, text in [(one, "fine"), (other, "awful")]:
-        with pytest.raises(FlowSuspended) as e:
-            flow.call(Report("?"), clients={forecasting: Script("x")})
-        assert e.value.run.data.text == text
-    assert one.agents["forecaster"] is other.agents["forecaster"]
-
-
 @pytest.mark.parametrize(
     ("bind", "name"),
     [

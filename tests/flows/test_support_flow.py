@@ -11,7 +11,7 @@ from flow_runs import DRIVERS, Driver, by_run, everywhere, given_to_agents, peop
 
 from fsm_agent import Suspended
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import FlowFailed, FlowSuspended
+from fsm_agent.flows import FlowFailed
 from fsm_agent.lifecycle import Cancelled, Returned
 from fsm_agent.messages import Done
 from fsm_agent.testing import FakeClock, Script
@@ -71,31 +71,6 @@ def test_the_last_event_is_one_done_or_one_suspended(driven: Driver) -> None:
         assert isinstance(events[-1], Suspended)
         assert events[-1].keys == tuple(effect.key for effect in run.effects)
     assert run.state == "customer"
-
-
-@everywhere
-def test_a_snapshot_loses_nothing_and_is_the_same_everywhere(driven: Driver) -> None:
-    waiting = flow(answer=None)
-    run = waiting.seed(s.Ticket("x"), clients=scripts())
-    driven(waiting, run)
-    document = run.snapshot()
-    again = waiting.restore(document)
-    assert again.record == run.record
-    assert [effect.key for effect in again.effects] == [effect.key for effect in run.effects]
-    assert again.snapshot() == document
-
-
-def test_days_later_the_timer_is_due() -> None:
-    clock = FakeClock()
-    one = flow(answer=None, world={"clock": clock, "new_id": lambda: "r1"})
-    with pytest.raises(FlowSuspended, match="customer#3") as waiting:
-        one.call(s.Ticket("x"), clients=scripts())
-    run = waiting.value.run
-    assert run.deadline.at_s == clock.now() + s.DAY_S
-    assert [e.wakes_at_s for e in run.effects if e.prefix == "sleep"] == [run.deadline.at_s]
-    document = run.snapshot()
-    clock.advance(s.DAY_S + 1)
-    assert one.run(one.restore(document)).state == "closed"
 
 
 def test_an_answer_that_is_none_is_refused_and_changes_nothing() -> None:

@@ -290,15 +290,6 @@ def test_a_run_of_each_kind_is_read_as_it_was_and_forked(name: str, tmp_path: Pa
             verb("nowhere")
 
 
-def test_an_unknown_option_is_named_under_each_verb(kind: Kind) -> None:
-    one = kind.make(Script())
-    for verb in ("call", "seed", "stream"):
-        with pytest.raises(UsageError, match="'dps'"):
-            list(getattr(one, verb)(kind.task, dps=3))
-    with pytest.raises(UsageError, match="'dps'"):
-        asyncio.run(one.acall(kind.task, dps=3))
-
-
 @pytest.mark.parametrize(
     ("name", "verb", "option"),
     [("Agent", "map", "dps"), ("Flow", "amap", "concurency"), ("Orchestrator", "map", "run_id")],

@@ -154,33 +154,26 @@ class TestSpokenFor:
         again.give(closing, CallResult.of(Mood.GOOD))
         assert again.state == "over"
 
-    @pytest.mark.parametrize(
-        ("value", "problem"),
-        [
-            ("an output alone", "opening"),
-            (Agent(Script("7"), output=int).call("Go"), "opening"),
-        ],
-    )
-    def test_what_is_no_such_result_is_refused(self, value: Any, problem: str) -> None:
+    def test_what_is_no_such_result_is_refused(self) -> None:
         run = talking.seed(Talk())
         run.advance("begin", begun())
         before = run.record
-        with pytest.raises(OutcomeError) as error:
-            run.give(opening, value)
-        assert problem in str(error.value)
+        for value in ("an output alone", Agent(Script("7"), output=int).call("Go")):
+            with pytest.raises(OutcomeError, match="opening"):
+                run.give(opening, value)
         assert run.record is before
 
-    @pytest.mark.parametrize("text", ['"an output alone"', "{", "{}", '{"dialog": []}', "null"])
+    @pytest.mark.parametrize("text", ['"an output alone"', "{", "{}", "null"])
     def test_json_that_is_no_result_is_refused(self, text: str) -> None:
         run = talking.seed(Talk())
         run.advance("begin", begun())
-        with pytest.raises(OutcomeError, match=r"JSON of CallResult\[str\] would be right"):
+        with pytest.raises(OutcomeError, match="CallResult"):
             run.advance("opening#1", Returned(text=text))
 
     def test_a_record_that_contradicts_itself_is_refused(self) -> None:
         record = json.loads(opening.answer_types.dump(result_of(first, "by hand")))
         del record["trace"]
-        with pytest.raises(OutcomeError, match=r"the state is 'Completed', and the trace ends in 'Seeded'"):
+        with pytest.raises(OutcomeError, match="Completed"):
             opening.answer_types.load(json.dumps(record))
 
 
