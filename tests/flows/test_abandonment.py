@@ -145,11 +145,6 @@ class TestRun:
             run.advance("begin", Begun(at_s=0.0, id="r"))
         assert run.record is before
 
-    @pytest.mark.parametrize("agent", [clerk, dynamic], ids=lambda agent: agent.name)
-    def test_where_nothing_lets_go_of_it_it_begins(self, agent: Agent) -> None:
-        asking = call(lambda d: agent, str, name="asking")(lambda d: "?")
-        assert begun(flow_of(gather("both", asking, other))).effects
-
 
 def paid_for(run: Any, path: str) -> None:
     """Have the agent at a path begin its function that must not run twice."""

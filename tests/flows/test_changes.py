@@ -124,7 +124,7 @@ def an_outcome(random: Random, key: str, number: int, at_s: float) -> Outcome:
     return Returned(text='"x"', at_s=at_s) if random.random() < 0.8 else FunctionFailed(text="broken", at_s=at_s)
 
 
-WALKS = 5
+WALKS = 2
 
 
 def keys(run: FlowRun[Any]) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from flow_runs import everywhere
-from timed_flows import REAL, Stopwatch, freed, too_long
+from timed_flows import REAL, freed
 
 from fsm_agent import Agent, Context, Function, MemoryStore, SqliteStore, Worker
 from fsm_agent.flows import (
@@ -316,28 +316,6 @@ def test_a_row_takes_the_deadline_which_is_spent_then(driven: Any) -> None:
     assert run.data.whys == (Failure("expired", "10 s are over", "asking"),)
     assert flow.world["clock"].sleeps[-1] == 50
     assert run.deadline is None
-
-
-@pytest.mark.system
-@by_verb
-def test_the_deadline_on_the_systems_clock(driver: str, freed: None) -> None:
-    """It comes once, and what takes longer than it afterwards is not ended."""
-    work: Any = execute(name="work")(too_long)
-    nap = pause("nap", 0.2)
-    flow = trip(
-        work.done(over),
-        expired(nap, do=keep),
-        nap.elapsed(undoing),
-        start=work,
-        world=REAL,
-        limits=FlowLimits(deadline_s=0.1),
-    )
-    watch = Stopwatch()
-    with pytest.raises(FlowFailed) as failed:
-        flow.call(Trip()) if driver == "sync" else asyncio.run(flow.acall(Trip()))
-    took_s = watch.taken_s
-    assert failed.value.run.state == "undone"
-    assert took_s >= 0.29
 
 
 def test_each_end_is_taken_once_and_one_does_not_spend_the_other() -> None:
@@ -644,16 +622,6 @@ def test_a_failure_keeps_the_type_of_its_data_where_it_is_annotated() -> None:
     assert flow.restore(flow.seed(data).snapshot()).data == data
     assert flow.restore(flow.seed(Kept(Failure("x"))).snapshot()).data == Kept(Failure("x"))
     assert hash(Failure("x", data=[])) == hash(Failure("x"))
-
-
-def test_who_loses_a_race_does_not_react() -> None:
-    ordering, other = subflow("ordering", order_flow(), to_order), wait(int, name="other")(person)
-    first: Any = race("first", ordering, other)
-    flow = trip(first.done(undoing), start=first)
-    run = begun(flow)
-    run.advance("first#1/answer:other", Returned(text="1", at_s=101))
-    assert run.state == "undoing"
-    assert '"reacted"' not in run.snapshot()
 
 
 def test_a_group_that_is_cancelled_ends_its_members() -> None:

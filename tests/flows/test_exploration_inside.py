@@ -20,7 +20,6 @@ from fsm_agent.flows import (
     end,
     execute,
     gather,
-    pause,
     race,
     subflow,
     wait,
@@ -393,18 +392,6 @@ def test_a_loop_that_makes_no_progress_is_found_with_the_way_there() -> None:
 
     (loop,) = loops_of(rows, asking, checking, checking=[True, False])
     assert loop == "start; again and again: asking gives 'x' → checking gives False"
-
-
-def test_a_failure_that_is_tried_again_without_an_end_is_a_loop() -> None:
-    rows = [asking.done(over), asking.failed(asking)]
-    (loop,) = explore(Flow("f", Trip, start=asking, rows=rows), Trip(), {asking: ["x"]}).loops
-    assert loop == "start; again and again: asking fails"
-
-
-def test_time_that_passes_is_no_loop() -> None:
-    nap = pause("nap", 60)
-    rows = [asking.done(over, when=is_many), asking.done(nap), nap.elapsed(asking)]
-    assert explore(Flow("f", Trip, start=asking, rows=rows), Trip(), {asking: ["x"]}).loops == ()
 
 
 def test_members_with_a_person_inside_are_no_loop_and_others_are() -> None:

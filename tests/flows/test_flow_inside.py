@@ -229,8 +229,7 @@ def test_an_agent_call_that_is_restored_asks_by_the_policy_of_now_in_a_flow_insi
     assert [effect.key for effect in again.effects] == [f"{path}/ask:1.0"]
 
 
-@pytest.mark.parametrize("failing", [0, 1])
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(("failing", "first"), [(0, 0), (0, 1)])
 def test_a_failure_is_among_the_results_whichever_member_ends_last(failing: int, first: int) -> None:
     state = each("every", left, ones, settled=True)
     flow = Flow("f", Order, start=state, rows=[state.done(over, do=lambda d, a: Order(sum(x == 7 for x in a)))])

@@ -116,12 +116,6 @@ def test_a_tactical_redesign_keeps_what_is_done() -> None:
     assert (result.steps_executed, result.redesigns) == (2, 1)
 
 
-def test_new_steps_that_do_not_fit_are_a_full_redesign() -> None:
-    planner = ["TACTICAL", new_steps(step("a")), as_json(strategy(step("z")))]
-    result = Ones("A", "B", "Z", validator=[FAIL], planner=planner, strategy=TWO).call()
-    assert result.context == {"z": "Z"}
-
-
 @pytest.mark.spec("2.44: full: context and counts are cleared")
 def test_a_full_redesign_begins_anew() -> None:
     planner = ["RETRY", "FULL", as_json(TWO), "RETRY", "RETRY"]

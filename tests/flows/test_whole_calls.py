@@ -103,9 +103,6 @@ class TestWhole:
         assert run.data.messages == tuple(run.data.dialog)
         assert run.data.tokens > 3
 
-    def test_rows_tell_outputs_apart(self) -> None:
-        assert talking.call(Talk(), clients=models('"bad"')).state == "bad"
-
     def test_a_stored_run_continues_with_the_dialog(self, tmp_path: Path) -> None:
         store = SqliteStore(tmp_path / "runs.db")
 
