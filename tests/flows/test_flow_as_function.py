@@ -279,6 +279,11 @@ def test_start_has_arguments_of_its_own():
     assert agent.run(one).function_calls[0].result == "rain in 3 lines"
 
 
+def test_it_is_called_by_itself_as_well():
+    made = letters("Dear friend", answer=here).as_function(start=start, returns=text_of)
+    assert made("rain") == "Dear friend (None)"
+
+
 def test_what_returns_raises_is_told():
     made = letters("Dear friend", answer=here).as_function(returns=lambda d: 1 / 0)
     (f,) = boss(made, asks("letters", about="rain"), "Alas.").call("Go.").function_calls
