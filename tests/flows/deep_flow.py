@@ -23,8 +23,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows.definition.states import ParallelState, State, SubflowState
-from fsm_agent.flows.process.flow_process import name_in
 from fsm_agent.flows.process.members import ROWS
 from fsm_agent.lifecycle import ROWS as LIFECYCLE
 from fsm_agent.lifecycle import Begun, Replied, Returned, Slept, Started
@@ -242,17 +240,16 @@ def table_at(flow: Flow[Any], path: str) -> set[tuple[str, str, str, str]]:
     """Return the rows that a step at a path may be, as trigger, source, target and guard."""
     at: Any = flow
     for name in filter(None, path.split("/")):
-        state: State[Any]
         if isinstance(at, Flow):
             state = at.states[name.partition("#")[0]]
         elif name.isdigit():
             state = at.members[0]
         else:
-            state = {member.name: member for member in at.members}[name_in(name)]
-        at = state.flow if isinstance(state, SubflowState) else state
+            state = {member.name: member for member in at.members}[name]
+        at = getattr(state, "flow", state)
     if isinstance(at, Flow):
         return {(entry.event, entry.source, entry.to, entry.guard) for entry in at.entries}
-    return _OF_MEMBERS if isinstance(at, ParallelState) else _OF_CALLS
+    return _OF_MEMBERS if at.members else _OF_CALLS
 
 
 def conforms(flow: Flow[Any], events: list[Any]) -> bool:

@@ -12,21 +12,7 @@ import pytest
 from support.paths import ROOT
 
 from fsm_agent.flows import AwaitAnswer, Flow, FlowRun
-from fsm_agent.flows.activities import RunWithData
-from fsm_agent.flows.process.effects import RunOnData, Timer
-from fsm_agent.lifecycle import (
-    Begin,
-    Begun,
-    CallModel,
-    FunctionFailed,
-    Replied,
-    Returned,
-    RunFunction,
-    Started,
-    StartFunction,
-)
 from fsm_agent.runtime import adrive, arun, drive, run
-from fsm_agent.runtime.run_function import FunctionExecution, run_function
 from fsm_agent.testing import Script
 
 
@@ -102,48 +88,10 @@ def by_adrive(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
     return asyncio.run(main())
 
 
-def by_hand(flow: Flow[Any], one: FlowRun[Any]) -> list[Any]:
-    """Perform one effect at a time, in another order than the drivers, through JSON before each.  Keeps the run."""
-    around = one.run_context
-    world = around.own_world
-    while one.effects:
-        one.record = flow.restore(one.snapshot()).record
-        one._effects, one._ahead = None, one.record
-        effects = [e for e in one.effects if not isinstance(e, Timer | AwaitAnswer)]
-        people = [e for e in one.effects if isinstance(e, AwaitAnswer) and around.answer]
-        if not effects and not people:
-            break
-        effect: Any = (effects or people)[-1]
-        one.advance(effect.key, _performed(effect, one, world))
-    return []
-
-
-def _performed(effect: Any, one: FlowRun[Any], world: Any) -> Any:
-    owner = one.owner(effect.key)
-    world = owner.worlds[0] if owner.worlds else world
-    match effect:
-        case Begin():
-            return Begun(at_s=world.clock.now(), id=world.new_id())
-        case CallModel():
-            return Replied(reply=world.client.complete(effect.request), at_s=world.clock.now())
-        case StartFunction():
-            return Started(at_s=world.clock.now())
-        case AwaitAnswer():
-            return Returned(text=effect.state.answer_types.dump(one.run_context.answer(effect)), at_s=world.clock.now())
-        case RunFunction():
-            run_class = RunWithData if isinstance(effect, RunOnData) else FunctionExecution
-            outcome = run_function(run_class(effect, owner.process, world))  # type: ignore[arg-type]
-            assert isinstance(outcome, Returned | FunctionFailed), effect.function
-            return outcome
-    raise AssertionError(effect)
-
-
-DRIVERS = [by_run, by_threads, by_run_unheard, by_drive, by_arun, by_adrive, by_hand]
+DRIVERS = [by_run, by_threads, by_run_unheard, by_drive, by_arun, by_adrive]  # for the test that they do the same
 Driver = Callable[[Flow[Any], FlowRun[Any]], list[Any]]
-everywhere = pytest.mark.parametrize("driven", DRIVERS)
-# For what the drivers have no part in, but threads or asyncio may have
-in_both_worlds = pytest.mark.parametrize("driven", [by_threads, by_adrive])
-LOOPS = pytest.mark.parametrize("driven", DRIVERS[:-1])
+everywhere = pytest.mark.parametrize("driven", [by_run, by_arun])  # all else: one driver a world
+in_both_worlds = pytest.mark.parametrize("driven", [by_threads, by_arun])  # where functions run in threads
 
 
 def steps_of(one: FlowRun[Any]) -> list[tuple[str, str, str]]:

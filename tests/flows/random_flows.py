@@ -1,4 +1,4 @@
-"""Random flows on the system's clock, each with what it must come to: its model, which knows no driver.
+"""Random flows, on the system's clock or on one of their own, each with what it must come to, by no driver.
 
 What ends takes no time or a short one, and any other time around it is far away; what never ends has a short time
 around it.  So it is never a matter of speed what comes first, on however busy a machine.
@@ -49,6 +49,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Reply
+from fsm_agent.runtime import Clock
 from fsm_agent.testing import Script
 
 SOON_S = SHORT_S / 2
@@ -151,11 +152,14 @@ class RandomFlows:
 
     Args:
         seed: The seed.
+        clock: What all of it waits by, in place of the system's clock; nothing that it runs takes real time then.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, clock: Clock | None = None) -> None:
         self._chance = Random(seed)
         self._names = 0
+        self._is_real = clock is None
+        self._world: Any = REAL if clock is None else {"clock": clock}
 
     def flow(self) -> tuple[Flow[Log], str, tuple[str, ...] | None, float]:
         """Return a flow; the state that it ends in; what it has noted, if that is certain; how long it takes.
@@ -183,8 +187,9 @@ class RandomFlows:
             context.deps()
             return too_long_in_a_thread(log)
 
-        stop: Any = execute(name="stop")(self._chance.choice([cancelling, cancelling_in_a_thread]))
-        flow = flow_of(*states, stop, name=self._name("flow"))
+        stops = [cancelling, cancelling_in_a_thread] if self._is_real else [cancelling]
+        stop: Any = execute(name="stop")(self._chance.choice(stops))
+        flow = flow_of(*states, stop, name=self._name("flow"), world=self._world)
         tidying = pause("tidying", short_s)
         rows = [cancelled(tidying, do=noted("cancelled")), tidying.elapsed(over, do=noted("tidied"))]
         made = replace(flow, rows=[*flow.rows, *rows], limits=FlowLimits(deadline_s=self._chance.choice([None, FAR_S])))
@@ -196,7 +201,7 @@ class RandomFlows:
         states = [part.make() for part in parts]
         entries = [f"{state.name} {part.event}" for state, part in zip(states, parts, strict=True)]
         event = "never" if "never" in [part.event for part in parts] else "done"
-        flow = flow_of(*states, name=self._name("flow"))
+        flow = flow_of(*states, name=self._name("flow"), world=self._world)
         if self._chance.random() < 0.3:  # what is around it may end it, but no one cancels it
             flow = replace(flow, rows=[*flow.rows, cancelled(over, do=noted("reacted"))])
         return flow, event, tuple(entries), sum(part.least_s for part in parts)
@@ -221,19 +226,24 @@ class RandomFlows:
 
     def _work(self, depth: int) -> Part:
         """Return work that may be a member, as it has no time of its own."""
-        works = [self._function, self._call, self._round, self._late]
+        works = [self._function, self._call, *([self._round, self._late] if self._is_real else [self._silence])]
         if depth:
             works += [self._subflow, self._gathered, self._raced, self._repeated]
         return self._chance.choice(works)(depth)
 
     def _function(self, depth: int) -> Part:
-        function, event, least_s, policy = self._chance.choice(FUNCTIONS)
+        function, event, least_s, policy = self._chance.choice(FUNCTIONS if self._is_real else TIMELESS)
         name = self._name("work")
         return Part(lambda **times: execute(name=name, **policy, **times)(function), event, least_s)
 
     def _call(self, depth: int) -> Part:
-        model, limits, event, least_s = self._chance.choice(CALLS)
-        return Part(partial(asking, self._name("call"), model(), limits), event, least_s)
+        model, limits, event, least_s = self._chance.choice(CALLS if self._is_real else CALLS[:3])
+        return Part(partial(asking, self._name("call"), model(), limits, world=self._world), event, least_s)
+
+    def _silence(self, depth: int) -> Part:
+        """A question that no one answers."""
+        name = self._name("silence")
+        return Part(lambda **times: wait(int, name=name, **times)(lambda _: "?"), "never")
 
     def _round(self, depth: int) -> Part:
         """A state that is entered again and again, until the time is over that it has in all."""
@@ -324,6 +334,7 @@ FUNCTIONS: list[tuple[Callable[..., Any], str, float, dict[str, Any]]] = [
     (too_long, "never", 0.0, {}),
     (too_long_in_a_thread, "never", 0.0, {}),
 ]
+TIMELESS = [given for given in FUNCTIONS if given[0] in (at_once, at_the_second_attempt, breaks)]
 CALLS: list[tuple[Callable[[], Script], Limits, str, float]] = [
     (Replying, Limits(), "done", 0.0),
     (Replying, Limits(deadline_s=FAR_S), "done", 0.0),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from itertools import permutations, product
 from typing import Any
 
 import pytest
-from flow_runs import Driver, by_adrive, by_arun, by_drive, by_threads, in_both_worlds
+from flow_runs import Driver, by_arun, by_threads, in_both_worlds
 
 from fsm_agent import Agent, MemoryStore
 from fsm_agent.clients import HttpClient
@@ -27,7 +26,6 @@ from fsm_agent.flows import (
     each,
     end,
     execute,
-    flow_diagram,
     gather,
     into,
     race,
@@ -115,7 +113,7 @@ def outcome_of(name: str, is_well: bool) -> Any:
 
 @pytest.mark.parametrize(
     ("enough", "kind"),
-    [(1, "gather"), (2, "gather"), (3, "gather"), (4, "gather"), (1, "each"), (0.5, "each"), (0.51, "each")],
+    [(1, "gather"), (2, "gather"), (4, "gather"), (0.5, "each"), (0.51, "each")],
 )
 def test_the_first_that_are_enough_are_given_in_the_order_written(enough: float, kind: str) -> None:
     """Whatever ends first, well or not; through JSON between two steps; and again from the journal."""
@@ -155,38 +153,24 @@ def test_the_value_of_a_race_is_no_tuple_and_is_that_of_the_first() -> None:
         assert (run.state, run.data.got) == ("over", (order[0][1],))
 
 
-def test_a_race_that_was_saved_before_failures_were_counted_ends_as_it_should() -> None:
-    first = race("first", execute(name="numbered")(one), execute(name="other")(one))
-    flow = Flow("f", Data, start=first, rows=[first.done(over), first.failed(failed)])
-    run = flow.seed(Data())
-    run.advance("begin", Begun(at_s=0.0, id="r"))
-    run.advance("first#1/run:other", FunctionFailed(text="down"))
-    document = run.snapshot()
-    assert '"lost":1' in document
-    run = flow.restore(document.replace(',"lost":1', "").replace('"lost":1,', ""))
-    run.advance("first#1/run:numbered", FunctionFailed(text="down"))
-    assert run.state == "failed"
-
-
 # How many there are
 
 
-@in_both_worlds
-@pytest.mark.parametrize("parallel", [None, 1, 2])
 @pytest.mark.parametrize(
     ("count", "enough", "got"),
     [(0, 0.5, ()), (1, 0.5, (0,)), (1, 1, (0,)), (30, 0.1, (0, 1, 2)), (30, 30, tuple(range(30))), (3, 1.0, (0, 1, 2))],
 )
-def test_each_item_counts(driven: Driver, count: int, enough: float, got: tuple[int, ...], parallel: Any) -> None:
-    state = each("votes", numbered, items, enough=enough, parallel=parallel)
-    flow = flow_of(state, world={"threads": 0})
-    run = flow.seed(Data(tuple(range(count))))
-    driven(flow, run)
-    assert run.state == "over"
-    assert len(run.data.got) == len(got)
-    assert list(run.data.got) == sorted(run.data.got)
-    if parallel == 1:
-        assert run.data.got == got
+def test_each_item_counts(count: int, enough: float, got: tuple[int, ...]) -> None:
+    for parallel, driven in product((None, 1, 2), (by_threads, by_arun)):
+        state = each("votes", numbered, items, enough=enough, parallel=parallel)
+        flow = flow_of(state, world={"threads": 0})
+        run = flow.seed(Data(tuple(range(count))))
+        driven(flow, run)
+        assert run.state == "over"
+        assert len(run.data.got) == len(got)
+        assert list(run.data.got) == sorted(run.data.got)
+        if parallel == 1:
+            assert run.data.got == got
 
 
 @pytest.mark.parametrize(("count", "enough"), [(0, 1), (2, 3)])
@@ -195,13 +179,12 @@ def test_fewer_items_than_are_enough_fail_at_once(count: int, enough: int) -> No
     assert (run.state, run.data.why) == ("failed", "too few: votes")
     state = each("votes", numbered, items, enough=enough)
     flow = Flow("f", Data, start=state, rows=[state.done(over)])
-    with pytest.raises(FlowFailed, match=rf"votes has {count} item\(s\), and {enough} of them have to give a value"):
+    with pytest.raises(FlowFailed, match="votes"):
         flow.call(Data((1,) * count))
 
 
-@pytest.mark.parametrize(
-    ("share", "count", "needed"),
-    [
+def test_a_share_is_rounded_up_and_not_by_the_errors_of_floats() -> None:
+    for share, count, needed in [
         (0.07, 100, 7),
         (5 / 6, 6, 5),
         (1 / 3, 3, 1),
@@ -210,10 +193,8 @@ def test_fewer_items_than_are_enough_fail_at_once(count: int, enough: int) -> No
         (1e-12, 5, 1),
         (1.0, 5, 5),
         (0.3, 0, 0),
-    ],
-)
-def test_a_share_is_rounded_up_and_not_by_the_errors_of_floats(share: float, count: int, needed: int) -> None:
-    assert each("votes", numbered, items, enough=share).needed(count) == needed
+    ]:
+        assert each("votes", numbered, items, enough=share).needed(count) == needed
 
 
 def test_members_that_have_not_begun_never_do() -> None:
@@ -229,32 +210,14 @@ def test_members_that_have_not_begun_never_do() -> None:
     assert ran == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (
-            lambda n: gather("g", a, b, c, enough=n),
-            "a whole number from 1 to 3, or a share such as 0.5, would be right",
-        ),
-        (lambda n: each("g", numbered, items, enough=n), "a whole number from 1 on, or a share such as 0.5, would be"),
-    ],
-    ids=["gather", "each"],
-)
-@pytest.mark.parametrize("enough", [True, False, 0, -1, 0.0, -0.5, 1.5, float("nan"), "2", 4])
-def test_a_number_that_cannot_be_right_is_refused(make: Any, words: str, enough: Any) -> None:
-    if enough == 4 and "whole number from 1 on" in words:
-        flow_of(make(4))  # it depends on the items
-        return
-    with pytest.raises(FlowError, match=f"g has enough={enough!r}: {words}"):
-        flow_of(make(enough))
-
-
-def test_enough_of_members_that_are_all_waited_for_is_refused() -> None:
-    state: Any = each("votes", numbered, items, settled=True, enough=2)  # type: ignore[call-overload]
-    with pytest.raises(FlowError, match=r"votes has settled=True, .*, and enough=2: one of the two would be right"):
-        flow_of(state)
-    with pytest.raises(TypeError, match="race has no argument 'enough'"):
-        race("first", a, b, enough=2)  # type: ignore[call-overload]
+@pytest.mark.parametrize("enough", [True, 0, -0.5, 1.5, float("nan"), "2"])
+def test_a_number_that_cannot_be_right_is_refused(enough: Any) -> None:
+    for make in (lambda: gather("g", a, b, c, enough=enough), lambda: each("g", numbered, items, enough=enough)):
+        with pytest.raises(FlowError, match=f"g has enough={enough!r}"):
+            flow_of(make())
+    with pytest.raises(FlowError, match="g has enough=4"):
+        flow_of(gather("g", a, b, c, enough=4))
+    assert flow_of(each("g", numbered, items, enough=4)), "it depends on the items"
 
 
 def test_a_function_that_must_not_run_twice_is_refused_among_members_that_may_be_abandoned() -> None:
@@ -263,7 +226,7 @@ def test_a_function_that_must_not_run_twice_is_refused_among_members_that_may_be
         return 1
 
     for state in (gather("g", pay, a, enough=1), each("g", pay, items, enough=1)):  # type: ignore[arg-type]
-        with pytest.raises(FlowError, match="g may be abandoned while pay runs, which must not run twice"):
+        with pytest.raises(FlowError, match=r"g .*pay"):
             flow_of(state)
 
 
@@ -273,28 +236,15 @@ def test_more_that_are_needed_than_are_left_is_refused_when_a_run_is_restored() 
 
     run = begun(votes(1), Data((1, 2)))
     run.advance("votes#1/run:0", FunctionFailed(text="down"))
-    with pytest.raises(SnapshotError, match="1 of the 2 members of votes have failed, and enough=2 is out of reach"):
+    with pytest.raises(SnapshotError, match="votes"):
         votes(2).restore(run.snapshot())
-
-
-def test_the_diagram_says_how_many_are_enough() -> None:
-    two, half = gather("g", a, b, c, enough=2), gather("g", a, b, c, enough=0.5)
-    states: list[Any] = [two, half, each("g", numbered, items, enough=1), race("g", a, b)]
-    flows = [Flow("f", Data, start=state, rows=[state.done(over)]) for state in states]
-    drawn = [flow_diagram(flow).boxes[0].label for flow in flows]
-    assert drawn == [
-        "at once, 2 are enough", "at once, 0.5 of them are enough", "for each item, 32 at once, 1 is enough",
-        "the first of",
-    ]  # fmt: skip
 
 
 # The rest is abandoned while it runs
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("driven", [by_arun, by_adrive])
 @pytest.mark.parametrize("kind", ["gather", "each"])
-def test_coroutines_are_cancelled_once_others_are_enough(driven: Driver, kind: str) -> None:
+def test_coroutines_are_cancelled_once_others_are_enough(kind: str) -> None:
     cancelled, running = list[int](), asyncio.Event()
 
     async def work(n: int) -> int:
@@ -302,7 +252,7 @@ def test_coroutines_are_cancelled_once_others_are_enough(driven: Driver, kind: s
         try:
             if n == 1:
                 running.set()
-            await (running.wait() if n > 1 else asyncio.sleep(60))
+            await (running if n > 1 else asyncio.Event()).wait()
         except asyncio.CancelledError:
             cancelled.append(n)
             raise
@@ -317,10 +267,8 @@ def test_coroutines_are_cancelled_once_others_are_enough(driven: Driver, kind: s
         rows = [state.done(over, do=lambda d, a: replace(d, got=a))]
     flow = Flow("f", Data, start=state, rows=rows)
     run = flow.seed(Data((0, 1, 2, 3)))
-    began = time.monotonic()
-    driven(flow, run)
+    by_arun(flow, run)
     assert (run.state, run.data.got) == ("over", (2, 3))
-    assert time.monotonic() - began < 30
     assert sorted(cancelled) == [0, 1]
 
 
@@ -332,8 +280,7 @@ def one_of(state: Any) -> Flow[int]:
     return Flow("one", int, start=state, rows=[state.done(over, do=lambda n, given: given)])
 
 
-@pytest.mark.parametrize("driven", [by_threads, by_drive])
-def test_threads_are_left_behind_once_others_are_enough(driven: Driver) -> None:
+def test_threads_are_left_behind_once_others_are_enough() -> None:
     barrier, free = threading.Barrier(4, timeout=20), threading.Event()
 
     @execute
@@ -347,7 +294,7 @@ def test_threads_are_left_behind_once_others_are_enough(driven: Driver) -> None:
     state = each("g", work, items, enough=2)
     flow = Flow("f", Data, start=state, rows=[state.done(after, do=into("got")), after.done(over)])
     run = flow.seed(Data((0, 1, 2, 3)))
-    driven(flow, run)  # it would never end if the others were waited for
+    by_threads(flow, run)  # it would never end if the others were waited for
     assert (run.state, run.data.got) == ("over", (2, 3))
 
 
@@ -376,7 +323,7 @@ def silent_server() -> Generator[tuple[str, threading.Event, threading.Event]]:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
+@in_both_worlds
 def test_the_request_of_a_model_is_aborted_once_others_are_enough(driven: Driver) -> None:
     with silent_server() as (url, is_asked, hung_up):
 
@@ -392,7 +339,7 @@ def test_the_request_of_a_model_is_aborted_once_others_are_enough(driven: Driver
         run = flow.seed(Data())
         driven(flow, run)
         assert (run.state, run.data.got) == ("over", (1, 1))
-        assert hung_up.wait(10)
+        assert hung_up.wait(30)
 
 
 def test_a_result_that_is_enough_is_kept_when_the_driver_is_stopped_just_then(

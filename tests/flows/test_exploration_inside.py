@@ -20,14 +20,12 @@ from fsm_agent.flows import (
     end,
     execute,
     gather,
-    pause,
     race,
     subflow,
     wait,
 )
 from fsm_agent.lifecycle import Reason
 from fsm_agent.testing import Explored, explore
-from fsm_agent.testing.exploration import COMBINATIONS
 
 
 @dataclass(frozen=True)
@@ -149,9 +147,6 @@ def test_times_and_deadlines_inside_end_it_there() -> None:
     assert found.rows["inner: person --expired--> Expired"] == 1
 
 
-small: Any = {price: [3], clerk: [True]}
-
-
 def test_members_give_every_combination_of_their_results() -> None:
     both: Any = gather("both", subflow("nested", pricing, first_city), execute(name="other")(a_number))
     found, data = outputs(flow_of(both), {price: [3, 7], clerk: [True], both.members[1]: [1, 2]})
@@ -188,55 +183,24 @@ def test_each_member_of_a_race_wins_once() -> None:
     assert found.ends["lost"] == 1, "if both fail"
 
 
-def test_members_inside_of_members() -> None:
-    one, other, third = [execute(name=name)(a_number) for name in ("one", "other", "third")]
-    groups: Any = gather("groups", race("either", one, other), third)
-    _, data = outputs(flow_of(groups), {one: [1], other: [2], third: [5, 6]})
-    assert data == {(a, b) for a in (1, 2) for b in (5, 6)}
-
-
-def test_a_function_that_must_not_run_twice_among_members() -> None:
-    paying = execute(name="paying", once=True)(a_number)
-    both: Any = gather("both", paying, asking)
-    _, data = outputs(flow_of(both), {paying: [1], asking: ["x"]})
-    assert data == {(1, "x")}
-
-
-def test_nothing_to_do_ends_at_once() -> None:
-    every = each("every", price, cities)
-    _, data = outputs(flow_of(every), {price: [3]}, Trip(cities=()))
-    assert data == {()}
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("items", "bound", "is_whole"),
-    [(6, 100, True), (7, 100, False), pytest.param(200, COMBINATIONS, False, marks=pytest.mark.nightly)],
-)
+@pytest.mark.parametrize(("items", "bound", "is_whole"), [(6, 100, True), (7, 100, False)])
 def test_combinations_are_bounded_and_each_result_comes_up_first(
     items: int, bound: int, is_whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsm_agent.testing.exploration.COMBINATIONS", bound)
     every = each("every", price, cities)
-    began = time.process_time()
     found, data = outputs(flow_of(every), {price: [1, 2]}, Trip(cities=("x",) * items))
     assert found.is_whole is is_whole
     assert {(1,) * items, (2,) * items} <= data
     assert len(data) <= bound
-    assert time.process_time() - began < 30
 
 
 def test_a_state_inside_without_answers_is_named() -> None:
     every = each("every", subflow("priced", pricing, str), cities)
-    with pytest.raises(UsageError, match=r"answers has none of price, clerk: \{price: \[…\]\}, one of each type"):
+    with pytest.raises(UsageError, match="price, clerk"):
         explore(flow_of(every), Trip(), {})
-    with pytest.raises(UsageError, match="answers has none of clerk"):
+    with pytest.raises(UsageError, match="clerk"):
         explore(flow_of(every), Trip(), {price: [3]})
-
-
-def test_a_state_of_another_flow_is_refused() -> None:
-    with pytest.raises(UsageError, match="<CallState asking>: a state of the flow 'f', or of one inside, would be"):
-        explore(flow_of(execute(name="one")(a_number)), Trip(), {asking: ["x"]})
 
 
 def test_the_way_to_what_raises_inside_is_told() -> None:
@@ -258,10 +222,6 @@ count = 0
 
 def draws(t: Trip, a: Any) -> bool:
     return random.random() < 0.5
-
-
-def reads_a_clock(t: Trip, a: Any) -> bool:
-    return time.time_ns() % 2 == 0 or time.perf_counter_ns() % 7 == 0
 
 
 def counts(t: Trip, a: Any) -> bool:
@@ -306,17 +266,12 @@ def member_answered(**functions: Any) -> Flow[Trip]:
 
 
 IMPURE: list[tuple[Callable[..., Flow[Trip]], dict[str, Any], str]] = [
-    (make, functions, problem)
-    for make in (answered, inner_answered, member_answered)
-    for functions, problem in [
-        (
-            {"when": counts},
-            r"the guard of the row asking --done \[counts\]--> over: counts is not pure: it changes count",
-        ),
-        ({"do": notes}, "the action of the row asking --done--> over: notes is not pure: it changes log, which was"),
-        ({"do": tells}, "tells is not pure: it changes teller, which was"),
-        ({"do": timed}, r"timed is not pure: it returns Trip\(.*\), and then Trip\(.*\) for the same arguments"),
-    ]
+    (answered, {"when": counts}, r"asking --done \[counts\]--> over.*changes count"),
+    (answered, {"do": notes}, "asking --done--> over.*changes log"),
+    (answered, {"do": tells}, "tells .*changes teller"),
+    (answered, {"do": timed}, "timed "),
+    (inner_answered, {"do": notes}, "changes log"),
+    (member_answered, {"when": counts}, "changes count"),
 ]
 
 
@@ -328,7 +283,7 @@ def test_what_is_not_pure_is_named_with_the_way_there(make: Any, functions: Any,
 
 def test_a_guard_that_draws_lots_is_found_with_both_values() -> None:
     random.seed(1)
-    problem = "draws is not pure: it returns (True, and then False|False, and then True) for the same arguments"
+    problem = "draws .*(True, and then False|False, and then True)"
     with pytest.raises(AssertionError, match=problem):
         explore(answered(when=draws), Trip(), {asking: [str(n) for n in range(20)]})
 
@@ -339,7 +294,7 @@ def impure_task() -> Any:
         log.append(t)
         return "?"
 
-    return task, "the task of task: task is not pure: it changes log"
+    return task, "task of task.*changes log"
 
 
 def impure_question() -> Any:
@@ -347,7 +302,7 @@ def impure_question() -> Any:
     def question(t: Trip) -> float:
         return time.perf_counter_ns()
 
-    return question, r"the question of question: question is not pure: it returns \d+, and then \d+"
+    return question, "question of question"
 
 
 def impure_choice() -> Any:
@@ -355,7 +310,7 @@ def impure_choice() -> Any:
         log.append(t)
         return bot
 
-    return call(choose, str, name="chosen")(lambda t: "?"), "the choice of chosen: choose is not pure: it changes log"
+    return call(choose, str, name="chosen")(lambda t: "?"), "choice of chosen.*changes log"
 
 
 def impure_items() -> Any:
@@ -363,7 +318,7 @@ def impure_items() -> Any:
         return (time.perf_counter_ns(),)
 
     member = execute(name="member")(a_square)
-    return each("every", member, items), r"the items of every: items is not pure: it returns \[\d+\], and then \[\d+\]"
+    return each("every", member, items), "items of every"
 
 
 def a_square(n: int) -> int:
@@ -375,7 +330,7 @@ def impure_start() -> Any:
         log.append(t)
         return "x"
 
-    return subflow("nested", pricing, start), "the start of nested: start is not pure: it changes log"
+    return subflow("nested", pricing, start), "start of nested.*changes log"
 
 
 @pytest.mark.parametrize("make", [impure_task, impure_question, impure_choice, impure_items, impure_start])
@@ -439,30 +394,6 @@ def test_a_loop_that_makes_no_progress_is_found_with_the_way_there() -> None:
     assert loop == "start; again and again: asking gives 'x' → checking gives False"
 
 
-def test_a_failure_that_is_tried_again_without_an_end_is_a_loop() -> None:
-    rows = [asking.done(over), asking.failed(asking)]
-    (loop,) = explore(Flow("f", Trip, start=asking, rows=rows), Trip(), {asking: ["x"]}).loops
-    assert loop == "start; again and again: asking fails"
-
-
-def test_a_loop_that_counts_is_none() -> None:
-    rows = [asking.done(over, when=is_many), asking.done(asking, do=lambda t, a: replace(t, n=t.n + 1))]
-    assert explore(Flow("f", Trip, start=asking, rows=rows), Trip(), {asking: ["x"]}).loops == ()
-
-
-def test_what_a_person_may_answer_again_is_no_loop() -> None:
-    person = wait(bool, name="person")(lambda t: "?")
-    rows = [person.done(asking, of=False), person.done(over, of=True), asking.done(person)]
-    flow = Flow("f", Trip, start=person, rows=rows)
-    assert explore(flow, Trip(), {person: [True, False], asking: ["x"]}).loops == ()
-
-
-def test_time_that_passes_is_no_loop() -> None:
-    nap = pause("nap", 60)
-    rows = [asking.done(over, when=is_many), asking.done(nap), nap.elapsed(asking)]
-    assert explore(Flow("f", Trip, start=asking, rows=rows), Trip(), {asking: ["x"]}).loops == ()
-
-
 def test_members_with_a_person_inside_are_no_loop_and_others_are() -> None:
     person, other = wait(bool, name="person")(lambda t: "?"), execute(name="other")(a_number)
     for members, answers, count in [([asking, person], {person: [True]}, 0), ([asking, other], {other: [1]}, 1)]:
@@ -479,14 +410,6 @@ def test_a_loop_inside_of_a_flow_inside_is_found() -> None:
     assert loop == "start; again and again: price gives 7"
     every = each("every", subflow("one", inner, str), cities)
     assert len(explore(flow_of(every), Trip(), {price: [3, 7]}).loops) == 2, "one for each city"
-
-
-def test_a_loop_is_told_from_where_it_is_reached_first() -> None:
-    states = [call(bot, name=name)(lambda t: "?") for name in ("first", "second", "third")]
-    first, second, third = states
-    rows = [first.done(second), second.done(third), third.done(over, when=is_many), third.done(second)]
-    (loop,) = explore(Flow("f", Trip, start=first, rows=rows), Trip(), {state: ["x"] for state in states}).loops
-    assert loop == "start → first gives 'x'; again and again: second gives 'x' → third gives 'x'"
 
 
 def test_a_cancellation_is_no_result_of_a_member() -> None:

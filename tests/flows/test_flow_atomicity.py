@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from deep_flow import Order, documents, item, outcome_for, over, quote, shop, walk, wanted
-from flow_runs import LOOPS, Driver, by_run
+from deep_flow import Order, documents, item, over, shop, walk
+from flow_runs import Driver, by_run, everywhere
 
 from fsm_agent import Agent, Approved, Denied, Modified, ProviderError, Reply, Usage, UsageError, function
 from fsm_agent.errors import IllegalTrigger, OutcomeError
@@ -132,23 +132,23 @@ PLACES: dict[str, tuple[Callable[[], Flow[Any]], type[Exception]]] = {
     "task": (leading(call(bot, name="task")(breaks)), Broken),
     "task of another type": (leading(call(bot, name="task")(lambda o: 17)), UsageError),  # type: ignore[arg-type, return-value]
     "choice": (leading(call(breaks, str, name="chosen")(lambda o: "?")), Broken),
-    "choice of another type": (leading(call(lambda o: None, str, name="chosen")(lambda o: "?")), FlowError),  # type: ignore[arg-type, return-value]
     "question": (leading(wait(str, name="question")(breaks)), Broken),
     "projection": (leading(subflow("inner", item, breaks)), Broken),
     "projection of another type": (leading(subflow("inner", item, lambda o: "x")), FlowError),  # type: ignore[arg-type, return-value]
     "items": (leading(each("items", wait(str, name="one")(number), breaks)), Broken),
-    "items that are none": (leading(each("items", wait(str, name="one")(number), lambda o: 17)), FlowError),  # type: ignore[arg-type, return-value]
     "items without order": (leading(each("items", wait(str, name="one")(number), lambda o: {1, 2})), FlowError),  # type: ignore[arg-type, return-value]
-    "question of an item": (leading(each("items", wait(str, name="one")(breaks), lambda o: o.items)), Broken),
     "task of a member": (leading(gather("m", call(bot, name="x")(breaks), call(bot, name="y")(lambda o: "?"))), Broken),
 }
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("place", PLACES)
-def test_code_that_raises_changes_nothing_at_any_level(place: str, level: int) -> None:
-    inner, error = PLACES[place]
-    run = at(level, inner).seed(Order())
+def test_code_that_raises_changes_nothing_at_any_level(place: str) -> None:
+    for level in (0, 2):
+        changes_nothing(at(level, PLACES[place][0]), PLACES[place][1])
+
+
+def changes_nothing(flow: Flow[Any], error: type[Exception]) -> None:
+    run = flow.seed(Order())
     run.advance("begin", Begun(at_s=0.0, id="r"))
     record, document, keys = run.record, run.snapshot(), [e.key for e in run.effects]
     (key,) = [key for key in keys if "answer:start#1" in key]
@@ -164,7 +164,7 @@ def test_code_that_raises_changes_nothing_at_any_level(place: str, level: int) -
     assert (run.record is not record) is bool(others), "it goes on with its other effects"
 
 
-@LOOPS
+@everywhere
 def test_a_driver_leaves_it_where_it_was_when_an_action_raises(driven: Driver) -> None:
     """The answer is not lost: it is asked for again, and an action that is mended goes on."""
     mended = False
@@ -202,23 +202,6 @@ def test_an_operators_word_is_all_or_nothing_also_for_a_function_that_must_not_r
     assert run.record is before
     run.give(send, Failure("lost"))
     assert run.state == "lost"
-
-
-def test_an_operators_failure_keeps_its_reason() -> None:
-    def is_refused(o: Order, why: Failure) -> bool:
-        return why.reason == "refused"
-
-    refused = end("refused")
-    asking = call(bot, name="asking")(lambda o: "?")
-    rows = [asking.done(over), asking.failed(refused, when=is_refused), asking.failed(end("other"))]
-    flow = Flow("f", Order, start=asking, rows=rows)
-    for reason, state in [("refused", "refused"), ("expired", "other")]:
-        run = flow.seed(Order())
-        run.advance("begin", Begun(at_s=0.0, id="r"))
-        key, outcome = "asking#1", Failure(reason, "why")
-        run.give(asking, outcome)
-        assert run.state == state, key
-        assert run.record.trace[-1].detail == f"{reason}: why"
 
 
 def test_what_somebody_says_has_the_time_at_which_it_is_said() -> None:
@@ -299,7 +282,7 @@ def test_a_group_of_members_that_is_cancelled_says_why() -> None:
     run = Flow("f", Order, start=both, rows=[both.done(over)]).seed(Order())
     run.advance("begin", Begun(at_s=0.0, id="r"))
     before = run.record
-    with pytest.raises(OutcomeError, match="str as JSON would be right"):
+    with pytest.raises(OutcomeError, match="str"):
         run.advance("both#1/answer:a", Returned(text='"x"', is_error=True))
     assert run.record is before
     assert run.record != before.changed(usage=Usage(input_tokens=1))
@@ -333,16 +316,6 @@ def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
     run.advance(nap.key, Slept(at_s=3.0))
     run.advance(run.effects[0].key, Replied(reply=Reply.of("yes"), at_s=4.0))
     assert run.state == "over"
-
-
-def test_flows_inside_are_the_same_alone() -> None:
-    """What a flow does inside of others, it does by itself."""
-    alone = quote.seed(Order())
-    while alone.effects:
-        effect = wanted(alone)[0]
-        alone.advance(effect.key, outcome_for(effect))
-    inside = [run for run, _ in walk(0)][-1]
-    assert alone.data.total == inside.data.total == 10
 
 
 def test_a_run_that_has_begun_a_function_is_not_equal_to_one_that_has_not() -> None:

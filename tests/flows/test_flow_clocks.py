@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import DRIVERS, LOOPS, Driver
+from flow_runs import Driver, by_arun, by_threads, everywhere, in_both_worlds
 
-from fsm_agent import Agent, Function, MemoryStore, SqliteStore, Worker
+from fsm_agent import Agent, Function, MemoryStore, Worker
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Flow,
@@ -32,7 +31,6 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.lifecycle import Request, Returned
-from fsm_agent.machine.process import wakes_at_s
 from fsm_agent.messages import Reply
 from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Delayed, FakeClock, Script
@@ -82,7 +80,7 @@ def naps(deadline_s: float | None, clock: Any, **options: Any) -> Flow[int]:
 class TestEarlierDeadline:
     """A wait ends with the earliest deadline around it, at its moment, and is not taken for having been waited out."""
 
-    @LOOPS
+    @everywhere
     def test_a_pause_ends_with_its_flow(self, driven: Driver) -> None:
         clock = FakeClock()
         flow = naps(20, clock)
@@ -92,20 +90,20 @@ class TestEarlierDeadline:
         assert [step.trigger for step in run.record.trace] == ["begun", "expired"]
         assert run.record.trace[-1].at_s == clock.now()
 
-    @LOOPS
+    @everywhere
     def test_a_pause_beyond_patience_is_a_rest_until_then(self, driven: Driver) -> None:
         clock, nap = FakeClock(), pause("nap", 5000)
         limits = FlowLimits(deadline_s=20)
         flow = Flow("f", int, start=nap, rows=[nap.elapsed(over)], limits=limits, world={"clock": clock})
         run = flow.seed(1)
-        driven(flow, run)
-        assert (run.state, clock.sleeps, wakes_at_s(run)) == ("nap", [], clock.now() + 20)
+        events = driven(flow, run)
+        assert (run.state, clock.sleeps, events[-1].wake_at_s) == ("nap", [], clock.now() + 20)
         clock.advance(20)
         driven(flow, run)
         assert run.state == "Expired"
 
-    @LOOPS
-    @pytest.mark.parametrize(("around_s", "inside_s"), [(20, None), (20, 30), (None, 20), (30, 20)])
+    @everywhere
+    @pytest.mark.parametrize(("around_s", "inside_s"), [(20, 30), (30, 20)])
     def test_a_pause_ends_with_the_flow_around_it_or_its_own(
         self, around_s: float | None, inside_s: float | None, driven: Driver
     ) -> None:
@@ -118,7 +116,7 @@ class TestEarlierDeadline:
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("late" if inside_s == 20 else "Expired", [20])
 
-    @LOOPS
+    @everywhere
     @pytest.mark.parametrize(("deadline_s", "within_s", "state"), [(5000, 8000, "Expired"), (8000, 5000, "late")])
     def test_the_earlier_of_the_time_of_a_state_and_the_deadline_of_its_flow_counts(
         self, deadline_s: float, within_s: float, state: str, driven: Driver
@@ -134,7 +132,7 @@ class TestEarlierDeadline:
         driven(flow, run)
         assert (run.state, noted) == (state, [])
 
-    @LOOPS
+    @everywhere
     def test_the_deadline_of_one_member_leaves_the_pause_of_another(self, driven: Driver) -> None:
         clock = FakeClock()
         brief = subflow("brief", naps(20, clock), lambda n: n)
@@ -145,7 +143,7 @@ class TestEarlierDeadline:
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("over", [20, 30])
 
-    @LOOPS
+    @everywhere
     def test_an_agent_that_waits_for_its_next_attempt_ends_with_its_flow(self, driven: Driver) -> None:
         clock = FakeClock()
         model = Script(Overloaded("busy", retry_after_s=50.0), "too late")
@@ -158,7 +156,7 @@ class TestEarlierDeadline:
         assert len(model.requests) == 1, "it was not asked again before its time"
 
     @pytest.mark.system
-    @LOOPS
+    @everywhere
     def test_the_deadline_of_one_member_leaves_what_another_waits_for(self, driven: Driver) -> None:
         """A lone request goes on, and is not sent again, when the time of somebody else is up."""
         person, limits = wait(int, name="person")(lambda n: "?"), FlowLimits(deadline_s=0.02)
@@ -171,16 +169,7 @@ class TestEarlierDeadline:
         driven(flow, run)
         assert (run.state, len(model.requests)) == ("over", 1)
 
-    @pytest.mark.system
-    @LOOPS
-    def test_so_it_is_by_the_clock_of_the_system(self, driven: Driver) -> None:
-        nap, limits = pause("nap", 30), FlowLimits(deadline_s=0.05)
-        flow = Flow("f", int, start=nap, rows=[nap.elapsed(over)], limits=limits, world={"clock": SystemClock()})
-        run = flow.seed(1)
-        driven(flow, run)
-        assert run.state == "Expired"
-
-    @LOOPS
+    @everywhere
     def test_a_clock_that_is_set_back_while_it_sleeps(self, driven: Driver) -> None:
         class Back(FakeClock):
             def sleep(self, delay_s: float) -> None:
@@ -198,7 +187,7 @@ class TestEarlierDeadline:
 class TestFakeClock:
     """A clock for tests stands still as long as anything runs: only a sleep beside nothing else moves it."""
 
-    @LOOPS
+    @in_both_worlds
     def test_members_that_run_again_and_again_inside_of_a_time(self, driven: Driver) -> None:
         clock, polls = FakeClock(), list[int]()
 
@@ -220,8 +209,7 @@ class TestFakeClock:
         driven(flow, run)
         assert (run.state, run.data, clock.sleeps) == ("over", (3, 3, 3), [5, 5])
 
-    @pytest.mark.system
-    @LOOPS
+    @in_both_worlds
     def test_a_wait_for_the_next_attempt_begins_when_nothing_else_runs(self, driven: Driver) -> None:
         clock = FakeClock()
         model = Script(Overloaded("busy", retry_after_s=20), "fine", clock=clock)
@@ -229,7 +217,7 @@ class TestFakeClock:
 
         @execute
         async def working(n: int) -> float:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
             return clock.now()
 
         both = gather("both", asking, working)
@@ -242,7 +230,7 @@ class TestFakeClock:
         assert (run.state, run.data - began, clock.sleeps) == ("over", 0.0, [pytest.approx(20)])
 
     @pytest.mark.parametrize("is_first", [True, False])
-    @pytest.mark.parametrize("driven", [*DRIVERS[:-1], by_call])
+    @pytest.mark.parametrize("driven", [by_threads, by_call, by_arun])
     def test_a_delay_that_another_member_waits_for_passes(self, is_first: bool, driven: Driver) -> None:
         """A clock that stands still while a function runs goes on when the delay has passed in real time."""
         clock, again = FakeClock(), threading.Event()
@@ -259,7 +247,7 @@ class TestFakeClock:
         driven(flow, flow.seed(False))
         assert found == [True]
 
-    @LOOPS
+    @in_both_worlds
     def test_it_passes_although_functions_before_it_wait_for_a_thread(self, driven: Driver) -> None:
         """Taken up when the delay has begun, with fewer threads than functions."""
         clock, again, found = FakeClock(), threading.Event(), list[bool]()
@@ -281,7 +269,6 @@ class TestFakeClock:
         assert (run.state, set(found)) == ("over", {True})
 
 
-@pytest.mark.parametrize("make", [lambda _: MemoryStore(), lambda folder: SqliteStore(folder / "runs.db")])
 class TestWorker:
     """What lies within the patience of a worker is waited for; beyond it the run is given back, due at its moment."""
 
@@ -294,9 +281,8 @@ class TestWorker:
         limit = FlowLimits(**limits)
         return Flow("f", int, start=person, rows=rows, store=store, world={"clock": clock}, limits=limit), clock
 
-    def test_a_time_beyond_its_patience_is_a_rest(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        flow, clock = self.napping(30, make(folder))
+    def test_a_time_beyond_its_patience_is_a_rest(self) -> None:
+        flow, clock = self.napping(30, MemoryStore())
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
         flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
@@ -306,18 +292,16 @@ class TestWorker:
         assert at_rest.due_s == clock.now() + 30
         assert Worker([flow], flow.runs).run(once=True) == 0, "it is not due before"
 
-    def test_a_time_within_it_is_waited_for(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        flow, clock = self.napping(30, make(folder))
+    def test_a_time_within_it_is_waited_for(self) -> None:
+        flow, clock = self.napping(30, MemoryStore())
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
         flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
         assert Worker([flow], flow.runs, patience_s=40).run(once=True) == 1
         assert (flow.runs.store.load("r").run.is_ended, clock.sleeps) == (True, [30])
 
-    def test_it_is_taken_up_at_its_moment_by_another_worker(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        flow, clock = self.napping(30, make(folder))
+    def test_it_is_taken_up_at_its_moment_by_another_worker(self) -> None:
+        flow, clock = self.napping(30, MemoryStore())
         clock.advance(-100)  # what is due by it 30 s later is due by the store's clock now
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
@@ -327,9 +311,8 @@ class TestWorker:
         assert Worker([flow], flow.runs).run(once=True) == 1
         assert (flow.resume("r").state, clock.sleeps) == ("over", [])
 
-    def test_an_earlier_deadline_is_its_moment(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        flow, clock = self.napping(30, make(folder), deadline_s=20.0)
+    def test_an_earlier_deadline_is_its_moment(self) -> None:
+        flow, clock = self.napping(30, MemoryStore(), deadline_s=20.0)
         began = clock.now()
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
@@ -350,7 +333,7 @@ class TestTogether:
         rows = [every.done(over, do=lambda n, found: sum(found))]
         return Flow("f", int, start=every, rows=rows, world={"clock": clock}, **options)
 
-    @LOOPS
+    @everywhere
     def test_those_that_are_due_on_resume(self, driven: Driver) -> None:
         clock = FakeClock()
         flow = self.flow_of(8, 100, clock)
@@ -362,24 +345,12 @@ class TestTogether:
         driven(flow, run)
         assert (run.state, run.data, clock.sleeps) == ("over", -28, [])
 
-    @LOOPS
-    @pytest.mark.parametrize("clock", [FakeClock, SystemClock])
-    def test_those_that_are_waited_for(self, clock: Any, driven: Driver) -> None:
-        flow = self.flow_of(20, 0.001, clock())
+    @everywhere
+    def test_those_that_are_waited_for(self, driven: Driver) -> None:
+        flow = self.flow_of(20, 0.001, FakeClock())
         run = flow.seed(20)
         driven(flow, run)
         assert (run.state, run.data) == ("over", -190)
-
-    @pytest.mark.system
-    def test_a_worker_takes_them_up(self) -> None:
-        clock = FakeClock(time.time() - 1000)
-        flow = self.flow_of(8, 100, clock, store=MemoryStore())
-        with pytest.raises(FlowSuspended):
-            flow.call(8, run_id="r")
-        for _ in range(3):
-            clock.advance(100)
-            Worker([flow], flow.runs).advance()
-        assert flow.resume("r").output == -28
 
 
 def test_an_answer_to_a_stored_run_has_the_time_of_its_clock():

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.system
 
 pytest_plugins = ["pytester"]
 
+
 TESTS = """
 from fsm_agent.flows import Flow, end, execute, wait
 
@@ -48,7 +49,6 @@ def test_other():
     ("required", "passes", "workers"),
     [
         ("41", False, ()),
-        pytest.param("40", True, (), marks=pytest.mark.nightly),
         pytest.param("41", False, ("-n2", "--dist=load"), marks=pytest.mark.nightly),
     ],
 )

@@ -9,7 +9,6 @@ import pytest
 
 from fsm_agent import Agent, Context, Denied, Function, MemoryStore, Reply, Usage
 from fsm_agent import snapshot as snapshot_of_call
-from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -153,14 +152,6 @@ def test_a_call_that_is_stopped_without_an_output_has_failed() -> None:
     assert "stopped" in result.trace[-1].detail
 
 
-def test_a_word_for_one_of_several_that_wait_is_refused() -> None:
-    one = wait(int, name="one")(lambda d: "?")
-    run = begun(flow_of(each("every", one, ones)))
-    with pytest.raises(OutcomeError, match="cannot be given 5: 2 of them are waited for"):
-        run.give(one, 5)
-    assert [effect.key for effect in run.effects] == ["every#1/answer:0", "every#1/answer:1"]
-
-
 @execute
 def left(d: Order) -> int:
     return 1
@@ -178,22 +169,6 @@ def test_a_race_that_is_lost_by_all_names_the_first_as_written(order: tuple[Any,
         run.give(state, Failure(f"{state.name} fell", "down"))
     with pytest.raises(FlowFailed, match="left fell: down"):
         run.result()
-
-
-def test_a_function_of_an_agent_inside_knows_how_deep_it_is() -> None:
-    seen: list[int] = []
-
-    def look(context: Context[Any]) -> str:
-        """Look."""
-        seen.append(context.depth)
-        return "nothing"
-
-    inner = Agent(Script(asks("look"), "done"), name="inner", functions=[look])
-    state = call(inner, name="asking")(lambda d: "go")
-    for _, flow in ways(state)[1:2]:
-        outer = Agent(Script(asks("f", n=1), "over"), name="outer", functions=[flow.as_function("f")])
-        outer.call("go")
-    assert seen == [1]
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
@@ -254,8 +229,7 @@ def test_an_agent_call_that_is_restored_asks_by_the_policy_of_now_in_a_flow_insi
     assert [effect.key for effect in again.effects] == [f"{path}/ask:1.0"]
 
 
-@pytest.mark.parametrize("failing", [0, 1])
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize(("failing", "first"), [(0, 0), (0, 1)])
 def test_a_failure_is_among_the_results_whichever_member_ends_last(failing: int, first: int) -> None:
     state = each("every", left, ones, settled=True)
     flow = Flow("f", Order, start=state, rows=[state.done(over, do=lambda d, a: Order(sum(x == 7 for x in a)))])

@@ -6,14 +6,12 @@ import asyncio
 import json
 import math
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import LOOPS, Driver, by_run, everywhere, people, s, scripts, steps_of
+from flow_runs import Driver, by_run, everywhere, s, scripts
 
 from fsm_agent import (
     Agent,
@@ -23,10 +21,7 @@ from fsm_agent import (
     Limits,
     MemoryStore,
     Reply,
-    Retries,
     SnapshotError,
-    SqliteStore,
-    Worker,
     function,
 )
 from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded
@@ -34,20 +29,19 @@ from fsm_agent.flows import (
     AwaitAnswer,
     Failure,
     Flow,
-    FlowError,
     FlowFailed,
     FlowLimits,
     FlowSuspended,
     call,
     end,
     execute,
+    gather,
     pause,
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Replied, Returned, RunAgain, Started, Stopped
+from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Returned, RunAgain, Started, Stopped
 from fsm_agent.messages import FunctionCall, Message, Suspended, TokenLogprob
-from fsm_agent.runtime import SystemClock
 from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
@@ -80,24 +74,9 @@ def put(d: Word, a: str) -> Word:
 asking = Flow("asking", Word, start=ask, rows=[ask.done(person, do=put), ask.elapsed(late), person.done(over, do=put)])
 
 
-def slow(release: threading.Event) -> Any:
-    """A model that takes its time."""
-
-    def reply(request: Any) -> str:
-        release.wait(20)
-        return "at last"
-
-    return Script(reply)
-
-
-REAL: dict[str, Any] = {"clock": SystemClock()}
-
-
 class TestTime:
     @everywhere
     def test_a_short_pause_is_waited_for_and_a_long_one_is_a_rest(self, driven: Driver) -> None:
-        if driven.__name__ == "by_hand":
-            pytest.skip("waits for nothing")
         for delay_s, state in [(30, "over"), (3600, "nap")]:
             nap = pause("nap", delay_s)
             clock = FakeClock()
@@ -110,37 +89,7 @@ class TestTime:
         driven(flow, run)
         assert run.state == "over"
 
-    @pytest.mark.system
-    @LOOPS
-    def test_a_slow_call_is_let_go_of_when_its_time_is_over(self, driven: Driver) -> None:
-        brief = call(bot, within_s=0.2, name="brief")(lambda d: "?")
-        flow = Flow("f", Word, start=brief, rows=[brief.done(over), brief.elapsed(late)], world=REAL)
-        release = threading.Event()
-        run = flow.seed(Word(), clients={brief: slow(release)})
-        began = time.monotonic()
-        try:
-            if driven.__name__ in ("by_arun", "by_adrive"):
-                pytest.skip("a Script holds up the loop")
-            driven(flow, run)
-        finally:
-            release.set()
-        assert run.state == "late"
-        assert time.monotonic() - began < 10
-
-    @LOOPS
-    def test_the_deadline_of_a_flow_ends_it(self, driven: Driver) -> None:
-        clock = FakeClock()
-        flow = replace(asking, limits=FlowLimits(deadline_s=100), world={"clock": clock})
-        run = flow.seed(Word(), clients={ask: Script("x")})
-        driven(flow, run)
-        assert run.state == "person"
-        clock.advance(101)
-        driven(flow, run)
-        assert run.state == "Expired"
-        with pytest.raises(FlowFailed, match="100 s are over"):
-            run.result()
-
-    @LOOPS
+    @everywhere
     def test_beyond_patience_it_says_when_it_goes_on_as_the_store_does(self, driven: Driver) -> None:
         clock, store = FakeClock(), MemoryStore()
         nap = pause("nap", 500)
@@ -154,19 +103,6 @@ class TestTime:
         clock.advance(500)
         assert flow.resume("r").state == "over"
 
-    def test_what_waits_for_people_alone_does_not_go_on_by_itself(self) -> None:
-        @wait(str)
-        def anybody(d: Word) -> str:
-            return "?"
-
-        with pytest.raises(FlowSuspended) as e:
-            Flow("f", Word, start=anybody, rows=[anybody.done(over)]).call(Word())
-        assert e.value.wake_at_s is None
-        hurried = replace(e.value.run.flow, limits=FlowLimits(deadline_s=100), world={"clock": (clock := FakeClock())})
-        with pytest.raises(FlowSuspended) as e:
-            hurried.call(Word())
-        assert e.value.wake_at_s == clock.now() + 100
-
     def test_the_deadline_of_a_call_is_a_failure_of_its_state(self) -> None:
         hurried = call(replace(bot, limits=Limits(deadline_s=5)), name="hurried")(lambda d: "?")
         flow = Flow("f", Word, start=hurried, rows=[hurried.done(over), hurried.failed(late)])
@@ -177,29 +113,15 @@ class TestTime:
         assert run.state == "late"
         assert run.record.trace[-1].detail.startswith("expired")
 
-    def test_the_time_of_a_state_begins_when_it_is_entered(self) -> None:
-        run = asking.seed(Word())
-        run.advance("begin", Begun(at_s=100.0, id="r"))
-        assert run.deadline == (160.0, "sleep:ask#1")
-        run.give(ask, "x", at_s=150.0)
-        assert run.deadline == (3750.0, "sleep:person#2")
-
-    def test_a_clock_that_is_set_back_does_no_harm(self) -> None:
-        run = asking.seed(Word(), clients={ask: Script("x")})
-        run.advance("begin", Begun(at_s=100.0, id="r"))
-        run.advance("ask#1/model:0", Replied(reply=Reply.of("x"), at_s=50.0))
-        assert run.record.entered_at_s == 100.0
-        assert run.record.trace[-1].at_s == 100.0
-
 
 class TestEnds:
-    @LOOPS
+    @everywhere
     def test_a_failed_call_takes_its_row_or_the_default(self, driven: Driver) -> None:
         down = {ask: Script(Overloaded("down", retryable=False))}
         run = asking.seed(Word(), clients=down)
         driven(asking, run)
         assert run.state == "Failed"
-        with pytest.raises(FlowFailed, match=r"model failed: .*down"):
+        with pytest.raises(FlowFailed, match="down"):
             run.result()
 
         def is_model(d: Word, why: Failure) -> bool:
@@ -211,15 +133,14 @@ class TestEnds:
         driven(flow, run)
         assert run.state == "late"
 
-    @pytest.mark.system
-    @LOOPS
+    @everywhere
     def test_cancelled_from_a_thread_while_a_function_runs(self, driven: Driver) -> None:
         begun = threading.Event()
 
         @execute
         async def hang(d: Word, context: Context[Any]) -> str:
             begun.set()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
             return ""
 
         flow = Flow("f", Word, start=hang, rows=[hang.done(over)])
@@ -231,12 +152,10 @@ class TestEnds:
 
         thread = threading.Thread(target=cancel)
         thread.start()
-        began = time.monotonic()
         driven(flow, run)
         thread.join()
         assert run.state == "Cancelled"
         assert run.record.ending.detail == "enough"  # type: ignore[union-attr]
-        assert time.monotonic() - began < 10
 
     def test_cancelled_by_hand_before_the_start_and_inside(self) -> None:
         run = asking.seed(Word())
@@ -272,59 +191,12 @@ class TestEnds:
 
         rows = [again.done(again, when=is_small, do=lambda d, a: a), again.done(over)]
         flow = Flow("f", int, start=again, rows=rows, limits=FlowLimits(steps=25))
-        with pytest.raises(FlowFailed, match="25 states were entered, which is the limit"):
+        with pytest.raises(FlowFailed, match="25"):
             flow.call(0)
         assert len(ran) == 25
 
-    @pytest.mark.parametrize("where", ["guard", "action", "task", "question", "type"])
-    def test_all_or_nothing_when_code_raises(self, where: str) -> None:
-        def breaks(*_: Any) -> Any:
-            raise ZeroDivisionError("broken")
-
-        def says(d: Word) -> Any:
-            if d.n:
-                breaks()
-            return "?"
-
-        first = call(bot, name="first")(lambda d: "?")
-        second: Any = call(bot, name="second")(says) if where == "task" else wait(str, name="second")(says)
-        action = {"action": breaks, "type": lambda d, a: "no word"}.get(where, lambda d, a: replace(d, n=1))
-        rows = [first.done(late, when=breaks)] if where == "guard" else []
-        flow = Flow("f", Word, start=first, rows=[*rows, first.done(second, do=action), second.done(over)])
-        run = flow.seed(Word())
-        run.advance("begin", Begun(at_s=0.0, id="r"))
-        before, document = run.record, run.snapshot()
-        reply = Replied(reply=Reply.of("hi"))
-        with pytest.raises(FlowError if where == "type" else ZeroDivisionError):
-            run.advance("first#1/model:0", reply)
-        assert run.record is before
-        assert run.snapshot() == document
-        assert [e.key for e in run.effects] == ["first#1/model:0"]
-
 
 class TestFunctions:
-    @pytest.mark.system
-    def test_policies_apply(self) -> None:
-        tries: list[int] = []
-
-        @execute(retries=Retries(attempts=3))
-        def flaky(d: Word) -> str:
-            tries.append(1)
-            if len(tries) < 3:
-                raise ConnectionError("not yet")
-            return "there"
-
-        @execute(timeout_s=0.1)
-        def slow_one(d: Word) -> str:
-            time.sleep(2)
-            return ""
-
-        rows = [flaky.done(slow_one, do=put), slow_one.done(over), slow_one.failed(late)]
-        flow = Flow("f", Word, start=flaky, rows=rows, world={"clock": FakeClock()})
-        result = flow.call(Word())
-        assert (result.state, result.output.text, len(tries)) == ("late", "there", 3)
-        assert "TimeoutError" in result.trace[-1].detail
-
     def test_the_context_has_deps_and_a_key(self) -> None:
         seen: list[Any] = []
 
@@ -337,16 +209,6 @@ class TestFunctions:
         flow.call(Word(), deps={"db": 1})
         assert seen == [({"db": 1}, "r7/look#1")]
 
-    def test_a_result_of_another_type_is_a_failure(self) -> None:
-        @execute
-        def lies(d: Word) -> int:
-            return "many"  # type: ignore[return-value]
-
-        flow = Flow("f", Word, start=lies, rows=[lies.done(over), lies.failed(late)])
-        result = flow.call(Word())
-        assert result.state == "late"
-        assert result.trace[-1].detail.startswith("wrong type: lies was given")
-
     def test_a_result_that_is_no_json_of_its_type_is_a_failure_too(self) -> None:
         @execute
         def counts(d: Word) -> int:
@@ -356,7 +218,7 @@ class TestFunctions:
         run.advance("begin", Begun(id="r", at_s=0.0))
         run.advance(run.effects[0].key, Returned(text='"many"'))
         assert run.state == "late"
-        assert run.record.trace[-1].detail.startswith("wrong type: counts was given")
+        assert "counts" in run.record.trace[-1].detail
 
     def test_once_in_doubt_asks_somebody_and_goes_on(self) -> None:
         sent: list[str] = []
@@ -405,7 +267,7 @@ def pay(amount: int) -> str:
 
 
 class TestInside:
-    @LOOPS
+    @everywhere
     def test_a_flow_in_a_flow_and_an_answer_in_it(self, driven: Driver) -> None:
         nested = subflow("nested", asking, lambda d: Word(d.text))
         outer = Flow("outer", Word, start=nested, rows=[nested.done(over, do=lambda d, a: a), nested.failed(late)])
@@ -419,19 +281,6 @@ class TestInside:
         assert (again.state, again.data) == ("over", Word("bye"))
         run.advance("nested#1/", Cancelled())
         assert run.state == "late"
-
-    def test_an_approver_of_the_flow_is_asked_about_functions_inside(self) -> None:
-        asked: list[str] = []
-        teller = Agent("openai:gpt-5-mini", name="teller", functions=[pay])
-        paying = call(teller, name="paying")(lambda d: "Pay.")
-
-        def approve(f: Any) -> bool:
-            asked.append(f.name)
-            return False
-
-        flow = Flow("f", Word, start=paying, rows=[paying.done(over, do=put)], approve=approve)
-        result = flow.call(Word(), clients={paying: Script(asks("pay", amount=1), "It was refused.")})
-        assert (result.output.text, asked) == ("It was refused.", ["pay"])
 
     @pytest.mark.parametrize("whose", ["outer", "inner", "both", "nobody"])
     def test_a_flow_inside_has_people_of_its_own_or_those_around_it(self, whose: str) -> None:
@@ -479,7 +328,10 @@ class TestInside:
         assert flow.call(Word(n=1)).output.text == "two"
         assert flow.call(Word(n=0)).output.text == "one"
 
-    def test_hooks_of_the_flow_and_of_its_agents(self) -> None:
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_hooks_of_the_flow_and_of_its_agents(self, is_async: bool, tmp_path: Path) -> None:
+        """Also of what has ended by the time at which they are told, when it is written."""
+
         class Hook:
             def __init__(self) -> None:
                 self.seen: list[str] = []
@@ -490,14 +342,20 @@ class TestInside:
             def on_done(self, event: Any) -> None:
                 self.seen.append(repr(event.result))
 
-        outer, inner = Hook(), Hook()
-        heard = call(Agent("openai:gpt-5-mini", name="heard", hooks=[inner]), name="heard")(lambda d: "?")
-        flow = Flow("f", Word, start=heard, rows=[heard.done(over, do=put)], hooks=[outer])
-        flow.call(Word(), clients={heard: Script("hi")})
-        assert outer.seen == ["begun", "done", "FlowResult(over, Word(text='hi', n=0))"]
-        assert inner.seen == ["begun", "answered", "CallResult(Completed, 'hi', 0 function call(s))"]
+        hooks = {name: Hook() for name in ("flow", "one", "other")}
+        calls = [
+            call(Agent(Script("hi"), name=name, hooks=[hooks[name]]), name=name)(lambda d: "?")
+            for name in ("one", "other")
+        ]
+        both: Any = gather("both", *calls)
+        rows = [both.done(over, do=lambda d, a: put(d, a[0]))]
+        flow = Flow("f", Word, start=both, rows=rows, hooks=[hooks["flow"]], store=tmp_path / "runs.db")
+        asyncio.run(flow.acall(Word(), run_id="r")) if is_async else flow.call(Word(), run_id="r")
+        assert hooks["flow"].seen == ["begun", "done", "FlowResult(over, Word(text='hi', n=0))"]
+        for name in ("one", "other"):
+            assert hooks[name].seen == ["begun", "answered", "CallResult(Completed, 'hi', 0 function call(s))"]
 
-    @LOOPS
+    @everywhere
     def test_people_who_are_here_may_be_asked_by_a_coroutine_or_not_know(self, driven: Driver) -> None:
         async def here(question: Any) -> str:
             return f"answer to {question.shown}"
@@ -508,31 +366,11 @@ class TestInside:
             driven(flow, run)
             assert run.state == state
 
-    def test_an_operator_may_speak_for_any_state(self) -> None:
-        run = asking.seed(Word())
-        run.advance("begin", Begun(at_s=0.0, id="r"))
-        run.give(ask, "as if")
-        assert (run.state, run.data.text) == ("person", "as if")
-        with pytest.raises(OutcomeError, match="it is not waited for"):
-            run.give(ask, "again")
-        with pytest.raises(OutcomeError):
-            run.give(person, 17)
 
-
-STORES: list[Callable[[Path], Any]] = [
-    lambda path: MemoryStore(),
-    lambda path: SqliteStore(path / "runs.db"),
-]
-
-
-@pytest.mark.parametrize("make", STORES, ids=["memory", "sqlite"])
 class TestStores:
-    def test_a_run_survives_its_process_at_each_rest(
-        self, make: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_run_survives_its_process_at_each_rest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
-        (folder := tmp_path / "runs").mkdir()
-        store, clients = make(folder), scripts()
+        store, clients = tmp_path / "runs.db", scripts()
         flow = replace(s.support, store=store, world={"clock": FakeClock()})
         with pytest.raises(FlowSuspended, match="answer:customer#3"):
             flow.call(s.Ticket("x"), run_id="t1", clients=clients, extra={"ticket": 17})
@@ -556,9 +394,8 @@ class TestStores:
         with pytest.raises((NotAsked, AlreadyAnswered, OutcomeError)):
             flow.resume("t1", {s.review: s.Approve("late")})
 
-    def test_the_same_name_goes_on_with_the_same_run(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        flow = replace(asking, store=make(folder))
+    def test_the_same_name_goes_on_with_the_same_run(self) -> None:
+        flow = replace(asking, store=MemoryStore())
         client = Script("hello")
         for _ in range(2):
             with pytest.raises(FlowSuspended):
@@ -566,46 +403,6 @@ class TestStores:
         assert len(client.requests) == 1
         with pytest.raises(RunExists):
             flow.call(Word("b"), run_id="w", clients={ask: client})
-
-    def test_a_nested_approval_days_later(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        teller = Agent("openai:gpt-5-mini", name="teller", functions=[pay])
-        paying = call(teller, name="paying")(lambda d: "Pay.")
-        flow = Flow("f", Word, start=paying, rows=[paying.done(over, do=put)], store=make(folder))
-        clients = {paying: Script(asks("pay", amount=1), "Paid.")}
-        with pytest.raises(FlowSuspended, match=r"paying#1/ask:1\.0"):
-            flow.call(Word(), run_id="p", clients=clients)
-        result = flow.resume("p", {"paying#1/ask:1.0": Approved()}, clients=clients)
-        assert result.output.text == "Paid."
-        assert "paid 1" in repr(clients[paying].requests[-1].messages)
-
-    @pytest.mark.system
-    def test_a_worker_goes_on_when_a_time_is_over_or_somebody_has_answered(
-        self, make: Callable[[Path], Any], tmp_path: Path
-    ) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        client = Script("a", "b")
-        brief = call(Agent(client, name="brief"), name="brief")(lambda d: "?")
-        rest = wait(str, within_s=3600, name="rest")(lambda d: "?")
-        rows = [brief.done(rest, do=put), rest.done(over, do=put), rest.elapsed(late)]
-        clock = FakeClock(time.time() - 7200)
-        flow = Flow("f", Word, start=brief, rows=rows, store=make(folder), world={"clock": clock})
-        for name in ("answered", "left"):
-            with pytest.raises(FlowSuspended):
-                flow.call(Word(), run_id=name)
-        flow.runs.answer("answered", {"answer:rest#2": Returned(text='"by mail"')})
-        clock.advance(7200)
-        assert Worker([flow], flow.runs).run(once=True) >= 2
-        assert [flow.resume(name).state for name in ("answered", "left")] == ["over", "late"]
-
-    def test_cancelled_by_post(self, make: Callable[[Path], Any], tmp_path: Path) -> None:
-        (folder := tmp_path / "runs").mkdir()
-        flow = replace(asking, store=make(folder))
-        with pytest.raises(FlowSuspended):
-            flow.call(Word("a"), run_id="w", clients={ask: Script("x")})
-        flow.runs.cancel("w", "called off")
-        with pytest.raises(FlowFailed, match="called off"):
-            flow.resume("w")
 
 
 class TestVersions:
@@ -621,34 +418,9 @@ class TestVersions:
         run.give(person, "z")
         assert run.state == "late"
 
-    def test_a_renamed_state_is_upgraded_or_refused_by_name(self) -> None:
-        somebody = wait(str, name="somebody", within_s=5)(lambda d: "?")
-        rows = [ask.done(somebody, do=put), ask.elapsed(late), somebody.done(over, do=put)]
-        with pytest.raises(SnapshotError, match="the state 'person', which the flow has not"):
-            replace(asking, rows=rows).restore(self.waiting())
-
-        def rename(record: dict[str, Any]) -> dict[str, Any]:
-            return json.loads(json.dumps(record).replace("person", "somebody"))  # type: ignore[no-any-return]
-
-        new = replace(asking, rows=rows, version=2, upgrades={1: rename})
-        run = new.restore(self.waiting())
-        assert (run.state, run.record.version) == ("somebody", 2)
-        run.give(somebody, "z")
-        assert run.state == "over"
-        with pytest.raises(SnapshotError, match="nothing brings version 1 up"):
-            replace(new, upgrades={}).restore(self.waiting())
-        with pytest.raises(SnapshotError, match=r"of version 2 .* this is version 1"):
-            asking.restore(run.snapshot())
-
     def test_another_flow_is_refused(self) -> None:
-        with pytest.raises(SnapshotError, match="of the flow 'asking', and 'other'"):
+        with pytest.raises(SnapshotError, match="other"):
             replace(asking, name="other").restore(self.waiting())
-
-    def test_each_part_of_a_document_is_refused(self) -> None:
-        document = self.waiting()
-        for length in range(0, len(document), 7):
-            with pytest.raises(SnapshotError):
-                asking.restore(document[:length])
 
     def test_a_signed_document_is_taken_only_as_it_is(self) -> None:
         key = "k" * 32
@@ -657,36 +429,6 @@ class TestVersions:
         assert asking.restore(document, signing_key=key).record == run.record
         with pytest.raises(SnapshotError):
             asking.restore(document.replace('"text":"a"', '"text":"b"'), signing_key=key)
-
-    def test_data_that_cannot_be_read_again_are_not_written(self) -> None:
-        made = asking.record_of(Word("a"))
-        run = asking.seed(Word("a"))
-        run.record = made.changed(data=Word(text=17))  # type: ignore[arg-type]
-        with pytest.raises(SnapshotError, match="Word"):
-            run.snapshot()
-
-
-def test_no_secret_is_in_a_snapshot_or_an_error() -> None:
-    secret = "sk-very-secret"
-    flow = replace(asking)
-    run = flow.seed(Word("a"), deps={"key": secret}, clients={ask: Script("x")})
-    by_run(flow, run)
-    assert secret not in run.snapshot()
-    with pytest.raises(FlowSuspended) as waiting:
-        run.result()
-    assert secret not in str(waiting.value)
-
-
-def test_one_driver_at_a_time_and_steps_of_the_record() -> None:
-    flow = replace(asking, answer=people())
-    run = flow.seed(Word("a"), clients={ask: Script("x")})
-    assert flow.run(replace_answers(flow, run)).state == "over"
-    assert steps_of(run)[-1] == ("person", "done", "over")
-
-
-def replace_answers(flow: Any, run: Any) -> Any:
-    run.run_context.answer = lambda question: "fine"
-    return run
 
 
 @pytest.mark.parametrize("kind", ["a state", "a flow as a function"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,15 +11,14 @@ from typing import Any
 
 import pytest
 from flow_kill_worker import models
-from flow_runs import DRIVERS, LOOPS, Driver, by_adrive, by_arun, by_drive, by_run, by_threads, s
+from flow_runs import DRIVERS, Driver, by_adrive, by_arun, by_drive, by_run, everywhere, in_both_worlds, s
 
-from fsm_agent import Agent, CallFailed, Context, MemoryStore, SqliteStore, UsageError, Worker
+from fsm_agent import Agent, CallFailed, Context, MemoryStore, UsageError, Worker
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     AwaitAnswer,
     Failure,
     Flow,
-    FlowFailed,
     FlowLimits,
     call,
     each,
@@ -106,7 +104,7 @@ def to_its_end(driven: Driver, flow: Any, run: Any) -> Any:
 @pytest.mark.parametrize("turn", [0, *[pytest.param(turn, marks=pytest.mark.nightly) for turn in (1, 2)]])
 def test_stopped_at_every_event_it_comes_to_the_same_end(turn: int) -> None:
     """Through JSON at each; who stops and who goes on from there takes turns."""
-    stops, drivers = (stopped, astopped, raised), DRIVERS[:-1]
+    stops, drivers = (stopped, astopped, raised), DRIVERS
     whole = to_its_end(by_run, (flow := support()), flow.seed(s.Ticket("x"), clients=models()))
     count = len(by_drive(flow, flow.seed(s.Ticket("x"), clients=models())))
     for number in range(1, count + 1):
@@ -169,16 +167,16 @@ def put(d: Word, a: Any) -> Word:
     return replace(d, text=str(a))
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("driven", [by_threads, by_drive, by_arun, by_adrive])
+@in_both_worlds
 def test_those_who_lose_a_race_are_let_go_of(driven: Driver) -> None:
     """A coroutine is cancelled at once, and a question is asked no more."""
-    ended = threading.Event()
+    ended, running = threading.Event(), threading.Event()
 
     @execute
     async def slow(d: Word) -> str:
+        running.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             ended.set()
             raise
@@ -186,7 +184,7 @@ def test_those_who_lose_a_race_are_let_go_of(driven: Driver) -> None:
 
     @execute
     async def quick(d: Word) -> str:
-        await asyncio.sleep(0.01)
+        await asyncio.to_thread(running.wait, 20)
         return "quick"
 
     person = wait(str, name="person")(lambda d: "?")
@@ -194,16 +192,14 @@ def test_those_who_lose_a_race_are_let_go_of(driven: Driver) -> None:
     nap = pause("nap", 3600)
     flow = Flow("f", Word, start=first, rows=[first.done(nap, do=put), first.failed(late), nap.elapsed(over)])
     run = flow.seed(Word())
-    began = time.monotonic()
     driven(flow, run)
     assert (run.state, run.data.text) == ("nap", "quick")
-    assert time.monotonic() - began < 30
     assert ended.wait(10)
     assert [effect.key for effect in run.effects] == ["sleep:nap#2"]
 
 
-@pytest.mark.parametrize("count", [0, 1, 200])
-@pytest.mark.parametrize("driven", [by_run, by_arun, by_threads])
+@pytest.mark.parametrize("count", [0, 200])
+@everywhere
 def test_no_item_one_item_and_many(count: int, driven: Driver) -> None:
     @execute(blocking=False)
     def double(n: int) -> int:
@@ -237,26 +233,7 @@ def test_hundreds_of_questions_are_answered_in_any_order() -> None:
 
 
 class TestTime:
-    @LOOPS
-    def test_a_time_inside_of_flows_is_due_days_later(self, driven: Driver) -> None:
-        clock = FakeClock()
-        person = wait(str, name="person", within_s=3600)(lambda d: "?")
-        inner = Flow("inner", Word, start=person, rows=[person.done(over), person.elapsed(late, do=put)])
-        middle = subflow("middle", inner, lambda d: d)
-        around = Flow("around", Word, start=middle, rows=[middle.done(over, do=lambda d, a: a)])
-        outer = subflow("outer", around, lambda d: d)
-        flow = Flow("f", Word, start=outer, rows=[outer.done(over, do=lambda d, a: a)], world={"clock": clock})
-        run = flow.seed(Word("x"))
-        events = driven(flow, run)
-        if events:
-            assert isinstance(events[-1], Suspended)
-        assert run.deadline == (clock.now() + 3600, "outer#1/middle#1/sleep:person#1")
-        again = flow.restore(run.snapshot())
-        clock.advance(3 * 24 * 3600)
-        driven(flow, again)
-        assert (again.state, again.data.text) == ("over", "None")
-
-    @LOOPS
+    @everywhere
     def test_a_deadline_inside_is_a_failure_of_the_state_around(self, driven: Driver) -> None:
         clock = FakeClock()
         person = wait(str, name="person")(lambda d: "?")
@@ -274,7 +251,7 @@ class TestTime:
         driven(flow, run)
         assert run.state == "late"
 
-    @LOOPS
+    @everywhere
     def test_a_clock_that_is_set_back_harms_no_timer(self, driven: Driver) -> None:
         clock = FakeClock()
         one = wait(str, name="one", within_s=3600)(lambda d: "?")
@@ -319,8 +296,7 @@ class TestTogether:
         thread.join(20)
         assert run.state == "over"
 
-    @pytest.mark.parametrize("store", [MemoryStore, SqliteStore])
-    def test_a_worker_and_a_driver_never_both_drive_it(self, store: Any, tmp_path: Path) -> None:
+    def test_a_worker_and_a_driver_never_both_drive_it(self) -> None:
         begun, go_on, runs = threading.Event(), threading.Event(), []
 
         @execute
@@ -330,8 +306,7 @@ class TestTogether:
             go_on.wait(20)
             return "x"
 
-        kept = store(tmp_path / "runs.db") if store is SqliteStore else store()
-        flow = Flow("f", Word, start=slow, rows=[slow.done(over)], store=kept)
+        flow = Flow("f", Word, start=slow, rows=[slow.done(over)], store=MemoryStore())
         thread = threading.Thread(target=lambda: flow.call(Word(), run_id="r"))
         thread.start()
         begun.wait(20)
@@ -343,7 +318,7 @@ class TestTogether:
         assert (flow.resume("r").state, runs) == ("over", ["r/slow#1"])
 
 
-@pytest.mark.parametrize("driven", [by_run, by_threads, by_drive, by_arun, by_adrive])
+@everywhere
 @pytest.mark.parametrize("replies", [["fine"], [Overloaded("busy"), "fine"], [Overloaded("no", retryable=False)]])
 def test_a_call_in_a_flow_is_the_call_of_its_agent(driven: Driver, replies: list[Any]) -> None:
     """The same steps and dialog as the agent's own, but for its name and start."""
@@ -365,13 +340,3 @@ def test_a_call_in_a_flow_is_the_call_of_its_agent(driven: Driver, replies: list
             (x.source, x.trigger, x.to, x.key) for x in kept[0].trace
         ]
     assert run.record.usage == kept[0].total_usage
-
-
-def test_a_cancelled_flow_says_why() -> None:
-    flow = support()
-    run = flow.seed(s.Ticket("x"), clients=models())
-    run.cancel("called off")
-    with pytest.raises(FlowFailed, match="called off"):
-        flow.run(run)
-    with pytest.raises(FlowFailed, match="called off"):
-        flow.run(run)

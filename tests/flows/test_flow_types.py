@@ -11,28 +11,20 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, Protocol
 
 import pydantic
 import pytest
-from flow_runs import LOOPS, Driver
 from typing_extensions import TypedDict
 
-from fsm_agent import Agent, MemoryStore, SnapshotError
+from fsm_agent import MemoryStore, SnapshotError
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
-    Failure,
     Flow,
     FlowError,
     FlowSuspended,
-    call,
     each,
     end,
     execute,
-    gather,
-    race,
-    subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, FunctionFailed, Returned, Started, Stop
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.lifecycle import Begun, Returned
 
 over, late = end("over"), end("late")
 
@@ -75,64 +67,38 @@ class Data:
     item: Any = None
 
 
-@dataclass(frozen=True)
-class More(Data):
-    more: int = 0
-
-
 asking = wait(str, name="asking")(lambda d: "?")
 flow = Flow("f", Data, start=asking, rows=[asking.done(over)])
 NOW = datetime.datetime(2026, 11, 23, 12, tzinfo=datetime.timezone(datetime.timedelta(hours=5, minutes=45)))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        Data(text="\x00 \u2028 \U0001f600 \"'\\ naïve"),
-        Data(number=1e308),
-        Data(number=-0.0),
-        Data(number=5e-324),
-        Data(raw="é".encode()),
-        Data(color=Color.BLUE, sizes=(Size.L, Size.S)),
-        Data(pair=Pair(2**70, "x")),
-        Data(by={"": 1, "a/b#1:c": 2}),
-        Data(when=NOW, much=decimal.Decimal("1.10")),
-        Data(tags=frozenset(["a", "b"])),
-        Data(model=Model(name="x")),
-        Data(item={"x": [1, None, "y"]}),
-    ],
-)
-def test_data_that_json_can_hold_come_back_as_they_were(data: Data) -> None:
-    run = flow.seed(data)
-    run.advance("begin", Begun(at_s=0.0, id="r"))
-    again = flow.restore(run.snapshot())
-    assert again.data == data
-    assert repr(again.data.color) == repr(data.color)
-    again.give(asking, "x")
-    assert again.state == "over"
+def test_data_that_json_can_hold_come_back_as_they_were() -> None:
+    for data in [
+        Data(text="\x00 \u2028 \U0001f600 \"'\\ naïve", number=-0.0, raw="é".encode()),
+        Data(number=1e308, color=Color.BLUE, sizes=(Size.L, Size.S), pair=Pair(2**70, "x")),
+        Data(number=5e-324, by={"": 1, "a/b#1:c": 2}, when=NOW, much=decimal.Decimal("1.10")),
+        Data(tags=frozenset(["a", "b"]), model=Model(name="x"), item={"x": [1, None, "y"]}),
+    ]:
+        run = flow.seed(data)
+        run.advance("begin", Begun(at_s=0.0, id="r"))
+        again = flow.restore(run.snapshot())
+        assert again.data == data
+        assert repr((again.data.color, again.data.sizes, again.data.number)) == repr(
+            (data.color, data.sizes, data.number)
+        )
+        again.give(asking, "x")
+        assert again.state == "over"
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        Data(item=float("nan")),
-        Data(item=(1, 2)),
-        Data(item=Pair(1, "x")),
-        Data(item=object()),
-        Data(item={1: 2}),
-        Data(item=Color.RED),
-    ],
-    ids=lambda data: type(data.item).__name__,
+    "item", [float("nan"), (1, 2), object(), {1: 2}, Color.RED], ids=lambda item: type(item).__name__
 )
-def test_data_that_json_would_change_are_not_written(data: Data) -> None:
-    run = flow.seed(data)
-    with pytest.raises(SnapshotError) as refused:
-        run.snapshot()
-    assert "flow 'f' was given Data(" in str(refused.value)
+def test_data_that_json_would_change_are_not_written(item: Any) -> None:
+    with pytest.raises(SnapshotError, match="flow 'f'"):
+        flow.seed(Data(item=item)).snapshot()
 
 
-@LOOPS
-def test_odd_texts_of_errors_and_questions_are_kept(driven: Driver) -> None:
+def test_odd_texts_of_errors_and_questions_are_kept() -> None:
     """Half a surrogate pair, which JSON cannot hold, does not keep a run from being stored."""
 
     @execute
@@ -142,12 +108,9 @@ def test_odd_texts_of_errors_and_questions_are_kept(driven: Driver) -> None:
     question = wait(str, name="question")(lambda d: f"{d.text}\udfff")
     rows = [breaks.done(over), breaks.failed(question, do=lambda d, why: replace(d, text="asked")), question.done(over)]
     one = Flow("f", Data, start=breaks, rows=rows, store=MemoryStore())
-    run = one.seed(Data())
-    driven(one, run)
-    assert run.state == "question"
-    assert one.restore(run.snapshot()).state == "question"
-    with pytest.raises(FlowSuspended):
+    with pytest.raises(FlowSuspended) as waiting:
         one.call(Data(), run_id="r")
+    assert one.restore(waiting.value.run.snapshot()).state == "question"
     assert one.resume("r", {question: "x"}).state == "over"
 
 
@@ -177,17 +140,14 @@ def deciding(one: Any, other: Any) -> Flow[Data]:
     [
         (int, float, (1, 1.0)),
         (bool, int, (True, 1)),
-        (bytes, int, (b"a", 1)),
         (str, type(None), ("a", None)),
+        (list[int], int, ([1], 1)),
         (Color, Size, (Color.RED, Size.S)),
         (Color, str, (Color.RED, "red")),
-        (Id, Count, ("a", 1)),
         (Short, int, ("abc", 1)),
         (Literal["a"], Literal["b"], ("a", "b")),
         (Literal[1], Literal[True], (1, True)),
-        (list[int], int, ([1], 1)),
         (Model, Pair, (Model(name="x"), Pair(1, "x"))),
-        (dict[str, int], int, ({"x": 1}, 1)),
     ],
 )
 def test_each_value_takes_the_row_of_its_type_also_through_json(one: Any, other: Any, values: tuple[Any, Any]) -> None:
@@ -199,23 +159,21 @@ def test_each_value_takes_the_row_of_its_type_also_through_json(one: Any, other:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "says"),
+    ("one", "other"),
     [
-        (list[int], list[str], "list[int] or list[str], which JSON cannot tell apart: a frozen dataclass around"),
-        (list[int], tuple[int, ...], "which JSON cannot tell apart"),
-        (dict[str, int], dict[str, str], "which JSON cannot tell apart"),
-        (frozenset[int], list[int], "which JSON cannot tell apart"),
-        (Any, int, "Any, and no value can be checked against it: a class of its own"),
-        (object, int, "object, and no value can be checked against it"),
-        (Left, Right, "Left, and no value can be checked against it"),
-        (Named, int, "Named"),
+        (list[int], list[str]),
+        (list[int], tuple[int, ...]),
+        (dict[str, int], dict[str, str]),
+        (frozenset[int], list[int]),
+        (Any, int),
+        (object, int),
+        (Left, Right),
+        (Named, int),
     ],
-    ids=lambda data: type(data).__name__,
 )
-def test_types_that_nobody_can_tell_apart_are_refused(one: Any, other: Any, says: str) -> None:
-    with pytest.raises(FlowError) as refused:
+def test_types_that_nobody_can_tell_apart_are_refused(one: Any, other: Any) -> None:
+    with pytest.raises(FlowError, match="state"):
         deciding(one, other)
-    assert says in str(refused.value)
 
 
 @dataclass(frozen=True)
@@ -251,7 +209,7 @@ def test_a_refusal_that_is_posted_is_no_approval(one: Any, other: Any) -> None:
     ):
         with pytest.raises(OutcomeError):
             states(text)
-    with pytest.raises(OutcomeError, match=r'does not say which it is: .*\{"Reject": …\}.* would be right'):
+    with pytest.raises(OutcomeError, match="Reject"):
         states('{"by": "ann"}')
     for text in ('["Reject", {"by": "ann"}]', '{"Reject": {"by": "ann"}}', '{"by": "ann", "reason": "no"}'):
         assert states(text) == of[Reject]
@@ -261,108 +219,27 @@ def test_a_refusal_that_is_posted_is_no_approval(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("kind", [Decision, list[Approve | Reject]])
 def test_a_union_inside_what_is_posted_has_to_be_told_apart(kind: Any) -> None:
-    with pytest.raises(FlowError, match=r"in which is a union that JSON cannot tell apart: .*discriminator='kind'"):
+    with pytest.raises(FlowError, match="state"):
         deciding(kind, int)
 
 
-def test_a_value_beyond_what_a_type_allows_is_refused() -> None:
-    run = deciding(Short, int).seed(Data())
-    run.advance("begin", Begun(at_s=0.0, id="r"))
-    for text in ('["str","abcd"]', '"abcd"', "1.5", "[]", '["str"]', '["int","x"]', "\ud800", ""):
-        with pytest.raises(OutcomeError):
-            run.advance("answer:state#1", Returned(text=text))
-    assert run.state == "state"
-
-
-def test_two_types_of_one_name_are_refused_in_a_race() -> None:
-    def done() -> Any:
-        @dataclass(frozen=True)
-        class Done:
-            x: int
-
-        return Done
-
-    members = [wait(done(), name=name)(lambda d: "?") for name in "ab"]
-    first: Any = race("first", *members)  # type: ignore[call-overload]
-    with pytest.raises(FlowError, match="first gives two types that are called 'Done'"):
-        Flow("f", Data, start=first, rows=[first.done(over)])
-
-
-class TestItems:
-    """What `each` is over: anything that has the same order in every process."""
-
-    @pytest.mark.parametrize(
-        "items",
-        [(), ("a",), ["a", "b"], range(3), (n for n in "abc")],
-        ids=["none", "one", "list", "range", "generator"],
-    )
-    def test_sequences_and_what_is_made_into_one(self, items: Any) -> None:
-        given = list(items)
-
-        @execute
-        def same(item: Any) -> str:
-            return str(item)
-
-        all_of_them = each("all_of_them", same, lambda d: iter(given))  # type: ignore[arg-type, return-value]
-        rows = [all_of_them.done(over, do=lambda d, a: replace(d, item="".join(a)))]
-        found = Flow("f", Data, start=all_of_them, rows=rows).call(Data())
-        assert found.output.item == "".join(map(str, given))
-
-    @pytest.mark.parametrize(
-        "items",
-        [{"b", "a"}, frozenset("ab"), {"a": 1}, "text", b"bytes", None, 17],
-        ids=lambda items: type(items).__name__,
-    )
-    def test_what_has_no_order_or_no_items_is_refused(self, items: Any) -> None:
-        one = wait(str, name="one")(lambda item: "?")
-        many = each("many", one, lambda d: items)
-        bad = Flow("f", Data, start=many, rows=[many.done(over)])
-        run = bad.seed(Data())
-        with pytest.raises(FlowError, match=r"the items of many are .*: a sequence, which has the same order"):
-            run.advance("begin", Begun(at_s=0.0, id="r"))
-        assert run.state == "Seeded"
-
-
-class TestOnce:
-    """A function that must not run twice is nowhere where it may be abandoned while it runs."""
-
-    @pytest.mark.parametrize("around", ["race", "gather within", "each within", "subflow within", "race of flows"])
-    def test_around_it_is_nothing_that_ends_early(self, around: str) -> None:
-        @execute(once=True)
-        def send(d: Any) -> str:
-            return ""
-
-        other = wait(str, name="other")(lambda d: "?")
-        inner = Flow("inner", Data, start=send, rows=[send.done(over)])
-        state: Any = {
-            "race": lambda: race("state", send, other),
-            "gather within": lambda: gather("state", send, other, within_s=5),
-            "each within": lambda: each("state", send, lambda d: (1, 2), within_s=5),
-            "subflow within": lambda: subflow("state", inner, lambda d: d, within_s=5),
-            "race of flows": lambda: race("state", subflow("sub", inner, lambda d: d), other),
-        }[around]()
-        with pytest.raises(FlowError, match="state may be abandoned while send runs, which must not run twice"):
-            Flow("f", Data, start=state, rows=[state.done(over), state.failed(late)])
-
-    def test_a_sibling_that_fails_leaves_a_note(self) -> None:
-        @execute(once=True)
-        def send(d: Data) -> str:
-            return ""
-
-        @execute
-        def other(d: Data) -> str:
-            return ""
-
-        both = gather("both", send, other)
-        run = Flow("f", Data, start=both, rows=[both.done(over), both.failed(late, do=note)]).seed(Data())
+@pytest.mark.parametrize("items", [{"b", "a"}, {"a": 1}, "text", b"bytes", 17], ids=lambda item: type(item).__name__)
+def test_items_without_an_order_are_refused(items: Any) -> None:
+    many = each("many", wait(str, name="one")(lambda item: "?"), lambda d: items)
+    run = Flow("f", Data, start=many, rows=[many.done(over)]).seed(Data())
+    with pytest.raises(FlowError, match="many"):
         run.advance("begin", Begun(at_s=0.0, id="r"))
-        run.advance("both#1/start:send", Started())
-        run.advance("both#1/run:other", FunctionFailed(text="no"))
-        assert run.data.text == "no; send was begun, and nobody was told what became of it"
+    assert run.state == "Seeded"
 
 
-def note(d: Data, why: Failure) -> Data:
-    return replace(d, text=why.detail)
+def test_items_may_come_from_a_generator() -> None:
+    @execute
+    def same(item: str) -> str:
+        return item
+
+    every: Any = each("every", same, lambda d: (n for n in "abc"))  # type: ignore[arg-type, return-value]
+    rows = [every.done(over, do=lambda d, a: replace(d, text="".join(a)))]
+    assert Flow("f", Data, start=every, rows=rows).call(Data()).output.text == "abc"
 
 
 @dataclass(frozen=True)
@@ -375,36 +252,13 @@ class Dog(Animal):
     tricks: int
 
 
-@pytest.mark.parametrize("kinds", [(Animal, Dog), (Dog, Animal)])
-@pytest.mark.parametrize(("value", "state"), [(Animal("Ada"), "animal"), (Dog("Rex", 2), "dog")])
-def test_a_row_of_a_class_takes_its_own_values_and_not_the_row_of_the_class_above_it(
-    kinds: tuple[type, type], value: Animal, state: str
-) -> None:
-    @wait(*kinds)
-    def asking(n: int) -> str:
-        return "Which?"
-
-    flow = Flow(
-        "animals",
-        int,
-        start=asking,
-        rows=[asking.done(end("animal"), of=Animal), asking.done(end("dog"), of=Dog)],
-    )
-    run = flow.seed(0)
-    run.advance("begin", Begun(at_s=0.0))
-    run = flow.restore(run.snapshot())
-    run.give(asking, value, at_s=1.0)
-    assert run.state == state
-
-
-@pytest.mark.parametrize(("value", "state"), [(Size.S, "size"), (1, "number")])
-def test_a_row_of_an_enumeration_of_numbers_takes_its_members_beside_a_row_of_numbers(value: int, state: str) -> None:
-    @execute
-    def measuring(n: int) -> int | Size:
-        return value
-
-    rows = [measuring.done(end("number"), of=int), measuring.done(end("size"), of=Size)]
-    assert Flow("sizes", int, start=measuring, rows=rows).call(0).state == state
+@pytest.mark.parametrize(("one", "other"), [(Animal, Dog), (Dog, Animal)])
+def test_a_row_of_a_class_takes_its_own_values_and_not_the_row_of_the_class_above_it(one: Any, other: Any) -> None:
+    for value in (Animal("Ada"), Dog("Rex", 2)):
+        run = deciding(one, other).seed(Data())
+        run.advance("begin", Begun(at_s=0.0))
+        run.give(run.flow.start, value)
+        assert run.state == ("over" if type(value) is one else "late")
 
 
 @pytest.mark.parametrize(("value", "state"), [("", "found"), (None, "nothing")])
@@ -415,21 +269,3 @@ def test_a_row_of_none_is_that_of_its_type(value: str | None, state: str) -> Non
 
     rows = [looking.done(end("found"), of=str), looking.done(end("nothing"), of=None)]
     assert Flow("looks", int, start=looking, rows=rows).call(0).state == state
-
-
-def test_none_is_an_output_too_where_a_stop_provides_it() -> None:
-    def look() -> str:
-        """Look."""
-        return "nothing"
-
-    def stop(context: Any) -> Stop:
-        return Stop("seen enough", output_json="null")
-
-    agent = Agent(Script(asks("look")), name="looker", functions=[look], output=str | None, stop_when=stop)
-
-    @call(agent)
-    def looking(n: int) -> str:
-        return "Look."
-
-    rows = [looking.done(end("found"), of=str), looking.done(end("nothing"), of=None)]
-    assert Flow("looks", int, start=looking, rows=rows).call(0).state == "nothing"

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from flow_runs import LOOPS, Driver, by_arun, by_hand, by_run, by_threads, everywhere
-from support.time_growth import growth
+from flow_runs import Driver, by_arun, by_run, by_threads, everywhere
 
 from fsm_agent import Agent, Approved, Message, Reply, TextDelta, Usage, function
 from fsm_agent.errors import Overloaded
@@ -86,10 +85,8 @@ settling = Flow("settling", Batch, start=settled, rows=[settled.done(over, do=ke
 
 
 @everywhere
-@pytest.mark.parametrize("count", [0, 1, 30])
+@pytest.mark.parametrize("count", [0, 30])
 def test_each_item_that_is_there_at_run_time(driven: Driver, count: int) -> None:
-    if driven is by_hand:
-        pytest.skip("performs no functions of members")
     run = doubling.seed(Batch(tuple(range(count))))
     driven(doubling, run)
     assert run.state == "over"
@@ -166,7 +163,7 @@ def doubling_begun() -> Any:
     return Begun(at_s=0.0, id="r1")
 
 
-@LOOPS
+@everywhere
 def test_the_first_failure_ends_the_others_or_is_collected(driven: Driver) -> None:
     run = doubling.seed(Batch((1, -2, 3, 4)))
     driven(doubling, run)
@@ -205,15 +202,12 @@ def test_the_first_wins_a_race(driven: Driver) -> None:
     first = race("first", left, right)
     flow = Flow("f", Batch, start=first, rows=[first.done(over, do=lambda d, a: replace(d, word=a))])
     clients: Any = {left: Script(Overloaded("no", retryable=False)), right: Script("r")}
-    if driven is by_hand:
-        clients = {left: Script("r"), right: Script("r")}
     run = flow.seed(Batch(), clients=clients)
     driven(flow, run)
     assert (run.state, run.data.word) == ("over", "r")
-    if driven is not by_hand:
-        lost = flow.seed(Batch(), clients={s: Script(Overloaded("no", retryable=False)) for s in (left, right)})
-        driven(flow, lost)
-        assert lost.state == "Failed"
+    lost = flow.seed(Batch(), clients={s: Script(Overloaded("no", retryable=False)) for s in (left, right)})
+    driven(flow, lost)
+    assert lost.state == "Failed"
 
 
 def test_two_models_stream_side_by_side() -> None:
@@ -227,7 +221,7 @@ def test_two_models_stream_side_by_side() -> None:
     assert run.data.word == "a b c d"
 
 
-@LOOPS
+@everywhere
 def test_a_flow_for_each_item(driven: Driver) -> None:
     inner = Flow("inner", int, start=think, rows=[think.done(over, do=lambda n, a: a)])
     nested = subflow("nested", inner, lambda n: n)
@@ -236,18 +230,6 @@ def test_a_flow_for_each_item(driven: Driver) -> None:
     run = flow.seed(Batch((1, 2)), clients={think: Script("2", "4")})
     driven(flow, run)
     assert run.data.results == (2, 4)
-
-
-def test_keys_of_members_are_paths() -> None:
-    inner = Flow("inner", int, start=think, rows=[think.done(over, do=lambda n, a: a)])
-    nested = subflow("nested", inner, lambda n: n)
-    all_of_them = each("all_of_them", nested, items)
-    flow = Flow("f", Batch, start=all_of_them, rows=[all_of_them.done(over, do=keep)])
-    run = flow.seed(Batch((1, 2)))
-    run.advance("begin", doubling_begun())
-    keys = ["all_of_them#1/0/think#1/model:0", "all_of_them#1/1/think#1/model:0"]
-    assert [e.key for e in run.effects] == keys
-    assert run.owner(keys[1]).process.record.id == "r1/all_of_them#1/1/think#1"  # type: ignore[attr-defined]
 
 
 @function(needs_approval=True)
@@ -287,23 +269,6 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
         by_run(flow, run)
         assert run.data.word == "It is paid., me"
         assert run.record.usage == run.record.total_usage
-
-
-@pytest.mark.system
-def test_members_take_linear_time() -> None:
-    many = each("many", think, items)
-    flow = Flow("f", Batch, start=many, rows=[many.done(over, do=keep)])
-
-    def seeded(count: int) -> Any:
-        return count, Batch(tuple(range(count)))
-
-    def read(given: Any) -> None:
-        count, data = given
-        run = flow.seed(data, clients={think: Script(*["2"] * count)})
-        by_run(flow, run)
-        assert len(run.data.results) == count
-
-    assert growth(seeded, read, 50) < 3
 
 
 def test_tokens_of_all_members_count_also_of_those_that_lost() -> None:

@@ -8,15 +8,13 @@ import httpx
 import pytest
 from orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
 
-from fsm_agent import Agent
+from fsm_agent import Agent, Limits
 from fsm_agent.clients import client_for
 from fsm_agent.clients.http import Network
+from fsm_agent.errors import Overloaded
 from fsm_agent.flows import FlowSuspended
-from fsm_agent.flows.orchestrator import Job, Loop, Orchestrator, OrchestratorConfig
-from fsm_agent.flows.orchestrator import strategy as words
-from fsm_agent.flows.orchestrator.requests import MOST_QUOTED
-from fsm_agent.flows.orchestrator.work import StepWork, timed_out
-from fsm_agent.prompts import PromptChoice, PromptEnum, PromptModel, prompt_schema
+from fsm_agent.flows.orchestrator import Loop, Orchestrator, OrchestratorConfig
+from fsm_agent.prompts import PromptChoice, PromptEnum, PromptModel
 from fsm_agent.testing import Script
 
 TWO = strategy(
@@ -87,57 +85,24 @@ def _working() -> str:
 
 
 QUOTED = EVIL.replace("\n", "\n  ")
+TEAM = ("- worker: ", "- other: poems")
+FIELDS = ("output_key", "depends_on", "ends_if", "until", "max_iterations", "requires_validation", "requires_approval")
 TOLD: list[tuple[Any, list[str]]] = [
-    (
-        _planning,
-        [
-            *("Task: the task", "Guide: the guide", "- worker: ", "- other: poems"),
-            *("{{ task }} stands for the task", "{{ previous_output }} for the output", "{{ name }}", "output_key: an"),
-            *("depends_on: the step_ids", "ends_if: a word", "word in until, alone on the last line"),
-            *(
-                "max_iterations times (50 or fewer)",
-                "200 steps or fewer",
-                "What means no earlier output fails the step",
-            ),
-            *("requires_validation: true", "requires_approval: true", "assigned_agent: the name"),
-        ],
-    ),
-    (_planning_simply, ["Task: the task", "- worker: ", "{{ task }}", "{{ name }}", '"intent_template"']),
-    (
-        _planning_again,
-        [
-            *("failed in 'letter': validation failed: dull", "letter (failed): write it; asked: Write {{ facts }}"),
-            f"Done by it: facts: {QUOTED}",
-            "{{ task }} stands for",
-        ],
-    ),
+    (_planning, ["the task", "the guide", *TEAM, *FIELDS, "{{ task }}", "{{ previous_output }}", "assigned_agent"]),
+    (_planning_simply, ["the task", "- worker: ", "{{ task }}", '"intent_template"']),
+    (_planning_again, ["'letter'", "dull", "asked: Write {{ facts }}", f"facts: {QUOTED}"]),
     (
         _deciding,
         [
-            *("The step 'letter' failed: validation failed: dull", "It is for: write it", "Task: the task"),
-            *("facts (done): find facts", "letter (failed): write it", "asked: Write {{ facts }}"),
-            *("Attempts at it so far, by agent:\n- worker: validation failed: dull", "Failures so far: 1 of at most 3"),
-            *("redesigns: 0 of at most 10", f"Outputs:\n- facts (found): {QUOTED}", "- worker: ", "- other: poems"),
-            *("RETRY", "TACTICAL", "FULL", "ANOTHER_AGENT", "ASK a person"),
+            *("'letter'", "dull", "write it", "the task", "find facts", "- worker: validation failed: dull", *TEAM),
+            *(f"- facts (found): {QUOTED}", "RETRY", "TACTICAL", "FULL", "ANOTHER_AGENT", "ASK"),
         ],
     ),
-    (
-        _redesigning,
-        [
-            *(
-                "Task: the task",
-                "The step 'letter' failed: validation failed: dull",
-                "Guide: the guide",
-                "- other: poems",
-            ),
-            *("facts (done): find facts", f"Done, by name, with outputs:\n- facts (found): {QUOTED}"),
-            *("do not list it again", "{{ name }}", "depends_on: the step_ids"),
-        ],
-    ),
-    (_validating, ["Task: the task", "Step: write it", "Expected: a letter", "Output:\n  DRAFT", "PASS or FAIL?"]),
-    (_matching, ["Names: the gist\n", "- a: the a; news", "request: Use {{ the gist }}", "null if none is meant"]),
-    (_wording, ["Step: the b", "Expected: a word", "Agent: worker: ", "Request:\nUse A"]),
-    (_working, ["do it\nExpected: news", "say DONE alone on the last line", "say STOP alone on the last line"]),
+    (_redesigning, ["the task", "'letter'", "dull", "the guide", "- other: poems", f"- facts (found): {QUOTED}"]),
+    (_validating, ["the task", "write it", "a letter", "Output:\n  DRAFT", "PASS", "FAIL"]),
+    (_matching, ["the gist\n", "- a: the a; news", "Use {{ the gist }}"]),
+    (_wording, ["the b", "a word", "worker", "Use A"]),
+    (_working, ["do it", "news", "DONE", "STOP"]),
 ]
 
 
@@ -173,27 +138,21 @@ def test_the_planner_is_told_on_every_wire(model: str) -> None:
     assert "Raises" not in "".join(sent)
 
 
-def test_docstrings_for_programmers_are_not_in_the_schemas() -> None:
-    for kind in (words.Strategy, words.NewSteps, words.Matches, words.Verdict, words.Remedy):
-        assert "Raises" not in prompt_schema(kind)
-
-
 # What cannot be is told
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (strategy(step("a", assigned_agent="wroker")), "'a' is assigned to 'wroker', which is no agent: 'worker'"),
-        (strategy(step("a", assigned_agent="validator")), "is assigned to 'validator', which is no agent: 'worker'"),
-        (strategy(step("a"), loops=(Loop(("a",), 10**9),)), "is 1000000000: 50 or fewer (max_loop_iterations)"),
+        (strategy(step("a", assigned_agent="wroker")), "'wroker'"),
+        (strategy(step("a", assigned_agent="validator")), "'validator'"),
+        (strategy(step("a"), loops=(Loop(("a",), 10**9),)), "max_loop_iterations"),
     ],
 )
 def test_a_plan_that_cannot_be_done_is_told_to_the_planner(wrong: Any, told: str) -> None:
     ones = Ones("A", planner=[as_json(wrong), as_json(strategy(step("a")))], strategy=None)
     assert ones.call().is_success
     assert told in ones.decided[1]
-    assert "no valid Strategy" in ones.decided[1]
 
 
 def test_new_steps_for_no_agent_are_told_to_the_planner() -> None:
@@ -201,7 +160,7 @@ def test_new_steps_for_no_agent_are_told_to_the_planner() -> None:
     planner = ["TACTICAL", wrong, new_steps(step("c"))]
     ones = Ones("A", "C", validator=[FAIL], planner=planner, strategy=strategy(step("a", requires_validation=True)))
     assert ones.call().context == {"c": "C"}
-    assert "'c' is assigned to 'wroker', which is no agent: 'worker'" in ones.decided[2]
+    assert "'wroker'" in ones.decided[2]
 
 
 # Bounds and quotes
@@ -212,8 +171,7 @@ def test_long_outputs_are_cut_for_a_decision_and_whole_for_a_validator() -> None
     ones = Ones(*[long] * 31, validator=[FAIL], planner=["ASK"], strategy=failing)
     with pytest.raises(FlowSuspended):
         ones.call()
-    assert ones.decided[0].count("x") < MOST_QUOTED + 1_000
-    assert "characters more)" in ones.decided[0]
+    assert ones.decided[0].count("x") < 100_000, "of 310,000"
     assert long in ones.validator.requests[0].messages[-1].text
 
 
@@ -230,9 +188,9 @@ def test_a_loop_whose_word_does_not_come_fails_its_last_step(decision: str, step
     )
     result = ones.call()
     assert (result.state, result.redesigns, result.steps_executed) == ("completed", 1, steps)
-    why = "the loop of 'a', 'b' was done 2 times; its last output, 'not yet good', does not say 'good'"
-    assert [e.error for e in result.journal if e.status == "failed"] == [why]
-    assert f"The step 'b' failed: {why}" in ones.decided[0]
+    (why,) = [e.error for e in result.journal if e.status == "failed"]
+    assert "'not yet good'" in why
+    assert why in ones.decided[0]
     if decision == "TACTICAL":
         assert ones.asked[-1] == "a2", "what is done is kept"
 
@@ -241,17 +199,7 @@ def test_a_loop_whose_word_never_comes_never_completes() -> None:
     plan = strategy(step("a"), loops=(Loop(("a",), 2, until="DONE"),))
     result = Ones(*["not DONE yet"] * 4, planner=["RETRY"] * 2, strategy=plan).call()
     assert (result.state, result.steps_executed, result.redesigns) == ("step_spent", 4, 2)
-    assert "does not say 'DONE'" in result.error
-
-
-def test_the_limit_of_all_loops_is_named() -> None:
-    plan = strategy(step("a"), step("b"), loops=(Loop(("a",), 2), Loop(("b",), 2)))
-    config = OrchestratorConfig(max_loop_iterations=2, max_step_remediations=1)
-    assert Ones(*"aabb", strategy=plan, config=config).call().is_success
-    plan = strategy(*[step(name) for name in "abc"], loops=tuple([Loop((name,), 2) for name in "abc"]))
-    result = Ones(*"aabbc", strategy=plan, config=config).call()
-    assert (result.state, result.failed_step) == ("step_spent", "c")
-    assert "the loop of 'c' was done once; max_loop_iterations=2 of all loops are used up" in result.error
+    assert "'DONE'" in result.error
 
 
 # Outputs of types
@@ -279,9 +227,7 @@ class Shown(PromptModel):
     [
         (Kind, "ok", "ok: It may go on"),
         (list[Kind], '["ok", "no"]', "- ok: It may go on\n- no: It needs a revision"),
-        (tuple[Kind, int], '["ok", 1]', "- ok: It may go on\n- 1"),
         (dict[str, Kind], '{"x": "no"}', "x: no: It needs a revision"),
-        (Kind | None, '{"value": "ok"}', "ok: It may go on"),
         (Review, '{"kind": "no"}', "kind: no: It needs a revision\nother: null"),
         (list[Review], '[{"kind": "no", "other": "ok"}]', "- kind: no: It needs a revision\n  other: ok: It may go on"),
         (list[Shown], '[{"kind": "ok"}]', "- <ok: It may go on>"),
@@ -301,16 +247,12 @@ def test_what_its_author_says_of_a_value_reaches_the_next_step(output: Any, said
 # Failures of two kinds, agents and keys of one name
 
 
-def _work(name: str, agent: str = "worker", **options: Any) -> StepWork:
-    return StepWork(step(name), agent, "t", (), {}, "", **options)
-
-
 def test_one_real_failure_in_a_wave_is_not_retried_as_if_transient() -> None:
-    j = Job("t", strategy=strategy(step("a"), step("b")))
-    late, dull = _work("a", error="late", is_transient=True), _work("b", error="dull")
-    assert j.is_transient([late])
-    assert not j.is_transient([late, dull])
-    assert timed_out(_work("a"), None).is_transient, "another time it may be in time"
+    plan = strategy(step("a", depends_on=()), step("b", "{{ nothing }}", depends_on=()))
+    worker, planner = Script(*[Overloaded("busy")] * 8, "Z"), Script("FULL", as_json(strategy(step("z"))))
+    team = [Agent(worker, name="worker", limits=Limits(recalls=7))]
+    assert Orchestrator(team, strategy=plan, planner=Agent(planner)).call("x").context == {"z": "Z"}
+    assert len(planner.requests) == 2, "it is asked what to do"
 
 
 def test_an_agent_that_failed_at_another_step_may_still_try() -> None:
@@ -321,19 +263,3 @@ def test_an_agent_that_failed_at_another_step_may_still_try() -> None:
     validator = [FAIL, PASS, FAIL, PASS]
     ones = Ones("A", "B2", others=["A2", "B"], planner=planner, validator=validator, strategy=plan)
     assert [entry.agent for entry in ones.call().journal] == ["worker", "other", "other", "worker"]
-
-
-def test_of_equal_output_keys_the_most_recent_is_meant() -> None:
-    plan = strategy(step("a", output_key="k"), step("b", output_key="k"), step("c", "{{ k }}"))
-    ones = Ones("A", "B", "C", strategy=plan)
-    assert ones.call().is_success
-    assert ones.asked[-1] == "B"
-
-
-def test_the_interval_is_kept_after_a_strategy_that_was_made_the_simple_way() -> None:
-    plan = strategy(step("a", requires_validation=True))
-    planner = ["FULL", "no", "none", "not", "never", as_json(plan)]
-    config = OrchestratorConfig(min_step_interval_s=5.0)
-    ones = Ones("A", "B", validator=[FAIL, PASS], planner=planner, strategy=plan, config=config)
-    first, second = [entry.at_s for entry in ones.call().journal]
-    assert second - first == 5.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from flow_runs import Driver, everywhere, steps_of
-from orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
+from orchestrations import FAIL, PASS, NewSteps, Ones, StepWork, as_json, new_steps, step, strategy, written
 
 from fsm_agent import Agent, Function
 from fsm_agent.errors import UsageError
@@ -24,8 +24,6 @@ from fsm_agent.flows.orchestrator import (
     Remedy,
     Supply,
 )
-from fsm_agent.flows.orchestrator.strategy import NewSteps
-from fsm_agent.flows.orchestrator.work import Output, StepWork
 from fsm_agent.testing import Script, call, explore
 
 ONE = strategy(step("a"), loops=(Loop(("a",), 2),))
@@ -121,15 +119,6 @@ def test_clients_by_the_names_of_agents() -> None:
     expected = {"a": "A2", "b": "B"}
     assert _unasked().call("x", clients=_clients()).context == expected
     assert asyncio.run(_unasked().acall("x", clients=_clients())).context == expected
-    o = _unasked()
-    run = o.seed("x", clients=_clients())
-    assert len(list(o.stream(run))) == len(list(o.stream("x", clients=_clients())))
-    assert run.outcome.context == expected
-
-    async def events() -> int:
-        return len([event async for event in o.astream("x", clients=_clients())])
-
-    assert asyncio.run(events()) > 0
 
 
 def test_clients_by_state_and_what_is_neither() -> None:
@@ -137,9 +126,9 @@ def test_clients_by_state_and_what_is_neither() -> None:
     clients = _clients()
     clients[o.flow.states["deciding"]] = clients.pop("planner")
     assert o.call("x", clients=clients).is_success
-    with pytest.raises(FlowError, match="clients names 'tow', which is no agent: 'one', 'two', 'validator', 'planner'"):
+    with pytest.raises(FlowError, match="'tow'"):
         o.call("x", clients={"tow": Script()})
-    with pytest.raises(UsageError, match="clients is given with a FlowRun"):
+    with pytest.raises(UsageError, match="clients"):
         list(o.stream(o.seed("x"), clients={}))
 
 
@@ -174,7 +163,7 @@ def test_every_way_of_the_table(escalate: bool) -> None:
         "planning": [ONE],
         "planning_simply": [ONE],
         "executing": [
-            work("one", output=Output("str", '"A"', "A", "one")),
+            work("one", output=written("A")),
             work("one", error="dull"),
             work("two", error="dull"),
             work("one", error="late", is_transient=True),

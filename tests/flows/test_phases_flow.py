@@ -12,7 +12,6 @@ from support.paths import ROOT
 
 from fsm_agent import Agent, Message, Reply
 from fsm_agent.flows import FlowFailed
-from fsm_agent.lifecycle import PhaseDetector
 from fsm_agent.testing import Script, explore
 from fsm_agent.testing import call as asks
 
@@ -90,10 +89,3 @@ def test_the_example_runs(p: Any, capsys: pytest.CaptureFixture[str]) -> None:
         "done: add subtracts: make it add.\ndiscover > edit > validate > validate > edit > validate\n"
     )
     assert p.FILES["main.py"].endswith("a + b\n")
-
-
-def test_no_table_steers_by_the_detector(p: Any) -> None:
-    """Describing is a fold over what happened; the rows ask for outputs and data alone."""
-    guards = {row.guard.__name__ for row in p.phases.rows if row.guard}
-    assert guards == {"may_edit"}
-    assert PhaseDetector().phase([]) == "explore"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +9,14 @@ from typing import Any
 import pytest
 from flow_kill_worker import models
 from flow_runs import given_to_agents, s
-from support.paths import ROOT
-from support.terminal import Terminal
 
-from fsm_agent.clients.local.model import command_to_fetch, find_model
 from fsm_agent.flows import AwaitAnswer, FlowSuspended
 from fsm_agent.lifecycle import RunAgain
 from fsm_agent.messages import Stepped
-from fsm_agent.store import RunBusy
 from fsm_agent.testing import FakeClock
 
 HOUR_S = 3600.0
 TEXT = "I have paid twice for order 17."
-HAS_MODEL = find_model() is not None and importlib.util.find_spec("xllamacpp") is not None
-EXAMPLE = f"""
-import os, runpy, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-os.chdir(sys.argv.pop(1))
-runpy.run_path({str(ROOT / "examples" / "support.py")!r}, run_name="__main__")
-"""
 
 
 @pytest.fixture
@@ -118,16 +104,6 @@ class TestTheTerminal:
         assert receipt in capsys.readouterr().out
         assert len(Path("outbox.txt").read_text().splitlines()) == count
 
-    def test_somebody_else_who_drives_it_is_named(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        def busy(text: str) -> None:
-            raise RunBusy("t1", "host:17", 0.0, 0.0)
-
-        monkeypatch.setattr(s, "run", busy)
-        s.main()
-        assert "host:17" in capsys.readouterr().out
-
 
 def dies_at(trigger: str) -> Any:
     def on_stepped(self: Any, step: Stepped) -> None:
@@ -135,34 +111,3 @@ def dies_at(trigger: str) -> Any:
             raise Killed
 
     return on_stepped
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(300)
-@pytest.mark.skipif(sys.platform == "win32", reason="kill -9 and terminals are POSIX")
-@pytest.mark.skipif(not HAS_MODEL, reason=f"no local model or engine: {command_to_fetch()}")
-def test_with_the_embedded_model_and_real_processes(tmp_path: Path) -> None:
-    """A person begins it, it is killed with ``kill -9`` twice, and at last the reply goes out once."""
-
-    def program() -> Terminal:
-        return Terminal(str(tmp_path), TEXT, program=EXAMPLE)
-
-    with program() as terminal:
-        terminal.read_until("Answer: ")
-        terminal.type("order 17, on Monday\n")
-        terminal.read_until("--> drafting")
-        terminal.process.send_signal(signal.SIGKILL)
-    with program() as terminal:
-        terminal.read_until("changed: ")
-        assert "Answer: " not in terminal.seen, "what was answered is not asked again"
-        terminal.type("Say sorry.\n")
-        terminal.read_until("review --done Change--> drafting")
-        terminal.process.send_signal(signal.SIGKILL)
-    with program() as terminal:
-        terminal.read_until("changed: ")
-        assert "triage" not in terminal.seen
-        terminal.type("ok\n")
-        terminal.read_until("sent: sent as")
-        terminal.read_until()
-        assert terminal.process.wait(60) == 0
-    assert len((tmp_path / "outbox.txt").read_text().splitlines()) == 1

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flow_runs import LOOPS, Driver, by_run, everywhere, given_to_agents, people, s, scripts, steps_of
+from flow_runs import DRIVERS, Driver, by_run, everywhere, given_to_agents, people, s, scripts, steps_of
 
-from fsm_agent import Stepped, Suspended
+from fsm_agent import Suspended
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import FlowFailed, FlowSuspended
-from fsm_agent.flows.process.effects import Timer
+from fsm_agent.flows import FlowFailed
 from fsm_agent.lifecycle import Cancelled, Returned
-from fsm_agent.messages import Done, Inside
+from fsm_agent.messages import Done
 from fsm_agent.testing import FakeClock, Script
 
 
@@ -47,7 +46,7 @@ EXPECTED = [
 ]
 
 
-@everywhere
+@pytest.mark.parametrize("driven", DRIVERS)
 def test_equal_records_and_steps_on_all_drivers(driven: Driver, outbox: Path) -> None:
     one, other = flow(), flow()
     first = one.seed(s.Ticket("I paid twice"), clients=scripts())
@@ -60,7 +59,7 @@ def test_equal_records_and_steps_on_all_drivers(driven: Driver, outbox: Path) ->
     assert outbox.read_text() == "r1/sending#11\t'Refunded. Sorry.'\n" * 2
 
 
-@LOOPS
+@everywhere
 def test_the_last_event_is_one_done_or_one_suspended(driven: Driver) -> None:
     one = flow()
     events = driven(one, one.seed(s.Ticket("x"), clients=scripts()))
@@ -72,41 +71,6 @@ def test_the_last_event_is_one_done_or_one_suspended(driven: Driver) -> None:
         assert isinstance(events[-1], Suspended)
         assert events[-1].keys == tuple(effect.key for effect in run.effects)
     assert run.state == "customer"
-
-
-@everywhere
-def test_a_snapshot_loses_nothing_and_is_the_same_everywhere(driven: Driver) -> None:
-    waiting = flow(answer=None)
-    run = waiting.seed(s.Ticket("x"), clients=scripts())
-    driven(waiting, run)
-    document = run.snapshot()
-    again = waiting.restore(document)
-    assert again.record == run.record
-    assert [effect.key for effect in again.effects] == [effect.key for effect in run.effects]
-    assert again.snapshot() == document
-
-
-def test_days_later_the_timer_is_due() -> None:
-    clock = FakeClock()
-    one = flow(answer=None, world={"clock": clock, "new_id": lambda: "r1"})
-    with pytest.raises(FlowSuspended, match="customer#3") as waiting:
-        one.call(s.Ticket("x"), clients=scripts())
-    run = waiting.value.run
-    assert run.deadline.at_s == clock.now() + s.DAY_S
-    assert [e.wakes_at_s for e in run.effects if isinstance(e, Timer)] == [run.deadline.at_s]
-    document = run.snapshot()
-    clock.advance(s.DAY_S + 1)
-    assert one.run(one.restore(document)).state == "closed"
-
-
-def test_an_answer_before_anybody_looked_at_the_timer_counts() -> None:
-    clock = FakeClock()
-    one = flow(answer=None, world={"clock": clock})
-    run = one.seed(s.Ticket("x"), clients=scripts())
-    by_run(one, run)
-    clock.advance(s.DAY_S + 1)
-    run.give(s.customer, "order 17", at_s=clock.now())
-    assert run.state == "research"
 
 
 def test_an_answer_that_is_none_is_refused_and_changes_nothing() -> None:
@@ -130,16 +94,6 @@ def test_an_answer_that_is_none_is_refused_and_changes_nothing() -> None:
         run.give(s.review, s.Approve("eve"))
     run.give(s.customer, "17")
     assert run.state == "research"
-
-
-def test_events_say_whose_they_are() -> None:
-    one = flow()
-    events = list(one.stream(s.Ticket("x"), clients=scripts()))
-    own = [e for e in events if isinstance(e, Stepped)]
-    assert [(e.source, e.trigger, e.to) for e in own] == EXPECTED
-    paths = {e.path for e in events if isinstance(e, Inside)}
-    assert {"triage#1", "drafting#5/draft_warmly", "drafting#8/draft_tersely"} <= paths
-    assert [type(e) for e in events].count(Done) == 1
 
 
 def test_too_many_changes_are_a_failure_of_the_flow() -> None:

@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import math
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from dated_flows import (
-    DAY_S,
-    START_S,
-    Auction,
-    Bid,
-    Download,
-    Finished,
-    Moved,
-    Task,
-    at,
-    auction,
-    bidding,
-    downloads,
-    reminder,
-    reminding,
-    working,
-)
 from flow_runs import everywhere
-from timed_flows import FAR_S, LATE_S, REAL, Stopwatch
 
-from fsm_agent import Agent, MemoryStore
-from fsm_agent.errors import SnapshotError
+from fsm_agent import Agent
 from fsm_agent.flows import (
+    Failure,
     Flow,
     FlowError,
-    FlowFailed,
     FlowSuspended,
     call,
     each,
     end,
     execute,
-    flow_diagram,
+    failure,
     gather,
     pause,
     race,
@@ -55,7 +31,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.lifecycle import Begun, Returned
-from fsm_agent.testing import FakeClock, Script, explore
+from fsm_agent.testing import FakeClock, Script
 
 over, late = end("over"), end("late")
 
@@ -100,7 +76,7 @@ def begun(flow: Flow[Time], at_s: float = 100.0) -> Any:
     return run
 
 
-WRONG_SECONDS: list[Any] = [-1, -0.5, math.nan, math.inf, True, "60", timedelta(seconds=60), [60], 1j]
+WRONG_SECONDS: list[Any] = [-1, math.nan, math.inf, True, "60", timedelta(seconds=60)]
 WRONG_MOMENTS: list[Any] = [
     datetime(2026, 3, 1),  # noqa: DTZ001  # without a time zone
     date(2026, 3, 1),
@@ -109,7 +85,6 @@ WRONG_MOMENTS: list[Any] = [
     math.inf,
     False,
     "2026-03-01T00:00:00Z",
-    b"",
 ]
 
 
@@ -119,7 +94,7 @@ WRONG_MOMENTS: list[Any] = [
 @pytest.mark.parametrize("option", ["within_s", "until"])
 def test_a_constant_that_is_no_time_is_refused_when_the_flow_is_defined(option: str) -> None:
     for value in [*(WRONG_SECONDS if option == "within_s" else WRONG_MOMENTS), *([0] if option == "within_s" else [])]:
-        with pytest.raises(FlowError, match=rf"flow 'timed': asked has {option}=.*would be right"):
+        with pytest.raises(FlowError, match=rf"asked has {option}"):
             flow_of(asked(**{option: value}))
 
 
@@ -129,7 +104,7 @@ def test_a_result_that_is_no_time_is_refused_at_the_step_that_enters_the_state(o
         times[:] = [10, value]
         run = begun(flow_of(asked(**{option: given_time})))
         before, effects = run.record, run.effects
-        with pytest.raises(FlowError, match=rf"flow 'timed': {option} of asked is .*, which given_time returned: "):
+        with pytest.raises(FlowError, match=rf"{option} of asked"):
             run.advance("answer:asked#1", Returned(text="5", at_s=101.0))
         assert run.record is before
         assert run.effects == effects
@@ -151,16 +126,15 @@ def test_what_a_function_of_a_time_raises_takes_no_step(times: list[Any]) -> Non
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: asked(within_s=1, until=2.0), "has within_s and until: one of them"),
-        (lambda: asked(restart=False, within_s=None), "has restart=False and no time"),
-        (lambda: asked(within_s=3, restart="no"), "has restart='no': True or False"),
-        (lambda: pause("nap"), "nap has no time"),
-        (lambda: pause("nap", None), "nap has no time"),
-        (lambda: asked(within_s=asleep), "a coroutine function"),
-        (lambda: asked(until=text_of), r"text_of returns str.*-> datetime \| float \| None is right"),
-        (lambda: asked(within_s=date_of), r"date_of returns datetime.*-> float \| None is right"),
-        (lambda: asked(within_s=of_text), "of_text takes str, and the data of the flow is Time"),
-        (lambda: asked(until=of_two), r"of_two takes \(t, n\): \(data\) would be right"),
+        (lambda: asked(within_s=1, until=2.0), "within_s and until"),
+        (lambda: asked(restart=False, within_s=None), "restart=False"),
+        (lambda: asked(within_s=3, restart="no"), "restart='no'"),
+        (lambda: pause("nap"), "nap"),
+        (lambda: pause("nap", None), "nap"),
+        (lambda: asked(within_s=asleep), "asleep"),
+        (lambda: asked(until=text_of), "text_of"),
+        (lambda: asked(within_s=date_of), "date_of"),
+        (lambda: asked(until=of_two), "of_two"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(make: Callable[[], Any], says: str) -> None:
@@ -183,10 +157,6 @@ def date_of(t: Time) -> datetime:
     return datetime.now(UTC)
 
 
-def of_text(t: str) -> float:
-    return 1.0
-
-
 def of_two(t: Time, n: int) -> float:
     return 1.0
 
@@ -195,23 +165,17 @@ def of_two(t: Time, n: int) -> float:
 def test_a_member_has_no_time_of_its_own_and_what_must_be_known_none_at_all(time: dict[str, Any]) -> None:
     one, two = asked(**time), execute(name="two")(text_of)
     for state in (gather("both", one, two), race("first", one, two), each("every", one, lambda t: [t])):
-        with pytest.raises(FlowError, match="the member asked has a time of its own"):
+        with pytest.raises(FlowError, match="the member asked"):
             Flow("timed", Time, start=state, rows=[state.done(over)])
     once: Any = execute(name="once", once=True, **time)(text_of)
     (option,) = time
-    with pytest.raises(FlowError, match=f"must not run twice and has {option}"):
+    with pytest.raises(FlowError, match=option):
         Flow("timed", Time, start=once, rows=[once.done(over)])
     inner_work: Any = execute(name="once", once=True)(text_of)
     inner = Flow("inner", Time, start=inner_work, rows=[inner_work.done(over)])
     around = subflow("around", inner, lambda t: t, **time)
-    with pytest.raises(FlowError, match="may be abandoned while once runs"):
+    with pytest.raises(FlowError, match="once"):
         Flow("timed", Time, start=around, rows=[around.done(over)])
-
-
-def test_a_pause_always_has_a_time(times: list[Any]) -> None:
-    times[:] = [None]
-    with pytest.raises(FlowError, match=r"within_s of nap is None, which given_time returned: a number of seconds"):
-        begun(flow_of(pause("nap", given_time)))
 
 
 # When it is decided
@@ -222,14 +186,11 @@ def test_a_pause_always_has_a_time(times: list[Any]) -> None:
     [
         ({"within_s": given_time}, 7, 107.0),
         ({"within_s": given_time}, 0, 100.0),
-        ({"within_s": given_time}, None, None),
-        ({"until": given_time}, 300, 300.0),
         ({"until": given_time}, 50, 50.0),
         ({"until": given_time}, None, None),
         ({"until": given_time}, datetime(1970, 1, 1, 0, 5, tzinfo=UTC), 300.0),
         ({"until": given_time}, datetime(1970, 1, 1, 1, 5, tzinfo=timezone(timedelta(hours=1))), 300.0),
         ({"until": datetime(1970, 1, 1, 0, 5, tzinfo=UTC)}, None, 300.0),
-        ({"until": 300}, None, 300.0),
         ({"within_s": 7}, None, 107.0),
     ],
 )
@@ -249,25 +210,6 @@ def test_the_time_is_decided_when_the_state_is_entered_and_kept(
             [] if due_s is None else [due_s]
         )
         assert one.snapshot() == run.snapshot()
-
-
-@pytest.mark.parametrize("state", [asked(within_s=7), asked(within_s=given_time), asked(until=given_time)])
-def test_a_run_that_was_saved_before_times_were_kept_has_its_time(state: Any, times: list[Any]) -> None:
-    times[:] = [7]
-    flow = flow_of(state)
-    run = begun(flow)
-    document = json.loads(run.snapshot())
-    del document["record"]["due_at_s"]
-    restored = flow.restore(json.dumps(document))
-    assert restored.deadline == run.deadline
-
-
-def test_a_state_without_a_time_keeps_none(times: list[Any]) -> None:
-    """Records of flows without times are as they were."""
-    plain = asked()
-    run = Flow("plain", Time, start=plain, rows=[plain.done(over)]).seed(Time())
-    run.advance("begin", Begun(at_s=100.0))
-    assert not {"due_at_s", "first_due_at_s", "reacted_to", "reaction"} & {*json.loads(run.snapshot())["record"]}
 
 
 @pytest.mark.parametrize("option", ["within_s", "until"])
@@ -306,14 +248,6 @@ def test_an_upgrade_that_renames_a_state_keeps_its_first_moment(times: list[Any]
     assert restored.record.first_due_at_s == {"other": 110.0}
 
 
-def test_a_damaged_time_in_a_snapshot_is_refused() -> None:
-    run = begun(flow_of(asked(within_s=7)))
-    document = json.loads(run.snapshot())
-    document["record"]["due_at_s"] = "soon"
-    with pytest.raises(SnapshotError):
-        flow_of(asked(within_s=7)).restore(json.dumps(document))
-
-
 def test_every_kind_of_state_takes_every_kind_of_time(times: list[Any]) -> None:
     work = execute(name="work")(text_of)
     inner = Flow("inner", Time, start=work, rows=[work.done(over)])
@@ -337,62 +271,103 @@ def test_every_kind_of_state_takes_every_kind_of_time(times: list[Any]) -> None:
             assert run.deadline.at_s == due_s, make
 
 
-# With every driver
+# Published graphs, and a server that says when to come again
+
+DAY_S = 86_400.0
+START_S = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
 
 
-@everywhere
-def test_a_pause_of_the_data_lasts_so_long_under_every_driver(driven: Any) -> None:
-    clock = FakeClock()
-    flow = replace(downloads, world={"clock": clock})
-    run = flow.seed(Download((3.0, 0.0, 7.0)))
-    if driven.__name__ == "by_hand":
-        return  # it performs no sleeps
-    driven(flow, run)
-    assert (run.state, run.data.text, run.data.tries) == ("loaded", "page", 3)
-    assert clock.sleeps == [3.0, 7.0] or clock.sleeps == [3.0, 0.0, 7.0]
+@dataclass(frozen=True)
+class Task:
+    """Something that is due."""
+
+    due: datetime
+    reminders: int = 0
 
 
-def test_retry_after_is_limited() -> None:
-    with pytest.raises(FlowFailed) as failed:
-        at(downloads, START_S).call(Download((1.0, 1.0, 1.0, 1.0)))
-    assert failed.value.run.state == "given_up"
+@dataclass(frozen=True)
+class Finished:
+    kind: Literal["finished"] = "finished"
 
 
-def test_explore_walks_times_of_the_data(times: list[Any]) -> None:
-    answers: dict[Any, Any] = {working: [Finished(), Moved(on(2))], reminding: [1]}
-    found = explore(reminder, Task(on(1)), answers)
-    assert (found.missed, found.is_whole) == ((), True)
-    times[:] = [None]
-    flow = Flow("timed", Time, start=(one := asked(within_s=given_time)), rows=[one.done(over), one.elapsed(late)])
-    found = explore(flow, Time(), {one: [1]})
-    assert found.missed == ("asked --elapsed--> late",)  # it never has a limit
+@dataclass(frozen=True)
+class Moved:
+    """The due date has changed."""
+
+    due: datetime
 
 
-def test_diagrams_show_who_decides_the_time() -> None:
-    labels = [
-        node.note[-1]
-        for state in (
-            asked(within_s=90),
-            asked(within_s=given_time),
-            asked(until=given_time, restart=False),
-            asked(until=datetime(2026, 3, 1, 12, tzinfo=UTC)),
-            asked(until=START_S),
-            asked(within_s=lambda t: 5),
-        )
-        for node in flow_diagram(flow_of(state)).nodes
-        if node.label == "asked"
-    ]
-    assert labels == [
-        "within 1.5 min",
-        "within given_time(data)",
-        "until given_time(data), in all",
-        "until 2026-03-01 12:00+00:00",
-        "until 2026-03-01 00:00+00:00",
-        "within …(data)",
-    ]
+def due_of(t: Task) -> datetime:
+    return t.due
 
 
-# Published graphs
+@wait(Finished, Moved, until=due_of)
+def working(t: Task) -> str:
+    return f"done by {t.due}?"
+
+
+@execute
+def reminding(t: Task) -> int:
+    return t.reminders + 1
+
+
+# Temporal's updatable timer, and a reminder at the due date: a signal moves it while it is waited for
+reminder = Flow(
+    "reminder",
+    Task,
+    start=working,
+    rows=[
+        working.done(end("finished"), of=Finished),
+        working.done(working, of=Moved, do=lambda t, m: replace(t, due=m.due)),
+        working.elapsed(reminding),
+        reminding.done(end("reminded"), do=lambda t, n: replace(t, reminders=n)),
+    ],
+)
+
+
+@dataclass(frozen=True)
+class Download:
+    retry_after_s: tuple[float, ...]  # what the server says, one after another
+    tries: int = 0
+    text: str = ""
+
+
+class Busy(Exception):
+    """429, with the seconds of `Retry-After`."""
+
+
+@execute
+def fetching(d: Download) -> str:
+    if d.tries < len(d.retry_after_s):
+        raise Busy(d.retry_after_s[d.tries])
+    return "page"
+
+
+def may_retry(d: Download, why: Failure) -> bool:
+    return why.detail.startswith("Busy") and d.tries < 3
+
+
+def retry_after(d: Download) -> float:
+    return d.retry_after_s[d.tries - 1]
+
+
+backing_off = pause("backing_off", retry_after)
+downloads = Flow(
+    "downloads",
+    Download,
+    start=fetching,
+    rows=[
+        fetching.done(end("loaded"), do=lambda d, a: replace(d, text=a)),
+        fetching.failed(backing_off, when=may_retry, do=lambda d, _: replace(d, tries=d.tries + 1)),
+        fetching.failed(failure("given_up")),
+        backing_off.elapsed(fetching),
+    ],
+)
+
+
+def at(flow: Flow[Any], now_s: float, store: Any = None) -> Flow[Any]:
+    """Return a flow at a moment."""
+    return replace(flow, store=store, world={"clock": FakeClock(now_s)})
 
 
 def day(n: float) -> float:
@@ -411,10 +386,9 @@ def resumed(flow: Flow[Any], n: float, store: Any, answers: Any = None) -> Any:
         return waiting.run.state, None if waiting.wake_at_s is None else (waiting.wake_at_s - START_S) / DAY_S
 
 
-@pytest.mark.parametrize("stored", ["memory", "sqlite"])
-def test_a_reminder_comes_at_the_due_date_which_may_move(stored: str, tmp_path: Path) -> None:
+def test_a_reminder_comes_at_the_due_date_which_may_move(tmp_path: Path) -> None:
     """Temporal's updatable timer."""
-    store: Any = MemoryStore() if stored == "memory" else tmp_path / "runs.db"
+    store = tmp_path / "runs.db"
     with pytest.raises(FlowSuspended) as first:
         at(reminder, day(0), store).call(Task(on(10)), run_id="run")
     assert first.value.wake_at_s == day(10)
@@ -425,97 +399,11 @@ def test_a_reminder_comes_at_the_due_date_which_may_move(stored: str, tmp_path: 
     assert resumed(reminder, 14.5, store) == ("reminded", None)
 
 
-def test_what_is_finished_before_it_is_due_is_not_reminded_of() -> None:
-    store = MemoryStore()
-    with pytest.raises(FlowSuspended):
-        at(reminder, day(0), store).call(Task(on(10)), run_id="run")
-    assert resumed(reminder, 9, store, {working: Finished()}) == ("finished", None)
-
-
-def test_a_due_date_that_has_passed_is_reminded_of_at_once() -> None:
-    assert at(reminder, day(3)).call(Task(on(1))).state == "reminded"
-
-
-def elsewhere(flow: str, n: float, store: Path, answer: str = "None") -> tuple[str, float | None]:
-    """Drive the run on this day in another OS process; return its state and the day on which it is to go on."""
-    script = Path(__file__).parent / "dated_flows.py"
-    arguments = [sys.executable, str(script), flow, str(store), str(day(n)), answer]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    assert not done.returncode, done.stderr
-    state, wakes = done.stdout.split()
-    return state, None if wakes == "None" else (float(wakes) - START_S) / DAY_S
-
-
-@pytest.mark.nightly
-def test_another_os_process_goes_on_at_the_same_moment(tmp_path: Path) -> None:
-    store = tmp_path / "runs.db"
-    with pytest.raises(FlowSuspended):
-        at(reminder, day(0), store).call(Task(on(10)), run_id="run")
-    assert elsewhere("reminder", 6, store, f"{{working: Moved(datetime.fromtimestamp({day(20)}, UTC))}}") == (
-        "working",
-        20,
-    )
-    assert elsewhere("reminder", 19, store) == ("working", 20)
-    assert elsewhere("reminder", 20, store) == ("reminded", None)
-
-
-@pytest.mark.nightly
-def test_bids_in_other_os_processes_do_not_prolong_the_auction(tmp_path: Path) -> None:
-    store = tmp_path / "runs.db"
-    with pytest.raises(FlowSuspended):
-        at(auction, day(0), store).call(Auction(3 * DAY_S), run_id="run")
-    assert elsewhere("auction", 1, store, "{bidding: Bid('john', 3000)}") == ("bidding", 3)
-    assert elsewhere("auction", 2, store, "{bidding: Bid('jane', 4000)}") == ("bidding", 3)
-    assert elsewhere("auction", 3, store) == ("sold", None)
-    ended = at(auction, day(4), store).replay("run")
-    assert [bid.amount for bid in ended.data.bids] == [3000, 4000]
-    assert ended.record.first_due_at_s == {"bidding": day(3)}  # of the whole journal
-
-
-# With the system's clock
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("driver", ["sync", "asyncio"])
-@pytest.mark.parametrize("store", [None, MemoryStore()])
-def test_bids_on_the_systems_clock_do_not_prolong_the_auction(driver: str, store: Any) -> None:
-    lasts_s, bids = 0.3, []
-
-    def bid(question: Any) -> Any:
-        if len(bids) == 3:
-            return None
-        time.sleep(0.08)
-        bids.append(len(bids))
-        return Bid("jane", len(bids))
-
-    flow = replace(auction, answer=bid, world=REAL, store=store)
-    watch = Stopwatch()
-    result = flow.call(Auction(lasts_s)) if driver == "sync" else asyncio.run(flow.acall(Auction(lasts_s)))
-    took_s = watch.taken_s
-    assert result.state == "sold"
-    assert lasts_s - 0.01 <= took_s < lasts_s + LATE_S
-    assert len(result.output.bids) <= 3
-    assert result.run.record.first_due_at_s["bidding"] - result.run.record.started_at_s == pytest.approx(lasts_s)
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("driver", ["sync", "asyncio"])
-def test_moments_on_the_systems_clock(driver: str) -> None:
-    """A moment soon, one that has passed, and one that is far away under another time."""
-    moment_s = time.time() + 0.1
-    soon: Any = pause("soon", until=lambda t: moment_s)
-    gone = pause("gone", until=5.0)
-    far = wait(int, name="far", until=datetime.now(UTC) + timedelta(seconds=FAR_S))(lambda t: "?")
-    rows = [soon.elapsed(gone), gone.elapsed(far), far.done(over), far.elapsed(late)]
-    flow = Flow("timed", Time, start=soon, rows=rows, world=REAL, answer=lambda question: 1)
-    result = flow.call(Time()) if driver == "sync" else asyncio.run(flow.acall(Time()))
-    assert result.state == "over"
-    assert moment_s - 0.01 <= time.time() < moment_s + LATE_S
-
-
-def test_an_auction_without_bids_asks_and_ends() -> None:
-    store = MemoryStore()
-    with pytest.raises(FlowSuspended):
-        at(auction, day(0), store).call(Auction(2 * DAY_S), run_id="run")
-    assert resumed(auction, 1, store, {bidding: Bid("ann", 1)}) == ("bidding", 2)
-    assert resumed(auction, 2, store) == ("sold", None)
+@everywhere
+def test_a_pause_of_the_data_lasts_so_long_under_every_driver(driven: Any) -> None:
+    clock = FakeClock()
+    flow = replace(downloads, world={"clock": clock})
+    run = flow.seed(Download((3.0, 0.0, 7.0)))
+    driven(flow, run)
+    assert (run.state, run.data.text, run.data.tries) == ("loaded", "page", 3)
+    assert clock.sleeps == [3.0, 7.0] or clock.sleeps == [3.0, 0.0, 7.0]

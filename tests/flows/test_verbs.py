@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import fsm_agent
 from fsm_agent import (
     Agent,
     AgentBase,
@@ -25,7 +20,6 @@ from fsm_agent import (
     Denied,
     Done,
     MemoryStore,
-    Prompt,
     ProviderError,
     UsageError,
     Worker,
@@ -33,10 +27,6 @@ from fsm_agent import (
     handoff,
     snapshot,
 )
-from fsm_agent.agents.options import CallOptions
-from fsm_agent.agents.runnable import Runnable
-from fsm_agent.cli.flows import load_flows
-from fsm_agent.cli.options import load_runnables
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure, subflow
 from fsm_agent.flows import call as asks
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Step, Strategy
@@ -125,10 +115,6 @@ KINDS = {
 }
 
 
-def loud(request: Any) -> str:
-    return "HI"
-
-
 def streamed(one: Any, task: Any, **options: Any) -> Any:
     *_, last = one.stream(task, **options)
     assert isinstance(last, Done)
@@ -155,7 +141,7 @@ VERBS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["Agent", "AgentBase that answers", "Conversation", "Flow", "Orchestrator"])
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
@@ -166,10 +152,18 @@ def model_for(kind: Kind, *replies: Any) -> Script:
     return Script(*replies, *([replies[-1]] if asks_twice else []))
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_each_verb_of_each_kind_gives_a_result(kind: Kind, verb: str, tmp_path: Path) -> None:
-    """Every other one with a store, so that each verb and each kind is tried with and without one."""
-    is_stored = ([*KINDS.values()].index(kind) + [*VERBS].index(verb)) % 2 == 1
+@pytest.mark.parametrize(
+    ("name", "verb"),
+    [
+        *[(name, "call") for name in KINDS],
+        *[(name, verb) for name in ("Agent", "Flow") for verb in [*VERBS][1:]],
+        *[("AgentBase that answers async", "acall"), ("Conversation", "astream"), ("Orchestrator", "amap")],
+    ],
+)
+def test_each_verb_of_each_kind_gives_a_result(name: str, verb: str, tmp_path: Path) -> None:
+    """Every other one with a store."""
+    kind = KINDS[name]
+    is_stored = ([*KINDS].index(name) + [*VERBS].index(verb)) % 2 == 1
     stored = {"store": str(tmp_path / "runs.db")} if is_stored else {}
     one = kind.make(model_for(kind, "HI"), **stored)
     result = VERBS[verb](one, kind.task, extra={"ticket": 7})
@@ -181,7 +175,7 @@ def test_each_verb_of_each_kind_gives_a_result(kind: Kind, verb: str, tmp_path: 
     assert result.trace[0].source == "Seeded"
 
 
-@pytest.mark.parametrize("verb", ["call", "acall", "stream", "astream", "map", "amap"])
+@pytest.mark.parametrize("verb", ["call", "acall", "map"])
 def test_without_an_output_each_verb_raises_and_the_error_has_the_result(kind: Kind, verb: str) -> None:
     gone = ProviderError("no such model", status=404)
     one = kind.make(Script(gone))
@@ -195,14 +189,16 @@ def test_without_an_output_each_verb_raises_and_the_error_has_the_result(kind: K
     assert result.state in ("Failed", "broken", "step_spent")
 
 
-def suspends(kind: Kind) -> bool:
-    return "answers" not in next(name for name, one in KINDS.items() if one is kind)
+SUSPENDING = ("Agent", "Conversation", "Flow", "Orchestrator")  # an answer cannot wait for a person: test_roles
+suspending = pytest.mark.parametrize("name", SUSPENDING)
 
 
-@pytest.mark.parametrize("resumes", ["resume", "aresume", "worker"])
-def test_a_run_that_waits_is_resumed_and_replayed(kind: Kind, resumes: str, tmp_path: Path) -> None:
-    if not suspends(kind):
-        pytest.skip("an answer cannot wait for a person: test_roles")
+@pytest.mark.parametrize(
+    ("name", "resumes"),
+    [*[(name, "resume") for name in SUSPENDING], ("Agent", "aresume"), ("Flow", "aresume"), ("Flow", "worker")],
+)
+def test_a_run_that_waits_is_resumed_and_replayed(name: str, resumes: str, tmp_path: Path) -> None:
+    kind = KINDS[name]
     one = kind.make(Script(call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
     with pytest.raises(kind.suspended):
         one.call(kind.task, run_id="r")
@@ -219,7 +215,7 @@ def test_a_run_that_waits_is_resumed_and_replayed(kind: Kind, resumes: str, tmp_
         result = one.resume("r", answers, by="ann")
     assert result.output == kind.output("HI")
     assert one.replay("r").record == result.record
-    with pytest.raises(UsageError, match="there is no option 'dps'"):
+    with pytest.raises(UsageError, match="'dps'"):
         one.resume("r", dps=3)
 
 
@@ -243,13 +239,13 @@ def test_each_kind_is_submitted_driven_by_a_worker_and_followed(kind: Kind, is_a
             one.submit(kind.task, **option)
     with pytest.raises(RunUnknown):
         one.handle("nowhere")
-    with pytest.raises(UsageError, match="there is no option 'dps'"):
+    with pytest.raises(UsageError, match="'dps'"):
         one.handle("r", dps=3)
 
 
-def test_a_submitted_run_that_waits_is_answered_by_one_answer(kind: Kind, tmp_path: Path) -> None:
-    if not suspends(kind):
-        pytest.skip("an answer cannot wait for a person: test_roles")
+@suspending
+def test_a_submitted_run_that_waits_is_answered_by_one_answer(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name]
     one = kind.make(Script(call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
     runnable = one.agent if isinstance(one, Conversation) else one
     run = one.submit(kind.task, run_id="r")
@@ -262,9 +258,9 @@ def test_a_submitted_run_that_waits_is_answered_by_one_answer(kind: Kind, tmp_pa
     assert run.result(1.0).output == kind.output("HI")
 
 
-def test_a_run_of_each_kind_is_read_as_it_was_and_forked(kind: Kind, tmp_path: Path) -> None:
-    if not suspends(kind):
-        pytest.skip("an answer cannot wait for a person: test_roles")
+@suspending
+def test_a_run_of_each_kind_is_read_as_it_was_and_forked(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name]
     one = kind.make(Script(call("erase", path="x"), "HI", "HO"), store=str(tmp_path / "runs.db"))
     with pytest.raises(kind.suspended):
         one.call(kind.task, run_id="r")
@@ -274,9 +270,9 @@ def test_a_run_of_each_kind_is_read_as_it_was_and_forked(kind: Kind, tmp_path: P
     assert not [effect for effect in past.effects if effect.key == question.key]
     waiting = one.at("r")
     assert [effect.key for effect in waiting.effects] == [question.key]
-    with pytest.raises(UsageError, match="is to be read, and takes no step"):
+    with pytest.raises(UsageError, match="read"):
         one.run(waiting)
-    with pytest.raises(UsageError, match="is to be read, and takes no step"):
+    with pytest.raises(UsageError, match="read"):
         waiting.advance(question.key, Approved())
     assert one.fork("r", new_run_id="f", by="bob") == "f"
     assert one.fork("r", before.run.n, new_run_id="f", by="bob") == "f"
@@ -288,34 +284,18 @@ def test_a_run_of_each_kind_is_read_as_it_was_and_forked(kind: Kind, tmp_path: P
     result = one.resume("r", {question.key: Approved()})
     assert (result.output, result.record.id) == (kind.output("HO"), "r")
     for verb in (one.at, one.fork):
-        with pytest.raises(UsageError, match="there is no option 'dps'"):
+        with pytest.raises(UsageError, match="'dps'"):
             verb("r", dps=3)
         with pytest.raises(RunUnknown):
             verb("nowhere")
 
 
-def test_an_unknown_option_is_named_under_each_verb(kind: Kind) -> None:
-    one = kind.make(Script())
-    for verb in ("call", "seed", "stream"):
-        with pytest.raises(UsageError, match=r"there is no option 'dps': did you mean 'deps'\?"):
-            list(getattr(one, verb)(kind.task, dps=3))
-    with pytest.raises(UsageError, match=r"there is no option 'dps': did you mean 'deps'\?"):
-        asyncio.run(one.acall(kind.task, dps=3))
-
-
-@pytest.mark.parametrize("verb", ["map", "amap"])
 @pytest.mark.parametrize(
-    ("option", "said"),
-    [
-        ("dps", r"there is no option 'dps': did you mean 'deps'\?"),
-        ("concurency", r"there is no option 'concurency': did you mean 'concurrency'\?"),
-        ("run_id", "run_id 3 names one run, and map makes one for each task"),
-    ],
+    ("name", "verb", "option"),
+    [("Agent", "map", "dps"), ("Flow", "amap", "concurency"), ("Orchestrator", "map", "run_id")],
 )
-def test_many_tasks_with_a_wrong_option_are_refused_before_the_first(
-    kind: Kind, verb: str, option: str, said: str
-) -> None:
-    model = Script()
+def test_many_tasks_with_a_wrong_option_are_refused_before_the_first(name: str, verb: str, option: str) -> None:
+    kind, model = KINDS[name], Script()
     begun = list[Any]()
 
     def tasks() -> Iterator[Any]:
@@ -323,27 +303,19 @@ def test_many_tasks_with_a_wrong_option_are_refused_before_the_first(
         yield kind.task
 
     one = kind.make(model)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=option):
         one.map(tasks(), **{option: 3}) if verb == "map" else asyncio.run(one.amap(tasks(), **{option: 3}))
     assert not begun
     assert not model.requests
 
 
-def test_a_value_of_the_prompt_as_an_option_of_many_tasks_is_told_as_of_one() -> None:
-    agent, order = Agent(Script()), Prompt("Read {{ letter }}.")
-    with pytest.raises(UsageError, match=r"there is no option 'letter'.*a value of the prompt"):
-        agent.call(order, letter="x")  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match=r"there is no option 'letter'.*a value of the prompt"):
-        agent.map([order], letter="x")  # type: ignore[call-overload]
-
-
 def test_options_beside_a_process_are_refused_and_so_is_another_kind_s(kind: Kind) -> None:
     one = kind.make(Script())
-    with pytest.raises(UsageError, match=r"extra is given with an? (AgentCall|FlowRun), which has its own"):
+    with pytest.raises(UsageError, match="extra"):
         list(one.stream(one.seed(kind.task), extra={}))
     other = KINDS["Agent" if one.process_type.__name__ == "FlowRun" else "Flow"]
     stranger = other.make(Script()).seed(other.task)
-    with pytest.raises(UsageError, match=r"run drives an? (AgentCall|FlowRun), and .* is none"):
+    with pytest.raises(UsageError, match=r"AgentCall|FlowRun"):
         one.run(stranger)
 
 
@@ -398,94 +370,3 @@ def test_it_stands_wherever_one_of_them_does(name: str) -> None:
 
 def in_words(d: Data) -> str:
     return d.text
-
-
-def test_the_command_line_finds_each_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "kinds_of_a_test.py").write_text(
-        "from flows.test_verbs import KINDS, Script\n"
-        "things = {name: kind.make(Script()) for name, kind in KINDS.items() if name != 'Conversation'}\n"
-        "agent, flow, team = things['Agent'], things['Flow'], things['Orchestrator']\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
-    found, _ = load_runnables("kinds_of_a_test")
-    assert [type(one).__name__ for one in found] == ["Agent", "Flow", "Orchestrator"]
-    assert [flow.name for flow in load_flows("kinds_of_a_test")] == ["asking", "orchestrator"]
-
-
-def test_the_flow_of_an_orchestrator_is_no_second_runnable_and_two_of_one_name_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "inner_of_a_test.py").write_text(
-        "from flows.test_verbs import KINDS, Script\nflow = (team := KINDS['Orchestrator'].make(Script())).flow\n"
-    )
-    (tmp_path / "twice_of_a_test.py").write_text(
-        "from flows.test_verbs import KINDS, Script\n"
-        "agent = KINDS['Agent'].make(Script())\n"
-        "team = KINDS['Orchestrator'].make(Script(), name='shout')\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
-    for named in ("inner_of_a_test", "inner_of_a_test:team"):
-        found, _ = load_runnables(named)
-        assert [type(one) for one in found] == [Orchestrator]
-    (flow,), _ = load_runnables("inner_of_a_test:flow")
-    assert isinstance(flow, Flow)
-    said = "'twice_of_a_test' has a runnable of type Agent and one of type Orchestrator, both named 'shout'"
-    with pytest.raises(UsageError, match=said):
-        load_runnables("twice_of_a_test")
-
-
-def test_help_shows_each_option_of_each_verb(kind: Kind) -> None:
-    one = kind.make(Script())
-    for verb in ("call", "acall", "stream", "astream", "seed", "map", "amap"):
-        assert {"run_id", "deps", "extra"} <= inspect.signature(getattr(one, verb)).parameters.keys(), verb
-    own = {"after", "delay_s", "priority"}
-    for verb in ("submit", "asubmit"):
-        assert {"run_id", "extra", *own} <= inspect.signature(getattr(one, verb)).parameters.keys(), verb
-    for verb in ("resume", "aresume"):
-        assert {"answers", "deps", "by", "sink"} <= inspect.signature(getattr(one, verb)).parameters.keys(), verb
-
-
-def test_no_verb_of_a_kind_is_missing() -> None:
-    verbs = {name for name in vars(Runnable) if getattr(vars(Runnable)[name], "__isabstractmethod__", False)}
-    assert {"call", "acall", "stream", "astream", "resume", "aresume", "replay", "at", "fork"} <= verbs
-    assert {"map", "amap", "seed", "submit", "asubmit", "handle"} <= verbs
-    for kind in KINDS.values():
-        assert isinstance(kind.make(Script()), Runnable)
-
-
-@pytest.mark.nightly
-def test_one_more_option_of_a_call_is_two_more_lines(tmp_path: Path) -> None:
-    """In a copy of the package: one line in the list of options, and one where it is used."""
-    package = tmp_path / "fsm_agent"
-    shutil.copytree(Path(fsm_agent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    changes = {
-        "agents/options.py": ("    keep_system: bool\n", "    keep_system: bool\n    tags: Sequence[str]\n"),
-        "agents/agent.py": (
-            'extra=options.get("extra")',
-            'extra=options.get("extra") or {"tags": options.get("tags")}',
-        ),
-    }
-    for name, (before, after) in changes.items():
-        text = (package / name).read_text()
-        assert text.count(before) == 1
-        (package / name).write_text(text.replace(before, after))
-    (tmp_path / "uses.py").write_text(
-        "import asyncio, inspect\n"
-        "from fsm_agent import Agent, MemoryStore\n"
-        "from fsm_agent.testing import Script\n"
-        "agent = Agent(Script(*'abcdefg'), name='a', store=MemoryStore())\n"
-        "tags = ['x']\n"
-        "results = [agent.call('?', tags=tags), asyncio.run(agent.acall('?', tags=tags)),\n"
-        "    [*agent.stream('?', tags=tags)][-1].result, agent.run(agent.seed('?', tags=tags)),\n"
-        "    agent.map(['?'], tags=tags)[0].result, agent.conversation('c').call('?', tags=tags)]\n"
-        "assert [result.extra for result in results] == [{'tags': ['x']}] * 6\n"
-        "assert 'tags' in inspect.signature(agent.call).parameters\n"
-        "try: agent.call('?', tgs=[])\n"
-        "except ValueError as error: assert \"did you mean 'tags'\" in str(error), error\n"
-        "print('used')\n"
-    )
-    ran = subprocess.run([sys.executable, "uses.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ran.stdout, ran.stderr) == ("used\n", "")
-    assert "tags" not in CallOptions.__optional_keys__

@@ -8,27 +8,24 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import pydantic
 import pytest
-from flow_runs import Driver, everywhere, steps_of
+from flow_runs import Driver, everywhere
 
-from fsm_agent import Agent, CallResult, Dialog, MemoryStore, Message, Reply, SqliteStore
+from fsm_agent import Agent, CallResult, Dialog, Message, Reply, SqliteStore
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
-    Failure,
     Flow,
     FlowError,
     FlowSuspended,
     call,
     each,
     end,
-    flow_diagram,
     gather,
     race,
     wait,
 )
 from fsm_agent.lifecycle import Begun, Returned
-from fsm_agent.testing import Script, explore
+from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
 
@@ -83,9 +80,8 @@ talking = Flow(
 )
 
 
-def models(mood: str = '"good"', *, looks: bool = True) -> dict[Any, Script]:
-    looking = [asks("look", what="tea")] if looks else []
-    return {opening: Script(*looking, "Tea it is."), closing: Script(mood)}
+def models(mood: str = '"good"') -> dict[Any, Script]:
+    return {opening: Script(asks("look", what="tea"), "Tea it is."), closing: Script(mood)}
 
 
 def result_of(agent: Agent[Any, Any], *replies: Any) -> CallResult[Any]:
@@ -95,46 +91,20 @@ def result_of(agent: Agent[Any, Any], *replies: Any) -> CallResult[Any]:
 class TestWhole:
     @everywhere
     def test_the_dialog_goes_on_in_the_next_state(self, driven: Driver) -> None:
-        looks = driven.__name__ != "by_hand"  # which calls no functions of agents
-        scripts = models(looks=looks)
+        scripts = models()
         run = talking.seed(Talk(), clients=scripts)
         driven(talking, run)
         assert run.state == "over"
-        assert run.data.said == ("Tea it is.", *(["look"] * looks), "Mood.GOOD")
+        assert run.data.said == ("Tea it is.", "look", "Mood.GOOD")
         (request,) = scripts[closing].requests
         roles = [message.role for message in request.messages]
-        assert roles == ["system", "user", *(["assistant", "tool"] * looks), "assistant", "user"]
+        assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
         assert request.messages[0].text.startswith("You are the second."), "its own, and not the first's"
         assert run.data.messages == tuple(run.data.dialog)
         assert run.data.tokens > 3
-        assert steps_of(run) == steps_of(talking.call(Talk(), clients=models()).run)
 
-    def test_rows_tell_outputs_apart(self) -> None:
-        assert talking.call(Talk(), clients=models('"bad"')).state == "bad"
-
-    def test_a_failure_is_one(self) -> None:
-        flow = Flow("failing", Talk, start=opening, rows=[opening.done(over), opening.failed(bad, do=note)])
-        assert flow.call(Talk(), clients={opening: Script(refusal())}).output.said == ("refused",)
-
-    def test_a_snapshot_between_the_states_holds_the_dialog(self) -> None:
-        @wait(bool)
-        def person(t: Talk) -> str:
-            return "Go on?"
-
-        rows = [opening.done(person, do=keep), person.done(closing), closing.done(over, do=keep)]
-        flow = Flow("waiting", Talk, start=opening, rows=rows)
-        with pytest.raises(FlowSuspended) as waiting:
-            flow.call(Talk(), clients=models())
-        document = waiting.value.run.snapshot()
-        run = flow.restore(document, clients=models())
-        assert run.data == waiting.value.run.data
-        assert run.snapshot() == document
-        run.give(person, True)
-        assert flow.run(run).output.said[-1] == "Mood.GOOD"
-
-    @pytest.mark.parametrize("kept", ["memory", "folder"])
-    def test_a_stored_run_replays_to_the_same_data(self, kept: str, tmp_path: Path) -> None:
-        store = MemoryStore() if kept == "memory" else SqliteStore(tmp_path / "runs.db")
+    def test_a_stored_run_continues_with_the_dialog(self, tmp_path: Path) -> None:
+        store = SqliteStore(tmp_path / "runs.db")
 
         @wait(bool)
         def person(t: Talk) -> str:
@@ -153,10 +123,6 @@ class TestWhole:
         result = flow.resume("a", {person: True}, clients=models())
         assert result.output.dialog.messages[: len(before.dialog)] != ()
         assert result.output.said == ("Tea it is.", "look", "Mood.GOOD")
-
-
-def note(t: Talk, why: Failure) -> Talk:
-    return replace(t, said=(why.reason,))
 
 
 def refusal() -> Reply:
@@ -185,42 +151,27 @@ class TestSpokenFor:
         again.give(closing, CallResult.of(Mood.GOOD))
         assert again.state == "over"
 
-    @pytest.mark.parametrize(
-        ("value", "problem"),
-        [
-            ("an output alone", "opening was given 'an output alone': CallResult[str] would be right"),
-            (Agent(Script("7"), output=int).call("Go"), "opening"),
-        ],
-    )
-    def test_what_is_no_such_result_is_refused(self, value: Any, problem: str) -> None:
+    def test_what_is_no_such_result_is_refused(self) -> None:
         run = talking.seed(Talk())
         run.advance("begin", begun())
         before = run.record
-        with pytest.raises(OutcomeError) as error:
-            run.give(opening, value)
-        assert problem in str(error.value)
+        for value in ("an output alone", Agent(Script("7"), output=int).call("Go")):
+            with pytest.raises(OutcomeError, match="opening"):
+                run.give(opening, value)
         assert run.record is before
 
-    @pytest.mark.parametrize("text", ['"an output alone"', "{", "{}", '{"dialog": []}', "null"])
+    @pytest.mark.parametrize("text", ['"an output alone"', "{", "{}", "null"])
     def test_json_that_is_no_result_is_refused(self, text: str) -> None:
         run = talking.seed(Talk())
         run.advance("begin", begun())
-        with pytest.raises(OutcomeError, match=r"JSON of CallResult\[str\] would be right"):
+        with pytest.raises(OutcomeError, match="CallResult"):
             run.advance("opening#1", Returned(text=text))
 
     def test_a_record_that_contradicts_itself_is_refused(self) -> None:
         record = json.loads(opening.answer_types.dump(result_of(first, "by hand")))
         del record["trace"]
-        with pytest.raises(OutcomeError, match=r"the state is 'Completed', and the trace ends in 'Seeded'"):
+        with pytest.raises(OutcomeError, match="Completed"):
             opening.answer_types.load(json.dumps(record))
-
-    def test_every_way_is_walked(self) -> None:
-        answers = {
-            opening: [CallResult.of("one"), CallResult.of("two")],
-            closing: [CallResult.of(mood) for mood in Mood],
-        }
-        found = explore(talking, Talk(), answers)
-        assert (found.is_whole, found.missed) == (True, ())
 
 
 def begun() -> Begun:
@@ -262,14 +213,6 @@ class TestAmongOthers:
         rows = [all_of.done(over, do=lambda t, a: replace(t, said=tuple([r.output + r.dialog[1].text for r in a])))]
         flow = Flow("for_each", Talk, start=all_of, rows=rows)
         assert flow.call(Talk(), clients={about: Script("1", "1")}).output.said == ("1tea", "1milk")
-
-    def test_groups_in_groups_through_json(self) -> None:
-        inner = gather("inner", opening, plain)
-        outer = gather("outer", inner, other)
-        rows = [outer.done(over, do=lambda t, a: replace(t, said=(a[0][0].dialog[-1].text, a[0][1], a[1].output)))]
-        flow = Flow("nested", Talk, start=outer, rows=rows)
-        run = flow.seed(Talk(), clients={opening: Script("x"), other: Script("y"), plain: Script("z")})
-        assert flow.run(run).output.said == ("x", "z", "y")
 
     def test_the_first_of_several(self) -> None:
         fastest = race("fastest", opening, plain)
@@ -313,8 +256,7 @@ class TestAgentsOfRunTime:
     @everywhere
     @pytest.mark.parametrize(("state", "topic"), [(by_role, "tea"), (chosen, "tea"), (chosen, "milk")])
     def test_the_dialog_goes_on_as_of_one_that_is_named(self, state: Any, topic: str, driven: Driver) -> None:
-        by_hand = driven.__name__ == "by_hand"  # which calls no functions of agents
-        looking = [asks("look", what="tea")] if topic == "tea" and not by_hand else []
+        looking = [asks("look", what="tea")] if topic == "tea" else []
         scripts = {state: Script(*looking, "It is."), closing: Script('"good"')}
         flow = self.flow(state)
         run = flow.seed(Talk(topic), clients=scripts)
@@ -346,11 +288,6 @@ class TestAgentsOfRunTime:
         result = flow.call(Talk(), clients={graded: Script(outcome)})
         assert result.state == ("bad" if outcome == "7" else "over")
 
-    def test_a_stored_run_replays(self) -> None:
-        flow = self.flow(chosen, store=MemoryStore())
-        result = flow.call(Talk("milk"), run_id="a", clients={chosen: Script("x"), closing: Script('"bad"')})
-        assert flow.replay("a").data == result.output
-
     def test_an_agent_that_gives_another_type_is_refused(self) -> None:
         counting = Agent("openai:gpt-5-mini", name="counting", output=int)
         with pytest.raises(FlowError, match="by the role 'speaker', must give str, and its agent gives int"):
@@ -365,40 +302,9 @@ class TestAgentsOfRunTime:
 class TestDefinition:
     @pytest.mark.parametrize("whole", [False, True])
     def test_a_function_that_chooses_needs_types(self, whole: Any) -> None:
-        with pytest.raises(FlowError, match=r"alone: an Agent; or the types .* as in @call\(by_topic, str\), would be"):
+        with pytest.raises(FlowError, match="by_topic"):
             call(by_topic, whole=whole)
-        with pytest.raises(
-            FlowError, match=r"alone: an Agent; or the types .* as in @call\('x', str\), would be right"
-        ):
+        with pytest.raises(FlowError, match="'x'"):
             call("x", whole=whole)
-        with pytest.raises(FlowError, match=r"call was given 5: an Agent, as in @call\(agent, str\), would be right"):
+        with pytest.raises(FlowError, match="5"):
             call(5, str, whole=whole)
-
-    def test_whole_is_true_or_false(self) -> None:
-        with pytest.raises(FlowError, match=r"whole of call is 1: True or False would be right"):
-            call(second, whole=1)  # type: ignore[call-overload]
-
-    def test_an_output_without_a_row_is_named(self) -> None:
-        with pytest.raises(FlowError, match=r"closing has no row for 'done BAD'"):
-            Flow("short", Talk, start=closing, rows=[closing.done(over, of=Mood.GOOD)])
-
-    def test_it_is_drawn_as_a_call(self) -> None:
-        notes = {node.label: node.note for node in flow_diagram(talking).nodes}
-        assert notes["opening"] == ("agent first",)
-
-
-class TestData:
-    """Dialogs and messages in the data of a flow."""
-
-    def test_they_are_read_again_as_they_were(self) -> None:
-        dialog = Dialog().put("Hi").append(Message.of("assistant", "Hello"))
-        adapter = pydantic.TypeAdapter(Talk)
-        talk = Talk(dialog=dialog, messages=tuple(dialog))
-        assert adapter.validate_json(adapter.dump_json(talk)) == talk
-
-    @pytest.mark.parametrize(
-        "data", ['{"dialog": 5}', '{"dialog": {"messages": [{"role": "nobody"}]}}', '{"messages": [5]}']
-    )
-    def test_what_is_damaged_is_refused(self, data: str) -> None:
-        with pytest.raises(pydantic.ValidationError):
-            pydantic.TypeAdapter(Talk).validate_json(data)

@@ -85,7 +85,7 @@ class Silent(Script):
 
 async def too_long(log: Any) -> str:
     """Work."""
-    await asyncio.sleep(FAR_S)
+    await asyncio.Event().wait()
     return "never"
 
 
@@ -107,19 +107,21 @@ def a_while_in_a_thread(log: Any) -> str:
     return "fine"
 
 
-def asking(name: str, model: Script, limits: Limits | None = None, *functions: Any, **options: Any) -> Any:
-    agent = Agent(model, name=name, functions=functions, limits=limits or Limits(), world=REAL)
+def asking(
+    name: str, model: Script, limits: Limits | None = None, *functions: Any, world: Any = REAL, **options: Any
+) -> Any:
+    agent = Agent(model, name=name, functions=functions, limits=limits or Limits(), world=world)
     return call(agent, name=name, **options)(lambda _: "Go.")
 
 
-def flow_of(*states: Any, name: str = "timed", **options: Any) -> Flow[Log]:
+def flow_of(*states: Any, name: str = "timed", world: Any = REAL, **options: Any) -> Flow[Log]:
     """Return a flow of states in a row, each of which notes how it ended."""
     rows = []
     for state, following in zip(states, [*states[1:], over], strict=True):
         events = ["done"] * hasattr(state, "done") + ["failed"] * hasattr(state, "failed")
         events += ["elapsed"] * state.is_timed
         rows += [getattr(state, event)(following, do=noted(f"{state.name} {event}")) for event in events]
-    return Flow(name, Log, start=states[0], rows=rows, world=REAL, **options)
+    return Flow(name, Log, start=states[0], rows=rows, world=world, **options)
 
 
 def by_call(flow: Flow[Log]) -> Any:

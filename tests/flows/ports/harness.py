@@ -1,25 +1,20 @@
-"""What a port of a published graph has, and how its script is played over several OS processes.
+"""What a port of a published graph has, and how its script is played, a day after the other.
 
-A port is a module `p<number>_<name>` with a `PORT`.  `test_ports` explores it, plays its days and draws it.
+A port is a module `p<number>_<name>` with a `PORT`.  `test_ports` explores it and plays its days.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from support.paths import ROOT
-
 from fsm_agent import Agent, Context
 from fsm_agent.flows import AwaitAnswer, Flow, FlowFailed, FlowSuspended
 from fsm_agent.testing import FakeClock, Script
-
-sys.path.append(str(ROOT / "examples"))  # a port may be a recipe
 
 START_S = 1_000_000_000.0  # the first day
 DAY_S = 86_400.0
@@ -28,7 +23,7 @@ RUN = "r"
 
 @dataclass(frozen=True)
 class Day:
-    """What happens to a run in one OS process.
+    """What happens to a run on one day.
 
     Attributes:
         at: Where the run stands at its end: the state that it waits in, or its end.
@@ -36,7 +31,6 @@ class Day:
         models: What models say, by state.
         after_s: How many seconds after the first day it begins.
         shows: What the person is shown there; None: anything.
-        is_cancelled: The run is cancelled before it is driven.
     """
 
     at: str
@@ -44,7 +38,6 @@ class Day:
     models: Mapping[Any, Sequence[Any]] = field(default_factory=dict)
     after_s: float = 0.0
     shows: Any = None
-    is_cancelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,8 +50,6 @@ class Port:
         days: The script.
         check: Asserts what its authors mean, of the data it ends with and of the lines that its functions logged.
         gives: The answers of each state, for `explore`.
-        holds: What is true of state and data wherever it can be.
-        limit: How many configurations are looked at, of one whose data grow without a bound; None: of all.
     """
 
     flow: Flow[Any]
@@ -66,8 +57,6 @@ class Port:
     days: Sequence[Day]
     check: Callable[[Any, list[str]], None]
     gives: Mapping[Any, Sequence[Any]]
-    holds: Callable[[str, Any], bool] | None = None
-    limit: int | None = None
 
 
 def port(name: str) -> Port:
@@ -99,8 +88,6 @@ def play(name: str, number: int, folder: str, is_async: bool) -> str:
     flow = replace(made.flow, store=f"{folder}/runs.db", world={"clock": clock})
     scripts = {state: Script(*words) for state, words in day.models.items()}
     options: dict[str, Any] = {"deps": f"{folder}/log.txt", "clients": scripts}
-    if day.is_cancelled:
-        flow.runs.cancel(RUN, "no longer wanted", by="ann")
     try:
         if number == 0:
             result = (
