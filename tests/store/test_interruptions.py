@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import linecache
 import sys
 import time
@@ -22,7 +21,7 @@ from fsm_agent.store import Store
 from fsm_agent.store.memory import MemoryStore
 
 FILES = ("machine/journal.py", "runtime/reconciler.py", "runtime/sync_driver.py", "store/recorder.py")
-SAMPLES = 100
+SAMPLES = 24
 
 
 class Effects:
@@ -110,23 +109,12 @@ def _is_with(frame: FrameType) -> bool:
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(("with ", "async with "))
 
 
-def by_call(agent: Agent[Any, Any]) -> None:
-    agent.call("Go.", run_id="r1")
-
-
-def by_acall(agent: Agent[Any, Any]) -> None:
-    async def main() -> None:
-        await agent.acall("Go.", run_id="r1")
-
-    asyncio.run(main())
-
-
-def interrupted(at: int, drive: Callable[[Agent[Any, Any]], None] = by_call) -> tuple[MemoryStore, Effects, Trap]:
+def interrupted(at: int) -> tuple[MemoryStore, Effects, Trap]:
     store, effects, trap = (MemoryStore, LastingStore)[at % 2](), Effects(), Trap(at)
     agent = clerk(store, *effects.functions)
     try:
         with trap:
-            drive(agent)
+            agent.call("Go.", run_id="r1")
     except (KeyboardInterrupt, CallSuspended):
         pass
     return store, effects, trap
@@ -174,7 +162,7 @@ def test_an_interruption_at_any_line_leaves_a_run_that_goes_on():
 def test_an_interruption_at_each_line_leaves_a_run_that_goes_on(say: Callable[[str], None]):
     lines = lines_of_a_run()
     places = {check(at) for at in range(1, lines)}
-    assert len(places) > SAMPLES
+    assert len(places) > 100
     say(f"{lines - 1} interruptions at {len(places)} places: all went on")
 
 

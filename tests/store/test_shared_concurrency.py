@@ -7,13 +7,12 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.paths import ROOT
-from support.postgres import NOT_HERE, PostgresServer, programs
 
 from fsm_agent.store import Runs
 
@@ -23,19 +22,6 @@ if os.name == "nt":
 from store.limited_worker import KEY, KEY_LIMIT, LIMIT, Places, limited
 
 RUNS = 60
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.system)])
-def address(request: Any, tmp_path: Path) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield str(tmp_path / "runs.db")
-        return
-    pytest.importorskip("psycopg", reason="psycopg is not installed")
-    if programs() is None:
-        pytest.skip(NOT_HERE)
-    server = PostgresServer()
-    yield server.url("limited")
-    server.close()
 
 
 class Crew:
@@ -70,8 +56,9 @@ def until(condition: Callable[[], object], patience_s: float = 60.0) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_so_many_are_driven_whoever_is_killed(address: str, tmp_path: Path) -> None:
+def test_so_many_are_driven_whoever_is_killed(tmp_path: Path) -> None:
     """All the places are used, those of the dead are used by others, and never is there one too many."""
+    address = str(tmp_path / "runs.db")
     places, random_ = Places(tmp_path / "places"), random.Random(7)
     places.folder.mkdir()
     runs, crew = Runs(address), Crew(address, places.folder)

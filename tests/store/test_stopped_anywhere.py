@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,6 @@ from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import Approved, Outcome, Returned, RunAgain
-from fsm_agent.machine.journal import line_of
 from fsm_agent.messages import Done
 from fsm_agent.store.memory import MemoryStore
 
@@ -98,7 +98,7 @@ def test_what_had_returned_is_not_run_again_wherever_the_driver_was_stopped(ever
         stops += 1
         run = loaded(store)
         assert run.run.holder is None, f"event {at}: the run was not given back"
-        keys = [line_of(line).key for line in run.lines]
+        keys = [json.loads(line)["key"] for line in run.lines]
         written = sum(key.startswith("run:") for key in keys)
         assert written == len(returned), f"event {at}: {keys} {returned}"
         agent = clerk(store, *ran.functions, approve=lambda f: True)
