@@ -16,7 +16,6 @@ from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, JournalError, RateLimited, UsageError
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import AgentCall, Denied, Replied, Returned
-from fsm_agent.machine import journal
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Dialog
 from fsm_agent.store import Lease, RunExists, Runs, RunUnknown
@@ -64,11 +63,10 @@ def test_a_script_of_a_journal_in_memory_is_that_of_its_lines():
 
 def test_what_the_model_of_a_process_inside_said_is_repeated_too():
     """Keys have a path before them there; other effects are left out, whatever their paths are called."""
-    chain = journal.Chain("header")
 
     def entry(key: str, text: str) -> str:
-        outcome = json.dumps({"kind": "replied", "reply": as_json(Reply.of(text))})
-        return chain.written([journal.Entry(key, outcome, "[]", None)], 1)[0]
+        outcome = {"kind": "replied", "reply": as_json(Reply.of(text))}
+        return json.dumps({"n": 1, "key": key, "outcome": outcome, "digest": "0"})
 
     lines = [entry("drafting/warm/model:0", "one"), entry("model:/run:1.0", "none"), entry("model:2", "two")]
     assert [reply.message.text for reply in Script.of(lines)._entries] == ["one", "two"]

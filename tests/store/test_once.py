@@ -9,15 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from recorded_drivers import WAYS, Way
-from support.kept_runs import Elsewhere, LastingStore, loaded, lose, renew, team_definition, team_header, triggers
+from recorded_drivers import WAYS, Way, journaled
+from support.kept_runs import Elsewhere, LastingStore, loaded, lose, renew, team_definition, triggers
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.lifecycle import FindOut, FunctionFailed, Outcome, Returned, RunAgain, restore, snapshot
-from fsm_agent.machine import journal
 from fsm_agent.messages import FunctionStarted, Stepped
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import World
@@ -356,8 +355,7 @@ def test_it_is_asked_under_the_path_of_the_process_inside(way: Way):
     }
     definition = team_definition(lambda record: Team(record, plans))
     runs = Runs(shop.store)
-    team = Team(TeamRecord(), plans)
-    team.journal = journal.Journal(team, "r1", team_header())
+    team = journaled(Team(TeamRecord(), plans))
     _, recorder = runs.begin(team, definition)
 
     def listen(event: Any) -> None:

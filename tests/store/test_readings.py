@@ -174,4 +174,7 @@ def test_what_was_retried_had_failed(tmp_path: Path):
         runs.retry("r", by="ann")
         (back,) = [move.step for move in read(runs, "r").process.moves if move.step.trigger == "retried"]
         assert (back.source, back.to) == ("Failed", "Calling")
-        assert read(runs, "r").at(4).states == {"": "Failed"}
+        reading, n = read(runs, "r"), runs.store.get("r").n
+        [retried] = [entry for entry in reading.entries if entry.kind == "retried"]
+        assert (retried.by, retried.undoes_to, reading.is_sound) == ("ann", 1, True)
+        assert [reading.at(at).states for at in (4, n)] == [{"": "Failed"}, {"": "Calling"}]

@@ -17,11 +17,9 @@ from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
 from fsm_agent.lifecycle import Returned
 from fsm_agent.store import RunBusy, RunUnknown, SqliteStore, Store
-from fsm_agent.store.reading import read
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
-RETRIED = "retried"
 KEY = "0123456789abcdef" * 4
 
 
@@ -59,6 +57,11 @@ def agent_of(store: Any, world: World, *replies: Any, once: bool = False, **opti
     return Agent(Script(*replies), functions=[look, pay], name="shop", store=store, **options)
 
 
+def retried_by(store: Store) -> list[str]:
+    entries = map(json.loads, store.load("r").lines)
+    return [entry["by"] for entry in entries if entry["outcome"]["kind"] == "retried"]
+
+
 def failed(agent: Agent[Any, Any], run: str = "r") -> None:
     with pytest.raises(CallFailed):
         agent.call("Go.", run_id=run)
@@ -76,15 +79,8 @@ def test_a_function_that_failed_is_run_again_and_nothing_else_is(store: Store):
     assert (row.is_failed, row.is_ended, row.due_s, row.state) == (False, False, 0.0, "ToolInterrupt")
     assert again.resume("r").output == "All paid."
     assert world.done == ["look a", "pay"]
-    reading = read(again.runs, "r")
-    [retried] = [entry for entry in reading.entries if entry.kind == RETRIED]
-    assert (retried.by, retried.at_s, retried.undoes_to, reading.is_sound) == ("ann", 5.0, row.n - 2, True)
-    moves = [(move.step.source, move.step.trigger, move.step.to) for move in retried.moves]
-    assert moves == [("Failed", "retried", "ToolInterrupt")]
-    assert reading.process.state == "Completed"
+    assert retried_by(store) == ["ann"]
     assert str(again.replay("r").state) == "Completed"
-    assert reading.at(row.n - 1).states[""] == "Failed"
-    assert reading.at(row.n).states[""] == "ToolInterrupt"
 
 
 def test_a_worker_goes_on_with_it(store: Store):
@@ -142,7 +138,7 @@ def test_it_may_fail_and_be_retried_again(store: Store):
     assert agent.resume("r").output == "Paid."
     assert world.done == ["look a", "pay"]
     assert str(agent.replay("r").state) == "Completed"
-    assert [entry.by for entry in read(agent.runs, "r").entries if entry.kind == RETRIED] == ["ann"] * 3 + ["bob"]
+    assert retried_by(store) == ["ann"] * 3 + ["bob"]
     past = agent.at("r", steps[0])
     assert str(past.state) == "ToolInterrupt"
     name = agent.fork("r", steps[-1])
@@ -207,12 +203,6 @@ def test_an_agent_inside_goes_on(store: Store):
     assert agent.resume("r").output == "All is well."
     assert world.done == ["look a", "pay"]
     assert str(agent.replay("r").state) == "Completed"
-    reading = read(agent.runs, "r")
-    assert [move.step.to for move in reading.processes["run:1.0"].moves][-3:] == [
-        "ToolInterrupt",
-        "Calling",
-        "Completed",
-    ]
 
 
 # Flows
@@ -279,10 +269,6 @@ def test_a_flow_goes_on_in_its_state(store: Store):
     assert flow.resume("f", {store.get("f").waits[0].key: Returned(text='"yes"')}).state == "sent"
     assert flow.replay("f").state == "sent"
     assert flow.at("f", "review#4").state == "review"
-    reading = read(flow.runs, "f")
-    assert [move.step.to for move in reading.process.moves] == [
-        *("first", "many", "Failed", "many", "charging", "charging", "review", "sent")
-    ]
 
 
 def test_a_success_that_a_row_made_a_failure_is_not_repeated(store: Store):

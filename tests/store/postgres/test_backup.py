@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,6 @@ def commands() -> list[list[str]]:
     """Return the commands that the docs say: to save, and to restore."""
     page = (ROOT / "docs" / "runs.md").read_text("utf-8")
     return [shlex.split(line) for line in re.findall(r"^(pg_(?:dump|restore) .*)$", page, re.M)]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with closing(PostgresServer()) as server:
-        yield server
 
 
 class Halfway:
@@ -94,11 +87,11 @@ def run(server: PostgresServer, command: list[str], schema: str, folder: Path) -
 
 @pytest.mark.nightly
 @pytest.mark.timeout(180)
-def test_what_was_saved_while_workers_ran_goes_on(server: PostgresServer, tmp_path: Path) -> None:
+def test_what_was_saved_while_workers_ran_goes_on(postgres: PostgresServer, tmp_path: Path) -> None:
     """Runs in the midst of a request, that wait for a person, that have ended and that were not begun; each once."""
     save, restore = commands()
     model = Halfway(16)
-    with closing(Runs(server.url("orders"))) as runs:
+    with closing(Runs(postgres.url("orders"))) as runs:
         agent = agent_of(model.script(), [], runs)
         for number in range(RUNS):
             agent.submit("Go.", run_id=f"r{number}", priority=RUNS - number)
@@ -108,14 +101,14 @@ def test_what_was_saved_while_workers_ran_goes_on(server: PostgresServer, tmp_pa
         assert model.is_halfway.wait(PATIENCE_S)
         assert worker.held > 0
         before = lines_of(runs)
-        run(server, save, "orders", tmp_path)
+        run(postgres, save, "orders", tmp_path)
         after = lines_of(runs)
         model.may_answer.set()
         answer_all(runs)
         worker.stop()
         thread.join(PATIENCE_S)
-    run(server, restore, "orders", tmp_path)
-    with closing(Runs(server.url("orders"))) as runs:
+    run(postgres, restore, "orders", tmp_path)
+    with closing(Runs(postgres.url("orders"))) as runs:
         saved = lines_of(runs)
         assert [len(lines) for lines in saved.values()].count(0) > 0, "none was not begun"
         assert any(row.waits for row in runs.store.list(limit=100)), "none waits for a person"
