@@ -541,16 +541,12 @@ class LeaseConformance(StoreTests):
         fences = [int(line.partition(" ")[0]) for line in lines]
         assert fences == sorted(fences), "a fence has fallen"
 
-    def test_wait_hears_of_a_new_run(self, storage: Storage) -> None:
-        """Of one that another store has made, too."""
+    def test_wait_hears_of_a_new_run_and_of_a_post(self, storage: Storage) -> None:
+        """Of one that came by another store, too."""
         numbers = iter(range(10**6))
-        for store in (storage.store, storage.another()):
-            check_heard(store, lambda: storage.store.create(str(next(numbers)), "header", agent="a"))
-
-    def test_wait_hears_of_a_post(self, storage: Storage) -> None:
-        """To a run that waits for one."""
         storage.store.append(begun(storage.store), 0, ["one"], waiting("k"))
         for store in (storage.store, storage.another()):
+            check_heard(store, lambda: storage.store.create(str(next(numbers)), "header", agent="a"))
             check_heard(store, lambda: storage.store.post("r", "", "body"))
 
     def test_a_rest_is_heard(self, storage: Storage) -> None:

@@ -109,8 +109,6 @@ class Kill:
             return connection
 
         sqlite3.connect = connected  # type: ignore[assignment]
-        for name in ("write", "fsync", "replace", "rename", "ftruncate", "link", "unlink"):
-            self._around(name)
         append = store.append
 
         def appended(lease: Any, n: int, lines: Any, *rest: Any, **options: Any) -> int:
@@ -120,20 +118,6 @@ class Kill:
             return left
 
         store.append = appended
-
-    def _around(self, name: str) -> None:
-        real: Callable[..., Any] = getattr(os, name)
-
-        def around(*args: Any, **options: Any) -> Any:
-            if name == "write" and args[0] == self.notes._descriptor:
-                return real(*args, **options)
-            self.point()
-            try:
-                return real(*args, **options)
-            finally:
-                self.point()
-
-        setattr(os, name, around)
 
 
 def begin(path: str, notes_path: str, at: int) -> None:

@@ -474,22 +474,6 @@ def test_an_earlier_turn_is_not_retried_behind_a_later_one(store: Store):
     world.broken.clear()
 
 
-def test_the_newest_turn_is_retried(store: Store):
-    world = World(broken={"pay"})
-    agent = agent_of(store, world, "Hi.", asks("pay", amount=3), "Paid.", "Bye.")
-    agent.conversation("c").call("Hello.")
-    with pytest.raises(CallFailed):
-        agent.conversation("c").call("Pay.")
-    world.broken.clear()
-    turn = store.head("c").run
-    agent.runs.retry(turn)
-    assert agent.resume(turn).output == "Paid."
-    agent.conversation("c").call("And?")
-    texts = [message.text for message in agent.conversation("c").read()]
-    assert texts[0:2] == ["Hello.", "Hi."]
-    assert texts[-3:] == ["Paid.", "And?", "Bye."]
-
-
 def test_a_signed_run_is_retried_with_its_key_alone(tmp_path: Path):
     world = World(broken={"pay"})
     path = tmp_path / "runs.db"

@@ -9,7 +9,7 @@ import math
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -534,9 +534,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize(
-    ("kind", "body"), [("a request", WRONG[1]), ("a function", WRONG[1]), *[("a coroutine", body) for body in WRONG]]
-)
+@pytest.mark.parametrize(("kind", "body"), [("a function", WRONG[1]), *[("a coroutine", body) for body in WRONG]])
 def test_a_post_that_is_wrong_is_reported_and_used_up_and_disturbs_nobody(
     kind: str, way: Way, body: str, caplog: pytest.LogCaptureFixture
 ):
@@ -544,12 +542,10 @@ def test_a_post_that_is_wrong_is_reported_and_used_up_and_disturbs_nobody(
 
     def post(runs: Runs, one: Any) -> None:
         store.post("r1", "", body, by="bob")
-        with suppress(NotAsked):
-            runs.answer("r1", {"": Injected((Message.of("user", "Hurry."),))})  # which tells the driver to look
 
     one, _, failures = while_waiting(kind, way, store, post, is_freed=True)
     assert failures == []
-    assert one.output in ("first", "second")
+    assert one.output == "second"
     assert loaded(store).posts == ()
     assert [r.getMessage() for r in caplog.records if "the post of bob was not taken" in r.getMessage()]
 

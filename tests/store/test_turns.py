@@ -218,17 +218,6 @@ class TestTurns:
         assert "follows" not in json.loads(store.load("copy").header)
         assert len(agent.conversation("c").turns()) == 3
 
-    def test_what_keeps_all_writes_no_dialog_of_its_own(self, store):
-        agent = agent_of(store, *"123456")
-        for name, keep in (("plain", None), ("whole", keep_last(99))):
-            for text in "abc":
-                agent.conversation(name, keep=keep).call(text)
-        plain, whole = (
-            [len(store.load(run.id).header) for run in agent.conversation(name).turns()] for name in ("plain", "whole")
-        )
-        assert abs(whole[0] - plain[0]) < 10, "the newest turn follows the others and does not hold them"
-        assert abs(whole[0] - whole[1]) < 10
-
     def test_a_request_that_comes_twice_is_done_once(self, store):
         agent = agent_of(store, "one", "two")
         conversation = agent.conversation("c")

@@ -17,17 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.storages import ENDED, outcome
+from conformance.storages import outcome
 from conformance.store_conformance import StoreConformance
 from support.postgres import NOT_HERE, Network, PostgresServer, programs
-from typer.testing import CliRunner
 
 from fsm_agent import Agent, Approved, CallSuspended, function
-from fsm_agent.cli import app
 from fsm_agent.errors import UsageError
 from fsm_agent.store import (
-    Lease,
-    LeaseLost,
     PostgresStore,
     Rest,
     RunBusy,
@@ -129,36 +125,6 @@ def test_a_killed_process_frees_its_runs_soon(store: PostgresStore, url: str):
 
 
 @pytest.mark.system
-def test_leases_end_with_a_session_alone_and_not_soon_after_a_start_of_the_server(store: PostgresStore, url: str):
-    with closing(PostgresStore(url)) as other:
-        for name, holder in {"living": other, "dead": other, "pooled": other}.items():
-            holder.create(name, "header", agent="a")
-        for name, instance in {"living": other._session.instance(), "dead": 1, "pooled": 0}.items():
-            other._do(
-                lambda c, n=name, i=instance: other._tables.take(c, key_of(c, other, n), "w", i, time.time(), 99.0)
-            )
-
-        def ended(grace_s: float) -> int:
-            return store._do(lambda c: store._tables.end_leases_of_the_dead(c, store._now(c), grace_s))
-
-        assert ended(1e6) == 0
-        ended(0.0)
-        assert [store.load(name).run.holder for name in ("living", "dead", "pooled")] == ["w", None, "w"]
-        other.close()
-        other.close()
-        latest_s = time.monotonic() + PATIENCE_S
-        while store.load("living").run.holder is not None and time.monotonic() < latest_s:
-            ended(0.0)
-        assert store.load("living").run.holder is None
-        assert other._session._thread is not None
-        assert not other._session._thread.is_alive()
-
-
-def key_of(c: Any, store: PostgresStore, run: str) -> int:
-    return int(c.execute(f"SELECT key FROM {store._address.schema}.run WHERE id = %s", (run,)).fetchone()[0])
-
-
-@pytest.mark.system
 def test_a_session_that_was_cut_begins_anew_under_its_number(store: PostgresStore):
     number = 0
     while not number:  # it may take some time on a busy machine
@@ -206,28 +172,6 @@ def test_a_change_elsewhere_wakes_a_waiting_thread_at_once(store: PostgresStore,
         other.create("r", "header", agent="a")
         store.wait(100.0)  # the time-out of the test is as long
     assert store.claim("w", for_s=9) is not None
-
-
-@pytest.mark.system
-def test_a_rest_wakes_those_who_wait_for_room_and_no_others(store: PostgresStore):
-    """Else each run that ends would have all idle threads claim in vain."""
-    session = store._session
-
-    def heard(what: Callable[[], int], more_than: int) -> int:
-        ends_s = time.monotonic() + 20.0
-        while (count := what()) <= more_than:
-            assert time.monotonic() < ends_s
-            time.sleep(0.005)
-        return count
-
-    due, rests = heard(session.count, 0), session.rests  # it listens by now
-    for number in range(3):
-        lease = store.create(f"r{number}", "header", agent="a", holder="w", for_s=LONG_S)
-        assert isinstance(lease, Lease)
-        due = heard(session.count, due)
-        store.append(lease, 0, ["one"], ENDED)
-        rests = heard(lambda: session.rests, rests)
-        assert session.count() == due
 
 
 # The server
@@ -603,25 +547,6 @@ def test_both_sides_of_a_fork_use_it(store: PostgresStore):
     assert store.load("r").run.holder == "parent"
 
 
-@pytest.mark.system
-def test_submitted_appends_of_many_runs_are_one_commit_and_refused_ones_refuse_themselves_alone(store: PostgresStore):
-    leases = []
-    for number in range(40):
-        store.create(f"r{number}", "header", agent="a")
-        leases.append(store.claim("w", for_s=LONG_S, run=f"r{number}"))
-    lost = leases[7]
-    assert lost is not None
-    store.append(lost, 0, [], Rest(state="S"))
-
-    async def at_once() -> list[object]:
-        futures = [asyncio.wrap_future(store.submit(lease, 0, ["one"])) for lease in leases if lease is not None]
-        return await asyncio.gather(*futures, return_exceptions=True)
-
-    outcomes = asyncio.run(at_once())
-    assert [n for n, outcome in enumerate(outcomes) if outcome != 0] == [7]
-    assert isinstance(outcomes[7], LeaseLost)
-
-
 @function(needs_approval=True)
 def refund(order: str) -> str:
     """Pay a customer back."""
@@ -676,11 +601,3 @@ def test_a_server_that_stands_still_holds_up_no_event_loop(server: PostgresServe
 
 
 SKETCH_STATEMENTS, SKETCH_BYTES = 6, 1065  # the begin and the end of the transaction included; of write-ahead log
-
-
-@pytest.mark.system
-def test_the_command_line_takes_the_address(url: str, store: PostgresStore):
-    store.create("r", '{"version":1,"agent":"shop","definition":"","seed":{}}', agent="shop")
-    listed = CliRunner().invoke(app, ["runs", "list", "--store", url], catch_exceptions=False)
-    assert listed.exit_code == 0, listed.stderr
-    assert "shop" in listed.stdout
