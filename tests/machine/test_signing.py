@@ -59,11 +59,11 @@ def test_every_other_document_is_refused(document, key):
         restore(document, PROMPT, signing_key=key)
 
 
-@pytest.mark.parametrize("position", range(0, len(SIGNED), 397))
-def test_no_character_can_be_changed(position):
-    changed = SIGNED[:position] + chr(ord(SIGNED[position]) ^ 1) + SIGNED[position + 1 :]
-    with pytest.raises(SnapshotError):
-        restore(changed, PROMPT, signing_key=KEY)
+def test_no_character_can_be_changed():
+    for position in range(0, len(SIGNED), 29):
+        changed = SIGNED[:position] + chr(ord(SIGNED[position]) ^ 1) + SIGNED[position + 1 :]
+        with pytest.raises(SnapshotError):
+            restore(changed, PROMPT, signing_key=KEY)
 
 
 @pytest.mark.parametrize(

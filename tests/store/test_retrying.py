@@ -384,17 +384,6 @@ def test_a_moment_whose_end_a_row_takes_is_over_for_a_retried_run_too(timed: Tim
     assert flow.resume("f").state == "late"
 
 
-def test_a_time_by_the_data_counts_anew_and_its_end_is_told_in_seconds(timed: Timed):
-    flow = timed.flow(within_s=lambda order: 20.0 * len(order.items))
-    timed.fail_at(flow, expired_s=61.0)
-    timed.retry(flow)
-    with pytest.raises(FlowSuspended):
-        flow.resume("f")
-    timed.clock.advance(61.0)
-    with pytest.raises(FlowFailed, match="60 s"):
-        flow.resume("f")
-
-
 def test_a_flow_inside_a_call_goes_on_with_its_whole_time(timed: Timed):
     """Of its record, the call knows no more than an outline, until it makes the flow again."""
 

@@ -872,9 +872,10 @@ def test_a_rate_limit_is_in_the_journal_and_its_report_after_a_resume(store: Any
     assert failure.report.status == RateLimited("x", status=429).status
 
 
-def test_a_damaged_snapshot_is_refused():
+@pytest.mark.parametrize("signing_key", [None, "k" * 32])
+def test_a_damaged_snapshot_is_refused(signing_key: str | None):
     store = LastingStore()
-    agent = rested(Runs(store))
+    agent = rested(Runs(store, signing_key=signing_key))
     n, packed = loaded(store).snapshot
     kept = store._runs["r1"]
     for at in range(0, len(packed) - 8, 5):  # but for the bits that fill up the last byte

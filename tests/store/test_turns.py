@@ -25,7 +25,6 @@ from fsm_agent import (
     Reply,
     Usage,
     UsageError,
-    Worker,
     function,
 )
 from fsm_agent.context import compress, keep_last, once, shorten
@@ -356,20 +355,6 @@ class TestEnds:
         conversation.call("3")
         said = ["user: 1", "assistant: one", "user: 2", "assistant: two", "user: 3"]
         assert shown(agent.client.requests[-1].messages)[1:] == said
-
-    def test_a_worker_goes_on_with_a_turn(self, store):
-        agent = agent_of(store, "one", call("wipe", path="x"))
-        agent.conversation("c").call("1")
-        with pytest.raises(CallSuspended):
-            agent.conversation("c").call("Wipe x.")
-        agent.runs.answer(agent.conversation("c").turns()[0].id, {"ask:4.0": Approved()})
-        other = agent_of(store, "done", "three")
-        assert Worker([other], store).run(once=True) == 1
-        assert shown(other.client.requests[0].messages)[1:] == [
-            *("user: 1", "assistant: one", "user: Wipe x.", "assistant: wipe", "tool: wiped x"),
-        ]
-        other.conversation("c").call("3")
-        assert shown(other.conversation("c").read())[6:] == ["assistant: done", "user: 3", "assistant: three"]
 
     def test_one_that_is_cancelled_while_it_waits_is_over(self, store):
         agent = agent_of(store, call("wipe", path="x"), "two")
