@@ -139,6 +139,7 @@ def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pyte
     heart.hold(away)
     away.wait_for(3)
     heart.drop(away)
+    assert "run r:" in caplog.text
     assert "the disk is away" in caplog.text
 
 
@@ -164,6 +165,7 @@ def test_a_store_that_was_closed_is_told_of_once(
     assert list(heart._renewals) == [other]
     told = [message for message in caplog.messages if "runs.db" in message]
     assert len(told) == 1
+    assert "run r1" in told[0]
 
 
 @pytest.mark.system
