@@ -529,11 +529,15 @@ def test_an_entry_says_who_posted_it_and_the_record_does_not(tmp_path: Path) -> 
 
 
 def test_a_round_writes_as_much_late_in_a_call_as_early(tmp_path: Path) -> None:
-    """Its lines do not grow; a snapshot, which does, is written at rests alone."""
+    """Its lines do not grow; a snapshot, which does, is written at rests alone, and no lease that is young."""
 
     class Counting(SqliteStore):
         sizes: list[int]
-        snapshots = 0
+        snapshots = renewals = 0
+
+        def renew(self, lease: Any, *, for_s: float) -> int:
+            self.renewals += 1
+            return super().renew(lease, for_s=for_s)
 
         def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **more: Any) -> int:
             self.sizes += [len(line.encode()) for line in lines]
@@ -547,4 +551,4 @@ def test_a_round_writes_as_much_late_in_a_call_as_early(tmp_path: Path) -> None:
         agent.call("Go.")
         early, late = sum(store.sizes[8:20]), sum(store.sizes[36:48])
         assert early * 0.9 <= late <= early * 1.1
-        assert store.snapshots == 1
+        assert (store.snapshots, store.renewals) == (1, 0)

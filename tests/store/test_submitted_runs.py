@@ -286,6 +286,34 @@ def test_those_who_wait_hear_of_an_end_from_the_store(store: Store, monkeypatch:
     agent.call("One more, which the thread that looks hears of before it ends.")
 
 
+def test_who_waits_looks_less_and_less_often(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For many who wait for one run, there is one look."""
+    agent = agent_of(store)
+    run = agent.submit("task").run_id
+    pauses_s, looks, is_enough = list[float](), list[str](), threading.Event()
+    get = store.get
+
+    def wait_for_rest(seen: int, timeout_s: float) -> int:
+        pauses_s.append(timeout_s)
+        if len(pauses_s) == 30:
+            is_enough.set()
+        threading.Event().wait(0.001)
+        return seen
+
+    def noted(run: str) -> Any:
+        looks.append(run)
+        return get(run)
+
+    monkeypatch.setattr(store, "wait_for_rest", wait_for_rest)
+    monkeypatch.setattr(store, "get", noted)
+    futures = [agent.runs.watcher.watch(run, lambda _: False) for _ in range(20)]
+    assert is_enough.wait(PATIENCE_S)
+    for future in futures:
+        future.cancel()
+    assert max(pauses_s) > watching.LOOK_S / 2
+    assert len(looks) <= len(pauses_s) + 1
+
+
 def test_a_stream_under_changed_code_ends_as_the_result_does(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     """The events before the last rest that the code cannot make are left out."""
     agent = agent_of(store, call("look", path="a"), call("erase", path="a"))
