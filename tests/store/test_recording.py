@@ -535,9 +535,9 @@ def test_a_round_writes_as_much_late_in_a_call_as_early(tmp_path: Path) -> None:
         sizes: list[int]
         snapshots = renewals = 0
 
-        def renew(self, lease: Any, *, for_s: float) -> int:
+        def renew_all(self, leases: Any, *, for_s: float) -> Any:
             self.renewals += 1
-            return super().renew(lease, for_s=for_s)
+            return super().renew_all(leases, for_s=for_s)
 
         def append(self, lease: Any, n: int, lines: Any, rest: Any = None, **more: Any) -> int:
             self.sizes += [len(line.encode()) for line in lines]
