@@ -430,13 +430,6 @@ class JournalConformance(StoreTests):
         assert storage.another().head("c") == Head("c", 1, "r")
         assert store.create("next", "header", agent="a", follows=Head("c", 1, "r")) is True
 
-    def test_a_run_that_nobody_holds_any_more_can_be_deleted(self, storage: Storage) -> None:
-        """Its holder finds out at its next append or renewal."""
-        lease = begun(storage.store, for_s=storage.short_s)
-        storage.elapse(storage.short_s * 1.5)
-        storage.another().delete("r")
-        _check_lost(storage.store, lease)
-
     def test_a_run_that_was_deleted_begins_anew(self, storage: Storage) -> None:
         """Nothing of the old one is left, and its holder is not that of the new one."""
         store, old = storage.store, begun(storage.store, for_s=storage.short_s)

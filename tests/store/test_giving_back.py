@@ -20,7 +20,7 @@ from support.uncollected import uncollected
 from fsm_agent.agents import Agent
 from fsm_agent.functions import function
 from fsm_agent.messages import Done, FunctionStarted
-from fsm_agent.store import LeaseLost, StoreError
+from fsm_agent.store import LeaseLost, Runs, StoreError
 from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.sqlite import SqliteStore
@@ -199,7 +199,7 @@ def test_a_cancel_scope_of_anyio_cancels_no_cleanup(verb: str, tmp_path: Path):
     store.close()
 
 
-PATIENCE_S = 7.0  # the lease, of 15 s, must not be what gives it back
+PATIENCE_S = 60.0  # the lease, of an hour, is not what gives it back
 
 
 class Collecting:
@@ -263,7 +263,9 @@ def test_a_drive_that_garbage_collection_ends_under_the_lock_of_the_store_is_giv
     clock = Collecting()
     store = SqliteStore(tmp_path / "runs.db", clock)
     with uncollected():
-        in_a_ring(leave(Agent(Script(call("sleep")), functions=[sleep], name="clerk", store=store)))
+        in_a_ring(
+            leave(Agent(Script(call("sleep")), functions=[sleep], name="clerk", store=Runs(store, lease_s=3600.0)))
+        )
         clock.is_to_collect = True
         thread = threading.Thread(target=store.create, args=("r2", "header"), kwargs={"agent": "a"}, daemon=True)
         thread.start()
