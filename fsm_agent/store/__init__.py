@@ -26,8 +26,13 @@ if TYPE_CHECKING:
     from fsm_agent.store.store import Choice as Choice
     from fsm_agent.store.store import Head as Head
     from fsm_agent.store.store import Lease as Lease
+    from fsm_agent.store.store import Loaded as Loaded
+    from fsm_agent.store.store import Page as Page
+    from fsm_agent.store.store import Post as Post
     from fsm_agent.store.store import Rest as Rest
     from fsm_agent.store.store import Run as Run
+    from fsm_agent.store.store import RunCount as RunCount
+    from fsm_agent.store.store import RunsHealth as RunsHealth
     from fsm_agent.store.store import Start as Start
     from fsm_agent.store.store import Store as Store
 else:
@@ -42,6 +47,6 @@ else:
             "postgres": "PostgresStore",
             "runs": "Runs",
             "sqlite": "SqliteStore",
-            "store": "Choice Head Lease Rest Run Start Store",
+            "store": "Choice Head Lease Loaded Page Post Rest Run RunCount RunsHealth Start Store",
         },
     )

@@ -128,7 +128,16 @@ class Head(Value, frozen=True):
 
 
 class Post(Value, frozen=True):
-    """A message to a run, for its next holder to read."""
+    """A message to a run, for its next holder to read.
+
+    Examples:
+        >>> store = MemoryStore()
+        >>> store.create("run-1", "the header", agent="desk")
+        True
+        >>> store.post("run-1", "", "hello", by="ann")
+        >>> [(post.body, post.by) for post in store.load("run-1").posts]
+        [('hello', 'ann')]
+    """
 
     id: int  # unique in the store, and greater than those of earlier posts
     key: str  # of the question that it answers; empty: it answers none
@@ -195,13 +204,25 @@ class Page(list[Run]):
 
     Attributes:
         next: For `Store.list(after=…)`; None: these are the last.
+
+    Examples:
+        >>> page = MemoryStore().list(limit=10)
+        >>> page, page.next
+        ([], None)
     """
 
     next: str | None = None
 
 
 class RunCount(Value, frozen=True, kw_only=True):
-    """How many runs of an agent are in a state, and wait for the same."""
+    """How many runs of an agent are in a state, and wait for the same.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="desk", store=MemoryStore())
+        >>> result = agent.call("Hello", run_id="run-1")
+        >>> [(count.agent, count.state, count.count) for count in agent.store.stats()]
+        [('desk', 'Completed', 1)]
+    """
 
     agent: str
     state: str
@@ -221,6 +242,10 @@ class RunsHealth(Value, frozen=True, kw_only=True):
         held: How many have a holder.
         asked: How many have open questions, as `Store.list` finds with ``asked=True``.
         stuck: How many of these cannot be driven by the code that there was.
+
+    Examples:
+        >>> MemoryStore().health().due
+        0
     """
 
     due: int
@@ -231,7 +256,16 @@ class RunsHealth(Value, frozen=True, kw_only=True):
 
 
 class Loaded(Value, frozen=True, kw_only=True):
-    """One consistent view of a run."""
+    """One consistent view of a run.
+
+    Examples:
+        >>> store = MemoryStore()
+        >>> store.create("run-1", "the header", agent="desk")
+        True
+        >>> loaded = store.load("run-1")
+        >>> loaded.header, loaded.lines, loaded.run.n
+        ('the header', (), 0)
+    """
 
     header: str
     snapshot: tuple[int, bytes] | None  # the number of the entry that it follows, and the newest snapshot

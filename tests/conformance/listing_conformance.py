@@ -11,12 +11,11 @@ import pytest
 
 from conformance.storages import ENDED, LONG_S, PATIENCE_S, Storage, StoreTests, begun, claimed, waiting
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.question import Question
-from fsm_agent.store.errors import ReadOnly, RunUnknown, StoreError
-from fsm_agent.store.store import Page, Rest, Run, RunCount, RunsHealth, Store
+from fsm_agent.messages import Question
+from fsm_agent.store import Page, ReadOnly, Rest, Run, RunCount, RunsHealth, RunUnknown, Store, StoreError
 
 FAILED = Rest(state="Failed", is_ended=True, is_failed=True)
-MANY = 60  # runs of which pages are read
+MANY = 24  # runs of which pages are read
 
 
 def walked(store: Store, limit: int, **which: Any) -> list[Run]:
@@ -32,12 +31,7 @@ def walked(store: Store, limit: int, **which: Any) -> list[Run]:
 
 
 class ListingConformance(StoreTests):
-    """Checks of how runs are found.
-
-    Examples:
-        >>> issubclass(StoreConformance, ListingConformance)         # derive from StoreConformance for all of them
-        True
-    """
+    """Checks of how runs are found."""
 
     def opened_to_read(self, folder: Path, clock: Callable[[], float]) -> Store | None:
         """Return a store that only reads what those of `opened` have in this folder; None: there is no such thing."""
@@ -125,16 +119,11 @@ class ListingConformance(StoreTests):
 
     def test_what_is_no_filter_is_refused(self, storage: Storage) -> None:
         """By its name, with what would be right."""
-        for wrong, told in {
-            "status": "no filter 'status'",
-            "ended": "ended",
-            "changed_before": "changed_before",
-            "state": "state",
-        }.items():
-            with pytest.raises(UsageError, match=told):
+        for wrong in ("status", "ended", "changed_before", "state"):
+            with pytest.raises(UsageError, match=wrong):
                 storage.store.list(**{wrong: b"x"})  # type: ignore[arg-type]
         for place in ("", "x~1", "1.0~", "1.0", 3):
-            with pytest.raises(UsageError, match=r"after is .*: the `next` of a page"):
+            with pytest.raises(UsageError, match="after"):
                 storage.store.list(after=place)  # type: ignore[arg-type]
 
     def test_pages_have_each_run_once(self, storage: Storage) -> None:
@@ -257,7 +246,7 @@ class ListingConformance(StoreTests):
             ]
             before = (store.load("r"), store.load("held"), store.list())
             for write in writes:
-                with pytest.raises(ReadOnly, match="for reading only"):
+                with pytest.raises(ReadOnly):
                     write()
             assert (store.load("r"), store.load("held"), store.list()) == before
             store.append(lease, 0, ["two"], ENDED)
@@ -272,6 +261,6 @@ class ListingConformance(StoreTests):
         if self.opened_to_read.__func__ is ListingConformance.opened_to_read:  # type: ignore[attr-defined]
             pytest.skip("this store has no form that only reads")
         for _ in range(2):
-            with pytest.raises(StoreError, match="there is no store"):
+            with pytest.raises(StoreError, match="no store"):
                 self.opened_to_read(empty, storage.clock)
         assert [*empty.iterdir()] == []

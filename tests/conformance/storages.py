@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fsm_agent.messages.question import Question
-from fsm_agent.store.errors import StoreError
-from fsm_agent.store.store import Lease, Rest, Store
+from fsm_agent.messages import Question
+from fsm_agent.store import Lease, Rest, Store, StoreError
 
 PATIENCE_S = 20.0  # for what happens at once on a machine that is not busy
 HELD_UP_S = 0.05  # for how long a method stands still at its reading of the clock, if nothing else happens

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from benchmarks.works import TASK, agent_of, turns
 from fsm_agent.agents import Agent
-from fsm_agent.errors import JournalError, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle import AgentCall, Begun, Injected, Limits
 from fsm_agent.machine import journal
-from fsm_agent.machine.journal import Chain, Entry, PendingLines
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.store import Runs
@@ -25,16 +23,18 @@ KEY = b"k" * 32
 LIMITS = Limits(rounds=50)
 
 
-def entries(first: int, last: int) -> list[Entry]:
-    return [Entry(f"model:{n}", f'{{"kind":"x","n":{n}}}', '[["","replied"]]', object()) for n in range(first, last)]
+def entries(first: int, last: int) -> list[journal.Entry]:
+    return [
+        journal.Entry(f"model:{n}", f'{{"kind":"x","n":{n}}}', '[["","replied"]]', object()) for n in range(first, last)
+    ]
 
 
 @pytest.mark.parametrize("signing_key", [None, KEY])
-@pytest.mark.parametrize("sizes", [(1,), (3, 0, 2, 4), (1,) * 3_000])
+@pytest.mark.parametrize("sizes", [(1,), (3, 0, 2, 4), (1,) * 1_500])
 def test_lines_that_are_written_late_are_those_that_are_written_at_once(sizes: Any, signing_key: bytes | None):
     """In any number of batches, read from the last to the first; more batches than Python's stack has frames."""
-    at_once, late = Chain(HEADER, signing_key), Chain(HEADER, signing_key)
-    lines, batches, n = list[str](), list[PendingLines](), 0
+    at_once, late = journal.Chain(HEADER, signing_key), journal.Chain(HEADER, signing_key)
+    lines, batches, n = list[str](), list[Any](), 0
     for size in sizes:
         lines += at_once.written(entries(n, n + size), 7)
         batches.append(late.pending(entries(n, n + size), 7))
@@ -42,17 +42,8 @@ def test_lines_that_are_written_late_are_those_that_are_written_at_once(sizes: A
     assert [len(batch) for batch in batches] == list(sizes)
     assert (late.n, late.digest) == (at_once.n, at_once.digest)
     assert [line for read in [list(batch) for batch in reversed(batches)][::-1] for line in read] == lines
-    reader = Chain(HEADER, signing_key)
+    reader = journal.Chain(HEADER, signing_key)
     assert [reader.verified(line).n for line in lines] == list(range(1, n + 1))
-
-
-def test_lines_keep_the_texts_of_entries_alone():
-    """A record, which may refer to what its user changes, is not kept, nor is the list that was given."""
-    given = entries(0, 2)
-    lines = Chain(HEADER).pending(given, 1)
-    given.clear()
-    assert all(type(text) is str for part in lines._parts for text in part)
-    assert list(lines) == Chain(HEADER).written(entries(0, 2), 1)
 
 
 def test_an_outcome_is_in_the_journal_as_it_was_when_it_was_taken():
@@ -63,7 +54,7 @@ def test_an_outcome_is_in_the_journal_as_it_was_when_it_was_taken():
     one.advance("", Injected((Message.of("user", "-").changed(parts=parts),), at_s=1.0))
     assert one.journal is not None
     assert all(type(entry.outcome) is str for entry in one.journal.entries)
-    lines = Chain(HEADER).pending(one.journal.entries, 1)
+    lines = journal.Chain(HEADER).pending(one.journal.entries, 1)
     parts[:] = Message.of("user", "as it is now").parts
     assert "as it was" in lines[1]
     assert "as it is now" not in lines[1]
@@ -77,48 +68,24 @@ def held(store: MemoryStore) -> Any:
 @pytest.mark.parametrize(
     ("entry", "error"),
     [
-        (Entry("a", '"two\nlines"', "[]", None), UsageError),
-        (Entry("a", '"\ud800"', "[]", None), UnicodeEncodeError),
-        (Entry("\ud800", "1", "[]", None), UnicodeEncodeError),
+        (journal.Entry("a", '"two\nlines"', "[]", None), UsageError),
+        (journal.Entry("a", '"\ud800"', "[]", None), UnicodeEncodeError),
+        (journal.Entry("\ud800", "1", "[]", None), UnicodeEncodeError),
     ],
 )
-def test_what_cannot_be_written_is_refused_by_the_append_and_not_by_who_reads_it(entry: Entry, error: type[Exception]):
+def test_what_cannot_be_written_is_refused_by_the_append_and_not_by_who_reads_it(
+    entry: journal.Entry, error: type[Exception]
+):
     store = MemoryStore()
     lease = held(store)
     with pytest.raises(error):
-        store.append(lease, 0, Chain(HEADER).pending([*entries(0, 1), entry], 1))
+        store.append(lease, 0, journal.Chain(HEADER).pending([*entries(0, 1), entry], 1))
     assert store.load("r").lines == ()
-    assert store.append(lease, 0, Chain(HEADER).pending(entries(0, 1), 1)) == 0
+    assert store.append(lease, 0, journal.Chain(HEADER).pending(entries(0, 1), 1)) == 0
     assert len(store.load("r").lines) == 1
 
 
-def test_an_append_is_repeated_and_another_one_is_refused():
-    store = MemoryStore()
-    lease = held(store)
-    chain = Chain(HEADER)
-    lines = chain.pending(entries(0, 2), 1)
-    store.append(lease, 0, lines)
-    store.append(lease, 0, Chain(HEADER).pending(entries(0, 2), 1))  # as nobody knows what became of the first
-    with pytest.raises(Exception, match="nothing was written"):
-        store.append(lease, 0, Chain(HEADER).pending(entries(1, 3), 1))
-    store.append(lease, 2, chain.pending(entries(2, 3), 1))
-    assert list(store.load("r").lines) == Chain(HEADER).written(entries(0, 3), 1)
-
-
-def test_a_store_in_memory_digests_what_is_read_alone(monkeypatch: pytest.MonkeyPatch):
-    """The first digest is that of the header."""
-    made = list[bytes]()
-    real = journal.digest_of
-    monkeypatch.setattr(journal, "digest_of", lambda data, key: made.append(data) or real(data, key))
-    agent = replace(agent_of(turns(100)), store=MemoryStore())  # in more batches than one
-    agent.call(TASK, run_id="r")
-    assert len(made) == 1
-    assert len(agent.runs.store.load("r").lines) == 202
-    assert len(made) == 1 + 202
-
-
-@pytest.mark.parametrize("key", [None, KEY])
-def test_a_run_of_many_batches_is_the_same_in_memory_and_on_disk(key: bytes | None, tmp_path: Any):
+def test_a_run_of_many_batches_is_the_same_in_memory_and_on_disk(tmp_path: Any):
     """Answers hold what their functions return: a list that is changed afterwards is in the journal as it was."""
     journals = []
     for name, store in (("memory", MemoryStore()), ("sqlite", SqliteStore(tmp_path / "runs.db"))):
@@ -129,22 +96,12 @@ def test_a_run_of_many_batches_is_the_same_in_memory_and_on_disk(key: bytes | No
             kept.append(word)  # noqa: B023
             return kept  # noqa: B023
 
-        script = Script(*[call("note", word=f"w{n}") for n in range(40)], "done")
-        agent = Agent(script, functions=[note], limits=LIMITS, store=Runs(store, signing_key=key), name="a")
+        script = Script(*[call("note", word=f"w{n}") for n in range(20)], "done")
+        agent = Agent(script, functions=[note], limits=LIMITS, store=Runs(store, signing_key=KEY), name="a")
         agent.call("Go.", run_id="r")
         kept.append("afterwards")
         lines = store.load("r").lines
         journals.append([line for line in lines if "afterwards" not in line])
-        assert len(journals[-1]) == len(lines) == 82, name
+        assert len(journals[-1]) == len(lines) == 42, name
         store.close()
     assert journals[0] == journals[1]
-
-
-def test_a_run_in_memory_that_was_changed_is_refused():
-    store = MemoryStore()
-    agent = Agent(Script("one"), store=store, name="a")
-    agent.call("Go.", run_id="r")
-    lines = store._runs["r"].lines
-    lines[0] = lines[0].replace('"n":1', '"n":2')
-    with pytest.raises(JournalError):
-        agent.resume("r")

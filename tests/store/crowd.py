@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import kill_worker
-from kill_worker import Notes, answers, clerk
+from kill_worker import LEASE_S, Notes, answers, clerk
 from support.kept_runs import assert_fences
 
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.store import Runs
-from fsm_agent.store.lease_renewal import LEASE_S
 
 GONE_ON = 5  # entries between two disturbances
 OPEN = 12  # runs that workers have to do as long as they were not disturbed enough

@@ -18,11 +18,10 @@ from fsm_agent.lifecycle import Approved, Limits, Outcome, Returned, RunAgain
 from fsm_agent.messages import Event
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import Runs, StoreError
-from fsm_agent.store.lease_renewal import LEASE_S
-from fsm_agent.store.sqlite import sqlite_store as sqlite_module
 from fsm_agent.testing import Script, call
 
 RUN = "r1"
+LEASE_S = 15.0
 
 
 def opened(address: str) -> Any:
@@ -102,16 +101,14 @@ class Kill:
 
     def watch(self, store: Any) -> None:
         """Have a point before and behind each write, and behind each append."""
-        connect = sqlite_module.connect
+        connect = sqlite3.connect
 
-        def connected(path: Path) -> sqlite3.Connection:
-            connection = connect(path)
+        def connected(*args: Any, **options: Any) -> sqlite3.Connection:
+            connection = connect(*args, **options)
             connection.set_trace_callback(lambda statement: self.point())
             return connection
 
-        sqlite_module.connect = connected
-        for name in ("write", "fsync", "replace", "rename", "ftruncate", "link", "unlink"):
-            self._around(name)
+        sqlite3.connect = connected  # type: ignore[assignment]
         append = store.append
 
         def appended(lease: Any, n: int, lines: Any, *rest: Any, **options: Any) -> int:
@@ -121,20 +118,6 @@ class Kill:
             return left
 
         store.append = appended
-
-    def _around(self, name: str) -> None:
-        real: Callable[..., Any] = getattr(os, name)
-
-        def around(*args: Any, **options: Any) -> Any:
-            if name == "write" and args[0] == self.notes._descriptor:
-                return real(*args, **options)
-            self.point()
-            try:
-                return real(*args, **options)
-            finally:
-                self.point()
-
-        setattr(os, name, around)
 
 
 def begin(path: str, notes_path: str, at: int) -> None:
@@ -205,20 +188,3 @@ def work(address: str, notes_path: str, lease_s: float = LEASE_S, ahead_s: float
     agent = clerk(runs, Notes(notes_path))
     agent.client.limited = bool(ahead_s)
     Worker([agent], runs).run()
-
-
-def staying(store: Any, notes: Notes) -> Agent[Any, Any]:
-    @function
-    def stay() -> str:
-        """Note the OS process, and stay."""
-        notes.add(str(os.getpid()))
-        time.sleep(600.0)
-        return "done"
-
-    return Agent(Script(call("stay")), functions=[stay], store=store, name="staying")
-
-
-def stay(address: str, notes_path: str) -> None:
-    """Drive a run that does not end, or wait for it."""
-    runs = Runs(address)
-    Worker([staying(runs, Notes(notes_path))], runs).run()

@@ -6,27 +6,29 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from fsm_agent.machine.process import Process
+from support.kept_runs import team_header
+from support.nested_process import Team
+
+from fsm_agent.machine import journal
 from fsm_agent.runtime import World, adrive, arun, drive, run
-from fsm_agent.runtime.recorder import Recorder
 
 Sink = Callable[[Any], Any]
-Way = Callable[[Process, World, Recorder | None, Sink], None]
+Way = Callable[[Any, World, Any, Sink], None]  # of a process, and the recorder of its run
 
 
-def by_run(process: Process, world: World, recorder: Recorder | None, sink: Sink) -> None:
+def by_run(process: Any, world: World, recorder: Any, sink: Sink) -> None:
     run(process, world.changed(threads=0), sink, recorder)
 
 
-def by_threads(process: Process, world: World, recorder: Recorder | None, sink: Sink) -> None:
+def by_threads(process: Any, world: World, recorder: Any, sink: Sink) -> None:
     run(process, world, sink, recorder)
 
 
-def by_run_unheard(process: Process, world: World, recorder: Recorder | None, sink: Sink) -> None:
+def by_run_unheard(process: Any, world: World, recorder: Any, sink: Sink) -> None:
     run(process, world, None, recorder)
 
 
-def by_drive(process: Process, world: World, recorder: Recorder | None, sink: Sink) -> None:
+def by_drive(process: Any, world: World, recorder: Any, sink: Sink) -> None:
     events = drive(process, world, recorder=recorder)
     try:
         for event in events:
@@ -35,15 +37,15 @@ def by_drive(process: Process, world: World, recorder: Recorder | None, sink: Si
         events.close()
 
 
-def by_arun(process: Process, world: World, recorder: Recorder | None, sink: Sink) -> None:
+def by_arun(process: Any, world: World, recorder: Any, sink: Sink) -> None:
     asyncio.run(arun(process, world, sink, recorder))
 
 
-def by_arun_unheard(process: Process, world: World, recorder: Recorder | None, sink: Sink) -> None:
+def by_arun_unheard(process: Any, world: World, recorder: Any, sink: Sink) -> None:
     asyncio.run(arun(process, world, None, recorder))
 
 
-def by_adrive(process: Process, world: World, recorder: Recorder | None, sink: Sink) -> None:
+def by_adrive(process: Any, world: World, recorder: Any, sink: Sink) -> None:
     async def main() -> None:
         events = adrive(process, world, recorder=recorder)
         try:
@@ -55,5 +57,19 @@ def by_adrive(process: Process, world: World, recorder: Recorder | None, sink: S
     asyncio.run(main())
 
 
-WAYS: list[Way] = [by_run, by_threads, by_drive, by_arun, by_adrive, by_run_unheard, by_arun_unheard]
-HEARD: list[Way] = WAYS[:5]
+def journaled(team: Team) -> Team:
+    """Begin the journal of a run of it."""
+    team.journal = journal.Journal(team, "r1", team_header())
+    return team
+
+
+def read_again(fresh: Any, one: Any) -> None:
+    """Give a fresh process all that has come to one, by way of the lines of its journal."""
+    header = team_header()
+    lines = journal.Chain(header).written(one.journal.since(0), 1)
+    assert journal.fold(fresh, lines, journal.Chain(header)) == (1 if lines else 0)
+
+
+EVERY: list[Way] = [by_run, by_threads, by_drive, by_arun, by_adrive, by_run_unheard, by_arun_unheard]
+HEARD: list[Way] = EVERY[:5]
+WAYS: list[Way] = [by_run, by_arun]  # all that is no comparison of drivers: one of each world

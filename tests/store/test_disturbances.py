@@ -11,14 +11,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import kill_worker
 import pytest
 from crowd import Crowd, Often, forked
 from support.postgres import NO_POOLER, NOT_HERE, Network, PostgresServer, pooler_program, programs
 
-from fsm_agent.store import Runs, lease_renewal
-
-SUCCESSIONS = 4  # of a run; after a fifth without an entry, somebody is asked
 HOUR_S = 3600.0
 WITHIN_S = 500.0  # on a very busy machine; else within half a minute
 LEASE_S = 1.5  # of workers that others are to succeed by time
@@ -32,6 +28,7 @@ pytestmark = [
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
+    """One of each test: some crash it."""
     with closing(PostgresServer()) as server:
         yield server
 
@@ -42,54 +39,6 @@ def crowded(server: PostgresServer, tmp_path: Path) -> Callable[..., Crowd]:
         return Crowd(forked(), server.url(), tmp_path, workers or [(server.url(), 0.0)] * 4, runs=runs, **options)
 
     return crowd
-
-
-def test_workers_are_killed(crowded: Callable[..., Crowd], say: Callable[[str], None]):
-    crowd = crowded(runs=100)
-    crowd.drive(Often(0.2, 0.8, crowd.kill_one), WITHIN_S, lambda: crowd.deaths > 10)
-    say(crowd.assert_ended_once())
-    assert crowd.deaths > 10
-
-
-def test_a_killed_worker_is_succeeded_within_two_seconds(
-    server: PostgresServer, tmp_path: Path, say: Callable[[str], None]
-):
-    """Leases last 15 s: the end of the session tells."""
-    notes, forks, address, took_s = tmp_path / "notes", forked(), server.url(), list[float]()
-    notes.touch()
-
-    def driver(after: int) -> int:
-        until_s = time.monotonic() + 100.0
-        while len(lines := notes.read_text().splitlines()) <= after:
-            assert time.monotonic() < until_s
-            time.sleep(0.01)
-        return int(lines[-1])
-
-    runs = Runs(address)
-    seed = kill_worker.staying(runs, kill_worker.Notes(str(notes))).seed("Stay.", run_id="r")
-    runs.store.create("r", seed.journal.header, agent="staying")
-    processes = []
-    try:
-        for number in range(SUCCESSIONS):
-            while len(processes) < 3:
-                processes.append(forks.Process(target=kill_worker.stay, args=(address, str(notes)), daemon=True))
-                processes[-1].start()
-            pid = driver(number)
-            time.sleep(5.5 if not number else 2.0)  # after a start of the server, sessions may begin anew; others idle
-            [victim] = [process for process in processes if process.pid == pid]
-            processes.remove(victim)
-            victim.kill()
-            began_s = time.monotonic()
-            assert driver(number + 1) != pid
-            took_s.append(time.monotonic() - began_s)
-    finally:
-        for process in processes:
-            process.kill()
-            process.join(10)
-        runs.close()
-    say(f"{len(took_s)} workers were succeeded after {', '.join(f'{s:.2f}' for s in took_s)} s")
-    assert sorted(took_s)[-2] < 2.0  # one may meet a busy machine
-    assert max(took_s) < lease_renewal.LEASE_S / 2, "a lease has to end before"
 
 
 def test_the_server_is_killed_and_started_again(
@@ -164,7 +113,9 @@ def test_workers_are_frozen_and_woken_after_their_leases(crowded: Callable[..., 
     assert freezes > 5
 
 
-def test_clocks_differ_by_an_hour(server: PostgresServer, crowded: Callable[..., Crowd], say: Callable[[str], None]):
+def test_workers_whose_clocks_differ_by_an_hour_are_killed(
+    server: PostgresServer, crowded: Callable[..., Crowd], say: Callable[[str], None]
+):
     workers = [(server.url(), ahead_s) for ahead_s in (HOUR_S / 60, HOUR_S, -HOUR_S)]
     crowd = crowded(*workers, lease_s=LEASE_S, doubt_s=1.0)
     crowd.drive(Often(0.3, 0.9, crowd.kill_one), WITHIN_S, lambda: crowd.deaths > 5)

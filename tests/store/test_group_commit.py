@@ -57,22 +57,6 @@ def test_what_comes_during_a_commit_is_the_next_one(disk: Disk):
     assert disk.commits == [1, 200]
 
 
-def test_each_thread_gets_what_its_own_work_came_to(disk: Disk):
-    disk.hold()
-    meeting = threading.Barrier(51)
-
-    def write(i: int) -> object:
-        meeting.wait(PATIENCE_S)
-        return disk.group.run(lambda: i)
-
-    with ThreadPoolExecutor(50) as threads:
-        futures = [threads.submit(write, i) for i in range(50)]
-        meeting.wait(PATIENCE_S)
-        disk.is_free.set()
-        assert [future.result(PATIENCE_S) for future in futures] == list(range(50))
-    assert sum(disk.commits) == 51
-
-
 def test_who_is_alone_commits_in_its_own_thread(disk: Disk):
     assert disk.group.run(lambda: 1) == 1
     assert disk.threads == [threading.current_thread()]

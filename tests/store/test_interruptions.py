@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import linecache
 import sys
 import time
@@ -12,17 +12,19 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from recorded_drivers import HEARD, Way
 from support.kept_runs import LastingStore, answers, clerk, definition_of, lose, skip_replies
 
 from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import Approved, FindOut, Outcome, Returned, RunAgain
+from fsm_agent.messages import Done
 from fsm_agent.store import Store
 from fsm_agent.store.memory import MemoryStore
 
 FILES = ("machine/journal.py", "runtime/reconciler.py", "runtime/sync_driver.py", "store/recorder.py")
-SAMPLES = 100
+SAMPLES = 12
 
 
 class Effects:
@@ -68,9 +70,9 @@ def finished(agent: Agent[Any, Any], effects: Effects, run: str = "r1") -> Any:
     raise AssertionError("it has no end")
 
 
-def next_holder(store: Store, effects: Effects) -> Agent[Any, Any]:
+def next_holder(store: Store, effects: Effects, **options: Any) -> Agent[Any, Any]:
     """The same agent in another OS process, whose model has said what the journal holds."""
-    agent = clerk(store, *effects.functions)
+    agent = clerk(store, *effects.functions, **options)
     replies = sum('"kind":"replied"' in line or '"kind":"model_failed"' in line for line in store.load("r1").lines)
     skip_replies(agent.client, replies)
     return agent
@@ -110,23 +112,12 @@ def _is_with(frame: FrameType) -> bool:
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith(("with ", "async with "))
 
 
-def by_call(agent: Agent[Any, Any]) -> None:
-    agent.call("Go.", run_id="r1")
-
-
-def by_acall(agent: Agent[Any, Any]) -> None:
-    async def main() -> None:
-        await agent.acall("Go.", run_id="r1")
-
-    asyncio.run(main())
-
-
-def interrupted(at: int, drive: Callable[[Agent[Any, Any]], None] = by_call) -> tuple[MemoryStore, Effects, Trap]:
+def interrupted(at: int) -> tuple[MemoryStore, Effects, Trap]:
     store, effects, trap = (MemoryStore, LastingStore)[at % 2](), Effects(), Trap(at)
     agent = clerk(store, *effects.functions)
     try:
         with trap:
-            drive(agent)
+            agent.call("Go.", run_id="r1")
     except (KeyboardInterrupt, CallSuspended):
         pass
     return store, effects, trap
@@ -174,7 +165,7 @@ def test_an_interruption_at_any_line_leaves_a_run_that_goes_on():
 def test_an_interruption_at_each_line_leaves_a_run_that_goes_on(say: Callable[[str], None]):
     lines = lines_of_a_run()
     places = {check(at) for at in range(1, lines)}
-    assert len(places) > SAMPLES
+    assert len(places) > 100
     say(f"{lines - 1} interruptions at {len(places)} places: all went on")
 
 
@@ -183,3 +174,53 @@ def check(at: int) -> str:
     store, effects, trap = interrupted(at)
     assert_whole(store, effects, f"{trap.sprung} (line {at})")
     return trap.sprung
+
+
+# Where a listener breaks off
+
+
+class Stop(Exception):
+    """The listener breaks off."""
+
+
+def stopped(way: Way, store: Store, at: int) -> tuple[bool, Effects, int]:
+    """Drive a run until its event number ``at``; return whether it came, what ran, and how much had by then."""
+    effects, heard = Effects(), 0
+    agent = clerk(store, *effects.functions, approve=lambda f: True)
+    one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
+
+    def listen(event: Any) -> None:
+        nonlocal heard
+        heard += 1
+        if heard == at and not isinstance(event, Done):
+            raise Stop
+
+    try:
+        way(one, agent.own_world, recorder, listen)
+    except Stop:
+        return True, effects, effects.done.total()
+    return False, effects, effects.done.total()
+
+
+@pytest.mark.parametrize("way", HEARD, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("every", [len(HEARD), pytest.param(1, marks=pytest.mark.nightly)])
+def test_what_had_returned_is_not_run_again_wherever_the_driver_was_stopped(every: int, way: Way):
+    """At each event by one of the ways, or by each of them; in the stores by turns."""
+    at, stops = 1 + HEARD.index(way) % every, 0
+    while True:
+        store = (MemoryStore, LastingStore)[(at + HEARD.index(way)) % 2]()
+        was_stopped, effects, returned = stopped(way, store, at)
+        if not was_stopped:
+            break
+        stops += 1
+        assert store.get("r1").holder is None, f"event {at}: the run was not given back"
+        keys = [json.loads(line)["key"] for line in store.load("r1").lines]
+        assert sum(key.startswith("run:") for key in keys) == returned, f"event {at}: {keys}"
+        agent = next_holder(store, effects, approve=lambda f: True)
+        result = finished(agent, effects)
+        assert result.output == 42, f"event {at}"
+        assert effects.done == {"add 1": 1, "add 3": 1, "pay": 1, "wipe": 1}, f"event {at}"
+        assert agent.runs.replay("r1", definition_of(agent)).record == result.record
+        at += every
+    assert stops > 20 // every, "it was stopped at each event"
+    assert store.get("r1").is_ended

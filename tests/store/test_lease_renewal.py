@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +13,6 @@ from support.kept_runs import LastingStore, Moving
 from fsm_agent.agents import Agent
 from fsm_agent.functions import function
 from fsm_agent.store import Runs, StoreClosed, StoreError, lease_renewal
-from fsm_agent.store.lease_renewal import LeaseRenewer
 from fsm_agent.testing import Script, call
 
 PATIENCE_S = 20.0
@@ -46,7 +44,7 @@ class Renewed:
         self, lease_s: float, renew: Callable[[], None] | None = None, store: Counting | None = None, run: str = "r"
     ) -> None:
         self.run, self.lease_s, self.store = run, lease_s, store or Counting()
-        self.renewed_s = [time.monotonic()]
+        self.renewals = 0
         self.fetched = 0
         self._renew = renew
         self._changed = threading.Condition()
@@ -57,7 +55,7 @@ class Renewed:
 
     def begin_renewal(self) -> None:
         with self._changed:
-            self.renewed_s.append(time.monotonic())
+            self.renewals += 1
             self._changed.notify_all()
         if self._renew is not None:
             self._renew()
@@ -78,40 +76,61 @@ class Renewed:
             assert self._changed.wait_for(condition, PATIENCE_S)
 
     def wait_for(self, renewals: int) -> None:
-        self.wait(lambda: len(self.renewed_s) > renewals)
+        self.wait(lambda: self.renewals >= renewals)
 
 
 @pytest.fixture
 def heart() -> Iterator[Any]:
-    heart = LeaseRenewer()
+    heart = lease_renewal.LeaseRenewer()
     yield heart
     for recorder in list(heart._renewals):
         heart.drop(recorder)
 
 
-@pytest.mark.system
-def test_a_short_lease_is_renewed_before_its_end(heart: Any) -> None:
+@pytest.mark.parametrize("lease_s", [0.06, 0.0])
+def test_a_short_lease_is_renewed_again_and_again(heart: Any, lease_s: float) -> None:
     """Also one that comes when the thread already waits for others; nothing else is done more often for it."""
-    patient, hasty = Renewed(60.0), Renewed(0.3)
+    patient, hasty = Renewed(60.0), Renewed(lease_s)
     heart.hold(patient)
     heart.hold(hasty)
-    hasty.wait_for(5)
-    gaps_s = [after - before for before, after in zip(hasty.renewed_s, hasty.renewed_s[1:], strict=False)]
-    assert min(gaps_s[1:]) >= 0.1 - 0.001, "a third of the lease had not passed"
-    assert sorted(gaps_s)[len(gaps_s) // 2] < 0.3, f"the lease passed before it was renewed: {gaps_s}"
-    assert len(patient.renewed_s) == 1
-    assert patient.fetched <= 1 + (time.monotonic() - patient.renewed_s[0]) / lease_renewal.POLL_S
+    hasty.wait_for(3)
+    assert patient.renewals == 0
 
 
-def test_a_lease_without_length_does_not_keep_the_thread_busy(heart: Any) -> None:
-    hasty = Renewed(0.0)
-    heart.hold(hasty)
-    hasty.wait_for(5)
-    taken = hasty.renewed_s[:6]
-    assert taken[-1] - taken[0] >= 5 * lease_renewal.MIN_S - 0.001
+class Ticking:
+    """Monotonic time, which a test moves on."""
+
+    def __init__(self) -> None:
+        self.s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.s
 
 
-@pytest.mark.parametrize("kind", [OSError, StoreError, LookupError])  # a store of one's own may raise anything
+def test_a_lease_is_renewed_when_a_third_of_it_has_passed_and_earlier_together_with_another(
+    heart: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_renewal, "time", ticking := Ticking())
+    store = Counting()
+    recorders = [Renewed(60.0, store=store, run=f"r{number}") for number in range(4)]
+    due_s = [1_000.0 + after_s for after_s in (20.0, 21.0, 29.0, 31.0)]
+    heart._renewals = dict(zip(recorders, due_s, strict=True))
+
+    def beat(at_s: float) -> None:
+        ticking.s = at_s
+        heart._renew(store, 60.0, recorders)
+
+    beat(1_019.0)
+    assert store.together == []
+    beat(1_020.0)
+    assert (store.together, [one.renewals for one in recorders]) == ([3], [1, 1, 1, 0])
+    beat(1_031.0)
+    beat(1_040.0)
+    assert (store.together, [one.renewals for one in recorders]) == ([3, 4], [2, 2, 2, 1])
+    heart._renewals = {}
+
+
+@pytest.mark.parametrize("kind", [StoreError, LookupError])  # a store of one's own may raise anything
 def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise kind("the disk is away")
@@ -120,7 +139,8 @@ def test_a_renewal_that_fails_is_tried_again(heart: Any, kind: Any, caplog: pyte
     heart.hold(away)
     away.wait_for(3)
     heart.drop(away)
-    assert f"run r: the lease could not be renewed: {kind('the disk is away')}" in caplog.text
+    assert "run r:" in caplog.text
+    assert "the disk is away" in caplog.text
 
 
 @pytest.mark.parametrize("lease_s", [0.06, 60.0])  # to be renewed, or to be asked for posts
@@ -144,7 +164,8 @@ def test_a_store_that_was_closed_is_told_of_once(
     other.wait_for(4)
     assert list(heart._renewals) == [other]
     told = [message for message in caplog.messages if "runs.db" in message]
-    assert told == ["run r1 and 1 more: the lease is renewed no more: the store 'runs.db' is closed"]
+    assert len(told) == 1
+    assert "run r1" in told[0]
 
 
 @pytest.mark.system
@@ -159,19 +180,11 @@ def test_a_forked_process_renews_its_own_leases() -> None:
         theirs = Renewed(0.05)
         lease_renewal.RENEWER.hold(theirs)
         with theirs._changed:
-            os._exit(not theirs._changed.wait_for(lambda: len(theirs.renewed_s) > 2, PATIENCE_S))
+            os._exit(not theirs._changed.wait_for(lambda: theirs.renewals > 1, PATIENCE_S))
     try:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
         lease_renewal.RENEWER.drop(ours)
-
-
-def test_letters_are_looked_for_at_each_beat(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_renewal, "POLL_S", 0.02)
-    patient = Renewed(60.0)
-    heart.hold(patient)
-    patient.wait(lambda: patient.fetched >= 3)
-    assert len(patient.renewed_s) == 1
 
 
 def test_an_answer_that_was_posted_is_no_failure_though_its_driver_cannot_be_told_now() -> None:
@@ -189,19 +202,6 @@ def test_an_answer_that_was_posted_is_no_failure_though_its_driver_cannot_be_tol
     finally:
         lease_renewal.RENEWER.drop(away)  # type: ignore[arg-type]
     assert len(store.load("r").posts) == 1
-
-
-def test_many_leases_are_renewed_together(heart: Any) -> None:
-    """Also those that are due a little later; and whether any has posts is one question."""
-    store = Counting()
-    recorders = [Renewed(0.6, store=store, run=f"r{number}") for number in range(50)]
-    for recorder in recorders:
-        heart.hold(recorder)
-        time.sleep(0.001)
-    recorders[-1].wait_for(4)
-    assert sum(store.together) >= 4 * 50
-    assert len(store.together) <= 8
-    assert max(store.together) == 50
 
 
 def test_posts_are_one_question_for_all_runs(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_a_lease_cannot_be_given_back_between_the_look_and_the_note(heart: Any) 
             is_there = super().__contains__(key)
             thread = threading.Thread(target=lambda: (heart.drop(recorder), dropped.set()), daemon=True)
             thread.start()
-            dropped.wait(0.05)  # it has to wait for its turn
+            dropped.wait(0.02)  # it has to wait for its turn
             return is_there
 
     heart._renewals = Watched({recorder: 0.0})
@@ -271,6 +271,7 @@ def test_the_thread_ends_when_there_is_nothing_to_renew_and_begins_again(
     assert heart._thread is not thread
 
 
+@pytest.mark.system
 def test_a_run_with_a_short_lease_is_kept_through_a_long_function() -> None:
     """Nobody can claim it while its function runs, for more than the length of its lease."""
     store = LastingStore()
@@ -285,10 +286,12 @@ def test_a_run_with_a_short_lease_is_kept_through_a_long_function() -> None:
     @function
     def work() -> str:
         """Work."""
-        begun_s, ends_s = clock.s, time.monotonic() + PATIENCE_S
-        while clock.s < begun_s + 2.0 and time.monotonic() < ends_s:
+        begun_s = clock.s
+        for _ in range(3_000):
             claims.append(store.claim("another", for_s=9.0))
-            threading.Event().wait(0.02)
+            threading.Event().wait(0.01)
+            if clock.s >= begun_s + 2.0:
+                break
         return f"{clock.s - begun_s} s"
 
     store.renew_all = renewed  # type: ignore[method-assign]

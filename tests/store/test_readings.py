@@ -14,10 +14,8 @@ from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Runs, 
 from fsm_agent.diagrams import trace_diagram
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, end, execute, failure
-from fsm_agent.machine.journal import TASK_CHARS
-from fsm_agent.machine.process import SEPARATOR
-from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
-from fsm_agent.store.reading import RETRIED, read
+from fsm_agent.store import MemoryStore, ReadOnly, StoreError
+from fsm_agent.store.reading import read
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 
@@ -38,7 +36,7 @@ def states_in(record: Any, path: str = "") -> dict[str, str]:
     record = getattr(record, "record", record)
     found = {path: str(record.state)}
     for name, child in record.children.items():
-        found |= states_in(child, f"{path}{SEPARATOR}{name}" if path else name)
+        found |= states_in(child, f"{path}/{name}" if path else name)
     return found
 
 
@@ -57,12 +55,13 @@ def test_an_agent_inside_is_unfolded():
         assert dict(reading.at(n).states) == states_in(agent.at("r", n).record), n
     assert "Completed" in str(trace_diagram(inside.trace))
     for wrong in (-1, len(reading.entries) + 1):
-        with pytest.raises(IndexError, match=f"no entry {wrong}: 0 to {len(reading.entries)}"):
+        with pytest.raises(IndexError):
             reading.at(wrong)
 
 
 def _key(agent: Agent[Any, Any]) -> str:
     (question,) = agent.runs.store.get("r").waits
+    assert set(json.loads(question.schema)["properties"]) == {"order", "amount"}
     return question.key
 
 
@@ -71,8 +70,7 @@ class Check:
     what: str
 
 
-@pytest.mark.parametrize("parallel", [1, 2])
-def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the_run_has_not_its_table(parallel: int):
+def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the_run_has_not_its_table():
     @execute
     def look(c: Check) -> str:
         raise LookupError(f"no {c.what}")
@@ -80,7 +78,7 @@ def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the
     over, lost = end("over"), failure("lost")
     checking = Flow("checking", Check, start=look, rows=[look.done(over), look.failed(lost)])
     model = Script([asks("checking", what="A"), asks("checking", what="B")], "Neither is there.")
-    clerk = Agent(model, functions=[checking], name="clerk", limits=Limits(parallel=parallel))
+    clerk = Agent(model, functions=[checking], name="clerk", limits=Limits(parallel=2))
     agent = Agent(Script(asks("clerk", task="Look."), "No."), functions=[clerk], name="desk", store=MemoryStore())
     agent.call("Are A and B there?", run_id="r")
     reading = read(agent.runs, "r")
@@ -104,21 +102,13 @@ def test_a_handoff_has_no_task_of_its_own():
 
 
 def test_a_long_task_is_cut():
-    agent = desk(MemoryStore(), "x" * (TASK_CHARS + 9))
+    agent = desk(MemoryStore(), "x" * 9_000)
     with pytest.raises(CallSuspended):
         agent.call("y" * 900, run_id="r")
     reading = read(agent.runs, "r")
-    assert reading.processes["run:1.0"].task == "x" * (TASK_CHARS - 1) + "…"
-    assert reading.title == "y" * 159 + "…"
-
-
-def test_a_question_has_the_schema_of_its_arguments():
-    agent = desk(MemoryStore())
-    with pytest.raises(CallSuspended):
-        agent.call("Please refund A-17.", run_id="r")
-    (question,) = agent.runs.store.get("r").waits
-    schema = json.loads(question.schema)
-    assert set(schema["properties"]) == {"order", "amount"}
+    for text in (reading.processes["run:1.0"].task, reading.title):
+        assert len(text) <= 2_000
+        assert text.endswith("…")
 
 
 def test_a_title_is_one_plain_line():
@@ -155,7 +145,7 @@ def test_a_signed_journal_is_verified_with_its_key(tmp_path: Path):
 
 def test_runs_are_opened_for_reading_only(tmp_path: Path):
     path = tmp_path / "runs.db"
-    with pytest.raises(StoreError, match="there is no store"):
+    with pytest.raises(StoreError, match="no store"):
         Runs(path, read_only=True)
     assert [*tmp_path.iterdir()] == []
     agent = desk(path)
@@ -168,23 +158,9 @@ def test_runs_are_opened_for_reading_only(tmp_path: Path):
                 write()
         with pytest.raises(ReadOnly):
             desk(runs).call("Another.", run_id="new")
-    with pytest.raises(UsageError, match="a store was given that is open"):
+    with pytest.raises(UsageError, match="store"):
         Runs(agent.runs.store, read_only=True)
     agent.runs.close()
-
-
-def test_a_store_of_an_older_version_is_not_migrated_to_be_read(tmp_path: Path):
-    import sqlite3
-
-    path = tmp_path / "runs.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript((Path(__file__).parent / "sqlite" / "version_1.sql").read_text())
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match=r"has version 1, and can be read from version \d on"):
-        SqliteStore(path, read_only=True)
-    assert path.read_bytes() == before
-    SqliteStore(path).close()
-    SqliteStore(path, read_only=True).close()
 
 
 def test_what_was_retried_had_failed(tmp_path: Path):
@@ -196,6 +172,9 @@ def test_what_was_retried_had_failed(tmp_path: Path):
         with pytest.raises(CallFailed):
             agent.call("Hello", run_id="r")
         runs.retry("r", by="ann")
-        (back,) = [move.step for move in read(runs, "r").process.moves if move.step.trigger == RETRIED]
+        (back,) = [move.step for move in read(runs, "r").process.moves if move.step.trigger == "retried"]
         assert (back.source, back.to) == ("Failed", "Calling")
-        assert read(runs, "r").at(4).states == {"": "Failed"}
+        reading, n = read(runs, "r"), runs.store.get("r").n
+        [retried] = [entry for entry in reading.entries if entry.kind == "retried"]
+        assert (retried.by, retried.undoes_to, reading.is_sound) == ("ann", 1, True)
+        assert [reading.at(at).states for at in (4, n)] == [{"": "Failed"}, {"": "Calling"}]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import weakref
 from typing import Any
 
-import msgspec
 import pytest
 from support.kept_runs import Noting, definition_of
 
-from fsm_agent._internal.values import to_json
 from fsm_agent.agents import Agent
-from fsm_agent.lifecycle import Cancelled, Injected, Outcome, Stopped
+from fsm_agent.lifecycle import Injected, Outcome
 from fsm_agent.messages import Message
 from fsm_agent.store import LeaseLost
-from fsm_agent.store.recorder import Posted, StoreRecorder
 from fsm_agent.testing import Script
 
 RUN = "r1"
@@ -33,7 +31,7 @@ class Driver:
         self.told.append("wake")
 
 
-def begun(store: Noting) -> tuple[Agent[Any, Any], StoreRecorder]:
+def begun(store: Noting) -> tuple[Agent[Any, Any], Any]:
     agent = Agent(Script("fine"), store=store, name="a")
     _, recorder = agent.runs.begin(agent.seed("Go.", run_id=RUN), definition_of(agent))
     assert recorder is not None
@@ -66,18 +64,18 @@ def test_a_post_that_comes_while_a_batch_is_written_is_fetched():
 @pytest.mark.parametrize(
     ("key", "outcome", "told"),
     [
-        ("", Cancelled(reason="enough"), "wake"),
-        ("", Stopped(reason="enough"), "wake"),
-        ("", message("hello"), "notice"),
-        ("model:0", Stopped(reason="enough"), "notice"),  # it answers one effect, and ends no other
-        ("child#1/", Cancelled(reason="enough"), "wake"),
+        ("", {"kind": "cancelled"}, "wake"),
+        ("", {"kind": "stopped"}, "wake"),
+        ("", {"kind": "injected", "messages": []}, "notice"),
+        ("model:0", {"kind": "stopped"}, "notice"),  # it answers one effect, and ends no other
+        ("child#1/", {"kind": "cancelled"}, "wake"),
     ],
 )
-def test_only_what_ends_a_process_lets_go_of_its_request(key: str, outcome: Outcome, told: str):
+def test_only_what_ends_a_process_lets_go_of_its_request(key: str, outcome: dict[str, Any], told: str):
     agent, recorder = begun(Noting())
     driver: Any = Driver()
     recorder._driver = weakref.ref(driver)
-    agent.runs.store.post(RUN, "", to_json(Posted(key, msgspec.Raw(to_json(outcome).encode()))))
+    agent.runs.store.post(RUN, "", json.dumps({"key": key, "outcome": outcome}))
     recorder.fetch()
     assert driver.told == [told]
 

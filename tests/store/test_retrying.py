@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -16,22 +12,20 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, Runs, function
-from fsm_agent._internal.values import to_json
 from fsm_agent.agents import Worker
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
-from fsm_agent.lifecycle import Cancelled, Returned
-from fsm_agent.store import MemoryStore, RunBusy, RunUnknown, SqliteStore, Store
-from fsm_agent.store.reading import RETRIED, read
+from fsm_agent.lifecycle import Returned
+from fsm_agent.store import RunBusy, RunUnknown, SqliteStore, Store
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 
 KEY = "0123456789abcdef" * 4
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with closing(MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")) as store:
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with closing(SqliteStore(tmp_path / "runs.db")) as store:
         yield store
 
 
@@ -63,6 +57,11 @@ def agent_of(store: Any, world: World, *replies: Any, once: bool = False, **opti
     return Agent(Script(*replies), functions=[look, pay], name="shop", store=store, **options)
 
 
+def retried_by(store: Store) -> list[str]:
+    entries = map(json.loads, store.load("r").lines)
+    return [entry["by"] for entry in entries if entry["outcome"]["kind"] == "retried"]
+
+
 def failed(agent: Agent[Any, Any], run: str = "r") -> None:
     with pytest.raises(CallFailed):
         agent.call("Go.", run_id=run)
@@ -80,15 +79,8 @@ def test_a_function_that_failed_is_run_again_and_nothing_else_is(store: Store):
     assert (row.is_failed, row.is_ended, row.due_s, row.state) == (False, False, 0.0, "ToolInterrupt")
     assert again.resume("r").output == "All paid."
     assert world.done == ["look a", "pay"]
-    reading = read(again.runs, "r")
-    [retried] = [entry for entry in reading.entries if entry.kind == RETRIED]
-    assert (retried.by, retried.at_s, retried.undoes_to, reading.is_sound) == ("ann", 5.0, row.n - 2, True)
-    moves = [(move.step.source, move.step.trigger, move.step.to) for move in retried.moves]
-    assert moves == [("Failed", "retried", "ToolInterrupt")]
-    assert reading.process.state == "Completed"
+    assert retried_by(store) == ["ann"]
     assert str(again.replay("r").state) == "Completed"
-    assert reading.at(row.n - 1).states[""] == "Failed"
-    assert reading.at(row.n).states[""] == "ToolInterrupt"
 
 
 def test_a_worker_goes_on_with_it(store: Store):
@@ -131,16 +123,6 @@ def test_what_must_not_run_twice_and_had_begun_is_asked_about(store: Store):
     assert world.done == []
 
 
-def test_what_was_carried_out_is_not_repeated(store: Store):
-    world = World(broken={"look b"})
-    failed(agent_of(store, world, asks("pay", amount=3), asks("look", what="b"), once=True))
-    world.broken.clear()
-    agent = agent_of(store, world, "Done.", once=True)
-    agent.runs.retry("r")
-    agent.resume("r")
-    assert world.done == ["pay", "look b"]
-
-
 def test_it_may_fail_and_be_retried_again(store: Store):
     world = World(broken={"pay"})
     failed(agent_of(store, world, asks("look", what="a"), asks("pay", amount=3)))
@@ -156,11 +138,10 @@ def test_it_may_fail_and_be_retried_again(store: Store):
     assert agent.resume("r").output == "Paid."
     assert world.done == ["look a", "pay"]
     assert str(agent.replay("r").state) == "Completed"
-    assert [entry.by for entry in read(agent.runs, "r").entries if entry.kind == RETRIED] == ["ann"] * 3 + ["bob"]
+    assert retried_by(store) == ["ann"] * 3 + ["bob"]
     past = agent.at("r", steps[0])
     assert str(past.state) == "ToolInterrupt"
-    with closing(MemoryStore()):
-        name = agent.fork("r", steps[-1])
+    name = agent.fork("r", steps[-1])
     world.done.clear()
     forked = replace(agent, model=Script("Paid again."))
     assert forked.resume(name).output == "Paid again."
@@ -222,12 +203,6 @@ def test_an_agent_inside_goes_on(store: Store):
     assert agent.resume("r").output == "All is well."
     assert world.done == ["look a", "pay"]
     assert str(agent.replay("r").state) == "Completed"
-    reading = read(agent.runs, "r")
-    assert [move.step.to for move in reading.processes["run:1.0"].moves][-3:] == [
-        "ToolInterrupt",
-        "Calling",
-        "Completed",
-    ]
 
 
 # Flows
@@ -294,10 +269,6 @@ def test_a_flow_goes_on_in_its_state(store: Store):
     assert flow.resume("f", {store.get("f").waits[0].key: Returned(text='"yes"')}).state == "sent"
     assert flow.replay("f").state == "sent"
     assert flow.at("f", "review#4").state == "review"
-    reading = read(flow.runs, "f")
-    assert [move.step.to for move in reading.process.moves] == [
-        *("first", "many", "Failed", "many", "charging", "charging", "review", "sent")
-    ]
 
 
 def test_a_success_that_a_row_made_a_failure_is_not_repeated(store: Store):
@@ -309,35 +280,10 @@ def test_a_success_that_a_row_made_a_failure_is_not_repeated(store: Store):
         flow.resume("f", {store.get("f").waits[0].key: Returned(text='"no"')})
     before = store.load("f")
     assert before.run.is_failed
-    with pytest.raises(UsageError, match=r"its last entry is no failure.*fork\('f', step=…\)"):
+    with pytest.raises(UsageError, match="fork"):
         flow.runs.retry("f")
     assert store.load("f").lines == before.lines
     assert store.get("f").changed(updated_s=0.0) == before.run.changed(updated_s=0.0)
-
-
-def test_the_time_of_a_state_counts_anew(tmp_path: Path):
-    script = Script("x")
-
-    @wait(str, within_s=60.0)
-    def review(order: Order) -> str:
-        return "Is it right?"
-
-    runs = Runs(tmp_path / "t.db", patience_s=0.0)
-    flow = Flow("timed", Order, start=review, rows=[review.done(end("sent"))], store=runs)
-    flow = replace(flow, world={"clock": script.clock})
-    with pytest.raises(FlowSuspended):
-        flow.call(Order(), run_id="f")
-    script.clock.advance(61.0)
-    with pytest.raises(FlowFailed):
-        flow.resume("f")
-    script.clock.advance(3600.0)
-    flow.runs.retry("f", at_s=script.clock.now())
-    with pytest.raises(FlowSuspended):
-        flow.resume("f")
-    key = flow.runs.store.get("f").waits[0].key
-    assert flow.resume("f", {key: Returned(text='"yes"')}).state == "sent"
-    assert flow.replay("f").state == "sent"
-    runs.close()
 
 
 @pytest.fixture
@@ -412,7 +358,7 @@ def test_a_state_that_a_run_is_retried_in_keeps_the_time_that_it_gets_there(time
         flow.resume("f", timed.answer("no"))
     assert waits.value.wake_at_s == retried_s + 100.0
     timed.clock.advance(61.0)
-    with pytest.raises(FlowFailed, match="the time of review is over"):
+    with pytest.raises(FlowFailed, match="review"):
         flow.resume("f")
 
 
@@ -427,16 +373,6 @@ def test_a_moment_that_has_passed_fails_no_run_that_is_retried(timed: Timed):
     assert flow.replay("f").state == "sent"
 
 
-def test_a_moment_that_has_not_passed_stays(timed: Timed):
-    until_s = timed.clock.now() + 100.0
-    flow = timed.flow(until=until_s)
-    timed.fail_at(flow)
-    timed.retry(flow, later_s=50.0)
-    with pytest.raises(FlowSuspended) as waits:
-        flow.resume("f")
-    assert waits.value.wake_at_s == until_s
-
-
 def test_a_moment_whose_end_a_row_takes_is_over_for_a_retried_run_too(timed: Timed):
     flow = timed.flow(end("late"), until=timed.clock.now() + 100.0)
     with pytest.raises(FlowSuspended):
@@ -446,17 +382,6 @@ def test_a_moment_whose_end_a_row_takes_is_over_for_a_retried_run_too(timed: Tim
         flow.resume("f")
     timed.retry(flow)
     assert flow.resume("f").state == "late"
-
-
-def test_a_time_by_the_data_counts_anew_and_its_end_is_told_in_seconds(timed: Timed):
-    flow = timed.flow(within_s=lambda order: 20.0 * len(order.items))
-    timed.fail_at(flow, expired_s=61.0)
-    timed.retry(flow)
-    with pytest.raises(FlowSuspended):
-        flow.resume("f")
-    timed.clock.advance(61.0)
-    with pytest.raises(FlowFailed, match="the 60 s of review are over"):
-        flow.resume("f")
 
 
 def test_a_flow_inside_a_call_goes_on_with_its_whole_time(timed: Timed):
@@ -486,7 +411,7 @@ def test_a_cancellation_that_came_too_late_for_the_failed_run_does_not_end_the_r
 
     class Late:
         def on_function_started(self, event: Any) -> None:
-            store.post("r", "", to_json({"key": "", "outcome": Cancelled(reason="too late")}), by="bob")
+            store.post("r", "", '{"key":"","outcome":{"kind":"cancelled","reason":"too late"}}', by="bob")
 
     world = World(broken={"pay"})
     failed(agent_of(store, world, asks("pay", amount=3), hooks=[Late()]))
@@ -502,11 +427,13 @@ def test_a_cancellation_that_came_too_late_for_the_failed_run_does_not_end_the_r
 def test_what_has_not_failed_is_refused(store: Store):
     agent = agent_of(store, World(), "Well.")
     agent.call("Go.", run_id="r")
-    with pytest.raises(UsageError, match="ended in 'Completed', which is no failure"):
+    with pytest.raises(UsageError, match="Completed"):
         agent.runs.retry("r")
     store.create("open", store.load("r").header, agent="shop")
-    with pytest.raises(UsageError, match=r"has not ended: requeue\('open'\)"):
+    with pytest.raises(UsageError, match="'open'"):
         agent.runs.retry("open")
+    with pytest.raises(UsageError, match="Completed"):
+        agent.runs.requeue("r")
     with pytest.raises(RunUnknown):
         agent.runs.retry("nobody")
 
@@ -516,7 +443,7 @@ def test_one_of_two_retries_wins(store: Store):
     agent = agent_of(store, world, asks("pay", amount=3))
     failed(agent)
     agent.runs.retry("r")
-    with pytest.raises(UsageError, match="has not ended"):
+    with pytest.raises(UsageError, match="'r'"):
         agent.runs.retry("r")
     lease = store.claim("w", for_s=60.0, run="r")
     assert lease is not None
@@ -531,25 +458,9 @@ def test_an_earlier_turn_is_not_retried_behind_a_later_one(store: Store):
         agent.conversation("c").call("Pay.")
     turn = store.head("c").run
     agent.conversation("c").call("Hello?")
-    with pytest.raises(UsageError, match="an earlier turn of the conversation 'c'"):
+    with pytest.raises(UsageError, match="'c'"):
         agent.runs.retry(turn)
     world.broken.clear()
-
-
-def test_the_newest_turn_is_retried(store: Store):
-    world = World(broken={"pay"})
-    agent = agent_of(store, world, "Hi.", asks("pay", amount=3), "Paid.", "Bye.")
-    agent.conversation("c").call("Hello.")
-    with pytest.raises(CallFailed):
-        agent.conversation("c").call("Pay.")
-    world.broken.clear()
-    turn = store.head("c").run
-    agent.runs.retry(turn)
-    assert agent.resume(turn).output == "Paid."
-    agent.conversation("c").call("And?")
-    texts = [message.text for message in agent.conversation("c").read()]
-    assert texts[0:2] == ["Hello.", "Hi."]
-    assert texts[-3:] == ["Paid.", "And?", "Bye."]
 
 
 def test_a_signed_run_is_retried_with_its_key_alone(tmp_path: Path):
@@ -603,21 +514,6 @@ def test_a_stuck_run_is_tried_again(store: Store):
     assert agent.resume("r").output == "Well."
 
 
-def test_a_stuck_run_is_cancelled_and_retried(store: Store):
-    agent = agent_of(store, World(), "Well.")
-    store.create("r", agent.seed("Go.", run_id="r").journal.header, agent="shop")
-    for _ in range(6):
-        store.claim("w", for_s=0.0, run="r")
-    with suppress(Exception):
-        agent.resume("r")
-    agent.runs.cancel("r", "enough", by="ann")
-    with suppress(Exception):
-        agent.resume("r")
-    assert store.get("r").is_failed
-    agent.runs.retry("r")
-    assert not store.get("r").is_ended
-
-
 def test_a_resting_run_is_made_due(store: Store):
     flow = Flow("later", Order, start=(later := pause("later", 3600.0)), rows=[later.elapsed(end("over"))], store=store)
     with pytest.raises(FlowSuspended):
@@ -631,55 +527,3 @@ def test_a_resting_run_is_made_due(store: Store):
     Worker([flow], store).run(once=True)
     assert store.get("f").due_s not in (None, 0.0), "its time has not come"
     assert store.get("f").state == "later"
-
-
-def test_an_ended_run_is_not_requeued(store: Store):
-    agent = agent_of(store, World(), "Well.")
-    agent.call("Go.", run_id="r")
-    with pytest.raises(UsageError, match="ended in 'Completed'"):
-        agent.runs.requeue("r")
-
-
-# Killed in its midst
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from fsm_agent import Agent, function
-from fsm_agent.testing import Script, call
-path, log = sys.argv[1], Path(sys.argv[2])
-@function(on_error="fail")
-def look(what: str) -> str:
-    with log.open("a") as file: file.write("look\\n")
-    return "seen"
-@function(on_error="fail")
-def pay(amount: int) -> str:
-    os.kill(os.getpid(), signal.SIGKILL)
-agent = Agent(Script("x"), functions=[look, pay], name="shop", store=path)
-agent.resume("r")
-"""
-
-
-@pytest.mark.system
-@pytest.mark.skipif(os.name != "posix", reason="kill -9")
-def test_a_retried_run_outlives_its_driver(tmp_path: Path):
-    path, world = tmp_path / "runs.db", World(broken={"pay"})
-    agent = agent_of(path, world, asks("look", what="a"), asks("pay", amount=3))
-    failed(agent)
-    agent.runs.retry("r", by="ann")
-    agent.runs.close()
-    root = str(Path(__file__).parents[2])
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), str(tmp_path / "log")],
-        env={**os.environ, "PYTHONPATH": root},
-        check=False,
-        capture_output=True,
-    )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert not (tmp_path / "log").exists(), "what was done is done again"
-    world.broken.clear()
-    agent = agent_of(path, world, "Paid.")
-    assert agent.resume("r").output == "Paid."
-    assert world.done == ["look a", "pay"]
-    assert str(agent.replay("r").state) == "Completed"
-    agent.runs.close()

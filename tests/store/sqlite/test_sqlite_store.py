@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import re
 import sqlite3
@@ -11,7 +10,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +21,8 @@ from conformance.store_conformance import StoreConformance
 
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Question
-from fsm_agent.store import Choice, Lease, LeaseLost, Rest, RunBusy, Store, StoreError
-from fsm_agent.store.listing import wanted
-from fsm_agent.store.sqlite import SqliteStore, sqlite_file, sqlite_runs
-from fsm_agent.store.sqlite.sqlite_file import IDLE, Connections
+from fsm_agent.store import Lease, LeaseLost, Rest, RunBusy, Runs, SqliteStore, Store, StoreError
+from fsm_agent.store.sqlite import sqlite_file
 
 PATIENCE_S = 30.0
 LONG_S = 3600.0
@@ -106,32 +102,6 @@ def open_files(path: Path) -> int:
 # The file
 
 
-def test_the_file_says_what_it_is(path: Path, store: SqliteStore):
-    held(store)
-    with closing(sqlite3.connect(path)) as connection:
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        [application] = connection.execute("PRAGMA application_id").fetchone()
-        [journal] = connection.execute("PRAGMA journal_mode").fetchone()
-    assert (version, application, journal) == (len(sqlite_file.MIGRATIONS), sqlite_file.APPLICATION_ID, "wal")
-
-
-def test_runs_outlive_the_store(path: Path):
-    with closing(SqliteStore(path)) as store:
-        lease = held(store)
-        store.append(lease, 0, ["one\0two", "\u2028"], Rest(state="Waiting", due_s=5.0), snapshot=b"\0record")
-        before = store.load("r")
-    assert sorted(os.listdir(path.parent)) == ["runs.db", "runs.db.holders"]
-    with closing(SqliteStore(str(path))) as store:
-        assert store.load("r") == before
-        assert before.snapshot == (2, b"\0record")
-
-
-@pytest.mark.parametrize("module", sorted(Path(sqlite_runs.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
-def test_no_placeholder_has_a_number(module: Path):
-    """Python 3.12.0 to 3.12.3 take `?1` for a name and warn of it: https://github.com/python/cpython/issues/117995."""
-    assert not re.findall(r"\?\d", module.read_text())
-
-
 def test_an_older_version_is_brought_up_to_date(path: Path):
     with closing(SqliteStore(path)) as store:
         held(store)
@@ -141,7 +111,7 @@ def test_an_older_version_is_brought_up_to_date(path: Path):
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (len(later),)
         assert connection.execute("SELECT id, more FROM run").fetchall() == [("r", None)]
-    with pytest.raises(StoreError, match=rf"'{path}' has version {len(later)}, .* up to {len(later) - 1}"):
+    with pytest.raises(StoreError, match=str(path)):
         SqliteStore(path)
 
 
@@ -155,7 +125,7 @@ def test_a_step_that_fails_leaves_the_older_version(path: Path):
 
 def test_a_file_that_is_no_database_is_refused_and_kept(path: Path):
     path.write_text("Dear diary, " * 100)
-    with pytest.raises(StoreError, match=rf"'{path}' .*not a database"):
+    with pytest.raises(StoreError, match=str(path)):
         SqliteStore(path)
     assert path.read_text() == "Dear diary, " * 100
 
@@ -163,7 +133,7 @@ def test_a_file_that_is_no_database_is_refused_and_kept(path: Path):
 def test_the_database_of_another_program_is_refused_and_kept(path: Path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE bookmark (url)")
-    with pytest.raises(StoreError, match=rf"'{path}' is a database of another program"):
+    with pytest.raises(StoreError, match=str(path)):
         SqliteStore(path)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmark",)]
@@ -175,10 +145,16 @@ def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path):
             SqliteStore(path)
 
 
-@pytest.mark.parametrize("path", ["", ":memory:"])
-def test_memory_is_another_store(path: str):
-    with pytest.raises(UsageError, match="MemoryStore"):
-        SqliteStore(path)
+@pytest.mark.parametrize("path", ["", ":memory:", "a\0b", "a\ud83d", "x" * 5000])
+@pytest.mark.parametrize("opened", [SqliteStore, Runs])
+def test_a_path_that_is_none_is_refused(opened: Callable[[str], object], path: str):
+    with pytest.raises((UsageError, StoreError)):
+        opened(path)
+
+
+def test_a_folder_is_no_store(tmp_path: Path):
+    with pytest.raises(UsageError, match=str(tmp_path)):
+        Runs(tmp_path)
 
 
 @posix
@@ -225,33 +201,11 @@ def test_a_store_that_nobody_closes_leaves_no_connection_open(path: Path):
         connection.execute("SELECT 1")
 
 
-def test_a_closed_store_says_so(path: Path):
-    store = SqliteStore(path)
-    lease = held(store)
-    store.close()
-    store.close()
-    for method in (
-        lambda: store.create("r", "header", agent="a"),
-        lambda: store.claim("w", for_s=1.0),
-        lambda: store.renew(lease, for_s=1.0),
-        lambda: store.append(lease, 0, []),
-        lambda: store.submit(lease, 0, []),
-        lambda: store.load("r"),
-        lambda: store.post("r", "", "body"),
-        lambda: store.list(),
-        lambda: store.head("c"),
-        lambda: store.delete("r"),
-        lambda: store.wait(0.0),
-    ):
-        with pytest.raises(StoreError, match=rf"'{path}' is closed"):
-            method()
-
-
 @linux
 def test_threads_leave_no_connection_behind(path: Path):
     store = SqliteStore(path)
     lease = held(store)
-    for turn in range(5):
+    for turn in range(2):
         meeting = threading.Barrier(20)
 
         def use(number: int, meeting: threading.Barrier = meeting) -> None:
@@ -270,20 +224,10 @@ def test_threads_leave_no_connection_behind(path: Path):
         for _ in range(20):
             lent.enter_context(store._connections.one()).execute("SELECT 1 FROM run")
     logs = path.with_name("runs.db-wal")  # SQLite keeps the file itself open, for the next connection
-    assert 0 < open_files(logs) <= IDLE + 1  # one watches
+    assert 0 < open_files(logs) < 20
     store.close()
     assert open_files(path) == 0
     gc.collect()  # a connection that was not closed would warn
-
-
-def test_what_was_submitted_is_there_after_closing(path: Path):
-    store = SqliteStore(path)
-    lease = held(store)
-    futures = [store.submit(lease, n, [str(n)]) for n in range(50)]
-    store.close()
-    assert [future.result(0) for future in futures] == [0] * 50
-    with closing(SqliteStore(path)) as store:
-        assert store.load("r").lines == tuple(map(str, range(50)))
 
 
 @pytest.mark.parametrize(
@@ -291,11 +235,10 @@ def test_what_was_submitted_is_there_after_closing(path: Path):
     [
         (
             "DELETE FROM journal WHERE place = (SELECT key << 32 FROM run)",
-            "the run 'r' is damaged: its header is missing",
+            "'r'",
         ),
-        ("UPDATE question SET answers = '5'", "the question 'k' is damaged: its answers are '5': "),
-        ("UPDATE question SET answers = '[1]'", r"the question 'k' is damaged: its answers are '\[1\]': "),
-        ("UPDATE question SET answers = '{'", "the question 'k' is damaged: its answers are '{': "),
+        ("UPDATE question SET answers = '[1]'", "'k'"),
+        ("UPDATE question SET answers = '{'", "'k'"),
     ],
 )
 def test_a_run_whose_rows_are_damaged_is_named(path: Path, store: SqliteStore, damage: str, problem: str):
@@ -322,7 +265,7 @@ def test_one_refused_among_many_leaves_the_others(store: SqliteStore):
     assert [type(future.exception(PATIENCE_S)) for future in futures] == [type(None)] * 2 + [LeaseLost] + [
         type(None)
     ] * 2
-    with pytest.raises(StoreError, match="TEXT value in BLOB"):
+    with pytest.raises(StoreError, match="BLOB"):
         late.result(PATIENCE_S)
     assert [len(store.load(f"r{i}").lines) for i in range(5)] == [2, 1, 0, 1, 1]
     assert store.append(leases[2], 0, ["line"]) == 0  # nothing of it is in the way
@@ -378,33 +321,9 @@ def in_child(action: Callable[[], None]) -> int:
 
 
 @pytest.mark.system
-@posix
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_store_is_used_on_both_sides_of_a_fork(store: SqliteStore):
-    lease = held(store)
-    store.submit(lease, 0, ["one"]).result(PATIENCE_S)  # its thread is not in the child
-
-    def use() -> None:
-        assert store.load("r").lines == ("one",)
-        assert store.append(lease, 1, ["two"]) == 0
-        assert store.submit(lease, 2, ["three"]).result(PATIENCE_S) == 0
-        assert store.create("child's", "header", agent="a")
-        assert store.claim("c", for_s=LONG_S, run="child's") is not None
-        store.wait(0.0)
-        store.close()
-
-    assert in_child(use) == 0
-    assert store.load("r").lines == ("one", "two", "three")
-    assert store.append(lease, 3, ["four"]) == 0
-    taken = store.claim("w", for_s=LONG_S, run="child's")  # whose OS process is dead
-    assert taken is not None
-    assert taken.fence == 2
-
-
-@pytest.mark.system
 @linux
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_no_connection_crosses_a_fork(path: Path, store: SqliteStore):
+def test_a_store_is_used_on_both_sides_of_a_fork_and_no_connection_crosses_it(path: Path, store: SqliteStore):
     leases = [held(store, f"r{i}") for i in range(4)]
     is_over = threading.Event()
 
@@ -419,11 +338,14 @@ def test_no_connection_crosses_a_fork(path: Path, store: SqliteStore):
     def look() -> None:
         assert open_files(path) == 0
         assert store.load("r0").run.n >= 0
+        mine = held(store, f"child {os.getpid()}")
+        assert store.submit(mine, 0, ["of the child"]).result(PATIENCE_S) == 0
+        store.close()
 
     with ThreadPoolExecutor(4) as threads:
         written = [threads.submit(write, lease) for lease in leases]
         try:
-            assert [in_child(look) for _ in range(10)] == [0] * 10
+            assert [in_child(look) for _ in range(3)] == [0] * 3
         finally:
             is_over.set()
     for lease, future in zip(leases, written, strict=True):
@@ -442,8 +364,7 @@ input()
 
 @pytest.mark.system
 @posix
-@pytest.mark.parametrize("run", ["r", None])
-def test_a_killed_process_is_followed_at_once(store: SqliteStore, run: str | None):
+def test_a_killed_process_is_followed_at_once(store: SqliteStore):
     store.create("r", "header", agent="a")
     other = Other(store._path, CLAIM)
     assert other.said() == "1"
@@ -454,7 +375,7 @@ def test_a_killed_process_is_followed_at_once(store: SqliteStore, run: str | Non
         store.delete("r")
     other.kill()
     assert store.claim("w", for_s=LONG_S, agents=["b"]) is None
-    lease = store.claim("w", for_s=LONG_S, run=run)
+    lease = store.claim("w", for_s=LONG_S)
     assert lease is not None
     assert (lease.run, lease.fence, lease.tries) == ("r", 2, 2)
     assert store.claim("v", for_s=LONG_S) is None  # nor is this one dead
@@ -529,155 +450,43 @@ def test_locks_of_the_dead_are_removed_when_nothing_is_left_of_them(path: Path):
         assert not dead.exists()
 
 
-# Speed
+@pytest.mark.nightly
+def test_methods_cost_the_same_among_20000_that_wait(tmp_path: Path):
+    """Steps of the virtual machine of SQLite: of a claim and of pages, where all wait for people, or have ended."""
 
-
-@pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
-    """Return a store with 20,000 runs that wait for people, or for another day; it is only read."""
-    store = SqliteStore(tmp_path_factory.mktemp("crowd") / "runs.db")
-    held(store, "held")
-    with store._connections.one() as connection:
-        connection.execute(
-            "WITH RECURSIVE number (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM number WHERE i < 20000)"
-            " INSERT INTO run (id, agent, state, is_ended, due, queued, unread, fence, tries, holder, instance,"
-            " since, given_back, created, updated)"
-            " SELECT 'run' || i, 'a' || (i % 3), '', 0, CASE WHEN i % 2 THEN 1e10 + i END, NULL, 0, 1, 0, '', '', 0.0,"
-            " -1, i, i FROM number"
-        )
-        connection.execute("INSERT OR IGNORE INTO journal SELECT key << 32, 0.0, 'header' FROM run")
-    with closing(store):
-        yield store
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        *[
-            query.format(also=also)
-            for query in (sqlite_runs.FREE, sqlite_runs.HELD)
-            for also in ("", sqlite_runs.CHOSEN)
-        ],
-        *(sqlite_runs.HOLDING, sqlite_runs.HELD_NOW, sqlite_runs.AGENTS, sqlite_runs.NEXT_GROUP),
-        *(sqlite_runs.NEXT_FREE, sqlite_runs.NEXT_HELD, sqlite_runs.PRIORITIES),
-        *(sqlite_runs.OF_GROUP, sqlite_runs.COUNTS),
-    ],
-)
-def test_the_queue_is_read_by_its_indexes(crowd: SqliteStore, query: str):
-    names = {"agent": "a", "priority": 0, "due_s": 0.0, "instance": "", "until_s": 0.0}
-    names |= {"now_s": 0.0, "dead": "[]"}
-    names |= {"definitions": None, "busy": "[]", "is_failed": 0, "is_ended": 0, "asks": "", "state": ""}
-    with crowd._connections.one() as connection:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", names if ":" in query else [0] * query.count("?"))
-        steps = [step for *_, step in plan]
-    reads = [step for step in steps if " run " in f"{step} "]
-    assert reads
-    assert all("INDEX run_" in step for step in reads), steps
-    assert not any("TEMP B-TREE FOR ORDER" in step for step in steps), steps
-
-
-def test_runs_that_go_on_are_not_looked_for_among_20000_that_have_ended(crowd: SqliteStore, store: SqliteStore):
-    count = 0
-
-    def step() -> None:
-        nonlocal count
-        count += 1
-
-    with crowd._connections.one() as full, store._connections.one() as connection:
-        full.backup(connection)
-        connection.execute("UPDATE run SET is_ended = 1, due = NULL WHERE key > 10")
-        connection.execute(
-            "INSERT INTO question SELECT key, 'k', 'approval', '{}', '[]', '', NULL, '' FROM run WHERE key <= 10"
-        )
-        connection.execute("UPDATE run SET asks = 'approval' WHERE key <= 10")
-        connection.set_progress_handler(step, 1)
-    for wish in ({"ended": False}, {"asked": True}, {"asked": True, "agent": "a1"}):
-        count = 0
-        found = store.list(**wish)  # type: ignore[arg-type]
-        assert 3 <= len(found) <= 10, wish
-        assert 0 < count < 20_000, f"{wish} reads a row of each that has ended"
-    with store._connections.one() as connection:
-        connection.set_progress_handler(None, 0)
-
-
-@pytest.mark.system
-def test_a_claim_and_a_list_cost_the_same_among_20000_that_wait(path: Path, crowd: SqliteStore):
-    def steps(store: SqliteStore, agents: tuple[str, ...], choice: Choice | None) -> tuple[int, int]:
-        claim = sqlite_runs.Claim("w", 9.0, None, agents, time.time(), time.time(), frozenset(), choice)
-        count = 0
+    def steps(many: int) -> list[int]:
+        counts, count = [], 0
 
         def step() -> None:
             nonlocal count
             count += 1
 
-        with store._connections.one() as connection:
-            connection.set_progress_handler(step, 1)
-            assert sqlite_runs.find(connection, claim) is None
-            claimed = count
-            asked = wanted(None, 1, {"agent": agents[0]} if agents else {})
-            assert len(sqlite_runs.select(connection, asked, time.time())) == 1
-            connection.set_progress_handler(None, 0)
-        return claimed, count - claimed
+        with closing(SqliteStore(tmp_path / f"{many}.db")) as store:
+            for name in ("a0", "a1", "a2"):
+                store.append(held(store, name), 0, [], Rest(state="", due_s=1e10))
+            with store._connections.one() as connection:
+                columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(run)")]
+                listed = ", ".join([name for name in columns if name not in ("key", "id")])
+                connection.execute(
+                    "WITH RECURSIVE number (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM number WHERE i < ?)"
+                    f" INSERT INTO run (id, {listed}) SELECT 'run' || i, {listed} FROM number, run WHERE id = 'a0'",
+                    (many,),
+                )
+                connection.execute("INSERT OR IGNORE INTO journal SELECT key << 32, 0.0, 'header' FROM run")
+                connection.set_progress_handler(step, 1)
+            for action in (
+                lambda: store.claim("w", for_s=9.0),
+                lambda: store.claim("w", for_s=9.0, agents=["a"]),
+                lambda: store.list(limit=3),
+                lambda: store.list(limit=3, agent="a"),
+                lambda: store.list(limit=3, asked=True),
+            ):
+                count = 0
+                action()
+                counts.append(count)
+            with store._connections.one() as connection:
+                connection.set_progress_handler(None, 0)
+        return counts
 
-    few = path.with_name("few.db")
-    with closing(SqliteStore(few)) as alone:
-        for name in ("a0", "a1", "a2"):
-            lease = alone.create(name, "header", agent=name) and alone.claim("w", for_s=9.0, run=name)
-            assert lease
-            alone.append(lease, 0, [], Rest(state="", due_s=1e10))
-        held(alone, "held")
-        limited = Choice(limits=(("a1", 1), ("a2", 3)), key_limit=2)
-        for agents, choice in itertools.product(((), ("a1",)), (None, limited)):
-            for many, one in zip(steps(crowd, agents, choice), steps(alone, agents, choice), strict=True):
-                assert many <= 1.5 * one
-
-
-def test_an_append_is_one_question_and_one_insert_in_one_transaction(store: SqliteStore):
-    lease = held(store)
-    statements: list[str] = []
-    store.append(lease, 0, ["the first, which says that this try came to something"])
-    with store._connections.one() as connection:
-        connection.set_trace_callback(statements.append)
-    store.append(lease, 1, ["x" * 600])
-    store.append(lease, 2, ["y", "z"])
-    assert [statement.split()[0] for statement in statements] == [
-        *("BEGIN", "SELECT", "INSERT", "COMMIT"),
-        *("BEGIN", "SELECT", "INSERT", "INSERT", "COMMIT"),
-    ]
-
-
-MAKING = """
-import sys
-from fsm_agent.store.sqlite import SqliteStore
-for path in sys.argv[1:]:
-    print(end=".", flush=True)
-    sys.stdin.read(1)
-    SqliteStore(path).close()
-print(end="!", flush=True)
-"""
-
-
-@pytest.mark.nightly
-def test_several_os_processes_may_make_one_file_at_once(tmp_path: Path) -> None:
-    paths = [str(tmp_path / f"{number}.db") for number in range(200)]
-    command = [sys.executable, "-c", MAKING, *paths]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
-    with ExitStack() as stack:
-        makers = [stack.enter_context(subprocess.Popen(command, **pipes)) for _ in range(3)]  # type: ignore[call-overload]
-        for _ in paths:
-            assert [maker.stdout.read(1) for maker in makers] == [b".", b".", b"."]
-            for maker in makers:
-                maker.stdin.write(b"\n")
-        assert [maker.stdout.read(1) for maker in makers] == [b"!", b"!", b"!"]
-    print(f"\n{len(paths)} files were made by 3 OS processes at once")
-
-
-def test_the_connections_of_a_store_that_was_not_closed_do_not_warn_whatever_is_collected_first(path: Path):
-    older = [sqlite3.connect(path, check_same_thread=False)]
-    connections = Connections(lambda one=older[0]: one, RuntimeError)  # type: ignore[misc]
-    with connections.one():
-        pass
-    older.append(connections)  # type: ignore[arg-type]
-    older.append(older)  # type: ignore[arg-type]
-    del older, connections
-    gc.collect()  # a warning would be an error
+    for few, many in zip(steps(10), steps(20_000), strict=True):
+        assert 0 < many <= 1.5 * few + 50
