@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.works import TASK, agent_of, turns
 from fsm_agent.agents import Agent
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle import AgentCall, Begun, Injected, Limits
