@@ -213,20 +213,22 @@ class TestTheEnd:
         [
             (ANTHROPIC, [BEGUN, SAID, STOPPED, OVER]),
             (RESPONSES, [{"type": "response.completed", "response": {"status": "completed", "output": []}}]),
-            (
-                GEMINI,
-                [
-                    {
-                        "candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}],
-                        "usageMetadata": {"promptTokenCount": 1},
-                    }
-                ],
-            ),
         ],
-        ids=["anthropic", "responses", "gemini"],
+        ids=["anthropic", "responses"],
     )
     def test_the_last_event_is_it_whatever_the_connection_does(self, codec: Any, events: list[dict[str, Any]]) -> None:
         streamed(codec, *events, is_over=True)
+
+    def test_gemini_may_say_stop_in_every_chunk(self) -> None:
+        chunks = [
+            {
+                "candidates": [{"content": {"parts": [{"text": text}]}, "finishReason": "STOP"}],
+                "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": n},
+            }
+            for n, text in enumerate(("Hel", "lo"), 1)
+        ]
+        reply, _ = streamed(GEMINI, *chunks)
+        assert (reply.message.text, reply.usage.output_tokens) == ("Hello", 2)
 
 
 @pytest.mark.parametrize(

@@ -388,9 +388,8 @@ def test_a_run_that_was_retried_is_followed_through_both_attempts(store: Store) 
 
 def test_what_no_store_keeps_is_refused(store: Store) -> None:
     agent = agent_of(store)
-    for option, value in (("deps", object()), ("model", Script())):
-        with pytest.raises(UsageError, match=option):
-            agent.submit("x", **{option: value})
+    with pytest.raises(UsageError, match="model"):
+        agent.submit("x", model=Script())  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="delay_s"):
         agent.submit("x", delay=3)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="store"):

@@ -167,9 +167,9 @@ class ReplyInBlocks:
         self._end_all()
 
     def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the stream: what is held back without a ``message_stop``."""
+        """Take the end of the stream: behind a reason to stop, what is held back without a ``message_stop``."""
         self._deltas = []
-        if not self.is_over:
+        if self.is_ended and not self.is_over:
             self._end_all()
         return self._deltas
 

@@ -103,8 +103,12 @@ class GeminiReplyInParts:
 
     @property
     def is_over(self) -> bool:
-        """True once the reason for its end and the usage have arrived: they come with the last chunk."""
-        return self.is_ended and self.usage != UNUSED
+        """False: models and gateways have sent ``"finishReason": "STOP"``, and the usage, with every chunk.
+
+        Sources: https://github.com/BerriAI/litellm/issues/2195 (2024-02), https://github.com/songquanpeng/one-api/pull/1477
+        (2024-05), https://github.com/router-for-me/CLIProxyAPI/issues/5651 (2026-09).
+        """
+        return False
 
     def take_whole(self, document: Any) -> None:
         """Take a whole response, or all of its chunks in a list, as sent without `alt=sse`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fsm_agent.messages.message import Reasoning, Text
 
 _OPEN, _CLOSE = "<think>", "</think>"
+_MOST_BLANKS = 64  # before the tag; what begins with more is the answer, so that no text is held for ever
 Piece = tuple[type[Text] | type[Reasoning], str]
 
 
@@ -36,7 +37,7 @@ class ThinkTags:
         if begun.startswith(_OPEN):
             self._held, self._is_inside = "", True
             return self._inside(begun.removeprefix(_OPEN))
-        if _OPEN.startswith(begun):
+        if _OPEN.startswith(begun) and len(self._held) <= _MOST_BLANKS:
             self._held += text
             return []
         self.is_decided = True

@@ -98,8 +98,8 @@ def test_arguments_that_went_out_can_always_be_parsed() -> None:
     assert [call["function"]["arguments"] for call in calls] == [
         '{"a": 1}',
         "{}",
-        '{"invalid_arguments": "{\\"a\\": "}',
-        '{"invalid_arguments": "[1]"}',
+        '{"invalid_arguments":"{\\"a\\": "}',
+        '{"invalid_arguments":"[1]"}',
     ]
     assert {call["type"] for call in calls} == {"function"}
 
