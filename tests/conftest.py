@@ -79,7 +79,7 @@ class _WarningConnection(sqlite3.Connection):
 if sys.version_info < (3, 13):
     sqlite3.connect = partial(sqlite3.connect, factory=_WarningConnection)  # type: ignore[assignment]
 
-pytest_plugins = ["tiers", "spec_table"]
+pytest_plugins = ["tiers"]
 
 # The machine may be busy with something else: neither an example nor its making has a time.  The gate draws the same
 # examples in each run, so that it never fails by chance.

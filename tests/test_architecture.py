@@ -82,7 +82,6 @@ def test_the_loop_knows_processes_and_no_agent_call(name: str):
     assert named & EVENTS <= {"Event", "Inside", "Done", "Suspended"}
 
 
-@pytest.mark.spec("0.1: no part of an agent does input or output while it is made")
 def test_the_lower_floors_are_pure():
     for name, path in MODULES.items():
         if name.partition(".")[0] not in PURE:

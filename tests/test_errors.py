@@ -40,7 +40,6 @@ PROVIDER_ERRORS = [ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed,
 FACTS = {"status": 429, "code": "too_many", "request_id": "req_1", "retryable": False, "retry_after_s": 2.5}
 
 
-@pytest.mark.spec("1.35: one tree of errors")
 def test_the_tree():
     every = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert all(issubclass(error, FsmAgentError) for error in every)
@@ -60,7 +59,6 @@ def test_what_is_wrong_with_an_intent_survives_pickling(error):
 
 
 class TestProviderError:
-    @pytest.mark.spec("1.35: the error says whether asking again may help")
     @pytest.mark.parametrize(
         ("error", "status", "is_retryable"),
         [
@@ -90,7 +88,6 @@ class TestProviderError:
         assert type(same) is error
         assert vars(same) == vars(error("x", **FACTS))
 
-    @pytest.mark.spec("3.10: a failure is a structured report")
     @pytest.mark.parametrize("error", PROVIDER_ERRORS)
     def test_as_data_and_back(self, error):
         report = error("x", **FACTS).report()
@@ -111,7 +108,6 @@ class TestProviderError:
 
 
 class TestCallErrors:
-    @pytest.mark.spec("4.20: it has the reason and the trace")
     def test_what_failed_can_be_looked_at(self):
         record = SimpleNamespace(ending=SimpleNamespace(reason="refused"), trace=["step"])
         call = SimpleNamespace(record=record, outcome="what came of it")

@@ -820,7 +820,6 @@ def test_each_sub_agent_has_its_client() -> None:
     assert agents("x") == ["1", "2"]
 
 
-@pytest.mark.spec("4.20: it names the model that failed, and the status")
 def test_a_failed_request_names_model_and_status() -> None:
     script = Script(Overloaded("bad gateway", status=502))
     with pytest.raises(CallFailed) as caught:

@@ -72,12 +72,6 @@ class Steps:
 REPLIES = (call("measure", city="Berlin"), '{"text": "Hot.", "degrees": 99}', '{"text": "Mild.", "degrees": 11}')
 
 
-@pytest.mark.spec(
-    "0.6: its output type is asked for",
-    "2.27: an agent class names its expertise and its output",
-    "2.27: the task comes when it is run",
-    "3.26: the same script gives the same trace",
-)
 def test_without_a_call_it_asks_its_sub_agent_sync_and_async_alike():
     scripts, traces, answers = [Script(*REPLIES), Script(*REPLIES)], [], []
     for index, kind in enumerate((Teller, AsyncTeller)):
@@ -101,11 +95,6 @@ def test_without_a_call_it_asks_its_sub_agent_sync_and_async_alike():
     assert second.messages[-1].parts[0].text == "11.0"
 
 
-@pytest.mark.spec(
-    "2.37: an agent is named by its type",
-    "2.39: a description, by default the beginning of the expertise",
-    "2.39: a list of capabilities",
-)
 def test_it_says_what_it_is():
     assert Teller.description == Teller.expertise[:100]
     assert Teller.capabilities == ("weather", "forecasts")
@@ -120,14 +109,12 @@ def test_it_says_what_it_is():
     assert (Short.description, Shorter.description) == ("Weather.", "You tell it in a word.")
 
 
-@pytest.mark.spec("2.29: a class with its default client", "2.29: the same class with a client that is given")
 def test_its_client_is_that_of_the_configuration_or_the_one_that_is_given():
     assert Teller(model="openai:m").agents["teller"].client.name == "openai:m"
     script = Script()
     assert Teller(client=script, model="openai:m").agents["teller"].client is script
 
 
-@pytest.mark.spec("2.37: availability can be asked before use")
 def test_availability_is_a_matter_of_keys_and_addresses(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     teller = Teller(model="openai:m")
@@ -227,7 +214,6 @@ WAYS = [(Echo, {}), (Echo, {"under_asyncio": True}), (AsyncEcho, {})]
 
 
 class TestMany:
-    @pytest.mark.spec("3.32: many tasks, their results in order", "3.32: calls share nothing")
     @pytest.mark.parametrize(
         ("kind", "way", "concurrency"),
         [(Echo, {}, 1), (Echo, {}, 50), (Echo, {"under_asyncio": True}, 3), (AsyncEcho, {}, 3)],
@@ -245,7 +231,6 @@ class TestMany:
         assert "3" in failed.error.__notes__[0]
         assert results[4:].outputs == ["44", "55", "66", "77", "88"]
 
-    @pytest.mark.spec("3.32: the first failure ends them, when asked")
     @pytest.mark.parametrize(("kind", "way"), WAYS)
     def test_the_first_failure_ends_them_when_asked(self, kind, way):
         script = Script(*[echo] * 4)

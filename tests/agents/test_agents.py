@@ -39,7 +39,6 @@ from fsm_agent.messages import Done, FunctionCallStarted, FunctionStarted, LoopD
 from fsm_agent.testing import Script, call
 
 
-@pytest.mark.spec("0.6: its system prompt is sent", "2.28: a text is taken as it is")
 def test_a_task_in_words(script):
     agent = Agent(script("42"), system="You are terse.")
     result = agent.call("What is 17 + 25?")
@@ -51,7 +50,6 @@ def test_a_task_in_words(script):
     ]
 
 
-@pytest.mark.spec("3.4: a text is never a template")
 @pytest.mark.parametrize("text", ["{", "{{ task }}", "{% raw %}", '{"a": 1}', "{{ 7 * 7 }}"])
 def test_a_users_text_is_data_and_never_a_template(script, text):
     one = script("ok")
@@ -72,7 +70,6 @@ def test_no_argument_of_a_model_is_taken_for_the_deps(script):
     assert asked.result == "guest"
 
 
-@pytest.mark.spec("3.4: a prompt is rendered, appended and governs the next call")
 def test_a_dialogs_own_prompt_governs(script):
     agent = Agent(script("x", "42"))
     dialog = agent.init_dialog().put(Prompt("Number?", parser=parse, on_exception="Number! {{ error_message }}"))
@@ -88,7 +85,6 @@ def test_functions_of_the_agent_are_the_prompts_unless_it_has_its_own(script):
     assert [[f.name for f in r.functions] for r in one.requests] == [["add"], ["add"], ["erase"]]
 
 
-@pytest.mark.spec("4.5: name, description, schema and callable")
 def test_a_plain_callable_is_a_function(script):
     def shout(text: str) -> str:
         """Say it loud.
@@ -116,11 +112,6 @@ class Mood(enum.Enum):
     BAD = "bad"
 
 
-@pytest.mark.spec(
-    "0.3: the schema goes out with the requests of the agent",
-    "0.6: its output type is asked for",
-    "2.30: a text output is left alone",
-)
 @pytest.mark.parametrize(
     ("output", "said", "expected"),
     [
@@ -140,7 +131,6 @@ def test_typed_output(script, output, said, expected):
     assert one.requests[0].output.type == output
 
 
-@pytest.mark.spec("0.3: a wrong type opens the exception branch", "3.9: the text of the error reaches the model")
 def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
     one = script('{"name": "Ada", "age": 200}', '{"name": "Ada", "age": 36}')
     result = Agent(one, output=Person).call("Who?")
@@ -151,7 +141,6 @@ def test_what_is_wrong_with_an_output_is_what_the_model_is_told(script):
     assert len(result.dialog) == 2
 
 
-@pytest.mark.spec("0.5: settings reach the request", "3.2: settings of one call go over those of the agent")
 def test_settings_of_the_agent_and_of_one_call(script):
     one = script("a", "b")
     agent = Agent(one, settings=Settings(temperature=0, seed=1))
@@ -168,7 +157,6 @@ def test_settings_of_the_agent_and_of_one_call(script):
 EXTRA = {"ticket": 17, "tags": ["a", None], "of": {"user": "Ada", "share": 0.5, "is_new": True}}
 
 
-@pytest.mark.spec("3.2: extra is kept in the record, the result and the snapshot")
 class TestExtra:
     def test_the_result_has_it_and_the_model_does_not(self, script):
         one, task = script(*"abcdef"), "?"
@@ -232,7 +220,6 @@ def test_mistakes_of_the_caller_are_named_before_anything_is_sent(script, task, 
     assert one.requests == []
 
 
-@pytest.mark.spec("2.32: so many retries, the first attempt not counted", "2.32: waits of 100, 200 and 300 ms")
 def test_retries_wait_as_long_as_their_policy_says(script):
     one = script(*[Overloaded("busy")] * 3, "42")
     agent = Agent(one, limits=Limits(recalls=3), world={"backoff": wait_incrementing(start=0.1, increment=0.1)})
@@ -242,10 +229,6 @@ def test_retries_wait_as_long_as_their_policy_says(script):
         Agent(script(*[Overloaded("busy")] * 4), limits=Limits(recalls=3)).call("?")
 
 
-@pytest.mark.spec(
-    "0.10: a function that is used up is no longer offered",
-    "0.10: when none is left the model is asked for its answer",
-)
 def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
     once = [
         function(lambda name=name: name, name=name, description="Once.", max_calls=1) for name in ("first", "second")
@@ -256,7 +239,6 @@ def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
     assert one.requests[2].messages[-1].role == "user"
 
 
-@pytest.mark.spec("4.25: what is missing is told", "4.37: what needs a plan is not run without one")
 def test_what_depends_on_a_plan_is_not_run_before_there_is_one(script):
     edited = []
 
@@ -289,12 +271,6 @@ class States:
         self.seen.append((str(event.to), self.call.record.ending is None))
 
 
-@pytest.mark.spec(
-    "0.7: idle at the start",
-    "0.7: busy while something is waited for",
-    "0.7: done when completed",
-    "0.7: error when failed",
-)
 @pytest.mark.parametrize(("said", "end"), [("42", "Completed"), ("none", "Failed")])
 def test_the_state_says_idle_busy_done_or_failed(script, said, end):
     hook = States()
@@ -307,11 +283,6 @@ def test_the_state_says_idle_busy_done_or_failed(script, said, end):
     assert hook.seen == [*[(state, True) for state in busy], (end, False)]
 
 
-@pytest.mark.spec(
-    "1.27: parse retries used up",
-    "3.1: it ends in an output or raises",
-    "4.20: it has the reason and the trace",
-)
 def test_a_failure_is_raised_once_with_everything_in_it(script):
     agent = Agent(script("a", "b"), limits=Limits(parse_retries=1))
     with pytest.raises(CallFailed) as caught:
@@ -327,7 +298,6 @@ def collect(stream, events):
         events.append(event)
 
 
-@pytest.mark.spec("1.24: the error is raised behind it")
 def test_a_stream_ends_with_done_and_then_says_what_failed(script):
     agent = Agent(script("a"), limits=Limits(parse_retries=0))
     events = []
@@ -349,7 +319,6 @@ def test_sync_async_and_streams_agree(script):
     assert asyncio.run(both(agent)) == ("one two", deltas)
 
 
-@pytest.mark.spec("4.23: a snapshot is gone on with elsewhere")
 def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
     one = script(call("erase", path="x"), "done")
     with pytest.raises(CallSuspended) as caught:
@@ -361,7 +330,6 @@ def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
     assert elsewhere.run(restored).output == "done"
 
 
-@pytest.mark.spec("3.9: a ParseError opens the branch, and what data of another shape raises")
 def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
     def even(text: str) -> int:
         if int(text) % 2:
@@ -373,7 +341,6 @@ def test_a_parse_error_of_the_users_own_parser_needs_no_special_class(script):
     assert "invalid literal" in one.requests[1].messages[-1].text
 
 
-@pytest.mark.spec("3.3: a dialog begins with the rendered system prompt", "3.3: it can be called at once")
 def test_a_system_prompt_with_variables(script):
     one = script("ok")
     agent = Agent(one, system=Prompt("You are {{ who }}.", path="root"))
@@ -418,7 +385,6 @@ def test_an_agent_closes_the_client_that_it_made():
     asyncio.run(main())
 
 
-@pytest.mark.spec("2.29: a class with its default client")
 def test_a_client_is_made_of_the_models_name_on_first_use():
     agent = Agent("openai-compatible:some-model")
     assert agent.client.name == "openai-compatible:some-model"
@@ -459,7 +425,6 @@ def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script)
 
 
 class TestDeps:
-    @pytest.mark.spec("1.31: functions share what the caller gives")
     @pytest.mark.parametrize("way", ["call", "acall"])
     def test_functions_find_what_the_caller_shares(self, script, way):
         @function
@@ -550,7 +515,6 @@ class TestToolsets:
         restored = agent.restore(snapshot(one), deps="guest")
         assert [f.name for f in restored.prompt.offers] == ["add"]
 
-    @pytest.mark.spec("4.24: shares of calls")
     def test_shares_are_of_calls(self, script):
         one = script(*["ok"] * 4)
         old, new = [Function(name="find", version=v, call=lambda: 1) for v in "12"]
@@ -561,7 +525,6 @@ class TestToolsets:
             agent.call("?")
         assert [r.functions[0].version for r in one.requests] == ["1", "2", "1", "1"]
 
-    @pytest.mark.spec("3.32: calls share nothing")
     def test_calls_at_once_do_not_mix_up_their_functions(self, script):
         agent = Agent(script(), functions=self.guarded([]))
         ones = [agent.seed("?", deps=deps) for deps in ("admin", "guest", "admin")]
@@ -571,7 +534,6 @@ class TestToolsets:
 class TestNested:
     """An agent is a function of another."""
 
-    @pytest.mark.spec("1.21: a call beyond the limit fails", "1.21: the failure is a function error one level up")
     @pytest.mark.parametrize("way", ["call", "acall"])
     def test_recursion_is_bounded_and_told_one_level_up(self, way):
         """0 -> 1 -> 2 are allowed with three levels; the fourth is an error of the third's function."""
@@ -603,7 +565,6 @@ class TestNested:
         assert len(asked) == 3
         one.assert_exhausted()
 
-    @pytest.mark.spec("1.21: siblings do not add up")
     @pytest.mark.parametrize("way", ["call", "acall"])
     def test_siblings_do_not_add_up(self, way):
         helper = Agent(Script(*["fine"] * 8), limits=Limits(depth=2)).as_function("helper", "Help.")
@@ -614,7 +575,6 @@ class TestNested:
             assert [f.result for f in one.record.function_calls] == ["fine"] * 4
             agent = Agent(Script([call("helper", task=f"{n}.") for n in range(4)], "ok"), functions=[helper])
 
-    @pytest.mark.spec("3.17: version is recorded", "4.24: the version is recorded with the call")
     def test_its_output_is_the_result(self):
         inner = Agent(Script('{"name": "Ada", "age": 36}'), output=Person, name="person")
         outer = Agent(Script(call("person", task="Who?"), "ok"), functions=[inner.as_function(version="2")])
@@ -663,7 +623,6 @@ class TestNested:
         asyncio.run(main())
 
 
-@pytest.mark.spec("2.35: any object with the methods of a client is one")
 def test_a_plain_object_with_the_methods_of_a_client_serves_in_every_way() -> None:
     class Echo:
         name = "echo"
@@ -693,11 +652,6 @@ def test_a_plain_object_with_the_methods_of_a_client_serves_in_every_way() -> No
     assert asyncio.run(heard()) == [TextDelta("HELLO")]
 
 
-@pytest.mark.spec(
-    "0.13: none: functions are never offered",
-    "0.13: auto: the model decides",
-    "0.13: required: only the first request demands a call",
-)
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [
@@ -714,13 +668,6 @@ def test_tool_choice(script, choice, expected):
     assert [(r.tool_choice, len(r.functions)) for r in one.requests] == expected
 
 
-@pytest.mark.spec(
-    "1.8: it is checked before the functions run",
-    "1.9: the loop is told to observers",
-    "1.9: the repeated functions are still run",
-    "1.10: the call fails before the loop is run",
-    "1.23: a loop with name, count and action",
-)
 @pytest.mark.parametrize(
     ("on_loop", "replies", "seen"),
     [("warn", 7, [3, 6]), ("tell", 7, [3, 6]), ("stop", 3, [3])],
@@ -744,8 +691,6 @@ def test_loops_are_seen_by_observers(on_loop, replies, seen):
     assert ran == (2 if on_loop == "stop" else replies)
 
 
-@pytest.mark.spec("1.1: the defaults, one by one", "1.1: nothing callable is set by default")
-@pytest.mark.spec("1.1: a copy shares what it does not change")
 def test_the_defaults_of_an_agent_and_what_a_copy_shares():
     agent = Agent("openai:gpt-5-mini")
     given = {
@@ -761,7 +706,6 @@ def test_the_defaults_of_an_agent_and_what_a_copy_shares():
     assert (agent.limits.rounds, other.limits.rounds) == (5, 1)
 
 
-@pytest.mark.spec("1.1: repr names callables without addresses or secrets")
 def test_what_an_agent_shows_of_itself_holds_no_addresses_and_no_secrets():
     class Hook:
         def on_done(self, event) -> None: ...

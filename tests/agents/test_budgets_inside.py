@@ -71,7 +71,6 @@ BUDGETS = [{"tokens": 89}, {"cost_usd": 0.000089}]
 budgets = pytest.mark.parametrize("budget", BUDGETS, ids=["tokens", "dollars"])
 
 
-@pytest.mark.spec("1.27: budget exceeded, with what was used")
 @ways
 @budgets
 def test_the_call_ends_for_its_own_reason_and_says_who_used_how_much(way: Any, budget: dict[str, Any]):
@@ -140,7 +139,6 @@ def test_agents_that_work_side_by_side_share_the_budget(way: Any):
     assert snapshot(one)
 
 
-@pytest.mark.spec("4.23: every budget is kept")
 def test_a_snapshot_and_a_run_go_on_with_the_budget_as_it_was():
     def agent(*replies: Reply, inner: Any = (), **options: Any) -> Agent[Any, Any]:
         return boss(*replies, inner=searcher(*inner, functions=[erase]), limits=options.pop("limits"), **options)
@@ -192,7 +190,6 @@ def test_a_model_whose_price_nobody_knows_is_refused_when_agent_or_call_is_made(
         Agent(Script("42"), prices=3)  # type: ignore[arg-type]
 
 
-@pytest.mark.spec("3.30: calls, errors, recalls and cost of each round")
 def test_the_cost_is_in_events_rounds_and_the_result_as_soon_as_there_are_prices():
     agent = Agent(Script(spending(10, "42")), prices={"script": DOLLAR})
     one = agent.seed("x")

@@ -48,7 +48,6 @@ def raw(found: Classification[Any]) -> dict[Any, float]:
 # By probabilities
 
 
-@pytest.mark.spec("3.22: one token among the classes", "3.22: probabilities add up to one")
 @pytest.mark.parametrize("is_async", [False, True])
 def test_one_token_is_asked_for_with_log_probabilities(is_async: bool) -> None:
     with Script(token_reply({"a": 0.6, "b": 0.2})) as script:
@@ -65,7 +64,6 @@ def test_one_token_is_asked_for_with_log_probabilities(is_async: bool) -> None:
     assert '"a"' in asked.text
 
 
-@pytest.mark.spec("3.22: tokens of one class are merged", "3.22: other tokens are ignored")
 @pytest.mark.parametrize("spelling", [" True", "TRUE", '"true', "\ntrue", "▁True", "**True", "True.", "Tr"])
 def test_spellings_are_merged_and_other_tokens_ignored(spelling: str) -> None:
     others = dict.fromkeys(("maybe", "Truely", "", "</s>"), 0.05)
@@ -107,7 +105,6 @@ def test_what_the_answer_did_not_take_is_asked_about_unless_the_question_names_n
         assert '"unsure"' not in script.requests[1].messages[-1].text
 
 
-@pytest.mark.spec("3.23: the share of true")
 def test_binary() -> None:
     with Script(token_reply({"True": 0.6, "False": 0.2})) as script:
         assert Agent(script).binary_classify(Dialog().put("Is it?")) == pytest.approx(0.75)
@@ -116,7 +113,6 @@ def test_binary() -> None:
 # Asked again
 
 
-@pytest.mark.spec("3.22: a missing class is asked for again", "3.22: the dialog gets two messages")
 def test_a_class_that_must_not_be_missing() -> None:
     with Script(token_reply({"a": 0.9, "x": 0.1}), token_reply({"a": 0.9, "b": 0.1})) as script:
         found = Agent(script).classify(Dialog().put("Which?"), AB, on_missing="error")
@@ -148,7 +144,6 @@ def test_an_answer_that_is_cut_off_tells_by_its_alternatives() -> None:
 # By votes
 
 
-@pytest.mark.spec("3.22: without probabilities it says so")
 def test_a_model_that_reports_no_probabilities_votes() -> None:
     with Script("B.") as script:
         found = Agent(script).classify("Which?", AB)

@@ -121,7 +121,6 @@ MISTAKES = [  # what stands in the file, what takes its place, and the key and w
 ]
 
 
-@pytest.mark.spec("3.25: a misspelt key is refused")
 @pytest.mark.parametrize(("old", "new", "key", "right"), MISTAKES, ids=[f"{m[2]}, {m[1]}" for m in MISTAKES])
 def test_a_mistake_is_named_with_its_file_its_line_and_what_would_be_right(paper, old, new, key, right):
     text = WHOLE.replace(old, new, 1)
@@ -190,7 +189,6 @@ class TestLayers:
         assert near.limits == Limits(rounds=2, recalls=0, depth=2)
         assert near.settings == Settings(seed=4, max_tokens=9)
 
-    @pytest.mark.spec("2.36: three presets become settings")
     @pytest.mark.parametrize("profile", ["creative", "balanced", "deterministic"])
     def test_a_preset_becomes_settings_of_the_request(self, script, profile):
         client = script("Done.")
@@ -199,7 +197,6 @@ class TestLayers:
         assert sent.temperature == {"creative": 1.0, "balanced": 0.7, "deterministic": 0.0}[profile]
         assert sent.seed == (1 if profile == "deterministic" else None)
 
-    @pytest.mark.spec("2.36: given settings win")
     def test_settings_win_over_presets_and_the_nearest_preset_counts(self):
         assert editor("model='x:y'", "profile='creative'", "global={settings={temperature=0.3}}").settings == Settings(
             temperature=0.3
@@ -231,7 +228,6 @@ class TestLayers:
         assert agent.agents["editor"].call("Add.").output == configured.Report(text="3")
         assert seen.triggers == ["begun", "functions_asked", "returned", "answered"]
 
-    @pytest.mark.spec("3.25: a system prompt from a path")
     def test_a_system_prompt_from_a_path(self, paper, script):
         (paper / "paper.toml").write_text("agent_type='paper'\nprompts='prompts'\nsystem_path='paper/system'\n")
         client = script("Done.", "Done.")
@@ -278,7 +274,6 @@ class TestClients:
         assert says in str(caught.value)
         assert KEY not in "".join(traceback.format_exception(caught.value))
 
-    @pytest.mark.spec("2.35: a backend that is no HTTP wire has a name")
     def test_one_that_is_no_http_wire_has_a_name(self):
         asked = []
         register_client("cabin", lambda model: asked.append(model) or Script("Done."))

@@ -72,11 +72,6 @@ def script() -> Script:
     return Script(["Let me see.", call("add", a=17, b=25)], "It is 42.")
 
 
-@pytest.mark.spec(
-    "1.23: the golden order of one script",
-    "1.25: deltas and lifecycle come in one order",
-    "4.12: the golden order",
-)
 @everyway
 def test_the_golden_order_of_all_events(called: Called):
     log: list[tuple[str, Any]] = []
@@ -105,7 +100,6 @@ def test_the_golden_order_of_all_events(called: Called):
     ]
 
 
-@pytest.mark.spec("1.25: every way to listen gets equal events", "4.12: several hooks, in order")
 @both
 def test_each_hook_is_told_each_event_in_the_order_of_the_hooks(called: Called):
     log: list[tuple[str, Any]] = []
@@ -116,8 +110,6 @@ def test_each_hook_is_told_each_event_in_the_order_of_the_hooks(called: Called):
         assert events == [e for name, e in log if name == "a"]
 
 
-@pytest.mark.spec("1.25: kinds that a consumer does not know can be ignored")
-@pytest.mark.spec("4.12: a method for every kind of event", "4.17: a hook of one's own")
 @both
 def test_a_method_is_told_of_its_own_kind_before_on_event(called: Called):
     log: list[Any] = []
@@ -147,7 +139,6 @@ def test_a_method_is_told_of_its_own_kind_before_on_event(called: Called):
     assert sum(told == "Done" for told in log) == 1
 
 
-@pytest.mark.spec("1.24: a failed call has one too")
 @both
 def test_a_call_that_failed_is_done_once_too(called: Called):
     log: list[tuple[str, Any]] = []
@@ -158,7 +149,6 @@ def test_a_call_that_failed_is_done_once_too(called: Called):
     assert log[-1][1].result.state is State.FAILED
 
 
-@pytest.mark.spec("4.12: what a hook raises goes through")
 @pytest.mark.parametrize(
     ("called", "at"),
     [
@@ -206,7 +196,6 @@ def test_a_sink_is_told_behind_the_hooks():
     assert [name for name, _ in log] == ["hook", "sink"] * (len(log) // 2)
 
 
-@pytest.mark.spec("4.12: a method for every kind of event")
 def test_a_hook_may_have_a_method_for_every_event_and_no_other():
     def hook(*names: str) -> Any:
         return type("Hook", (), {name: lambda self, event: None for name in names})()
@@ -220,7 +209,6 @@ def test_a_hook_may_have_a_method_for_every_event_and_no_other():
             Agent(Script(), hooks=[useless])
 
 
-@pytest.mark.spec("4.12: the messages of a request are seen before it")
 @both
 def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called):
     seen: list[list[str]] = []

@@ -92,7 +92,6 @@ def by_astream(agent: Agent) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.spec("1.37: cost is exact, in integers", "4.31: counts, times and tokens", "4.31: cost from a price table")
 @pytest.mark.parametrize("driven", [by_call, by_astream])
 def test_the_numbers_of_a_call(driven):
     metrics = Metrics(PRICES)
@@ -101,7 +100,6 @@ def test_the_numbers_of_a_call(driven):
     assert json.loads(json.dumps(metrics.to_dict())) == EXPECTED
 
 
-@pytest.mark.spec("4.31: counts, times and tokens")
 def test_of_one_call_alone():
     of_agent, of_call = Metrics(PRICES), Metrics(PRICES)
     agent = worker(of_agent)
@@ -110,7 +108,6 @@ def test_of_one_call_alone():
     assert of_call.calls == 1
 
 
-@pytest.mark.spec("4.31: numbers of several calls add up")
 def test_they_add_up():
     one, other, both = Metrics(PRICES), Metrics(PRICES), Metrics(PRICES)
     by_call(worker(one))
@@ -129,7 +126,6 @@ def test_they_add_up():
         _ = one + 1
 
 
-@pytest.mark.spec("4.31: cost from a price table")
 def test_what_has_no_price_is_not_in_the_cost():
     metrics = Metrics({"large": PRICES["large"]})
     by_call(worker(metrics))

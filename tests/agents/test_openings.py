@@ -221,7 +221,6 @@ class TestAfter:
         assert script.requests == []
 
 
-@pytest.mark.spec("3.29: overview and cost")
 def test_an_overview_has_a_line_for_each_message(script):
     dialog = Dialog(
         [

@@ -47,7 +47,6 @@ def called(agent: Agent[Any, Any], way: str, prompt: Prompt[Any], **options: Any
 
 
 @pytest.mark.parametrize("way", ["call", "acall"])
-@pytest.mark.spec("3.2: parser_args reach the parser")
 def test_validators_of_a_type_get_them_as_context_in_each_way(way):
     model = Script('{"n": 7}', '{"n": 5}')
     result = called(Agent(model), way, Prompt("?", output=Pick), parser_args=MOST)
@@ -150,7 +149,6 @@ def costs() -> Script:
     return Script([asks("price", item="tea"), asks("price", item="moon")], asks("price", item="bread"), "Done.")
 
 
-@pytest.mark.spec("0.12: a finalizer gets all function calls in order", "0.12: what a finalizer returns is the output")
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_parser_makes_the_output_of_all_function_calls(asynchronous: bool):
     agent = Agent(costs())

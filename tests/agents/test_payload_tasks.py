@@ -24,7 +24,6 @@ def sent(script: Script) -> list[list[str]]:
     return [[part.kind for part in request.messages[-1].parts] for request in script.requests]
 
 
-@pytest.mark.spec("2.28: texts and images, in order")
 def test_every_way_to_call_takes_one():
     script = Script(*"abcdefg")
     agent = Agent(script, system="Be terse.", name="clerk", store=MemoryStore())
@@ -39,7 +38,6 @@ def test_every_way_to_call_takes_one():
     assert {request.messages[0].text for request in script.requests} == {"Be terse."}
 
 
-@pytest.mark.spec("2.28: a text is taken as it is")
 def test_a_text_and_a_payload_of_it_are_one_task():
     script = Script("a", "b")
     agent = Agent(script)
@@ -49,7 +47,6 @@ def test_a_text_and_a_payload_of_it_are_one_task():
 
 
 class TestWithoutImages:
-    @pytest.mark.spec("2.28: a backend without images is warned of, and the text is sent")
     def test_the_text_is_sent_after_one_warning(self, caplog):
         script = Blind(*"abcd", name="blind")
         agent = Agent(script)

@@ -54,7 +54,6 @@ def temperatures(script: Script) -> list[float | None]:
 
 
 class TestHostedTools:
-    @pytest.mark.spec("3.20: they are part of a prompt", "3.19: servers are part of a prompt")
     def test_they_are_offered_beside_the_agents(self):
         with Script("one", "two") as script:
             agent = Agent(script, settings=Settings(hosted_tools=(CodeExecution(),)))
@@ -150,7 +149,6 @@ class TestSettings:
 
 
 class TestServers:
-    @pytest.mark.spec("3.19: servers are part of a prompt")
     def test_they_are_asked_for_each_call_and_not_before(self):
         server = Server(look)
         prompt = Prompt("x", functions=[server])

@@ -32,7 +32,6 @@ def agent(*hooks: Any) -> Agent[Any, Any]:
     )
 
 
-@pytest.mark.spec("4.38: a hook that logs")
 def test_events_are_logged_with_their_facts(caplog: pytest.LogCaptureFixture) -> None:
     hook = LoggingHook("bank", levels={"Stepped": logging.INFO, "FunctionStarted": None})
     with caplog.at_level(logging.INFO, logger="bank"):
@@ -44,7 +43,6 @@ def test_events_are_logged_with_their_facts(caplog: pytest.LogCaptureFixture) ->
     assert "\x1b" not in caplog.text
 
 
-@pytest.mark.spec("1.33: logging around a function")
 def test_each_run_of_a_function_is_logged_before_and_after_with_its_time_and_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -64,7 +62,6 @@ def test_each_run_of_a_function_is_logged_before_and_after_with_its_time_and_err
     assert all(0 <= fact["duration_s"] < 60 for fact in facts[1::2])
 
 
-@pytest.mark.spec("4.38: a hook that draws on the terminal")
 def test_the_terminal_shows_the_answer_and_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
     assert states(agent(TerminalHook())) == states(agent())
     out, err = capsys.readouterr()

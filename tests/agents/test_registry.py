@@ -55,17 +55,6 @@ CONFIG = {
 SECRET = {"kind": "mcp", "label": "docs", "url": "ftp://hunter2", "headers": {"x-key": "hunter2"}}
 
 
-@pytest.mark.spec(
-    "0.6: its system prompt is sent",
-    "2.27: the task comes when it is run",
-    "2.29: the same class with a client that is given",
-    "2.35: one client serves many agents",
-    "3.24: a subclass registers itself",
-    "3.24: sub-agents by name",
-    "3.25: the kind, from the argument or the configuration",
-    "3.25: each sub-agent has its system prompt",
-    "3.27: calling the agent calls it with the task",
-)
 def test_a_subclass_registers_itself_and_is_built(script):
     weather()
     one = script("Rain, later sun.", "Mixed.")
@@ -74,12 +63,6 @@ def test_a_subclass_registers_itself_and_is_built(script):
     assert [r.messages[0].text for r in one.requests] == ["You forecast.", "Shorten: Rain, later sun."]
 
 
-@pytest.mark.spec(
-    "0.6: it is built from a configuration",
-    "0.6: its model, settings and limits are used",
-    "3.25: each sub-agent has its model, settings and limits",
-    "3.25: what a sub-agent leaves out is the agent's",
-)
 def test_the_configuration_reaches_the_sub_agents():
     weather()
     agents = build_agent(CONFIG).agents
@@ -88,7 +71,6 @@ def test_the_configuration_reaches_the_sub_agents():
     assert [a.name for a in agents.values()] == ["weather/forecaster", "weather/editor"]
 
 
-@pytest.mark.spec("3.24: sub-agents by name", "3.25: the kind, from the argument or the configuration")
 def test_an_agent_without_a_group_is_its_own_sub_agent(script):
     class Echo(AgentBase):
         agent_type = "echo"
@@ -112,7 +94,6 @@ def test_a_kind_may_be_an_enum_member(script):
     assert build_agent({"model": "x:y"}, Kind.ECHO)("hi") == "hi"
 
 
-@pytest.mark.spec("3.24: a second class of one kind is refused, a reload is not")
 def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
     first = weather()
     second = weather()
@@ -126,7 +107,6 @@ def test_two_classes_of_one_kind_are_refused_and_a_reload_is_not():
             def call(self, task, **kwargs): ...
 
 
-@pytest.mark.spec("3.24: abstract bases stay out")
 def test_abstract_bases_stay_out():
     class Base(AgentBase, register=False):
         agent_type = "base"
@@ -140,10 +120,6 @@ def test_abstract_bases_stay_out():
         Unnamed({"model": "x:y"})
 
 
-@pytest.mark.spec(
-    "3.24: names of the group and of the configuration have to agree",
-    "3.25: an unknown kind is an error with those there are",
-)
 @pytest.mark.parametrize(
     ("config", "names"),
     [
@@ -203,7 +179,6 @@ class TestOfAClass:
             build_agent(dict, CONFIG)
 
 
-@pytest.mark.spec("3.26: a call of one's own may be asynchronous")
 def test_async_agents(script):
     class Weather(AsyncAgentBase):
         agent_type = "aweather"
@@ -225,7 +200,6 @@ class Next(BaseModel):
     communicate: str
 
 
-@pytest.mark.spec("3.27: further keywords are handed on")
 def test_calling_an_agent_hands_its_keywords_on():
     class Echo(AgentBase):
         agent_type = "echo"
@@ -245,11 +219,6 @@ def test_calling_an_agent_hands_its_keywords_on():
         assert agent.call("hi", extra={"ticket": 3}).extra == {"ticket": 3}
 
 
-@pytest.mark.spec(
-    "0.18: agents hand on to each other until one says end",
-    "0.18: an unknown next agent is refused",
-    "0.19: what one agent communicates reaches the next",
-)
 def test_agents_hand_on_to_each_other_until_one_says_end(script):
     class Office(AgentBase):
         agent_type = "office"
@@ -281,7 +250,6 @@ rounds = 2
 system = "You forecast."
 """
 
-    @pytest.mark.spec("3.25: from a TOML file")
     def test_toml(self, tmp_path, script):
         weather()
         (tmp_path / "weather.toml").write_text(self.TOML)

@@ -48,7 +48,6 @@ def told(script: Any) -> list[int]:
     return [sum(is_final(m.text) for m in request.messages) for request in script.requests]
 
 
-@pytest.mark.spec("1.27: an answer that the round limit forced, with the number")
 @both
 def test_it_is_in_the_ending_the_trace_and_the_log_whoever_drives_and_listens(
     way: Way, caplog: pytest.LogCaptureFixture
@@ -138,7 +137,6 @@ def test_a_run_that_waited_in_its_last_round_says_so_and_so_does_its_replay(tmp_
         ([AuthFailed("no", status=401)], {"recalls": 0}, ("", None)),
     ],
 )
-@pytest.mark.spec("1.27: the limit that was reached, as data")
 def test_every_failure_at_a_limit_names_it_and_what_was_counted(
     replies: list[Any], limits: dict[str, Any], reached: tuple[str, int]
 ) -> None:

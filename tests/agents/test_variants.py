@@ -131,7 +131,6 @@ async def streamed(agent: Agent, task: Any, **options: Any) -> Any:
 
 
 class TestOneCall:
-    @pytest.mark.spec("3.34: one call with another model", "3.34: the agent is unchanged")
     @pytest.mark.parametrize(
         ("way", "task"), [("call", "?"), ("acall", "?"), ("call", Prompt("{{ x }}")(x="?")), ("astream", "?")]
     )

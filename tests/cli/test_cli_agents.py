@@ -98,7 +98,6 @@ def test_an_error_of_the_users_code_is_one_line_with_its_place_and_without_keys(
     assert len(last) < 600
 
 
-@pytest.mark.spec("3.35: a command writes an agent's project")
 def test_new_writes_a_project_that_is_right_and_overwrites_nothing(here: Path):
     ran("agents", "new", "weather")
     project = here / "weather"

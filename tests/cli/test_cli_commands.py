@@ -140,7 +140,6 @@ def test_a_shell_completes_commands_and_options():
 
 
 class TestTerminalHook:
-    @pytest.mark.spec("3.27: progress and an overview are shown")
     def test_piped_the_answer_is_alone_and_progress_has_the_path_of_who_makes_it(
         self, capsys: pytest.CaptureFixture[str]
     ):

@@ -183,7 +183,6 @@ class TestDemo:
         assert (ended.returncode, ended.stdout) == (0, "The answer is 42.\n")
 
 
-@pytest.mark.spec("4.23: in another OS process, without running again what ran")
 def test_the_example_of_two_processes_runs(here: Path):
     def example(step: str) -> list[str]:
         launched = [sys.executable, str(ROOT / "examples" / "approval.py"), step]
@@ -197,7 +196,6 @@ def test_the_example_of_two_processes_runs(here: Path):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.spec("3.35: its test passes")
 def test_the_test_of_a_new_project_passes_and_fails_when_it_should(here: Path):
     ran("agents", "new", "word_smith2", "--folder", "mine", "--model", "anthropic:claude-opus-5")
 

@@ -198,7 +198,6 @@ class TestRuns:
         assert json.loads(terminal.seen.splitlines()[0]) == json.loads(header)
 
 
-@pytest.mark.spec("3.27: progress and an overview are shown")
 def test_the_hook_at_a_terminal_of_40_columns_without_colours():
     paths = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
     program = "from shown_agent import guide; guide.call('What do I wear?')"

@@ -77,7 +77,6 @@ def test_the_first_that_answers_is_the_only_one_asked(way: str) -> None:
     assert b.requests == []
 
 
-@pytest.mark.spec("4.19: the next client is asked")
 @pytest.mark.parametrize("way", TWO_WAYS)
 def test_the_next_is_asked_the_same_and_the_reply_names_it(way: str) -> None:
     a, b = failing(Overloaded("busy", status=529)), Script("from b", name="b")
@@ -116,7 +115,6 @@ def test_a_second_stream_that_breaks_says_what_went_before(way: str) -> None:
     assert c.requests == []
 
 
-@pytest.mark.spec("4.19: the next client is asked")
 @pytest.mark.parametrize(
     ("error", "moves_on"),
     [
@@ -250,7 +248,6 @@ def test_an_error_of_the_transport_is_a_failure_too(error: Exception, way: str) 
     assert f"{type(error).__name__}: {error}" in last.message
 
 
-@pytest.mark.spec("1.33: around requests to a model")
 @pytest.mark.parametrize("way", TWO_WAYS)
 def test_they_nest_and_the_innermost_is_named(way: str) -> None:
     inner = FallbackClient([failing(Overloaded("b is busy"), "b"), Script("from c", name="c")])

@@ -76,10 +76,6 @@ def agent_of(provider: str, server: FaultServer) -> Agent:
     return Agent(client_for(f"{provider}:some-model", base_url=f"{server.base_url}", api_key=KEY), world=world)
 
 
-@pytest.mark.spec(
-    "0.8: failures are typed and say whether and when to ask again",
-    "4.4: every wire passes the same suite",
-)
 @pytest.mark.parametrize(("fault", "provider"), MATRIX)
 def test_a_server_that_fails_for_good(provider: str, fault: str) -> None:
     steps, kind, requests, waits = FAULTS[fault]
@@ -95,11 +91,6 @@ def test_a_server_that_fails_for_good(provider: str, fault: str) -> None:
         agent.client.close()
 
 
-@pytest.mark.spec(
-    "3.10: a failure is asked again when its time has come",
-    "4.4: every wire passes the same suite",
-    "4.19: transient failures of the model are asked again",
-)
 @pytest.mark.parametrize(
     ("fault", "provider"),
     [("409", "openai"), ("429 until a date", "openai"), ("cut JSON", "anthropic"), ("reset", "google")],

@@ -175,7 +175,6 @@ def computer(performed: list[Any], *screens: Any) -> Function:
 
 
 class TestComputers:
-    @pytest.mark.spec("3.20: computer use is answered by a function")
     @pytest.mark.parametrize("way", ["acall", "stream"])
     @models
     def test_an_action_is_a_call_of_the_agents_computer(self, model: str, way: str) -> None:
@@ -189,7 +188,6 @@ class TestComputers:
         declared = json.dumps(provider.requests[0]["tools"])
         assert declared.count('"computer"') <= 1, "as the provider's own, and not as a function beside it"
 
-    @pytest.mark.spec("3.20: computer use is answered from outside")
     @models
     def test_without_one_the_call_waits_and_goes_on_in_another_process(self, model: str) -> None:
         action, arguments = ACTIONS[model]
@@ -331,7 +329,6 @@ def docs(require_approval: Any) -> Settings:
 
 
 class TestServersThatAskFirst:
-    @pytest.mark.spec("3.19: a call that needs approval is asked of the approver")
     @pytest.mark.parametrize("way", ["acall", "stream"])
     @pytest.mark.parametrize(
         ("verdict", "answer"),
@@ -356,7 +353,6 @@ class TestServersThatAskFirst:
         assert response["approve"] is answer["approve"]
         assert answer.get("reason", "") in response.get("reason", "")
 
-    @pytest.mark.spec("3.19: never, manual, auto")
     @pytest.mark.parametrize(
         ("require_approval", "on_the_wire", "waits"),
         [("never", "never", False), ("auto", "always", False), ("manual", "always", True)],

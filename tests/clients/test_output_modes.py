@@ -158,11 +158,6 @@ def details(result: CallResult[Any]) -> str:
     return "".join([step.detail for step in result.trace])
 
 
-@pytest.mark.spec(
-    "2.30: the printed wording behind the expertise",
-    "2.31: descriptions of fields are in the schema",
-    "2.31: without them names and types",
-)
 @wires
 @ways
 @pytest.mark.parametrize("mode", ["native", "function", "prompted"])
@@ -195,9 +190,6 @@ def test_each_mode_beside_functions(wire: str, mode: str) -> None:
         assert request.system == (f"Review code.\n\n{words}" if mode == "prompted" else "Review code.")
 
 
-@pytest.mark.spec(
-    "0.17: no output format while functions are offered", "0.17: the last request has the format and no functions"
-)
 @wires
 def test_two_stages(wire: str) -> None:
     with Model(wire, [ADD], [says("It is fine: 85.")], [says(RIGHT)]) as model:
@@ -214,7 +206,6 @@ def test_two_stages(wire: str) -> None:
     assert result.text == json.dumps(RIGHT)
 
 
-@pytest.mark.spec("0.17: the last request has the format and no functions")
 def test_the_second_stage_is_in_words_where_the_model_takes_no_schema() -> None:
     with Model("chat", [says("It is fine: 85.")], [says(RIGHT)], native_schema=False) as model:
         result = ran(model.agent(functions=[add]), "call", typed("two_stage"))
@@ -265,7 +256,6 @@ def test_a_schema_that_goes_only_without_functions_is_told_beside_them() -> None
     assert details(result)
 
 
-@pytest.mark.spec("2.30: a text output is left alone", "2.31: a text output has none")
 @pytest.mark.parametrize("profile", [{}, {"native_schema": False}])
 def test_text_is_left_alone(profile: dict[str, Any]) -> None:
     with Model("chat", [says("Looks *good*.")], **profile) as model:
@@ -278,7 +268,6 @@ def test_text_is_left_alone(profile: dict[str, Any]) -> None:
 # The function that takes the answer
 
 
-@pytest.mark.spec("3.9: the text of the error reaches the model")
 @wires
 def test_an_answer_by_the_function_is_checked_and_asked_for_again(wire: str) -> None:
     with Model(wire, [calls(ANSWER, **WRONG)], [calls(ANSWER, "call_2", **RIGHT)]) as model:
@@ -307,7 +296,6 @@ def test_a_dialog_that_ends_with_such_an_answer_goes_on() -> None:
     assert last.functions == (ANSWER,)
 
 
-@pytest.mark.spec("0.14: beside calls the content is not checked")
 def test_calls_of_other_functions_come_first() -> None:
     turns = [calls(ANSWER, "call_0", **WRONG), ADD], [calls(ANSWER, "call_2", **RIGHT)]
     with Model("chat", *turns) as model:

@@ -54,19 +54,6 @@ def by_astream(agent: Agent) -> Any:
     return done.result
 
 
-@pytest.mark.spec(
-    "0.2: system, user, assistant and tool have their roles on the wire",
-    "0.8: the request is sent and the parsed reply returned",
-    "0.9: the id of a call is kept",
-    "0.15: the result carries the id of its call",
-    "0.15: the message with the calls stands before the results",
-    "0.16: rounds are repeated until a reply has no calls",
-    "3.7: functions are run and each call has one result",
-    "3.7: the message with the calls comes first",
-    "3.7: the loop goes on with them",
-    "4.4: a client asks and streams",
-    "4.22: a stream comes to the same end as a call",
-)
 @pytest.mark.parametrize("called", [by_call, by_astream])
 def test_one_conversation_however_it_is_driven(called):
     with StubServer(SAID) as server, agent_of(server) as agent, StubServer(SAID) as other, agent_of(other) as reference:
@@ -98,11 +85,6 @@ def test_calls_are_told_apart_whatever_ids_they_came_with(called, id):
     assert [answered[one] for one in asked] == ["3", "7", "11"]
 
 
-@pytest.mark.spec(
-    "0.4: without functions there is no key for them",
-    "3.13: behind the last round the final prompt is sent",
-    "3.13: its request offers no functions",
-)
 def test_functions_are_withdrawn_by_leaving_out_the_key():
     with StubServer([SAID[0], "42"]) as server, agent_of(server, limits=Limits(rounds=1)) as agent:
         agent.call("17 + 25?")
@@ -111,7 +93,6 @@ def test_functions_are_withdrawn_by_leaving_out_the_key():
         assert server.requests[1]["messages"][-1]["role"] == "user"
 
 
-@pytest.mark.spec("4.16: an empty text goes out as braces")
 def test_an_empty_result_goes_out_as_braces_and_never_as_null():
     def nothing() -> str:
         """Say nothing."""
@@ -127,11 +108,6 @@ class Sum(BaseModel):
     total: int
 
 
-@pytest.mark.spec(
-    "0.3: the schema goes out with the requests of the agent",
-    "0.3: a wrong type opens the exception branch",
-    "0.14: an answer without calls is checked against the schema",
-)
 def test_a_typed_output_is_asked_for_natively_and_checked_here():
     with StubServer(['{"total": "many"}', '{"total": 42}']) as server, agent_of(server, output=Sum) as agent:
         assert agent.call("17 + 25?").output == Sum(total=42)
@@ -139,7 +115,6 @@ def test_a_typed_output_is_asked_for_natively_and_checked_here():
         assert "total: " in server.requests[1]["messages"][-1]["content"]
 
 
-@pytest.mark.spec("0.8: a failed status is an error with status and message")
 def test_a_server_that_fails_for_good_is_a_named_failure():
     with StubServer([]) as server, agent_of(server, limits=Limits(recalls=1)) as agent:
         with pytest.raises(CallFailed, match="the stub has no more") as caught:

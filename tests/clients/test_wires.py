@@ -76,7 +76,6 @@ def details(result: CallResult[Any]) -> str:
     return "; ".join([step.detail for step in result.trace if step.detail])
 
 
-@pytest.mark.spec("3.36: the wire that can do what a prompt asks for", "3.36: the choice is in the trace")
 @ways
 @pytest.mark.parametrize(
     ("model", "settings", "wire", "note", "sent"),
@@ -124,7 +123,6 @@ def test_the_key_goes_where_the_other_wire_has_it(server: FaultServer) -> None:
     assert "authorization" not in seen.headers
 
 
-@pytest.mark.spec("3.36: the wire that can do what a prompt asks for")
 @pytest.mark.parametrize(
     ("model", "options", "settings", "message"),
     [
@@ -154,7 +152,6 @@ def test_what_no_wire_can_do_is_named_with_who_can(server: FaultServer, way: str
     assert server.requests == []
 
 
-@pytest.mark.spec("3.20: a hint that a model lacks is left out with a warning")
 @ways
 @pytest.mark.parametrize("model", ["openai-chat:gpt-4o", "acme:m"])
 def test_a_hint_that_a_model_lacks_is_left_out_with_a_warning(

@@ -109,7 +109,6 @@ class TestOptions:
 
 
 class TestFit:
-    @pytest.mark.spec("4.26: passes in order, each once", "4.26: a real tokenizer")
     def test_passes_are_applied_in_order_each_once_until_it_is_short(self):
         applied: list[str] = []
 
@@ -162,7 +161,6 @@ class TestFit:
         assert (shown.refusal is None) is (estimated(shown.request) <= hard)
         assert bool(shown.request.messages) is bool(messages)
 
-    @pytest.mark.spec("4.26: the system prompt is never dropped")
     def test_a_pass_that_drops_the_system_prompt_is_refused(self):
         def dropping(messages):
             return messages[1:]
@@ -262,11 +260,6 @@ class TestWhatIsCounted:
 
 
 class TestSoft:
-    @pytest.mark.spec(
-        "4.26: soft: it is told",
-        "4.14: over budget it is shortened, and never fails",
-        "1.37: a context window protects what is recent",
-    )
     @everywhere
     def test_from_the_soft_limit_on_each_request_is_shortened_and_told(self, driven: Driver):
         one = seed(PROMPT, view=budgeted(hard=1000, soft=80, tokenizer=WORDS, passes=[shorten(60)]))
@@ -281,7 +274,6 @@ class TestSoft:
 
 
 class TestHard:
-    @pytest.mark.spec("4.26: hard: it is enforced", "1.37: a context window says when to compact and forces a fit")
     @anyhow
     def test_no_request_is_larger_than_the_hard_limit_and_the_dialog_stays_whole(self, driven: Driver):
         passes = [shorten(100), keep_last(1)]
@@ -295,7 +287,6 @@ class TestHard:
         assert all(event.before > 82 >= event.after and event.passes for event in told)
         assert bool(told) is bool(events)
 
-    @pytest.mark.spec("4.26: what cannot fit fails without a request")
     @anyhow
     def test_what_cannot_fit_fails_without_a_request(self, driven: Driver):
         passes = [shorten(2_000), keep_last(1)]
@@ -338,7 +329,6 @@ class TestHard:
 class TestByDefault:
     """An agent that says nothing of its context, with a model whose window is known."""
 
-    @pytest.mark.spec("4.11: a default pipeline of the three")
     def test_a_call_that_outgrows_the_window_goes_on(self):
         script = known(4_000, *[call("read", words=2_000 + n) for n in range(12)], "done")
         agent = Agent(script, functions=[read], limits=Limits(rounds=None))

@@ -34,7 +34,6 @@ def shown(model: Script) -> list[list[str]]:
     return [[message.text for message in request.messages] for request in model.requests]
 
 
-@pytest.mark.spec("4.39: without a store, what is kept is bounded, too")
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_a_summary_takes_the_place_of_older_turns_and_what_is_kept_is_bounded(is_stored: bool):
     by = Script(*[f"summary {n}" for n in range(TURNS)])

@@ -34,7 +34,6 @@ def is_masked(messages: Sequence[Message], **options: int) -> list[bool]:
     return [text.startswith("[Masked — ") for text in texts(mask(**options)(messages))]
 
 
-@pytest.mark.spec("1.16: four characters are a token, rounded up")
 def test_a_token_has_four_characters():
     for text, tokens in (("a", 1), ("abcd", 1), ("abcde", 2), ("x" * 13, 4), ("é" * 4, 1), ("x" * 2000, 500)):
         shown = mask(min_tokens=0)([asks("1.0"), told("1.0", text), *rounds("", "", first=2)])
@@ -42,7 +41,6 @@ def test_a_token_has_four_characters():
 
 
 class TestOptions:
-    @pytest.mark.spec("1.1: the defaults, one by one", "1.17: 2 rounds and 500 tokens by default")
     def test_the_defaults(self):
         assert mask() == mask(keep_rounds=2, min_tokens=500)
 
@@ -57,25 +55,21 @@ class TestOptions:
 
 
 class TestWhatIsMasked:
-    @pytest.mark.spec("1.17: results of older rounds are masked", "1.17: the dialog stays complete")
     def test_iteration_5_shows_3_and_4_in_full(self):
         messages = [SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE, LARGE)]
         before = list(messages)
         assert is_masked(messages) == [True, True, False, False]
         assert messages == before
 
-    @pytest.mark.spec("1.17: results of older rounds are masked")
     def test_so_many_rounds_are_kept(self):
         messages = [SYSTEM, TASK, *rounds(LARGE, LARGE, LARGE, LARGE)]
         for keep in (1, 3, 4, 9):
             assert is_masked(messages, keep_rounds=keep) == [n < 4 - keep for n in range(4)]
 
-    @pytest.mark.spec("1.17: only results larger than the least size")
     def test_a_result_of_just_the_size_is_kept(self):
         messages = [SYSTEM, TASK, *rounds("x" * 2000, LARGE, "", "")]
         assert is_masked(messages) == [False, True, False, False]
 
-    @pytest.mark.spec("1.17: errors are never masked", "1.20: small results and errors stay exempt")
     def test_an_error_is_kept(self):
         messages = [SYSTEM, TASK, asks("2.0"), told("2.0", LARGE, is_error=True), *rounds("", "", first=3)]
         assert not any(is_masked(messages))
@@ -96,7 +90,6 @@ class TestWhatIsMasked:
         assert is_masked(messages) == [False, False]
 
     @given(dialogs())
-    @pytest.mark.spec("1.17: calls and results keep their structure")
     def test_the_shape_stays(self, messages):
         shown = mask(1, 5)(messages)
         assert torn(shown) == torn(messages) == ""
@@ -105,7 +98,6 @@ class TestWhatIsMasked:
 
 
 class TestTheNote:
-    @pytest.mark.spec("1.18: the exact text, with function, round and tokens")
     def test_its_text(self):
         result = FunctionResult(id="2.0", name="read_file", text=LARGE, provider_id="call_7")
         messages = [SYSTEM, TASK, asks("2.0"), Message.of("tool", result), *rounds("", "", first=3)]
@@ -156,14 +148,6 @@ def started(shown: Any = None) -> Any:
 
 
 class TestInCalls:
-    @pytest.mark.spec(
-        "1.17: results of older rounds are masked",
-        "1.17: the dialog stays complete",
-        "1.17: it is applied to every request",
-        "1.18: the exact text, with function, round and tokens",
-        "1.19: count and tokens of what a pass masked",
-        "1.19: a second pass does not count it again",
-    )
     @anyhow
     def test_old_results_are_masked_in_requests_and_each_is_told_once(self, driven: Driver):
         one = started(masking())
@@ -182,7 +166,6 @@ class TestInCalls:
         masked = [e for e in events if isinstance(e, ObservationsMasked)]
         assert masked == ([ObservationsMasked(1, saved)] * 2 if events else [])
 
-    @pytest.mark.spec("1.19: it is told before the request", "1.23: observations masked")
     @everywhere
     def test_what_is_masked_is_told_before_the_request(self, driven: Driver):
         events = driven(
@@ -203,7 +186,6 @@ class TestInCalls:
         agent.call("And?", after=first)
         assert shown(script.requests[-1].messages) == ["1", "2", NOTE.format("read", 1, 501), "4", "5"]
 
-    @pytest.mark.spec("1.20: a function releases rounds", "1.20: a released round is masked whatever its age")
     @anyhow
     def test_what_a_function_releases_is_masked_in_the_next_request(self, driven: Driver):
         one = started(masking(keep_rounds=9))
@@ -213,14 +195,12 @@ class TestInCalls:
         assert shown(script.requests[3].messages) == [NOTE.format("read", 1, 501), "2", "r"]
         assert one.record.released == (1,)
 
-    @pytest.mark.spec("1.20: without masking nothing is masked")
     @anyhow
     def test_without_masking_nothing_is_masked_whatever_is_released(self, driven: Driver):
         script = Script(call("read", n=1), call("release", rounds=[1]), "done")
         driven(started(view()), script)
         assert shown(script.requests[-1].messages) == ["1", "r"]
 
-    @pytest.mark.spec("1.20: a ready function for the model releases them")
     def test_a_model_lets_go_of_rounds_itself(self):
         script = Script(call("read", n=1), call("context_release", rounds=[1]), "done")
         Agent(script, functions=[read, context_release()], context=[mask(keep_rounds=9)]).call("?")

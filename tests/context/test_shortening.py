@@ -35,7 +35,6 @@ def asks_with(arguments_json: str) -> Message:
 
 
 class TestShortened:
-    @pytest.mark.spec("4.9: the dialog keeps the whole text", "4.9: head and tail stay")
     @anyhow
     def test_a_request_shows_head_and_tail_and_the_dialog_the_whole(self, driven: Driver):
         @function
@@ -62,7 +61,6 @@ class TestShortened:
         assert [len(part.text) for part in shown.parts] == [100, 5]
         assert shown.parts[0].attachments == both.parts[0].attachments
 
-    @pytest.mark.spec("4.9: the marker counts what is gone", "4.9: head and tail stay")
     @given(st.text(max_size=400), st.integers(50, 300))
     def test_head_and_tail_and_how_much_is_left_out(self, text, characters):
         shown = truncated(text, characters)
@@ -77,7 +75,6 @@ class TestShortened:
             assert text.endswith(tail)
             assert len(head) + int(count) + len(tail) == len(text)
 
-    @pytest.mark.spec("4.9: no character is split")
     @given(st.integers(0, 3), st.integers(50, 60))
     def test_no_pair_of_surrogates_is_cut_in_two(self, offset, characters):
         text = "x" * offset + "\ud83d\ude00" * 100 + "x"
@@ -117,7 +114,6 @@ class TestArguments:
 
 
 class TestOnce:
-    @pytest.mark.spec("4.28: equal results are sent once")
     def test_a_later_equal_result_is_a_note(self):
         messages = [SYSTEM, TASK, *rounds(LONG, "other", LONG, LONG + "!")]
         shown = once()(messages)
@@ -146,7 +142,6 @@ class TestOnce:
 
 
 class TestCompressed:
-    @pytest.mark.spec("4.28: old calls are compressed")
     def test_older_calls_are_one_line_each(self):
         first = Message.of(
             "assistant",

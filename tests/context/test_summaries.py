@@ -107,13 +107,6 @@ class TestOptions:
 
 
 class TestWhatIsShown:
-    @pytest.mark.spec(
-        "4.10: older messages become a summary",
-        "4.10: recent ones stay",
-        "4.10: a summary is made once",
-        "4.14: it summarises once",
-        "4.33: semantic summaries",
-    )
     @everyway
     def test_thirty_rounds_have_two_summaries(self, way: Way):
         model = Model()
@@ -142,7 +135,6 @@ class TestWhatIsShown:
         assert told(second) == [f"read: page {n}" for n in range(9, 17)]
         assert (record.summary.text, record.summary.covers) == ("Summary 2.", 2 + 2 * 16)
 
-    @pytest.mark.spec("4.10: it is told", "4.12: a summary is told")
     @pytest.mark.parametrize("way", [by_run, by_astream])
     def test_it_is_told_and_its_text_is_no_delta(self, way: Way):
         model, heard = Model(), list[Any]()
@@ -288,7 +280,6 @@ FAILURES: dict[str, Any] = {
 
 
 class TestFailures:
-    @pytest.mark.spec("4.10: a failure falls back to leaving out")
     @pytest.mark.parametrize("failure", FAILURES)
     def test_the_call_goes_on_with_the_newest_rounds(self, failure: str, caplog):
         model = Model(20, summary=FAILURES[failure])

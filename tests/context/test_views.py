@@ -48,14 +48,6 @@ def started(*passes: Any, prompt: Prompt = PROMPT, **options: Any) -> Any:
 
 
 class TestPasses:
-    @pytest.mark.spec(
-        "0.11: the dialog keeps them all",
-        "3.31: a view for every request",
-        "3.31: the dialog is never changed",
-        "4.7: passes are applied in order",
-        "4.7: the dialog is untouched",
-        "4.17: a pass of one's own",
-    )
     @anyhow
     def test_they_are_applied_to_every_request_from_left_to_right(self, driven: Driver):
         seen: list[int] = []
@@ -82,12 +74,6 @@ class TestPasses:
         result = Agent(Script(call("read", n=1), "done"), functions=[read], context=clearing).call("?")
         assert len(result.dialog) == 4
 
-    @pytest.mark.spec(
-        "4.7: they see the state",
-        "4.27: passes are chosen for each call",
-        "4.27: they see state, usage and phase",
-        "4.3: a phase is found first",
-    )
     @anyhow
     def test_one_that_takes_the_record_chooses_by_it(self, driven: Driver):
         detector = PhaseDetector([PhaseRule("reading", ("read",))], default="planning")
@@ -130,7 +116,6 @@ class TestPasses:
             with pytest.raises(UsageError, match=r"\(messages, record\)"):
                 Agent(Script(), context=[wrong])
 
-    @pytest.mark.spec("1.17: it is applied in the exception branch too")
     @anyhow
     def test_the_exception_branch_is_always_shown(self, driven: Driver):
         one = started(mask(keep_rounds=1), keep_last(2), prompt=Prompt("x", functions=(read,), output=int))
@@ -207,7 +192,6 @@ RULES: dict[Callable[..., Any], str] = {  # and what is named
 
 
 class TestPassesThatBreakTheRules:
-    @pytest.mark.spec("4.7: an error ends it")
     @pytest.mark.parametrize("wrong", RULES, ids=lambda one: one.__name__)
     def test_it_is_named_before_anything_is_sent(self, wrong: Any):
         def later(messages: Messages, record: CallRecord) -> Messages:

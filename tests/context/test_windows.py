@@ -46,15 +46,6 @@ def test_a_pass_that_tears_a_round_is_refused_and_one_that_drops_a_whole_one_is_
 
 
 class TestKeepLast:
-    @pytest.mark.spec(
-        "0.11: at most n messages are sent",
-        "0.11: the dialog keeps them all",
-        "0.11: the system prompt and the first user message stay",
-        "0.11: no result is sent without its call",
-        "4.8: the last n",
-        "4.8: the system prompt and the first user message stay",
-        "4.8: whole groups only",
-    )
     def test_the_newest_rounds_and_what_every_request_has(self):
         messages = [SYSTEM, TASK, *rounds("a", "b", "c", "d")]
         assert list(keep_last(1)(messages)) == [SYSTEM, TASK, *messages[-2:]]
@@ -111,7 +102,6 @@ class TestKeepLast:
         assert sum(extends) / 60 >= 1 - 2 / window
 
     @pytest.mark.nightly
-    @pytest.mark.spec("4.18: long dialogs are shortened in no time")
     def test_a_long_dialog_is_cut_in_no_time(self):
         messages = [SYSTEM, TASK, *rounds(*["x" * 4000] * 5000)]
         began_s = time.process_time()
@@ -136,7 +126,6 @@ MESSAGES = [
 
 
 class TestRelevant:
-    @pytest.mark.spec("4.28: relevance drops whole groups")
     def test_the_least_relevant_rounds_are_left_out_whole_and_the_others_stay_in_order(self):
         for count, kept in ((1, (6, 7)), (2, (2, 3, 6, 7))):
             shown = relevant(count, shared_words)(MESSAGES)
@@ -187,13 +176,6 @@ PASSES = st.one_of(
 )
 
 
-@pytest.mark.spec(
-    "0.11: no result is sent without its call",
-    "1.17: calls and results keep their structure",
-    "3.31: the dialog is never changed",
-    "4.8: whole groups only",
-    "4.26: the system prompt is never dropped",
-)
 @given(dialogs(), st.lists(PASSES, max_size=4))
 def test_no_pass_tears_a_round_or_loses_what_every_request_has(messages, passes):
     before = list(messages)

@@ -46,7 +46,6 @@ class Plain:
 # 2.40 to 2.43
 
 
-@pytest.mark.spec("2.40: its words and its graph are in the strategy prompt", "2.41: a model makes a plan of steps")
 def test_a_model_plans_by_the_blueprint() -> None:
     planner, worker = Script("no plan", as_json(TWO)), Script("A", "B")
     agents = [Agent(worker, name="worker", system="can do all")]
@@ -62,14 +61,12 @@ def test_a_model_plans_by_the_blueprint() -> None:
     assert (result.state, result.steps_executed, result.redesigns, result.output) == ("completed", 2, 0, "B")
 
 
-@pytest.mark.spec("2.42: the validator is there by default", "2.42: a passed one goes on")
 def test_the_validator_is_there_and_passes() -> None:
     o = Orchestrator([Agent(Script("A", PASS), name="w")], strategy=REFUSED)
     assert o.agents == ["w", "validator"]
     assert o.call("x").is_success
 
 
-@pytest.mark.spec("2.42: a failed validation remedies the step")
 def test_a_fail_of_the_validator_counts() -> None:
     ones = Ones("A", "better", validator=[FAIL, PASS], planner=["RETRY"], strategy=REFUSED)
     result = ones.call()
@@ -77,7 +74,6 @@ def test_a_fail_of_the_validator_counts() -> None:
     assert "dull" in ones.decided[0]
 
 
-@pytest.mark.spec("2.43: status, counts, output and error", "2.43: counts are true after a failure too")
 def test_counts_are_true_after_a_failure() -> None:
     result = Ones("A", "B", "B", "B", validator=[FAIL] * 3, planner=["RETRY"] * 2, strategy=TWO).call()
     assert (result.state, result.steps_executed, result.redesigns) == ("step_spent", 1, 2)
@@ -89,7 +85,6 @@ def test_counts_are_true_after_a_failure() -> None:
 # 2.44
 
 
-@pytest.mark.spec("2.44: a transient error is retried without asking")
 def test_a_transient_failure_is_retried_without_asking() -> None:
     ones = Ones(*[Overloaded("busy")] * 8, "A")
     ones.orchestrator = _with_limits(ones)
@@ -106,7 +101,6 @@ def _with_limits(ones: Ones) -> Orchestrator:
     return Orchestrator([agent], strategy=strategy(step("a")), planner=Agent(ones.planner), validator=agent)
 
 
-@pytest.mark.spec("2.44: tactical: what is left is replaced")
 def test_a_tactical_redesign_keeps_what_is_done() -> None:
     planner = ["TACTICAL", new_steps(step("c", "Now {{ a }}"))]
     ones = Ones("A", "B", "C", validator=[FAIL], planner=planner, strategy=TWO)
@@ -116,7 +110,6 @@ def test_a_tactical_redesign_keeps_what_is_done() -> None:
     assert (result.steps_executed, result.redesigns) == (2, 1)
 
 
-@pytest.mark.spec("2.44: full: context and counts are cleared")
 def test_a_full_redesign_begins_anew() -> None:
     planner = ["RETRY", "FULL", as_json(TWO), "RETRY", "RETRY"]
     ones = Ones("A", "B", "B", "A2", "B", "B", "B", validator=[FAIL] * 5, planner=planner, strategy=TWO)
@@ -127,9 +120,6 @@ def test_a_full_redesign_begins_anew() -> None:
     assert "dull" in ones.decided[2]
 
 
-@pytest.mark.spec(
-    "2.44: an unknown decision is a full redesign", "2.44: a decision is one word, not part of a sentence"
-)
 def test_no_decision_is_a_full_redesign() -> None:
     planner = [*["do not RETRY, FULL", "MAYBE", "WHO KNOWS", "NEVER"], as_json(strategy(step("z")))]
     result = Ones("A", "Z", validator=[FAIL], planner=planner, strategy=REFUSED).call()
@@ -146,7 +136,6 @@ def test_a_plan_is_asked_for_more_simply_once() -> None:
     assert result.error
 
 
-@pytest.mark.spec("2.44b: it may supply the output", "2.44b: it may supply a strategy or give up")
 @pytest.mark.parametrize(
     ("answer", "status", "context"),
     [
@@ -177,7 +166,6 @@ def test_a_validator_without_a_verdict_fails_the_step() -> None:
     assert result.output is None
 
 
-@pytest.mark.spec("2.33: what is left is decided by the orchestrator")
 def test_what_is_left_is_decided_by_the_orchestrator(tmp_path: Path) -> None:
     garbage = ["no", "none", "not", "never"]  # an answer and three retries: all that the agent does about it
     planner = ["TACTICAL", new_steps(step("b")), "FULL", as_json(strategy(step("c"))), "ASK"]
@@ -197,7 +185,6 @@ def test_what_is_left_is_decided_by_the_orchestrator(tmp_path: Path) -> None:
 # 2.45 to 2.47
 
 
-@pytest.mark.spec("2.45: three attempts at one step")
 @pytest.mark.parametrize("most", [1, 3])
 def test_attempts_at_a_step(most: int) -> None:
     config = OrchestratorConfig(max_step_remediations=most)
@@ -208,14 +195,12 @@ def test_attempts_at_a_step(most: int) -> None:
     assert result.redesigns == most - 1
 
 
-@pytest.mark.spec("2.45: it goes before the limit of redesigns")
 def test_the_limit_of_the_step_goes_first() -> None:
     config = OrchestratorConfig(max_step_remediations=2, max_total_redesigns=1)
     ones = Ones("A", "A", validator=[FAIL] * 2, planner=["RETRY"], strategy=REFUSED, config=config)
     assert ones.call().state == "step_spent"
 
 
-@pytest.mark.spec("2.45: a tactical redesign keeps the count, a full one clears it")
 @pytest.mark.parametrize(("decision", "attempts"), [("TACTICAL", 3), ("FULL", 6)])
 def test_the_count_is_kept_by_a_tactical_redesign(decision: str, attempts: int) -> None:
     again = step("b", requires_validation=True)
@@ -228,7 +213,6 @@ def test_the_count_is_kept_by_a_tactical_redesign(decision: str, attempts: int) 
     assert result.state == "step_spent"
 
 
-@pytest.mark.spec("2.46: ten redesigns, eleven executions")
 @pytest.mark.parametrize(("options", "most"), [({"max_total_redesigns": 2}, 2), ({}, 10)])
 def test_redesigns_in_all(options: Any, most: int) -> None:
     planner = [text for _ in range(most) for text in ("FULL", as_json(REFUSED))]
@@ -239,7 +223,6 @@ def test_redesigns_in_all(options: Any, most: int) -> None:
     assert (result.state, result.redesigns, len(ones.asked)) == ("total_spent", most, most + 1)
 
 
-@pytest.mark.spec("2.47: part of a configuration, the rest by default")
 def test_part_of_a_configuration() -> None:
     config = OrchestratorConfig(max_step_remediations=5)
     assert (config.max_step_remediations, config.max_total_redesigns) == (5, 10)
@@ -249,7 +232,6 @@ def test_part_of_a_configuration() -> None:
 # 2.48 to 2.51, 2.57
 
 
-@pytest.mark.spec("2.48: the next step gets the readable text", "2.57: rendered values are kept for the step")
 def test_the_next_step_gets_the_readable_text() -> None:
     rendered = []
 
@@ -265,14 +247,12 @@ def test_the_next_step_gets_the_readable_text() -> None:
     assert rendered == ["x", "y", "z"]
 
 
-@pytest.mark.spec("2.48: without one it gets JSON")
 def test_without_a_text_it_gets_json() -> None:
     ones = Ones('{"n": 1}', '{"n": 2}', output=Plain, strategy=strategy(step("a"), step("b", "{{ a }}")))
     ones.call()
     assert ones.asked[1] == '{"n":1}'
 
 
-@pytest.mark.spec("2.49: placeholders in order, each once")
 def test_placeholders() -> None:
     plan = strategy(step("a"), step("b", "{{ y }} {{x}} {{ y}} {c}"))
     config = OrchestratorConfig(llm_names=True, unmatched="empty")
@@ -282,7 +262,6 @@ def test_placeholders() -> None:
     assert ones.asked[-1] == "A A A {c}"
 
 
-@pytest.mark.spec("2.49: the step that matches best", "2.49: of equal ones the most recent")
 def test_the_step_that_matches_best() -> None:
     earlier = [
         step("s1", description="list the market prices"),
@@ -312,7 +291,6 @@ def test_of_agents_that_fit_equally_the_first_of_the_team_is_taken() -> None:
         assert [entry.agent for entry in result.journal] == [fit]
 
 
-@pytest.mark.spec("2.49: what matched is given whole", "2.54: placeholders are filled without a model")
 def test_three_of_ten_outputs_are_given_whole() -> None:
     names = [f"n{number}" for number in range(10)]
     said = [name * 300 for name in names]
@@ -345,7 +323,6 @@ def test_an_intent_that_is_empty_when_it_is_filled_is_a_failure_of_the_step(driv
     assert "{{ nothing }}" in result.error
 
 
-@pytest.mark.spec("2.50: outputs by step", "2.50: a second run has no stale outputs")
 def test_outputs_by_step() -> None:
     plan = strategy(step("a"), step("b", requires_validation=True))
     config = OrchestratorConfig(max_step_remediations=1)
@@ -357,11 +334,6 @@ def test_outputs_by_step() -> None:
         two.step_output("b")
 
 
-@pytest.mark.spec(
-    "2.51: an output by its type",
-    "2.51: of several the last",
-    "2.51: a missing one is an error with the types there are",
-)
 def test_outputs_by_type() -> None:
     scripts = Script('{"title": "x"}', '{"title": "y"}'), Script("text")
     agents: list[Agent[Any, Any]] = [Agent(scripts[0], name="r", output=Report), Agent(scripts[1], name="t")]
@@ -377,7 +349,6 @@ def test_outputs_by_type() -> None:
 # 2.54
 
 
-@pytest.mark.spec("2.54: a strategy can be set, or only generated")
 def test_a_strategy_is_only_generated() -> None:
     ones = Ones("A", planner=[as_json(TWO)], strategy=None)
     assert ones.orchestrator.plan("x") == TWO
@@ -387,7 +358,6 @@ def test_a_strategy_is_only_generated() -> None:
     assert not ones.decided
 
 
-@pytest.mark.spec("2.54: a journal of steps", "2.54: a step has an output key")
 def test_the_journal_and_output_keys() -> None:
     plan = strategy(step("a", output_key="facts"), step("b", "{{ facts }}", requires_validation=True), step("c"))
     config = OrchestratorConfig(max_step_remediations=2)
@@ -400,7 +370,6 @@ def test_the_journal_and_output_keys() -> None:
     assert result.context == {"a": "A", "facts": "A"}
 
 
-@pytest.mark.spec("2.54: a least interval between steps")
 @pytest.mark.parametrize("at_once", [None, ()])
 def test_a_least_interval(at_once: Any) -> None:
     config = OrchestratorConfig(min_step_interval_s=5.0)
@@ -420,7 +389,6 @@ def test_the_interval_is_kept_after_each_remedy(planner: list[str]) -> None:
     assert [b - a for a, b in pairwise(times)] == [5.0]
 
 
-@pytest.mark.spec("2.54: loops and ends")
 def test_loops_and_ends() -> None:
     plan = strategy(step("a"), step("b"), step("c"), loops=(Loop(("a", "b"), 3, until="good"),))
     assert Ones(*"ab", "a", "Now it is:\nGood.", "c", strategy=plan).call().steps_executed == 5
@@ -432,7 +400,6 @@ def test_loops_and_ends() -> None:
     assert (result.state, result.steps_executed) == ("completed", 1)
 
 
-@pytest.mark.spec("2.54: waves of steps at once")
 @everywhere
 def test_waves(driven: Driver) -> None:
     plan = strategy(
@@ -448,7 +415,6 @@ def test_waves(driven: Driver) -> None:
     assert ones.asked[-1] == "same+same"
 
 
-@pytest.mark.spec("2.54: a step waits for a person", "2.54: saved and resumed")
 @pytest.mark.parametrize(
     ("answer", "status", "output"),
     [(Accept(), "completed", "A"), (Accept("edited"), "completed", "edited"), (Reject("bad"), "step_spent", None)],
@@ -470,7 +436,6 @@ def test_a_step_waits_for_a_person(tmp_path: Path, answer: Any, status: str, out
     assert ones.orchestrator.flow.replay("r").record == result.run.record
 
 
-@pytest.mark.spec("2.54: a task is cancelled while a step goes on", "2.54: steps have a time limit")
 def test_steps_have_a_time_limit_and_are_cancelled() -> None:
     config = OrchestratorConfig(step_timeout_s=30.0, max_step_remediations=1)
     ones = Ones("A", config=config, strategy=strategy(step("a")))
@@ -501,7 +466,6 @@ def test_at_most_so_many_steps_run_at_once() -> None:
     assert [effect.key.partition("/run")[0] for effect in run.effects] == [f"executing#1/{n}" for n in range(3)]
 
 
-@pytest.mark.spec("2.56: another agent does the same step")
 def test_another_agent_does_the_step() -> None:
     ones = Ones("A", validator=[FAIL, PASS], others=["poem"], planner=["ANOTHER_AGENT"], strategy=REFUSED)
     result = ones.call()

@@ -100,7 +100,6 @@ MEMBERS: list[tuple[Any, str, Any]] = [
 ]
 
 
-@pytest.mark.spec("2.27: any agent may take part in an orchestrator")
 @in_both_worlds
 @pytest.mark.parametrize(("member", "can", "output"), MEMBERS, ids=range(len(MEMBERS)))
 def test_any_member_does_what_it_says(driven: Driver, member: Any, can: str, output: Any) -> None:
@@ -184,7 +183,6 @@ def test_the_planner_and_the_validator_may_be_any_agent() -> None:
 # A task with pictures
 
 
-@pytest.mark.spec("2.27: a task of an orchestrator may have pictures")
 @in_both_worlds
 def test_pictures_go_with_the_task(driven: Driver) -> None:
     plan = strategy(step("a", "Look: {{ task }}"), step("b", "Use {{ a }}", requires_validation=True))

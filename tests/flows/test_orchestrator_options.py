@@ -31,7 +31,6 @@ def _matches(**steps: Any) -> str:
 # 2.49: names that a model matches, intents that a model words
 
 
-@pytest.mark.spec("2.49: a model is asked for names that match nothing, if configured")
 @in_both_worlds
 def test_a_model_matches_names(driven: Driver) -> None:
     ones = Ones("A", "B", planner=[_matches(the_gist="a")], strategy=NAMED, config=OrchestratorConfig(llm_names=True))
@@ -43,7 +42,6 @@ def test_a_model_matches_names(driven: Driver) -> None:
     assert "- a: the a" in ones.decided[0]
 
 
-@pytest.mark.spec("2.49: it must name an earlier step")
 @pytest.mark.parametrize(("unmatched", "status"), [("error", "step_spent"), ("empty", "completed")])
 @pytest.mark.parametrize(
     "said",
@@ -64,7 +62,6 @@ def test_what_a_model_matches_must_be_there(said: list[str], unmatched: Any, sta
     assert ("{{ the gist }}" in (result.error or "")) is (unmatched == "error")
 
 
-@pytest.mark.spec("2.49: worded without a model unless configured")
 def test_a_model_words_the_intent() -> None:
     config = OrchestratorConfig(llm_intents=True)
     ones = Ones("A", "B", planner=["Please do it", "Work with {{ a }}, please"], strategy=NAMED_BY_STEP, config=config)
@@ -84,7 +81,6 @@ def test_an_intent_that_is_not_worded_is_a_failure_of_the_step() -> None:
 # 2.44: a person, when a limit is used up
 
 
-@pytest.mark.spec("2.44b: asked when a limit is used up, if configured")
 @pytest.mark.parametrize(
     ("limits", "word"),
     [({"max_step_remediations": 1}, "max_step_remediations"), ({"max_total_redesigns": 0}, "max_total_redesigns")],
@@ -146,7 +142,6 @@ def test_types_of_several_agents_may_have_one_shape() -> None:
     assert result.context["d"] == '{"name":"x"}'
 
 
-@pytest.mark.spec("2.57: rendered once, in every driver")
 @in_both_worlds
 def test_outputs_are_rendered_once(driven: Driver) -> None:
     rendered: list[str] = []

@@ -106,9 +106,6 @@ TOLD: list[tuple[Any, list[str]]] = [
 ]
 
 
-@pytest.mark.spec(
-    "2.41: the planner is told how to write steps", "2.44: a decision and a redesign are told what was done"
-)
 @pytest.mark.parametrize(("asked", "told"), TOLD, ids=lambda value: getattr(value, "__name__", ""))
 def test_each_model_is_told_what_it_needs(asked: Any, told: list[str]) -> None:
     request = asked()
@@ -178,7 +175,6 @@ def test_long_outputs_are_cut_for_a_decision_and_whole_for_a_validator() -> None
 # Words that end loops
 
 
-@pytest.mark.spec("2.54: loops and ends")
 @pytest.mark.parametrize(("decision", "steps"), [("RETRY", 6), ("TACTICAL", 5), ("FULL", 5)])
 def test_a_loop_whose_word_does_not_come_fails_its_last_step(decision: str, steps: int) -> None:
     plan = strategy(step("a"), step("b"), loops=(Loop(("a", "b"), 2, until="good"),))
@@ -221,7 +217,6 @@ class Shown(PromptModel):
     kind: Kind
 
 
-@pytest.mark.spec("2.48: described members and lists are readable too")
 @pytest.mark.parametrize(
     ("output", "said", "text"),
     [

@@ -34,7 +34,6 @@ def write(text: str = "x = 1\n") -> Any:
     return asks("write", path="main.py", text=text)
 
 
-@pytest.mark.spec("4.37: what needs a plan is not run without one")
 class TestPlanGate:
     def test_nothing_is_edited_before_there_is_a_plan(self, p: Any) -> None:
         eager = Script(write(), write(), "A plan.")

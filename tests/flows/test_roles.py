@@ -173,7 +173,6 @@ def models(*texts: str) -> dict[str, Script]:
     return dict(zip(("forecaster", "editor"), map(Script, texts), strict=False))
 
 
-@pytest.mark.spec("3.24: sub-agents by name")
 def test_the_flow_of_sub_agents_is_suspended_and_resumed_and_an_answer_cannot_wait(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
     scripts = {"forecaster": Script(lambda request: request.messages[0].text, "Sun."), "editor": Script("Mixed.", "?")}

@@ -34,7 +34,6 @@ A_SCHEMA = {
 
 
 class TestInjection:
-    @pytest.mark.spec("1.31: the context is not in the schema")
     def test_a_first_parameter_annotated_so_is_not_in_the_schema(self):
         for annotation in (
             *(Context, Context[dict], Annotated[Context[dict], "the context"], Short, Named, "Context"),

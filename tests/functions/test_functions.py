@@ -201,7 +201,6 @@ class TestLinking:
         needs_approval=True,
     )
 
-    @pytest.mark.spec("3.16: a schema alone, linked to a callable later")
     def test_a_bound_copy(self):
         linked = self.BARE.link(lambda q, n=1: q * (n or 1))
         assert linked.run('{"q": "a", "n": 3}') == "aaa"
@@ -252,10 +251,6 @@ class TestLinking:
 class TestOffered:
     """What becomes of functions on the wires and in an agent call."""
 
-    @pytest.mark.spec(
-        "0.4: without functions there is no key for them",
-        "0.4: each function goes out with its name, description and schema",
-    )
     def test_each_is_there_with_its_schema_and_without_any_there_is_no_key(self):
         def sent(*functions: Function) -> dict[str, Any]:
             asked = Request(messages=[Message.of("user", "hi")], functions=functions)
@@ -266,11 +261,6 @@ class TestOffered:
         told = {"name": "add", "description": "Add.", "parameters": ADD.parameters}
         assert sent(made)["tools"] == [{"type": "function", "function": told}]
 
-    @pytest.mark.spec(
-        "1.28: an unknown function is an error result",
-        "1.28: invalid arguments are an error result",
-        "1.28: the call goes on",
-    )
     def test_what_the_model_did_wrong_is_told_and_the_call_goes_on(self):
         script = Script(call("ad", a=1), call("add", a="x"), call("add", a=1), "3")
         result = Agent(script, functions=[ADD]).call("1 + 2?")
@@ -290,7 +280,6 @@ class Unshowable:
 class TestTold:
     CALL = FunctionCall(name="add", arguments_json='{"a": 1}', id="3.0")
 
-    @pytest.mark.spec("3.17: a function has its own format")
     def test_what_the_format_says(self):
         made = Function.of(add, format=lambda value, call: f"{call.name}({call.arguments['a']}) = {value}")
         assert made.format_result(3, self.CALL) == "add(1) = 3"
@@ -432,7 +421,6 @@ HOSTILE = (
 
 
 class TestArguments:
-    @pytest.mark.spec("4.29: wrong, missing, extra and nested arguments are named")
     def test_each_bad_field_is_told(self):
         told = ADD.refusal('{"a": "x", "c": [1, "2", null], "d": 4}').splitlines()
         assert [line.partition(": ")[0] for line in told] == ["a", "c.2", "d"]

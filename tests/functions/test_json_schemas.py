@@ -87,7 +87,6 @@ CHECKED: list[tuple[Any, list[Any], list[Any]]] = [  # a schema, what it allows,
 
 
 class TestSchemaOnly:
-    @pytest.mark.spec("4.29: a schema of one's own is checked too")
     def test_what_the_schema_says_is_checked(self):
         for schema, right, wrong in CHECKED:
             parameters = {"type": "object", "properties": {"a": schema}, "required": ["a"], **DEFINITIONS}
@@ -99,10 +98,6 @@ class TestSchemaOnly:
             assert made.refusal("{}").startswith("a: ")
             assert made.parameters is parameters
 
-    @pytest.mark.spec(
-        "4.29: wrong, missing, extra and nested arguments are named",
-        "4.29: a schema of one's own is checked too",
-    )
     def test_what_is_not_required_may_be_null(self):
         made = Function(name="f", parameters={"properties": {"a": INTEGER}, "additionalProperties": False})
         assert made.refusal('{"a": null}') is None

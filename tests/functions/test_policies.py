@@ -69,7 +69,6 @@ RIGHT = {
 }
 
 
-@pytest.mark.spec("4.24: what makes no sense is refused")
 @pytest.mark.parametrize("name", WRONG)
 def test_what_makes_no_sense_is_refused(name):
     for value in WRONG[name]:

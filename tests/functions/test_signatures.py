@@ -43,7 +43,6 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 
 class TestSchema:
-    @pytest.mark.spec("3.16: a schema from a signature")
     def test_a_typical_function(self):
         def weather(city: str, days: int = 3, unit: Literal["C", "F"] = "C") -> str:
             """Tell the weather.
@@ -71,7 +70,6 @@ class TestSchema:
         }
         assert (made.is_async, made.blocking, made.needs_approval, made.repeatable) == (False, True, None, False)
 
-    @pytest.mark.spec("3.16: a schema from a signature")
     def test_every_kind_of_annotation(self):
         def f(
             plain,
@@ -144,7 +142,6 @@ class TestSchema:
         assert made.run('{"b": "x", "the-d": 7, "c": ["1"]}') == (5, "x", [1], 7)
         assert [line[:3] for line in made.refusal('{"a": -1, "b": ""}').splitlines()] == ["a: ", "b: "]
 
-    @pytest.mark.spec("3.16: descriptions of parameters are in it")
     def test_what_an_annotation_says_goes_over_the_docstring(self):
         def f(
             a: Annotated[int, Field(description="annotated")],
@@ -193,7 +190,6 @@ class TestSchema:
             assert made(**{name: 6}) == 6
 
 
-@pytest.mark.spec("3.16: strict only where all properties are required")
 def test_strict_mode_is_used_where_it_can_say_the_schema():
     def required(a: int, b: str | None, c: list[Literal["x"]]): ...
     def optional(a: int, b: str | None = None): ...

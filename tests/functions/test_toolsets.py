@@ -66,7 +66,6 @@ class TestMaking:
 
 
 class TestDependencies:
-    @pytest.mark.spec("4.25: a circle is refused when it is written")
     def test_a_circle_is_named(self):
         circle = [named("a", "", "b"), named("b", "", "c"), named("c", "", "a"), named("d", "", "a")]
         for make in (lambda f: Prompt("x", path="task", functions=f), lambda f: Toolset(f, name="shop")):
@@ -78,7 +77,6 @@ class TestDependencies:
             needs = {"a": "b", "b": "c", "c": "a"}
             assert all(needs[one] == other for one, other in pairwise(steps))
 
-    @pytest.mark.spec("4.25: so is an unknown one")
     def test_an_unknown_one_is_named_with_what_was_probably_meant(self):
         with pytest.raises(PromptError, match=r"'buy' of prompt 'task' .*'login'"):
             Prompt("x", path="task", functions=[LOGIN, named("buy", "", "log_in")])
@@ -106,7 +104,6 @@ class TestDependencies:
 
 
 class TestNames:
-    @pytest.mark.spec("1.32: only", "1.32: without", "1.32: the original is unchanged")
     def test_only_and_without(self):
         assert names(SHOP.only("look", "login")) == ["login", "look"]
         assert names(SHOP.without("buy", "look")) == ["login"]
@@ -155,20 +152,17 @@ class TestNames:
 
 
 class TestVersions:
-    @pytest.mark.spec("4.24: the highest version, or a certain one")
     def test_versions_compare_as_people_read_them(self):
         rising = ["", "beta", "0.9", "1", "1.2", "1.9", "1.10-rc1", "1.10-rc2", "1.10", "1.10.1", "v2", "10", "2026.1"]
         for lower, higher in pairwise(rising):
             for both in ((lower, higher), (higher, lower)):
                 assert Toolset([named("f", version) for version in both]).pick("f").version == higher
 
-    @pytest.mark.spec("4.24: the highest version, or a certain one")
     def test_the_highest_is_offered(self):
         assert versions(SEARCH) == {"search": "10.1", "look": ""}
         assert versions(SEARCH.for_call()) == {"search": "10.1", "look": ""}
         assert SEARCH.pick("search") is NEWEST
 
-    @pytest.mark.spec("4.24: the highest version, or a certain one")
     def test_a_certain_one(self):
         assert SEARCH.pick("search@9") is OLD
         assert versions(SEARCH.only("search@9")) == {"search": "9"}
@@ -179,7 +173,6 @@ class TestVersions:
         with pytest.raises(UsageError, match=r"'serch@9'.*'search'"):
             SEARCH.pick("serch@9")
 
-    @pytest.mark.spec("4.24: the highest version, or a certain one")
     def test_several_at_once_have_names_that_providers_take(self):
         made = SEARCH.only("search@9", "search@10.1", "look")
         assert versions(made) == {"search_v9": "9", "search_v10_1": "10.1", "look": ""}
@@ -196,7 +189,6 @@ class TestVersions:
 class TestShares:
     SHARED = SEARCH.without("search@10.1")
 
-    @pytest.mark.spec("4.24: shares of calls")
     def test_where_a_point_falls(self):
         made = Toolset([named("f", version) for version in "abc"])
         for shares, point, version in (
@@ -303,7 +295,6 @@ class TestDeprecation:
     OLD = named("search", "1", deprecated="use search@2")
     BOTH = Toolset([OLD, named("search", "2")])
 
-    @pytest.mark.spec("4.24: deprecation warns")
     @pytest.mark.parametrize(
         "pick",
         [

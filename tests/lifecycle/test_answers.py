@@ -147,7 +147,6 @@ def test_calls_in_the_branch_have_ids_of_their_own():
     assert [f.id for f in call.record.dialog[-2].function_calls] == ["2.0"], "its place in the dialog"
 
 
-@pytest.mark.spec("0.14: beside calls the content is not checked", "3.9: only answers without calls are parsed")
 @pytest.mark.parametrize("answer", [ADA])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_calls_of_other_functions_win(answer, is_first):

@@ -44,13 +44,6 @@ def keys(one: Any) -> list[str]:
     return [effect.key for effect in one.effects]
 
 
-@pytest.mark.spec(
-    "1.4: every function call is put to the approver once",
-    "1.4: functions can be exempt",
-    "1.4: an approved call is run",
-    "1.4: a denied call is not run",
-    "1.4: the result of a denied call gives the reason",
-)
 @anyhow
 def test_an_approver_is_asked_about_every_call_but_those_that_need_no_approval(driven):
     asked: list[str] = []
@@ -67,7 +60,6 @@ def test_an_approver_is_asked_about_every_call_but_those_that_need_no_approval(d
     assert results == ["worked 0", "The call was not allowed: no", "worked 2", "worked 3"]
 
 
-@pytest.mark.spec("1.4: a denied call is not run")
 @pytest.mark.parametrize("way", [by_run, by_astream])
 def test_an_approver_that_denies_all_lets_nothing_run(way):
     ran: list[str] = []

@@ -64,15 +64,6 @@ from fsm_agent.messages import FunctionCall, Message, Reply, Usage, WebSearch
 from fsm_agent.prompts import Prompt
 
 
-@pytest.mark.spec(
-    "0.12: the last message is the result",
-    "1.26: how it ended",
-    "1.27: complete",
-    "3.2: the result unpacks to message, dialog and function calls",
-    "3.11: the first valid answer without calls ends it",
-    "3.11: parsed output and dialog are returned",
-    "4.2: it ends when it is done",
-)
 def test_text_is_an_answer():
     call = say(begun(), "42")
     result = call.result()
@@ -84,14 +75,6 @@ def test_text_is_an_answer():
     assert (message.text, len(dialog), calls) == ("42", 3, ())
 
 
-@pytest.mark.spec(
-    "0.10: the loop ends when no function is called",
-    "1.26: the number of iterations",
-    "3.7: functions are run and each call has one result",
-    "3.7: the loop goes on with them",
-    "3.17: name, arguments and result of every call",
-    "4.6: results in order",
-)
 def test_a_round_of_functions_then_an_answer():
     call = say(begun(), function_call("add", a=1, b=2), function_call("add", a=3, b=4))
     assert keys(call) == ["run:2.0", "run:2.1"]
@@ -104,14 +87,6 @@ def test_a_round_of_functions_then_an_answer():
     assert result.iterations == 2
 
 
-@pytest.mark.spec(
-    "1.30: one step at a time",
-    "3.7: the message with the calls comes first",
-    "3.12: function results stay in the dialog",
-    "4.3: what each step appends, in order",
-    "4.15: the exact messages after each step",
-    "4.18: steps, passes and functions are tested alone",
-)
 def test_each_step_adds_what_it_stands_for():
     def roles() -> str:
         return " ".join(message.role for message in call.record.dialog)
@@ -129,12 +104,6 @@ def test_each_step_adds_what_it_stands_for():
     assert call.effects == ()
 
 
-@pytest.mark.spec(
-    "0.9: calls are detected by their presence, whatever the finish reason",
-    "0.14: beside calls the content is not checked",
-    "1.39: calls count whatever the reason says",
-    "3.9: only answers without calls are parsed",
-)
 def test_functions_decide_and_not_the_words_beside_them_or_the_finish():
     call = say(begun(), "nonsense", function_call("tick"), finish="stop")
     assert call.state is State.TOOL_INTERRUPT
@@ -142,13 +111,6 @@ def test_functions_decide_and_not_the_words_beside_them_or_the_finish():
     assert call.record.dialog[2].text == "nonsense", "the model's real words are kept"
 
 
-@pytest.mark.spec(
-    "3.8: the error goes back in the exception prompt",
-    "3.8: failures add up in the branch",
-    "3.8: success prunes the branch",
-    "3.8: what was pruned is kept beside the dialog",
-    "3.12: exception branches do not",
-)
 def test_a_parse_error_opens_a_branch_and_success_prunes_it():
     call = say(say(begun(), "forty"), "forty-two")
     assert call.state is State.PARSE_EXCEPTION
@@ -159,12 +121,6 @@ def test_a_parse_error_opens_a_branch_and_success_prunes_it():
     assert [m.text for m in call.record.pruned if m.role == "assistant"] == ["forty", "forty-two"]
 
 
-@pytest.mark.spec(
-    "2.32: so many retries, the first attempt not counted",
-    "3.8: retries are bounded for the whole call",
-    "3.8: used up, the call fails and the dialog is as it was",
-    "4.20: the error says state, round and attempts",
-)
 def test_parse_retries_are_bounded_and_leave_the_dialog_as_it_was():
     call = begun(Limits(parse_retries=3))
     before = call.record.dialog
@@ -183,14 +139,6 @@ def test_the_branch_is_governed_by_the_exception_handler():
     assert texts(request(call).messages)[-1] == "No: 'forty' is no number"
 
 
-@pytest.mark.spec(
-    "1.27: recalls used up",
-    "2.32: transient failures are tried again",
-    "3.10: a failure is asked again when its time has come",
-    "3.10: recalls are bounded",
-    "3.30: the steps tell what failed",
-    "4.19: transient failures of the model are asked again",
-)
 def test_transport_failures_back_off_and_are_bounded():
     call = fail(begun(Limits(recalls=2)), delay_s=4.0, at_s=200.0)
     assert call.effects == (Sleep("sleep:1", 204.0),)
@@ -208,7 +156,6 @@ def test_transport_failures_back_off_and_are_bounded():
     assert len(caught.value.trace) == 6
 
 
-@pytest.mark.spec("2.32: other failures are not tried again", "3.10: without recalls it fails at once")
 @pytest.mark.parametrize(
     ("failure", "limits"),
     [({"retryable": False}, Limits()), ({"delay_s": 60.1}, Limits()), ({}, Limits(recalls=0))],
@@ -218,12 +165,6 @@ def test_a_failure_that_waiting_cannot_cure_ends_the_call(failure, limits):
     assert fail(begun(limits), **failure).record.ending.reason is Reason.MODEL_FAILED
 
 
-@pytest.mark.spec(
-    "3.17: repetition is recorded",
-    "3.18: equal name and arguments are not run again",
-    "3.18: the order of keys does not matter",
-    "3.18: a repetition is recorded and the model told",
-)
 def test_a_repeated_call_is_answered_without_running_it():
     call = say(begun(), FunctionCall(name="add", arguments_json='{"a": 1, "b": 2}'))
     call.advance("run:2.0", Returned(text="3"))
@@ -236,7 +177,6 @@ def test_a_repeated_call_is_answered_without_running_it():
     assert "already called" in request(call).messages[-1].text
 
 
-@pytest.mark.spec("3.18: only calls that succeeded block", "3.18: a function may be repeatable")
 def test_a_failed_call_may_be_tried_again_and_repeatable_ones_always():
     call = say(begun(), function_call("add", a=1, b=2), function_call("tick"))
     call.advance("run:2.0", Returned(text="disk full", is_error=True))
@@ -292,7 +232,6 @@ class TestRepetition:
         say(call, self.A)
         assert call.record.function_calls[-1].is_repeated
 
-    @pytest.mark.spec("3.18: two equal calls of one reply run once")
     def test_of_two_in_one_reply_the_second_is_told_so(self):
         call = say(begun(), self.A, self.B, self.A)
         assert keys(call) == ["run:2.0", "run:2.1"]
@@ -306,7 +245,6 @@ class TestRepetition:
         assert (call.record.runs, request(call).functions) == (4, ())
 
 
-@pytest.mark.spec("3.18: values that only Python calls equal differ")
 @pytest.mark.parametrize(("one", "other"), [("1", "1.0"), ("1", "true")])
 def test_values_that_python_calls_equal_are_other_arguments(one, other):
     def note(value: object) -> None:
@@ -319,13 +257,6 @@ def test_values_that_python_calls_equal_are_other_arguments(one, other):
     assert call.state is State.TOOL_INTERRUPT
 
 
-@pytest.mark.spec(
-    "1.28: an unknown function is an error result",
-    "1.28: invalid arguments are an error result",
-    "1.28: the call goes on",
-    "4.29: before the function is run",
-    "4.36: broken arguments are an error result and are not run",
-)
 @pytest.mark.parametrize(
     ("asked_for", "told"),
     [
@@ -348,7 +279,6 @@ def test_what_cannot_be_run_is_told_and_the_call_goes_on(asked_for, told):
     assert_sendable(request(call).messages)
 
 
-@pytest.mark.spec("1.39: cut arguments are an error result that says so", "4.36: cut arguments say so")
 def test_of_a_reply_that_was_cut_off_the_last_call_alone_is_told_so():
     wrong, cut = function_call("add", a="x", b=1), FunctionCall(name="add", arguments_json='{"a": 1')
     first, last = request(say(begun(), wrong, cut, finish="length")).messages[-2:]
@@ -387,11 +317,6 @@ class Review(BaseModel):
     stars: int
 
 
-@pytest.mark.spec(
-    "1.39: a cut typed answer is told as cut and asked for again",
-    "1.39: a cut answer in words is noticed",
-    "1.39: a cut text goes to the parser",
-)
 @pytest.mark.parametrize(
     ("prompt", "text", "told"),
     [
@@ -411,7 +336,6 @@ def test_an_answer_that_was_cut_off_is_asked_for_again_and_never_mended(prompt, 
         call.result()
 
 
-@pytest.mark.spec("1.39: a cut text goes to the parser")
 def test_an_answer_that_was_whole_before_the_cut_is_one():
     call = say(begun(prompt=Prompt("x", output=Review)), '{"title": "a", "stars": 10} I took ten bec', finish="length")
     assert call.result().output == Review(title="a", stars=10)
@@ -435,13 +359,6 @@ def test_tools_of_the_provider_are_withdrawn_with_the_functions():
     assert request(call).settings == Settings(temperature=0)
 
 
-@pytest.mark.spec(
-    "1.2: no round begins beyond the limit",
-    "1.2: the last real reply is kept",
-    "3.13: calls in spite of it are not run",
-    "3.13: text beside such calls is not lost",
-    "4.2: the round limit is an ending of its own",
-)
 def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
     call = begun(Limits(rounds=1))
     say(call, function_call("tick"))
@@ -454,7 +371,6 @@ def test_a_model_that_asks_again_after_the_final_prompt_is_not_obeyed():
     assert_sendable(call.record.dialog)
 
 
-@pytest.mark.spec("3.13: none is without limit")
 def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
     call = begun(Limits(rounds=None))
     for n in range(12):
@@ -464,12 +380,6 @@ def test_rounds_of_none_are_without_limit_and_of_zero_are_none():
     assert request(begun(Limits(rounds=0))).functions == ()
 
 
-@pytest.mark.spec(
-    "1.4: all are asked before any function runs",
-    "1.4: a denied call is not run",
-    "1.4: the result of a denied call gives the reason",
-    "1.4: results stay in call order",
-)
 def test_approvals_come_before_any_function_runs():
     calls = [function_call("add", a=1, b=2), function_call("erase", path="/"), function_call("erase", path="x")]
     call = say(begun(), *calls)
@@ -484,10 +394,6 @@ def test_approvals_come_before_any_function_runs():
     assert texts(call.record.dialog)[-3:] == ["3", "The call was not allowed: never that", "erased x"]
 
 
-@pytest.mark.spec(
-    "1.4: changed arguments are the ones that are run",
-    "1.4: changed arguments are checked against the schema",
-)
 def test_an_approver_may_give_other_arguments_and_they_are_checked():
     call = say(begun(), function_call("erase", path="/"), function_call("erase", path="x"))
     call.advance("ask:2.0", Modified('{"path": "tmp"}'))
@@ -501,7 +407,6 @@ def test_an_approver_may_give_other_arguments_and_they_are_checked():
     assert "path: Field required" in refused
 
 
-@pytest.mark.spec("1.27: cancelled", "4.30: every pending call still gets its result")
 @pytest.mark.parametrize("outcome", [Cancelled(reason="no longer needed"), Expired()])
 def test_called_off_in_a_round_every_call_still_gets_its_result(outcome):
     call = say(begun(Limits(deadline_s=9.0)), function_call("add", a=1, b=2), function_call("tick"))
@@ -528,7 +433,6 @@ def test_called_off_while_one_runs_that_must_not_run_twice_it_is_not_said_that_i
     assert "pay was begun" in call.record.ending.detail
 
 
-@pytest.mark.spec("1.39: a refusal fails and is not retried")
 def test_a_refusal_ends_the_call_and_is_not_retried():
     call = say(begun(), "", refusal="I will not.")
     with pytest.raises(CallFailed, match="refused: I will not"):
@@ -542,7 +446,6 @@ def test_the_words_beside_a_filtered_answer_say_why(content, told):
         say(begun(), *content, finish="content_filter", finish_raw="filtered").result()
 
 
-@pytest.mark.spec("1.21: a call beyond the limit fails", "1.21: none is without limit")
 @pytest.mark.parametrize(("depth", "limit", "ends"), [(2, 3, False), (3, 3, True), (9, None, False)])
 def test_nesting_is_bounded(depth, limit, ends):
     call = seeded(Limits(depth=limit), depth=depth)
@@ -553,7 +456,6 @@ def test_nesting_is_bounded(depth, limit, ends):
         assert (ending.reason, ending.limit, ending.count) == (Reason.TOO_DEEP, "depth", depth)
 
 
-@pytest.mark.spec("0.13: none: functions are never offered", "0.13: required: only the first request demands a call")
 def test_a_forced_choice_is_for_the_first_request_only():
     call = begun(settings=Settings(tool_choice="required"))
     assert request(call).tool_choice == "required"
@@ -563,7 +465,6 @@ def test_a_forced_choice_is_for_the_first_request_only():
     assert request(begun(settings=Settings(tool_choice="none"))).functions == ()
 
 
-@pytest.mark.spec("1.26: the usage of all requests, pruned ones included")
 def test_usage_counts_pruned_replies_too():
     call = say(begun(), "bad", usage=Usage(input_tokens=10, output_tokens=1))
     say(call, "42", usage=Usage(input_tokens=20, output_tokens=2, cached_tokens=4))
@@ -587,7 +488,6 @@ def test_what_nobody_asked_for_is_refused_and_changes_nothing(key, outcome, says
     assert call.state is State.CALLING
 
 
-@pytest.mark.spec("1.30: behind the end nothing changes")
 def test_a_call_that_has_ended_takes_nothing_more():
     call = say(begun(), "42")
     for key, outcome in [("", Cancelled()), ("", Stopped()), ("model:1", Replied(reply=Reply.of("43")))]:
@@ -596,7 +496,6 @@ def test_a_call_that_has_ended_takes_nothing_more():
     assert call.result().output == 42
 
 
-@pytest.mark.spec("1.30: injected messages are in the next request", "1.30: they stand behind the results")
 def test_what_is_injected_between_two_steps_stands_behind_the_results():
     call = say(begun(), function_call("tick"))
     before = call.record.dialog
@@ -628,7 +527,6 @@ def test_the_last_word_of_the_limit_comes_behind_what_is_injected():
     assert (result, hurry, final[:16]) == ("now", "Hurry.", "You have reached")
 
 
-@pytest.mark.spec("1.30: a stop from outside completes the call with its reason")
 class TestStoppedFromOutside:
     def test_before_any_reply_there_is_no_output(self):
         for call in (seeded(), begun()):
@@ -661,7 +559,6 @@ def failed(call: AgentCall, status: int, *, delay_s: float = 2.0, at_s: float = 
     return call
 
 
-@pytest.mark.spec("3.10: reports are kept after a success", "3.30: status and request id of failures are kept")
 def test_reports_of_failed_requests_are_kept_after_a_success():
     call = failed(begun(), 429, at_s=5.0, request_id="r1", model="openai:x")
     call.advance(call.effects[0].key, Slept())
@@ -686,7 +583,6 @@ def test_the_failure_that_ends_a_call_is_reported_without_a_delay():
     assert copy.result.failures == (failure,)
 
 
-@pytest.mark.spec("4.20: the error says state, round and attempts", "4.20: it names the function that failed")
 def test_an_error_has_state_round_and_function_as_data():
     call = say(begun(), function_call("tick"))
     call = say(returned(call), function_call("tick"))
@@ -736,7 +632,6 @@ class Halved(BaseModel):
     n: Annotated[int, AfterValidator(halved)]
 
 
-@pytest.mark.spec("3.9: any other exception of a parser opens it too", "3.9: the text of the error reaches the model")
 @pytest.mark.parametrize(
     ("prompt", "told"),
     [
@@ -769,7 +664,6 @@ def test_what_ends_the_program_goes_through_a_parser_and_changes_nothing(error):
     assert keys(call) == ["model:0"]
 
 
-@pytest.mark.spec("3.9: the original exception is kept as the cause")
 def test_the_parsers_exception_is_the_cause_of_the_end_and_the_record_keeps_its_type_and_text():
     error = OSError("disk full")
     prompt = Prompt("x", path="p", parser=raiser(error))
@@ -797,7 +691,6 @@ def test_a_bug_in_a_handler_goes_through_and_changes_nothing():
     assert (call.record, call.state) == (before, State.CALLING)
 
 
-@pytest.mark.spec("3.7: the interrupt handler writes the results", "3.14: a handler of one's own knows the attempt")
 def test_handlers_are_told_the_attempt_and_the_results():
     @function
     def half(n: int) -> int:
@@ -860,7 +753,6 @@ def test_a_reply_that_broke_off_is_asked_for_again():
     assert say(call, "42").result().output == 42
 
 
-@pytest.mark.spec("1.7: anything else is refused")
 @pytest.mark.parametrize("verdict", [1, [], Stop(5), Stop("why", {"found": True}), Stop("why", 1)], ids=repr)
 def test_a_stop_when_that_says_something_else_is_a_mistake(verdict):
     with pytest.raises(UsageError, match="stop_when"):
@@ -909,7 +801,6 @@ def test_the_last_request_is_governed_by_the_final_handler():
 MEND = "{{ error_message }}"
 
 
-@pytest.mark.spec("3.14: an answer is parsed by the handler that asked for it, or as inherited")
 @pytest.mark.parametrize(
     ("task", "handler", "kind", "answer", "output"),
     [
@@ -931,11 +822,6 @@ def test_an_answer_is_parsed_by_the_prompt_that_asked_for_it(task, handler, kind
     assert restore(snapshot(call), prompt).output == output
 
 
-@pytest.mark.spec(
-    "0.17: no output format while functions are offered",
-    "0.17: the last request has the format and no functions",
-    "0.17: it holds the raw result and the instruction",
-)
 def test_in_two_stages_functions_come_without_the_form_and_the_form_without_functions():
     prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, mode="two_stage")
     call = begun(prompt=prompt)
@@ -956,7 +842,6 @@ def test_in_two_stages_functions_come_without_the_form_and_the_form_without_func
     assert texts(call.record.dialog)[-1] == "42"
 
 
-@pytest.mark.spec("0.12: a finalizer prompt makes one more request")
 def test_the_second_stage_is_one_request_more_with_all_results():
     prompt = PROMPT.extend(output=int, parser=None, mode="two_stage", on_form="Sum it up.")
     call = begun(prompt=prompt)
@@ -969,7 +854,6 @@ def test_the_second_stage_is_one_request_more_with_all_results():
     assert (call.result().output, call.record.replies, call.effects) == (6, 4, ())
 
 
-@pytest.mark.spec("0.17: functions asked for in the second stage are not run")
 def test_functions_asked_for_in_the_second_stage_end_the_call():
     prompt = Prompt("{{ task }}", path="t", functions=PROMPT.functions, output=int, mode="two_stage")
     call = say(say(begun(prompt=prompt), "It is forty-two."), function_call("tick"))

@@ -25,7 +25,6 @@ CALL = FunctionCall(name="f", arguments_json='{"a": "{{ x }}"}')
 
 
 class TestSettings:
-    @pytest.mark.spec("0.5: a partial update keeps the rest")
     def test_an_override_changes_some_settings_alone(self):
         settings = Settings(temperature=0.0, stop=("END",))
         changed = settings.override({"temperature": 1.0, "seed": 5})
@@ -56,7 +55,6 @@ class TestEffects:
         with pytest.raises(AttributeError):
             effects[0].key = "again"
 
-    @pytest.mark.spec("0.5: the choice of functions is automatic by default")
     def test_a_request_is_plain_text_by_default(self):
         request = Request(messages=())
         assert (request.functions, request.tool_choice, request.output.type, request.settings) == (

@@ -53,10 +53,6 @@ def told(call: AgentCall) -> list[str]:
 
 
 class TestMaxCalls:
-    @pytest.mark.spec(
-        "0.10: a function that is used up is no longer offered",
-        "0.10: when none is left the model is asked for its answer",
-    )
     def test_when_all_functions_are_used_up_the_model_has_to_answer(self):
         call = started(named("login", max_calls=1), named("fetch", max_calls=1))
         assert names(request(call).functions) == ["login", "fetch"]
@@ -69,7 +65,6 @@ class TestMaxCalls:
         assert "Call no more functions" in request(call).messages[-1].text
         assert say(call, "done").result().output == "done"
 
-    @pytest.mark.spec("0.10: calls behind that are not run")
     def test_a_model_that_goes_on_when_all_are_used_up_is_not_obeyed(self):
         call = asks(returned(asks(started(named("once", max_calls=1)), "once")), "once")
         assert (call.state, call.record.ending.reason) == (State.FAILED, Reason.ROUND_LIMIT)
@@ -110,7 +105,6 @@ class TestMaxCalls:
 
 
 class TestFailures:
-    @pytest.mark.spec("4.34: a cap on failures of one function", "4.34: the model is told how to go on")
     def test_a_function_that_failed_too_often_is_withdrawn(self):
         call = started(named("flaky"), named("other"), failures_per_function=2, rounds=None)
         returned(asks(call, "flaky"), is_error=True)
@@ -122,7 +116,6 @@ class TestFailures:
         asks(call, "flaky")
         assert told(call) == ["flaky has failed 2 time(s) and is no longer available. Go on without it."]
 
-    @pytest.mark.spec("4.34: a cap on failures of one function")
     def test_the_functions_own_limit_stands_before_the_calls(self):
         functions = named("strict", max_failures=1), named("lax", max_failures=3), named("other")
         call = started(*functions, failures_per_function=2, rounds=None)
@@ -132,7 +125,6 @@ class TestFailures:
         returned(asks(call, "lax"), is_error=True)
         assert names(request(call).functions) == ["other"]
 
-    @pytest.mark.spec("4.34: the model is told how to go on")
     def test_when_all_have_failed_the_model_has_to_answer(self):
         call = returned(asks(started(named("flaky", max_failures=1)), "flaky"), is_error=True)
         assert request(call).functions == ()
@@ -150,7 +142,6 @@ LOGIN, FETCH, SHOW = named("login"), named("fetch", "login"), named("show", "fet
 
 
 class TestDependencies:
-    @pytest.mark.spec("4.25: a batch is run in waves")
     def test_a_reply_is_run_in_waves(self):
         call = asks(started(LOGIN, FETCH, SHOW, named("clock")), "show", "fetch", "clock", "login")
         assert running(call) == ["clock", "login"]
@@ -162,7 +153,6 @@ class TestDependencies:
         call.advance("run:2.2", Returned(text="noon"))
         assert told(call) == ["shown", "page", "noon", "welcome"], "in the order asked"
 
-    @pytest.mark.spec("4.25: what is missing is told", "4.37: what needs a plan is not run without one")
     def test_without_what_it_needs_it_is_told_and_may_be_called_later(self):
         call = asks(started(LOGIN, FETCH), "fetch")
         assert told(call) == ["fetch requires login to have succeeded first."]
@@ -171,7 +161,6 @@ class TestDependencies:
         asks(call, "fetch")
         assert running(call) == ["fetch"]
 
-    @pytest.mark.spec("4.37: the plan may need approval")
     def test_the_plan_has_to_be_approved_first(self):
         plan = named("plan", needs_approval=True)
         call = asks(started(plan, named("edit", "plan")), "edit", "plan")
@@ -184,7 +173,6 @@ class TestDependencies:
         returned(call)
         assert running(asks(call, "edit")) == ["edit"]
 
-    @pytest.mark.spec("4.25: what is missing is told")
     def test_behind_a_failure_all_that_wait_for_it_are_told(self):
         call = asks(started(LOGIN, FETCH, SHOW), "show", "login", "fetch")
         call.advance("run:2.1", Returned(text="wrong password", is_error=True))
@@ -221,7 +209,6 @@ class TestDependencies:
         say(call, function_call("login"), function_call("fetch"))
         assert running(call) == ["fetch"]
 
-    @pytest.mark.spec("4.25: a circle is refused when it is written", "4.25: so is an unknown one")
     @pytest.mark.parametrize(
         ("functions", "says"),
         [
@@ -234,7 +221,6 @@ class TestDependencies:
         with pytest.raises(PromptError, match=says):
             Prompt("x", functions=functions)
 
-    @pytest.mark.spec("4.25: a batch is run in waves", "4.34: a cap on failures of one function")
     def test_a_snapshot_between_two_waves_loses_nothing(self):
         call = started(named("login", max_calls=2), FETCH, named("flaky", max_failures=1), rounds=None)
         returned(asks(call, "flaky"), is_error=True)
@@ -253,13 +239,11 @@ class TestDependencies:
 
 
 class TestParallel:
-    @pytest.mark.spec("1.3: as many at once as the limits allow")
     @pytest.mark.parametrize(("parallel", "expected"), [(2, ["a", "b"]), (None, ["a", "b", "c"])])
     def test_so_many_run_at_once(self, parallel, expected):
         call = asks(started(*map(named, "abc"), parallel=parallel), "a", "b", "c")
         assert running(call) == expected
 
-    @pytest.mark.spec("1.3: as many at once as the limits allow", "1.3: results enter the dialog in call order")
     def test_the_next_takes_the_place_of_the_one_that_ended(self):
         call = asks(started(*map(named, "abc"), parallel=2), "a", "b", "c")
         call.advance("run:2.1", Returned(text="b"))

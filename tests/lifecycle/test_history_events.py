@@ -63,7 +63,6 @@ def assert_told_of_all(events: list[Event], length: int, final: int, path: str =
     assert length == final
 
 
-@pytest.mark.spec("4.12: a change of the history is told")
 @ways
 def test_a_reply_and_the_results_of_a_round_are_told_before_their_step(way: Way):
     agent = Agent(Script([call("add", a=1, b=2), call("add", a=3, b=4)], "7"), functions=[add])
@@ -80,7 +79,6 @@ def test_a_reply_and_the_results_of_a_round_are_told_before_their_step(way: Way)
     assert_told_of_all(heard, BEGINNING, len(one.record.dialog))
 
 
-@pytest.mark.spec("4.12: a change of the history is told")
 @ways
 def test_a_refused_answer_is_added_and_removed_again_when_the_branch_is_pruned(way: Way):
     agent = Agent(Script("seven", "no", "7"), output=int)

@@ -255,7 +255,6 @@ def explored(name: str) -> Explored:
     return explore(MODELS[name])
 
 
-@pytest.mark.spec("3.1: every call ends completed or failed")
 @pytest.mark.parametrize("name", MODELS)
 def test_every_step_from_every_configuration_is_as_documented(name):
     assert explored(name).steps > 0
@@ -270,7 +269,6 @@ def test_so_is_every_step_of_larger_models(name):
     assert found.steps > explored(name).steps
 
 
-@pytest.mark.spec("1.27: every reason is reached")
 def test_every_row_is_taken_from_each_of_its_sources(say):
     found = [explored(name) for name in MODELS]
     teams = [handed_over(name) for name in TEAMS]

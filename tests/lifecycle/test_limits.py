@@ -11,14 +11,6 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle import Limits, restore, snapshot
 
 
-@pytest.mark.spec(
-    "1.1: the defaults, one by one",
-    "1.8: by default three rounds, and the model is told",
-    "1.21: three levels by default",
-    "2.33: retries are few by default",
-    "3.8: three retries by default",
-    "3.13: five rounds by default",
-)
 def test_the_defaults():
     limits = Limits()
     assert (limits.rounds, limits.parse_retries, limits.recalls, limits.depth) == (5, 3, 2, 3)
@@ -46,7 +38,6 @@ def test_every_limit_that_can_be_set_survives_json():
     assert restore(snapshot(call), PROMPT).record.limits == limits
 
 
-@pytest.mark.spec("1.8: a threshold below two is refused")
 def test_a_loop_takes_two():
     with pytest.raises(UsageError, match="identical_rounds"):
         Limits(identical_rounds=1)

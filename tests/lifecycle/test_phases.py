@@ -33,7 +33,6 @@ def phases(*names: str, detector: PhaseDetector | None = None) -> list[str]:
 
 
 class TestCodingAgents:
-    @pytest.mark.spec("4.13: four phases, explore by default")
     def test_the_phases(self) -> None:
         assert PhaseDetector().phase([]) == "explore"
         assert phases("send_mail", "remember") == ["explore", "explore"], "names that tell nothing"
@@ -53,7 +52,6 @@ class TestCodingAgents:
             assert phases(*before, name)[-1] == phase, name
             assert phases(*before, name, "send_mail")[-1] == phase, "what maps to none changes nothing"
 
-    @pytest.mark.spec("4.13: the last function that maps to one decides")
     def test_with_a_window_of_one_the_last_function_that_maps_to_one_decides(self) -> None:
         detector = PhaseDetector(window=1)
         names = ("read_file", "read_file", "write", "read_file", "run_tests", "send_mail", "grep")
@@ -65,7 +63,6 @@ class TestCodingAgents:
     def test_names_that_begin_alike_are_others(self, name: str) -> None:
         assert phases(name) == ["explore"]
 
-    @pytest.mark.spec("4.21: a sequence decides, not the last name")
     @pytest.mark.parametrize(
         ("names", "expected"),
         [
@@ -83,7 +80,6 @@ class TestCodingAgents:
     def test_the_phase_follows_from_the_calls_so_far(self, names: list[str], expected: str) -> None:
         assert phases(*names)[-1] == expected
 
-    @pytest.mark.spec("4.21: failed functions are ignored")
     @pytest.mark.parametrize(
         ("names", "expected"),
         [
@@ -257,7 +253,6 @@ class TestCost:
         assert kept(4000) < kept(40) + 4_000
 
 
-@pytest.mark.spec("4.1: phase, budget and totals")
 def test_each_state_knows_its_phase_its_budget_and_its_totals() -> None:
     @function
     def add(a: int, b: int) -> int:

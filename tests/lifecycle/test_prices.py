@@ -14,7 +14,6 @@ PRICE = Price(input_micro_usd=3_000_000, output_micro_usd=15_000_000, cached_mic
 COUNTS = st.integers(0, 10**9)
 
 
-@pytest.mark.spec("1.37: cost is exact, in integers")
 @pytest.mark.parametrize(
     ("usage", "pico_usd"),
     [
@@ -35,7 +34,6 @@ def test_cached_tokens_cost_what_others_do_unless_said():
     assert price.cost_pico_usd(Usage(input_tokens=10, cached_tokens=4)) == 50
 
 
-@pytest.mark.spec("1.37: cost is exact, in integers")
 @given(COUNTS, COUNTS, COUNTS, COUNTS)
 def test_the_parts_cost_what_the_whole_does(first, second, cached, out):
     one = Usage(input_tokens=first + cached, cached_tokens=cached, output_tokens=out)

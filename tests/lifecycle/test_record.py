@@ -15,7 +15,6 @@ def record(**facts) -> CallRecord:
     return CallRecord.of([Message.of("user", "?")]).changed(**facts)
 
 
-@pytest.mark.spec("4.1: a state is never changed")
 @given(st.integers(), st.text())
 def test_a_change_makes_another_record_and_leaves_this_one(turn, name):
     before = record(id="a")

@@ -38,7 +38,6 @@ def _forget():
     SEEN.clear()
 
 
-@pytest.mark.spec("2.5: every repair is recorded")
 @pytest.mark.parametrize(
     ("text", "repairs"),
     [
@@ -54,7 +53,6 @@ def test_repairs_of_a_typed_answer_are_in_the_trace_and_the_result(text, repairs
     assert result.trace[-1].detail == "; ".join(repairs)
 
 
-@pytest.mark.spec("3.9: a parser may return any object")
 def test_a_parser_sees_the_reply_and_the_problems_before_it():
     logprobs = (TokenLogprob(token="A", logprob=-0.5),)
     said = Reply(message=Message.of("assistant", "THREE"), finish="stop", logprobs=logprobs)
@@ -68,10 +66,6 @@ def test_a_parser_sees_the_reply_and_the_problems_before_it():
     assert Agent(Script("ONE")).call(Prompt("?", parser=picky), parser_args={"patience": 0}).output == "one"
 
 
-@pytest.mark.spec(
-    "3.9: a ParseError opens the branch, and what data of another shape raises",
-    "3.9: the text of the error reaches the model",
-)
 def test_what_pydantic_raises_in_a_parser_opens_the_branch():
     model = Script('{"name": "a"}', '{"title": "a"}')
     result = Agent(model).call(Prompt("?", parser=Review.model_validate_json))

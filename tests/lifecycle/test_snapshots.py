@@ -15,7 +15,6 @@ from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.testing import FakeClock, Script
 
 
-@pytest.mark.spec("4.23: a snapshot is gone on with elsewhere", "4.23: every budget is kept")
 def test_days_later_another_process_goes_on_with_every_budget_kept():
     document = snapshot(waiting())
     call = restore(document, PROMPT, stop_when=stop_when)
@@ -26,7 +25,6 @@ def test_days_later_another_process_goes_on_with_every_budget_kept():
     assert (call.result().output, call.record.id, call.record.usage.input_tokens) == (3, "c1", 10)
 
 
-@pytest.mark.spec("4.23: a snapshot is gone on with elsewhere")
 def test_one_snapshot_may_be_gone_on_with_in_two_ways():
     document = snapshot(waiting())
     one, other = restore(document, PROMPT), restore(document, PROMPT)
@@ -54,7 +52,6 @@ def test_the_output_of_a_restored_call_is_parsed_again():
     assert restore(snapshot(call), PROMPT).result().output == 42
 
 
-@pytest.mark.spec("3.18: equal name and arguments are not run again", "4.23: every budget is kept")
 def test_what_was_repeated_is_known_after_a_restart():
     call = waiting()
     call.advance("ask:2.1", Denied())

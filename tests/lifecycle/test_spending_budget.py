@@ -40,7 +40,6 @@ def test_a_budget_is_exceeded_by_the_first_token_beyond_it(tokens: int | None, s
     assert one.state is state
 
 
-@pytest.mark.spec("1.27: budget exceeded, with what was used")
 def test_the_failure_names_budget_and_use_and_keeps_what_was_paid_for():
     one = begun(tokens=10)
     replied(one, TICK)
@@ -53,7 +52,6 @@ def test_the_failure_names_budget_and_use_and_keeps_what_was_paid_for():
     assert (one.outcome.text, one.outcome.usage.total_tokens, one.outcome.iterations) == ("42", 14, 2)
 
 
-@pytest.mark.spec("1.37: cost is exact, in integers")
 def test_a_cost_is_summed_exactly_over_all_replies():
     tenth = 10**11  # a tenth of a dollar, of which ten are more than 1.0 when floats are summed
     one = begun(cost_usd=1.0, rounds=None)

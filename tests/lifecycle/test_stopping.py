@@ -37,14 +37,6 @@ def context(*content: Any, calls_so_far: int = 0, **usage: Any) -> StopContext:
     return StopContext(1, reply, Usage(**usage), calls_so_far, (), runnable=len(reply.message.function_calls))
 
 
-@pytest.mark.spec(
-    "0.16: rounds are repeated until a reply has no calls",
-    "1.6: the iteration, from 1",
-    "1.6: the reply at hand",
-    "1.6: usage up to and with this reply",
-    "1.6: the number of function calls of earlier rounds",
-    "1.6: the results of the last round, none at first",
-)
 def test_what_a_condition_sees_over_three_replies():
     seen: list[StopContext] = []
     one = begun(Limits(rounds=None), stop_when=lambda context: seen.append(context))
@@ -65,12 +57,6 @@ def test_what_a_condition_sees_over_three_replies():
     assert one.result().output == 42
 
 
-@pytest.mark.spec(
-    "1.6: the iteration, from 1",
-    "1.6: failed requests are no iterations",
-    "1.6: the number of function calls of earlier rounds",
-    "1.6: calls that were not run do not count",
-)
 def test_a_condition_counts_replies_and_what_was_run():
     seen: list[tuple[int, int, int]] = []
 
@@ -107,7 +93,6 @@ def test_whether_a_call_needs_approval_is_found_out_once_beside_a_condition():
     assert asked == ["erase"]
 
 
-@pytest.mark.spec("1.5: the reason is kept", "1.7: continue", "1.7: stop", "1.7: stop with a reason")
 @pytest.mark.parametrize(
     ("verdict", "reason"),
     [
@@ -131,13 +116,6 @@ def test_a_verdict_of_stop_when_ends_the_call_with_its_reason(verdict: Any, reas
         assert one.output == ({"a": 1} if isinstance(verdict, Stop) and verdict.output_json else None)
 
 
-@pytest.mark.spec(
-    "1.5: it is asked after every reply, the last one included",
-    "1.5: it comes before functions and parser",
-    "1.5: it can stop at what the text says",
-    "1.5: the reply at hand is the last and its functions are not run",
-    "1.27: stopped, with the reason",
-)
 def test_a_call_is_stopped_before_its_functions_and_even_at_the_last_reply():
     ran: list[int] = []
 
@@ -174,11 +152,6 @@ def look() -> str:
 
 
 class TestStopOn:
-    @pytest.mark.spec(
-        "1.5: it can stop at a certain function",
-        "4.35: calling it ends the run",
-        "4.35: its arguments are the output",
-    )
     def test_its_arguments_are_the_output(self):
         script = Script(call("look"), call("respond", city="Rome", sure=False))
         agent = Agent(script, functions=[look, respond], stop_when=stop_on("respond"), output=Answer)
@@ -186,24 +159,20 @@ class TestStopOn:
         assert result.output == {"city": "Rome", "sure": False}
         assert (result.ending.reason, result.ending.detail) == (Reason.STOPPED, "respond was called")
 
-    @pytest.mark.spec("4.35: its arguments are the output")
     def test_the_output_survives_a_snapshot(self):
         agent = Agent(Script(call("respond", city="Rome")), functions=[respond], stop_when=stop_on("respond"))
         one = agent.call("Where?").call
         assert restore(snapshot(one), one.prompt).output == {"city": "Rome"}
 
-    @pytest.mark.spec("4.35: calling it ends the run")
     def test_one_among_others_is_enough(self):
         script = Script([call("look"), call("respond", city="Oslo"), call("respond", city="Rome")])
         agent = Agent(script, functions=[look, respond], stop_when=stop_on("respond"))
         assert agent.call("Where?").output == {"city": "Oslo"}
 
-    @pytest.mark.spec("4.35: calling it ends the run")
     def test_without_arguments(self):
         one = say(begun(stop_when=stop_on("tick")), FunctionCall(name="tick", arguments_json=""))
         assert (one.state, one.output) == (State.COMPLETED, {})
 
-    @pytest.mark.spec("4.36: broken arguments are an error result and are not run")
     @pytest.mark.parametrize("broken", ['{"city": "Ro', "nonsense", "[1]"])
     def test_arguments_that_are_none_are_told_to_the_model(self, broken: str):
         script = Script(FunctionCall(name="respond", arguments_json=broken), call("respond", city="Rome"))
@@ -218,13 +187,11 @@ class TestStopOn:
 
 
 class TestBudgets:
-    @pytest.mark.spec("1.5: it can stop at a number of function calls", "4.34: a cap on function calls")
     @pytest.mark.parametrize(("so_far", "asked", "stops"), [(0, 2, False), (1, 2, True), (2, 1, True), (9, 0, False)])
     def test_function_calls(self, so_far: int, asked: int, stops: bool):
         said = max_function_calls(2)(context("so", *CALLS * asked, calls_so_far=so_far))
         assert said == ("more than 2 function calls" if stops else None)
 
-    @pytest.mark.spec("1.5: it can stop at a number of function calls", "4.34: a cap on function calls")
     def test_no_function_is_run_beyond_the_cap(self):
         ran: list[int] = []
 
@@ -238,7 +205,6 @@ class TestBudgets:
         assert agent.call("?").ending.detail == "more than 3 function calls"
         assert sorted(ran) == [1, 2, 3]
 
-    @pytest.mark.spec("1.6: calls that were not run do not count", "4.34: a cap on function calls")
     def test_what_is_not_run_leaves_the_cap_as_it_is(self):
         ran: list[int] = []
 
@@ -253,7 +219,6 @@ class TestBudgets:
         assert agent.call("?").output == "done"
         assert ran == [1, 2]
 
-    @pytest.mark.spec("1.5: it can stop at a number of tokens")
     @pytest.mark.parametrize(
         ("usage", "content", "stops"),
         [

@@ -78,14 +78,6 @@ def at_limit(on_limit: str, rounds: int = 3) -> AgentCall:
     return call
 
 
-@pytest.mark.spec(
-    "1.2: no round begins beyond the limit",
-    "1.2: iterations count the replies",
-    "1.2: at the limit: a final prompt",
-    "1.2: an answer within the limit is an answer",
-    "3.13: behind the last round the final prompt is sent",
-    "3.13: its request offers no functions",
-)
 def test_at_the_limit_the_model_is_asked_once_more_for_its_answer():
     call = at_limit("final_prompt")
     assert (call.state, call.record.rounds, call.record.turn) == (State.CALLING, 3, 3)
@@ -95,18 +87,6 @@ def test_at_the_limit_the_model_is_asked_once_more_for_its_answer():
     assert (result.output, result.iterations) == (42, 4)
 
 
-@pytest.mark.spec(
-    "1.2: no round begins beyond the limit",
-    "1.2: the last real reply is kept",
-    "1.2: iterations count the replies",
-    "1.2: at the limit: stop",
-    "1.2: at the limit: fail",
-    "1.26: the final reply",
-    "1.26: the number of iterations",
-    "1.26: how it ended",
-    "1.27: round limit, with the number",
-    "4.2: the round limit is an ending of its own",
-)
 @pytest.mark.parametrize(("on_limit", "state"), [("stop", State.COMPLETED), ("fail", State.FAILED)])
 def test_at_the_limit_the_call_ends_with_the_last_reply(on_limit, state):
     call = at_limit(on_limit)
@@ -156,13 +136,6 @@ def looked(*replies, threshold: int = 3, on_loop: str = "warn", prompt: Prompt |
     return seen
 
 
-@pytest.mark.spec(
-    "1.8: rounds are equal by names and arguments",
-    "1.8: the order of keys does not matter",
-    "1.8: 1, 1.0 and true differ",
-    "1.8: only rounds in a row count",
-    "1.8: it fires at every multiple of the threshold",
-)
 @pytest.mark.parametrize(
     ("replies", "expected"),
     [
@@ -184,13 +157,11 @@ def test_a_loop_is_the_same_round_in_a_row(replies, expected):
     assert looked(*replies) == expected
 
 
-@pytest.mark.spec("1.8: what was asked counts, whatever was run")
 def test_repetitions_that_are_not_run_are_a_loop_too():
     once = Function(name="note", parameters={"type": "object"}, call=print)
     assert looked(*[[("note", A)]] * 6, prompt=Prompt("x", functions=(once,))) == [3, 6]
 
 
-@pytest.mark.spec("1.8: what was asked counts, whatever was run")
 def test_what_an_approver_changes_is_still_what_the_model_asked_for():
     call = begun(Limits(identical_rounds=2, on_loop="stop"))
     for path in ("tmp/1", "tmp/2"):
@@ -201,7 +172,6 @@ def test_what_an_approver_changes_is_still_what_the_model_asked_for():
     assert call.record.ending.reason is Reason.LOOPED
 
 
-@pytest.mark.spec("1.8: what was asked counts, whatever was run")
 def test_what_is_no_json_and_what_is_used_up_make_loops_too():
     once = Function(name="once", parameters={"type": "object"}, call=print, repeatable=True, max_calls=1)
     for again in (FunctionCall(name="tick", arguments_json='{"a": '), function_call("once", b=1, a=2)):
@@ -213,7 +183,6 @@ def test_what_is_no_json_and_what_is_used_up_make_loops_too():
         assert (call.record.ending.reason, call.record.turn) == (Reason.LOOPED, 3)
 
 
-@pytest.mark.spec("1.8: rounds are equal by names and arguments")
 def test_arguments_that_are_no_json_are_alike_when_they_read_alike():
     call = begun(Limits(identical_rounds=2, on_loop="stop"))
     for arguments in ('{"a": ', '{"a": 1, ', '{"b": '):
@@ -223,14 +192,6 @@ def test_arguments_that_are_no_json_are_alike_when_they_read_alike():
     assert call.record.ending.reason is Reason.LOOPED
 
 
-@pytest.mark.spec(
-    "1.9: the repeated functions are still run",
-    "1.10: the call fails before the loop is run",
-    "1.10: name and count are kept",
-    "1.10: the trace is kept",
-    "1.10: it is raised with the result",
-    "1.27: loop, with name and count",
-)
 def test_a_loop_is_the_end_before_it_is_run():
     call = begun(Limits(rounds=None, identical_rounds=3, on_loop="stop"))
     for _ in range(3):
@@ -246,7 +207,6 @@ def test_a_loop_is_the_end_before_it_is_run():
     assert [m.role for m in caught.value.result.dialog] == ["system", "user", *["assistant", "tool"] * 2]
 
 
-@pytest.mark.spec("3.13: calls in spite of it are not run")
 def test_a_loop_behind_the_final_prompt_is_the_limits_end_and_no_loop():
     call = begun(Limits(rounds=3, identical_rounds=2, on_loop="stop"))
     for name in ("tick", "nosuch", "tick"):
@@ -257,13 +217,6 @@ def test_a_loop_behind_the_final_prompt_is_the_limits_end_and_no_loop():
     assert (call.record.ending.reason, call.record.rounds) == (Reason.ROUND_LIMIT, 3)
 
 
-@pytest.mark.spec(
-    "1.8: by default three rounds, and the model is told",
-    "1.11: the message names function and count",
-    "1.11: at every multiple of the threshold",
-    "1.11: behind the results of the round",
-    "1.11: a system message, or of another role as configured",
-)
 @pytest.mark.parametrize("role", ["user", "system"])
 def test_a_loop_is_told_behind_its_results_at_every_multiple(role):
     call = begun(Limits(rounds=None) if role == "user" else Limits(rounds=None, loop_role=role))
@@ -278,7 +231,6 @@ def test_a_loop_is_told_behind_its_results_at_every_multiple(role):
 # Verdicts, injections, functions that fail
 
 
-@pytest.mark.spec("3.18: equal name and arguments are not run again")
 @pytest.mark.parametrize(("path", "is_repeated"), [("tmp", True), ("/", False)])
 def test_what_was_run_is_repeated_and_not_what_was_asked(path, is_repeated):
     call = say(begun(), function_call("erase", path="/"))
@@ -299,7 +251,6 @@ def test_a_function_whose_failure_is_the_calls_ends_it():
     assert_sendable(call.record.dialog)
 
 
-@pytest.mark.spec("1.30: they stand behind the results")
 @pytest.mark.parametrize("state", [s for s in State if s not in (State.CALLING, State.TOOL_INTERRUPT)])
 def test_nothing_is_injected_where_no_request_follows_it(state):
     call = AgentCall(CallRecord.of(Dialog().put("?").messages).changed(state=state), PROMPT)

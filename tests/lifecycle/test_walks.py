@@ -69,13 +69,6 @@ def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list
     return call, journal
 
 
-@pytest.mark.spec(
-    "3.1: every call ends completed or failed",
-    "3.1: it ends in an output or raises",
-    "3.8: retries are bounded for the whole call",
-    "3.30: JSON and back",
-    "4.23: every step as JSON and back",
-)
 @pytest.mark.parametrize(
     "seed", [*range(SHORT), *[pytest.param(seed, marks=pytest.mark.nightly) for seed in range(SHORT, FULL)]]
 )

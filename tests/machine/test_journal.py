@@ -378,7 +378,6 @@ def test_a_chain_goes_on_where_it_was_left():
 # Undo, redo, states
 
 
-@pytest.mark.spec("4.1: one state is kept for each transition", "4.23: undo and redo")
 def test_steps_are_undone_and_redone_and_states_are_shared():
     one = journaled()
     Agent(Script("fine")).run(one)

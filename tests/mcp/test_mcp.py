@@ -114,7 +114,6 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-@pytest.mark.spec("3.19: servers are part of a prompt")
 def test_a_prompt_file_brings_a_server(tmp_path, stub):
     """It is started for a call, not when the file is read."""
     (tmp_path / "time.md").write_text('+++\nfunctions = ["clock"]\n+++\nWhat is in {{ what }}?\n')
@@ -140,12 +139,10 @@ class TestResults:
         result = Agent(Script(call("fail"), "Sorry."), functions=server.functions).call("Try.")
         assert "no luck with" in (result.function_calls[0].error or "")
 
-    @pytest.mark.spec("4.29: before the function is run")
     def test_arguments_are_checked_before_it_is_asked(self, server):
         result = Agent(Script(call("add", a="x"), "Sorry."), functions=server.functions).call("Try.")
         assert "a: Input should be a valid integer" in (result.function_calls[0].error or "")
 
-    @pytest.mark.spec("4.5: name, description, schema and callable")
     def test_a_tool_is_a_function_sync_and_async(self, server):
         agent = Agent(Script(*[call("add", a=1, b=2), "3."] * 2), functions=server.functions)
         for result in (agent.call("How many?"), asyncio.run(agent.acall("How many?"))):

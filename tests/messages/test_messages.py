@@ -23,10 +23,6 @@ def data_url(data: bytes, media_type: str = "image/png") -> str:
 
 
 class TestImage:
-    @pytest.mark.spec(
-        "2.53: bytes, files, URLs and data URLs become one value",
-        "2.53: the media type is read from the bytes",
-    )
     def test_bytes_tell_their_media_type(self, tmp_path: Path) -> None:
         path = tmp_path / "picture.of_anything"
         for kind, data in {"png": PNG, "jpeg": JPEG, "gif": b"GIF89a" + b"\0" * 8, "webp": WEBP}.items():
@@ -39,13 +35,11 @@ class TestImage:
             assert Image.of(expected.data_url()) == expected
         assert Image.of(b"GIF87a").media_type == "image/gif"
 
-    @pytest.mark.spec("2.53: bytes, files, URLs and data URLs become one value")
     def test_a_url_is_kept(self) -> None:
         for url in ("https://example.com/a.png?b=c", "HTTP://EXAMPLE.COM/A"):
             assert Image.of(url) == Image(url=url)
             assert Image.of(url).data_url() == url
 
-    @pytest.mark.spec("2.53: the media type is read from the bytes")
     @pytest.mark.parametrize(
         ("source", "name"),
         [
@@ -82,10 +76,6 @@ TEXT = "Grüße, \N{SNOWMAN}\n".encode()
 
 
 class TestDocument:
-    @pytest.mark.spec(
-        "2.53: bytes, files, URLs and data URLs become one value",
-        "2.53: the media type is read from the bytes",
-    )
     def test_a_pdf_is_one_by_its_bytes(self, tmp_path: Path) -> None:
         path = tmp_path / "report.md"
         path.write_bytes(PDF)
@@ -117,7 +107,6 @@ class TestDocument:
             assert Document.of(data_url(TEXT, said)) == Document(data=TEXT, media_type=kind)
             assert Document.of(data_url(TEXT, said).replace("data:", "DATA:", 1)).media_type == kind
 
-    @pytest.mark.spec("2.53: bytes, files, URLs and data URLs become one value")
     def test_a_url_is_kept(self) -> None:
         for url, kind in {
             "https://example.com/a.pdf?b=c.md": "application/pdf",
@@ -131,7 +120,6 @@ class TestDocument:
             assert Document.of(url, name="a").name == "a"
             assert (Document.of(url).data_url(), Document.of(url).text) == (url, None)
 
-    @pytest.mark.spec("2.53: the media type is read from the bytes")
     def test_a_bad_source_is_told(self) -> None:
         for source in (
             *(b"", PNG, b"a\0b", "Grüße".encode("latin-1"), "no/such/file.pdf", 5, "ftp://example.com/a.pdf"),
@@ -163,7 +151,6 @@ class TestFunctionCall:
     def test_arguments_never_raise(self, arguments_json: str) -> None:
         assert isinstance(FunctionCall(name="f", arguments_json=arguments_json).arguments, dict)
 
-    @pytest.mark.spec("3.17: success is a result without an error")
     def test_settled_and_succeeded(self) -> None:
         asked = FunctionCall(name="f", arguments_json="{}")
         returned = asked.changed(result="")
@@ -174,7 +161,6 @@ class TestFunctionCall:
 
 
 class TestMessage:
-    @pytest.mark.spec("0.2: the content is unchanged")
     def test_of_takes_texts_and_parts_in_order(self) -> None:
         call = FunctionCall(name="f", arguments_json="{}")
         message = Message.of("assistant", "a", call, Reasoning(text="hm"), Text("b"), Reasoning(text="!"))

@@ -22,7 +22,6 @@ def cat(tmp_path: Path) -> Path:
 
 
 class TestBuilding:
-    @pytest.mark.spec("2.28: texts and images, in order", "2.28: a text can be put in front")
     def test_parts_are_in_the_order_in_which_they_were_added(self, cat: Path) -> None:
         payload = Payload.text("a").with_image(cat).with_text("b").with_image_data(PNG).prepend_text("first")
         image = Image(data=PNG, media_type="image/png")
@@ -35,7 +34,6 @@ class TestBuilding:
         first.with_image(cat), first.with_text("b"), first.prepend_text("c")
         assert first == Payload.text("a")
 
-    @pytest.mark.spec("2.28: it says whether it holds images")
     def test_it_says_what_it_holds(self, cat: Path) -> None:
         text = Payload.text("a")
         sheet, lease = text.with_document(b"1,2", name="a.csv"), text.with_document(PDF)

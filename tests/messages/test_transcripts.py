@@ -13,7 +13,6 @@ from fsm_agent.messages.transcript import transcript
 from fsm_agent.testing import call
 
 
-@pytest.mark.spec("0.12: a transcript has all function results and the answer")
 def test_a_call_reads_as_it_was(script):
     said = ["Let me\nsee.", call("add", a=17, b=25), call("erase", path="/")]
     agent = Agent(script(said, "42"), system="You add.", functions=[add, erase], approve=lambda f: f.name == "add")

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from fsm_agent.prompts import Output
 
 DOCUMENTS: list[Any] = [
@@ -36,7 +34,6 @@ DAMAGES: dict[str, Callable[[Any], str]] = {
 }
 
 
-@pytest.mark.spec("2.5: JSON that is nearly right is mended")
 def test_what_was_done_to_a_document_is_undone():
     for damage, damaged in DAMAGES.items():
         for value in DOCUMENTS:

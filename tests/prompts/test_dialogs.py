@@ -38,12 +38,10 @@ class TestValue:
             [SYSTEM, Message.of("user", "c"), Message.of("assistant", "d")],
         ]
 
-    @pytest.mark.spec("3.4: a text is never a template")
     def test_text_is_never_a_template(self):
         for text in ("{", '{"a": 1}', "{{ name }}", "{% if", "{#", "\ud800"):
             assert Dialog().put(text).tail == Message.of("user", text)
 
-    @pytest.mark.spec("3.4: a prompt is rendered, appended and governs the next call", "3.29: the tail")
     def test_a_prompt_is_rendered_and_governs(self):
         prompt, other = Prompt("About {{ said }}"), Prompt("More")
         start = Dialog([SYSTEM])
@@ -71,7 +69,6 @@ class TestValue:
 
 
 class TestFork:
-    @pytest.mark.spec("3.29: forks share their messages")
     def test_it_shares_everything(self):
         prompt = Prompt("x")
         dialog = Dialog([SYSTEM] * 1000).put(prompt)
@@ -80,7 +77,6 @@ class TestFork:
             assert fork == dialog
             assert fork.top_prompt is prompt
 
-    @pytest.mark.spec("3.29: a fork keeps the newest and the oldest, in whole rounds")
     def test_the_oldest_and_the_newest(self):
         dialog = Dialog([SYSTEM, *[Message.of("user", str(i)) for i in range(5)]])
 
@@ -96,7 +92,6 @@ class TestFork:
         assert kept(5) == "B01234"
         assert kept(9, 9) == "B01234"
 
-    @pytest.mark.spec("3.29: a fork keeps the newest and the oldest, in whole rounds")
     def test_a_round_is_kept_whole_or_not_at_all(self):
         dialog = Dialog([SYSTEM, asked("1.0", "1.1"), told("1.0"), told("1.1"), Message.of("assistant", "so"), SYSTEM])
         assert dialog.fork(3).messages == dialog.messages
@@ -173,7 +168,6 @@ def dialogs(text: st.SearchStrategy[str]) -> st.SearchStrategy[Dialog]:
 
 
 class TestJson:
-    @pytest.mark.spec("3.29: JSON and back, without the prompt")
     @given(dialogs(sound))
     @examples(60)
     def test_round_trip(self, dialog):

@@ -22,7 +22,6 @@ def some() -> Dialogs:
     return dialogs.fork("critic", "second critic", last_n=0, first_k=1).put("notes", Dialog())
 
 
-@pytest.mark.spec("3.29: dialogs by name, and their tree")
 def test_the_overview_is_a_tree_of_names():
     assert some().overview().splitlines() == [
         "draft: 5 message(s)",
@@ -34,7 +33,6 @@ def test_the_overview_is_a_tree_of_names():
     assert Dialogs().overview() == ""
 
 
-@pytest.mark.spec("3.29: dialogs by name, and their tree")
 def test_a_fork_keeps_the_name_of_its_origin_alone():
     dialogs = some()
     agent = Agent(Script("It is dull."))
@@ -52,7 +50,6 @@ def test_a_fork_keeps_the_name_of_its_origin_alone():
     assert "draft" not in rest.without("editor").without("critic").without("second critic").to_json()
 
 
-@pytest.mark.spec("3.29: JSON and back, without the prompt")
 def test_json_and_back():
     dialogs = some()
     document = dialogs.to_json()

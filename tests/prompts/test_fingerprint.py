@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fsm_agent import Agent, restore, snapshot
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
@@ -65,7 +63,6 @@ CHANGES = {
 }
 
 
-@pytest.mark.spec("3.33: a fingerprint for tracking")
 def test_it_tells_all_of_these_apart():
     prints = {what: PLAIN.extend(**change).fingerprint for what, change in CHANGES.items()}
     every = [PLAIN.fingerprint, *prints.values()]
@@ -73,7 +70,6 @@ def test_it_tells_all_of_these_apart():
     assert all(len(text) == 16 for text in every)
 
 
-@pytest.mark.spec("3.33: a fingerprint for tracking")
 def test_it_is_the_same_for_the_same():
     for change in CHANGES.values():
         assert PLAIN.extend(**change).fingerprint == PLAIN.extend(**change).fingerprint
@@ -87,7 +83,6 @@ def test_a_token_may_be_replaced():
     assert len(prints) == 1
 
 
-@pytest.mark.spec("3.33: a fingerprint for tracking")
 def test_it_is_the_same_in_each_process_and_version():
     """Runs that began before go on without a warning."""
     assert PLAIN.fingerprint == "d62bb173ca119f62"

@@ -9,7 +9,6 @@ from fsm_agent.prompts import Output, verbatim
 from fsm_agent.testing import Script
 
 
-@pytest.mark.spec("2.4: a text above the given length is refused")
 def test_the_limit_of_a_prompt_is_stated_and_the_answer_kept():
     prompt = Prompt("?", output=list[int], max_length=5)
     model = Script("[1, 2]", "[1,2]")

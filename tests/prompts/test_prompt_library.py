@@ -43,7 +43,6 @@ def write(path: Path, text: str) -> Path:
 
 
 class TestFiles:
-    @pytest.mark.spec("3.5: a name under its root")
     def test_a_prompt_is_its_file(self, library):
         prompt = Prompts("demo", directory=library)("task")
         assert prompt.path == "demo/task"
@@ -72,7 +71,6 @@ class TestFiles:
 
 
 class TestMissing:
-    @pytest.mark.spec("3.5: a missing one is an error that lists what there is")
     def test_the_error_lists_what_there_is(self, library):
         with pytest.raises(PromptError, match=r"'demo/tusk' .*'task'.*more/of_it, plain, task"):
             Prompts("demo", directory=library)("tusk")
@@ -89,7 +87,6 @@ class TestMissing:
             Prompts("agent_root")("x")
         assert str(packaged) not in str(caught.value)
 
-    @pytest.mark.spec("3.5: a default can be given")
     def test_get_gives_the_default(self, library):
         prompts = Prompts("demo", directory=library)
         assert prompts.get("nope") is None
@@ -160,7 +157,6 @@ class TestBadFiles:
 
 
 class TestRegistered:
-    @pytest.mark.spec("3.5: a name under its root")
     def test_it_is_found_and_goes_before_files(self, library):
         prompt = register_prompt(Prompt("in code", path="demo/task"))
         assert Prompts("demo", directory=library)("task") is prompt

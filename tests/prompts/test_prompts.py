@@ -28,17 +28,11 @@ def handler(prompt: Prompt, kind: str) -> Prompt:
 
 
 class TestTask:
-    @pytest.mark.spec(
-        "0.1: each part is made alone and compared with an exact value",
-        "0.2: the content is unchanged",
-        "3.33: its variables are listed",
-    )
     def test_it_renders_a_users_message(self):
         prompt = Prompt('Reply like {"city": …} about {{ city }}.')
         assert prompt.render(city="{{ x }} {%") == Message.of("user", 'Reply like {"city": …} about {{ x }} {%.')
         assert prompt.variables == {"city"}
 
-    @pytest.mark.spec("3.33: its variables are listed")
     def test_the_variables_are_those_of_the_template(self):
         for template, names in (
             ("", set()),
@@ -60,7 +54,6 @@ class TestTask:
         with pytest.raises(PromptError, match=r"prompt 'p' .*: ask, look"):
             Prompt("x", path="p", functions=functions)
 
-    @pytest.mark.spec("3.9: a parser may return any object")
     def test_the_output_is_parsed(self):
         prompt = Prompt("x", output=Answer)
         assert prompt.parse('{"n": 1}') == Answer(n=1)
@@ -81,7 +74,6 @@ class TestTask:
         with pytest.raises(dataclasses.FrozenInstanceError):
             prompt.path = "y"
 
-    @pytest.mark.spec("3.33: a prompt extends another, under a new path")
     def test_an_extended_prompt_differs_in_what_is_given(self):
         prompt = Prompt("x", path="p", functions=[look], output=Answer)
         longer = prompt.extend(path="q", output=str)
@@ -91,7 +83,6 @@ class TestTask:
         with pytest.raises(TypeError, match="'output'"):
             prompt.extend(outptu=str)
 
-    @pytest.mark.spec("3.33: a prompt extends another, under a new path")
     def test_extend_keeps_the_rest(self):
         options = {
             **{"parser": ascii, "output": Answer, "mode": "function", "max_length": 9, "settings": {"temperature": 0}},
@@ -120,7 +111,6 @@ class TestHandlers:
         assert prompt.handler_text("interrupt", call_results="{{ 5 }}", name="f", arguments="{}") == "{{ 5 }}"
         assert "limit of function calls" in prompt.handler_text("final", rounds=3)
 
-    @pytest.mark.spec("3.14: a handler of one's own knows the attempt")
     def test_a_handler_may_be_a_template(self):
         prompt = Prompt(
             "x",
@@ -132,13 +122,11 @@ class TestHandlers:
         assert prompt.handler_text("interrupt", call_results="{{", name="f", arguments='{"a": 1}') == 'f({"a": 1}) = {{'
         assert prompt.handler_text("final", rounds=3) == "after 3"
 
-    @pytest.mark.spec("3.14: a handler may be a function or a prompt")
     def test_a_handler_may_be_a_prompt(self):
         prompt = Prompt("x", on_exception=Prompt("Mend: {{ error_message }}"), on_final=Prompt("Stop."))
         assert prompt.handler_text("exception", error_message="{{", attempt=1) == "Mend: {{"
         assert prompt.handler_text("final", rounds=1) == "Stop."
 
-    @pytest.mark.spec("3.14: a handler may be a function or a prompt")
     def test_a_handler_may_be_a_function(self):
         def told(**values):
             return f"{values}"
@@ -156,7 +144,6 @@ class TestHandlers:
             with pytest.raises(PromptError, match="on_exception of prompt 'p'"):
                 prompt.handler_text("exception", error_message="e", attempt=1)
 
-    @pytest.mark.spec("3.15: a missing placeholder is refused")
     @pytest.mark.parametrize(("kind", "needed"), [("exception", "error_message"), ("interrupt", "call_results")])
     @pytest.mark.parametrize("wrap", [str, Prompt])
     def test_the_placeholder_is_needed(self, kind, needed, wrap):
@@ -170,7 +157,6 @@ class TestHandlers:
 
 
 class TestDerivedHandlers:
-    @pytest.mark.spec("3.14: handlers inherit parser and functions", "3.14: they are derived once, under one path")
     @pytest.mark.parametrize(
         ("kind", "handler", "given"),
         [
@@ -204,7 +190,6 @@ class TestDerivedHandlers:
         assert prompt.final_handler.path == "__p_final_handler"
         assert prompt.final_handler.functions == ()
 
-    @pytest.mark.spec("3.14: they are derived once, under one path")
     @pytest.mark.parametrize("on_exception", ["No: {{ error_message }}", Prompt("No: {{ error_message }}")])
     def test_they_are_derived_once_and_handle_themselves(self, on_exception):
         prompt = Prompt("x", path="p", functions=[look], on_exception=on_exception)

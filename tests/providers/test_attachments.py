@@ -58,7 +58,6 @@ def told(codec: Codec, *messages: Message, profile: Profile | None = None) -> li
     return said
 
 
-@pytest.mark.spec("2.53: every provider gets it in its own form")
 @pytest.mark.parametrize(
     ("codec", "document", "said"),
     [
@@ -165,7 +164,6 @@ def rounds(*results: FunctionResult) -> list[tuple[Message, ...]]:
 SHOWN = "What look (call {}) returned beside its text:"
 
 
-@pytest.mark.spec("2.53: every provider gets it in its own form")
 def test_chat_tells_attachments_behind_all_results_of_a_round() -> None:
     together, messages = rounds(ONE, TWO)
     assert told(CHAT, *together) == told(CHAT, *messages)
@@ -201,7 +199,6 @@ def test_each_round_has_its_own_attachments(codec: Codec) -> None:
     assert [str(entry).count("image/gif") for entry in said[2:]] == [0, 1, 0, 0, 1]
 
 
-@pytest.mark.spec("2.53: every provider gets it in its own form")
 def test_responses_tells_attachments_in_the_output() -> None:
     together, messages = rounds(ONE, TWO)
     assert told(RESPONSES, *together) == told(RESPONSES, *messages)
@@ -220,7 +217,6 @@ def test_responses_tells_attachments_in_the_output() -> None:
     ]
 
 
-@pytest.mark.spec("2.53: every provider gets it in its own form")
 def test_anthropic_tells_attachments_in_the_result() -> None:
     together, messages = rounds(ONE, TWO)
     assert told(ANTHROPIC, *together) == told(ANTHROPIC, *messages)
@@ -257,7 +253,6 @@ def test_anthropic_tells_what_came_with_an_error_behind_the_results() -> None:
     ]
 
 
-@pytest.mark.spec("2.53: every provider gets it in its own form")
 def test_gemini_tells_attachments_in_the_result() -> None:
     together, messages = rounds(ONE, TWO)
     assert told(GEMINI, *together) == told(GEMINI, *messages)

@@ -154,11 +154,6 @@ def test_what_is_no_models_name_is_refused_with_what_was_meant() -> None:
         assert "abcdefgh" not in str(caught.value)
 
 
-@pytest.mark.spec(
-    "2.35: a provider of one's own has a name",
-    "4.4: a provider of one's own is registered",
-    "4.17: a provider of one's own",
-)
 def test_ones_own_provider() -> None:
     mine = Provider(name="mine-1.of_test", codec=OpenAIChat(), base_url="https://example.invalid/v1")
     other = replace(mine, base_url="https://other.invalid/v1")

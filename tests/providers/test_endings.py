@@ -105,7 +105,10 @@ NONE: dict[str, dict[str, list[bytes]]] = {  # by what is said of it
         "no answer": [b"data: [DONE]\n\n", *as_json({"output": None}, {"status": "ok"}, {"choices": [{}]})],
     },
     "anthropic": {
-        "cut off": [messages.sse(messages.START, *HI) + b"data: [DONE]\n\n", MESSAGE[: MESSAGE.index(b'message_delta')]],
+        "cut off": [
+            messages.sse(messages.START, *HI) + b"data: [DONE]\n\n",
+            MESSAGE[: MESSAGE.index(b"message_delta")],
+        ],
         "no answer": [messages.sse(messages.STOP), *as_json({}, {"content": "hi"})],
     },
     "gemini": {

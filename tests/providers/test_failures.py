@@ -103,11 +103,6 @@ KINDS: list[tuple[int, dict[str, Any], type[ProviderError], bool]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.spec(
-    "0.8: failures are typed and say whether and when to ask again",
-    "1.35: the error says whether asking again may help",
-    "1.35: every status has its kind",
-)
 def test_failures_have_their_kind() -> None:
     for status, error, kind, retryable in KINDS:
         found = failed(status, {"error": error})
@@ -135,10 +130,6 @@ def test_error_inside_a_reply_is_judged_by_what_it_says() -> None:
         assert code is None or error.code == code
 
 
-@pytest.mark.spec(
-    "0.8: failures are typed and say whether and when to ask again",
-    "2.38: what the server says goes first",
-)
 def test_headers_say_how_long_to_wait() -> None:
     for headers, seconds in [
         ({"retry-after": "20"}, 20.0),
@@ -226,7 +217,6 @@ def test_messages_are_bounded() -> None:
     assert len(failed(200, b"x" * 100_000).message) < 300
 
 
-@pytest.mark.spec("0.8: an unreadable body is an error that shows it", "1.35: an unreadable reply carries its text")
 def test_unreadable_shows_how_the_body_begins() -> None:
     error = failed(200, b"<html><title>Sign in</title>", {"x-request-id": "a"})
     assert isinstance(error, BadReply)

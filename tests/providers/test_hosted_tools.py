@@ -95,7 +95,6 @@ class TestDescriptors:
                 made()
             assert TOKEN not in str(caught.value)
 
-    @pytest.mark.spec("3.20: a browser of 1280 by 800 by default")
     def test_they_are_values_and_json(self) -> None:
         assert ComputerUse() == ComputerUse(width=1280, height=800, environment="browser")
         settings = Settings(hosted_tools=(SEARCH, CodeExecution(), ComputerUse(), SERVER))
@@ -106,11 +105,6 @@ class TestDescriptors:
 
 
 class TestResponses:
-    @pytest.mark.spec(
-        "3.6: MCP servers go out",
-        "3.19: label, address, approval and allowed tools on the wire",
-        "3.20: web search and computer use on the wire",
-    )
     def test_all_are_said(self) -> None:
         hosted = (SEARCH.changed(context_size="low"), CodeExecution(), ComputerUse(), SERVER)
         assert tools("openai:gpt-6", *hosted) == [
@@ -164,10 +158,6 @@ class TestResponses:
 
 
 class TestAnthropic:
-    @pytest.mark.spec(
-        "3.19: label, address, approval and allowed tools on the wire",
-        "3.20: web search and computer use on the wire",
-    )
     def test_all_are_said(self) -> None:
         hosted = (SEARCH.changed(max_uses=3), CodeExecution(), ComputerUse(), SERVER)
         body = encoded("anthropic:claude-opus-6", *hosted, functions=(ADD,))
@@ -245,7 +235,6 @@ class TestAnthropic:
 
 
 class TestGemini:
-    @pytest.mark.spec("3.20: web search and computer use on the wire")
     def test_all_are_said(self) -> None:
         hosted = (WebSearch(), CodeExecution(), ComputerUse(environment="desktop"))
         assert tools("google:gemini-3-pro", *hosted) == [
@@ -289,7 +278,6 @@ class TestGemini:
 
 
 class TestChat:
-    @pytest.mark.spec("3.20: web search and computer use on the wire")
     def test_only_models_that_search_do(self) -> None:
         body = encoded("openai-chat:gpt-4o-search-preview", WebSearch(context_size="low", user_location=PLACE))
         assert body["web_search_options"] == {
@@ -310,7 +298,6 @@ class TestChat:
 
 
 class TestRefusals:
-    @pytest.mark.spec("3.20: what a model cannot do is not sent")
     @pytest.mark.parametrize("tool", [WebSearch(), CodeExecution(), ComputerUse(), SERVER], ids=lambda tool: tool.kind)
     def test_who_has_no_such_tool_names_those_who_have(self, tool: HostedTool) -> None:
         having = {name for name, entry in providers().items() if tool.kind in entry.profile.hosted_tools}

@@ -141,7 +141,6 @@ def test_who_thinks_at_anthropics_takes_no_temperature() -> None:
 
 
 @wires
-@pytest.mark.spec("1.38: a model that takes no name is offered that one alone")
 def test_choices_that_a_model_does_not_take_are_named(wire: str) -> None:
     alone, free = "'wait' was the only function offered", "tool_choice={!r} became 'auto'"
     changes: dict[str, Any] = {"named_tool_choice": False}
@@ -224,7 +223,6 @@ def test_the_reply_names_it() -> None:
     assert [body.get("tool_choice") for body in seen] == ["auto", "auto", None]
 
 
-@pytest.mark.spec("2.36: a backend that cannot tune warns")
 @pytest.mark.parametrize("way", ["complete", "astream"])
 def test_a_preset_that_the_model_cannot_have_is_warned_of_once(way: str, caplog: pytest.LogCaptureFixture) -> None:
     class Editor(AgentBase[str], register=False):
@@ -291,7 +289,6 @@ def silent() -> str:
 FUNCTIONS = [plain, waiting, either, silent]
 
 
-@pytest.mark.spec("4.16: none goes out as null", "4.16: an empty text goes out as braces")
 @wires
 def test_none_is_told_as_null_and_an_empty_text_as_it_always_was(wire: str) -> None:
     agent = Agent(Script([call(f.name) for f in FUNCTIONS], "Done."), functions=FUNCTIONS)

@@ -193,11 +193,6 @@ class Celsius:
         return core_schema.no_info_plain_validator_function(lambda data: cls(float(data)))
 
 
-@pytest.mark.spec(
-    "2.30: the printed wording behind the expertise",
-    "2.31: descriptions of fields are in the schema",
-    "2.31: without them names and types",
-)
 def test_an_output_in_words() -> None:
     said = output_in_words(Output(Review))
     assert said.endswith(
@@ -220,7 +215,6 @@ def test_an_output_in_words_leaves_room_for_functions() -> None:
     assert "functions" in beside.removeprefix(alone)
 
 
-@pytest.mark.spec("2.30: a type without a schema has a wording of its own")
 def test_a_type_without_a_schema_is_named() -> None:
     output = Output(Celsius)
     assert output.schema is None

@@ -38,12 +38,6 @@ def waits(*errors: Exception, driven: Driver = by_run, chance: float = 1.0, **wo
     return clock.sleeps
 
 
-@pytest.mark.spec(
-    "2.38: waits grow exponentially to a cap",
-    "2.38: waits have jitter",
-    "3.10: exponential backoff",
-    "4.19: waits grow and are bounded",
-)
 @pytest.mark.parametrize("chance", [1.0, 0.5, 0.0])
 def test_by_default_waits_are_a_part_of_the_longest(chance: float):
     assert waits(*[LIMITED] * 8, chance=chance) == [s * chance for s in (1, 2, 4, 8, 16, 32, 60, 60)]
@@ -55,20 +49,17 @@ def test_very_many_failures_are_waited_for_as_long():
     assert waits(*[LIMITED] * 1100)[-1] == 60
 
 
-@pytest.mark.spec("3.10: exponential backoff")
 @anyhow
 def test_each_failure_is_waited_for_by_its_kind(driven: Driver):
     found = waits(LIMITED, LIMITED, LIMITED, BUSY, BUSY, driven=driven, chance=0.5)
     assert found == pytest.approx([0.5, 1, 2, 2, 2.5])
 
 
-@pytest.mark.spec("2.38: what the server says goes first", "3.10: what the server says is waited for")
 @pytest.mark.parametrize("kind", [RateLimited, Overloaded, TimedOut])
 def test_what_the_server_says_goes_before_the_default_and_without_jitter(kind: type[ProviderError]):
     assert waits(*[kind("slow", retry_after_s=s) for s in (90.0, 0.0, 7.5)], chance=0.5) == [90, 0, 7.5]
 
 
-@pytest.mark.spec("2.38: waits have jitter")
 def test_by_default_two_waits_differ():
     clock = FakeClock()
     for _ in range(9):
@@ -120,12 +111,6 @@ class Raising:
     world_defaults = Script().world_defaults
 
 
-@pytest.mark.spec(
-    "2.32: transient failures are tried again",
-    "3.10: without recalls it fails at once",
-    "3.10: a failure is a structured report",
-    "4.40: transport failures of one's own client back off",
-)
 @pytest.mark.parametrize(
     ("error", "kind", "names"),
     [

@@ -168,14 +168,6 @@ def ended_while_waiting(pending: str, driven: Driver, end: Callable[[AgentCall, 
     return one
 
 
-@pytest.mark.spec(
-    "4.30: while functions run beside each other",
-    "4.30: while the model is waited for, under asyncio",
-    "4.30: while the model is waited for, under the sync driver",
-    "4.30: while an approver is waited for",
-    "4.30: while it waits before the model is asked again",
-    "4.30: every pending call still gets its result",
-)
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 @pytest.mark.parametrize("pending", PENDING)
 def test_whatever_is_waited_for_ends_at_once(pending: str, driven: Driver):
@@ -189,7 +181,6 @@ def test_so_it_is_whoever_drives_and_listens(pending: str, driven: Driver):
     assert ended_while_waiting(pending, driven, AgentCall.cancel).record.ending.reason is Reason.CANCELLED
 
 
-@pytest.mark.spec("1.30: a stop from outside completes the call with its reason")
 @anyhow
 @pytest.mark.parametrize("pending", ["a request", "a plain function", "coroutines", "a moment", "an approval"])
 def test_a_stop_ends_it_well_at_once(pending: str, driven: Driver):
@@ -199,12 +190,6 @@ def test_a_stop_ends_it_well_at_once(pending: str, driven: Driver):
     assert bool(told) == (pending not in ("a request", "a moment"))
 
 
-@pytest.mark.spec(
-    "1.12: it ends the wait for the model",
-    "1.12: it ends the wait for functions",
-    "1.12: it ends the wait for an approver",
-    "4.30: a time limit for the call",
-)
 @anyhow
 @pytest.mark.parametrize("pending", ["a request", "an approval", "an approval in a coroutine", "plain functions"])
 def test_the_deadline_ends_whatever_is_waited_for(pending: str, driven: Driver):
@@ -273,7 +258,6 @@ verbs = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.spec("4.30: a time limit for a step")
 @verbs
 def test_a_request_to_a_model_that_is_deaf_is_given_up_and_made_again(verb: str, says: str):
     model = Deaf("fine", says=says)
@@ -426,7 +410,6 @@ def test_a_driver_that_was_forgotten_holds_nothing():
     assert run(one, world(Script("fine"))).result().output == "fine"
 
 
-@pytest.mark.spec("4.30: in every live state")
 @anyhow
 def test_a_call_that_was_called_off_is_ended_by_its_driver_before_it_asks(driven: Driver):
     script, off = Script("never"), seeded()
@@ -517,7 +500,6 @@ def test_a_call_that_is_ended_while_the_model_is_asked_stays_ended():
     assert (ended.record.ending.reason, ended.record.ending.detail) == (Reason.CANCELLED, "by hand")
 
 
-@pytest.mark.spec("4.30: a driver that is cancelled leaves the call at rest")
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_driver_finishes(count: int):
     ended: list[int] = []
@@ -553,7 +535,6 @@ def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_drive
     assert [f.result for f in asyncio.run(main()).record.function_calls] == ["fine"] * count
 
 
-@pytest.mark.spec("4.30: by a function of the call", "1.30: a stop from outside completes the call with its reason")
 @anyhow
 def test_a_function_can_end_the_call_that_it_is_part_of(driven: Driver):
     @function(blocking=False)
@@ -576,7 +557,6 @@ def test_a_function_can_end_the_call_that_it_is_part_of(driven: Driver):
     assert one.record.function_calls[0].result in ("left", None)
 
 
-@pytest.mark.spec("4.30: an agent call inside of a function ends with it")
 @anyhow
 def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):
     wait, ended = Wait(), threading.Event()

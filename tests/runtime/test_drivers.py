@@ -91,12 +91,6 @@ def facts(events: list[Any]) -> list[Any]:
     return [(e.result.call.record, e.result.output) if isinstance(e, Done) else e for e in events]
 
 
-@pytest.mark.spec(
-    "1.23: every transition, parse failures and recalls among them",
-    "1.25: every way to listen gets equal events",
-    "3.26: the same script gives the same trace",
-    "4.33: a stream is the same machine",
-)
 @pytest.mark.parametrize("driven", [*DRIVERS, by_run_unheard, by_arun_unheard])
 def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driven: Driver):
     script, reference = rich_script(), rich_script()
@@ -114,7 +108,6 @@ def test_one_script_gives_equal_records_and_equal_events_under_every_driver(driv
     script.assert_exhausted()
 
 
-@pytest.mark.spec("1.24: every stream ends with exactly one", "1.24: a failed call has one too")
 @everywhere
 def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
     for script in (Script("42"), Script("a", "b", "c", "d"), Script(Overloaded("x", retryable=False))):
@@ -123,13 +116,6 @@ def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
 
 
 @everywhere
-@pytest.mark.spec(
-    "1.22: text deltas",
-    "1.22: pieces of arguments that add up to the whole",
-    "1.23: the golden order of one script",
-    "1.25: deltas and lifecycle come in one order",
-    "4.22: text in pieces, over server-sent events",
-)
 def test_deltas_and_steps_come_in_one_order(driven: Driver):
     script = Script(["Let me", call("add", a=17, b=25)], "forty two", "42")
     events = driven(seed(), script)
@@ -178,11 +164,6 @@ def test_deltas_and_steps_come_in_one_order(driven: Driver):
 # Functions at once
 
 
-@pytest.mark.spec(
-    "1.3: ends are told in the order of completion",
-    "1.3: results enter the dialog in call order",
-    "4.6: results in order",
-)
 @pytest.mark.parametrize("driven", [by_threads, by_arun])
 def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(driven: Driver):
     quick_ended = threading.Event()
@@ -221,7 +202,6 @@ def test_the_sync_driver_works_inside_a_running_loop():
     assert asyncio.run(main()).record.function_calls[0].result == "found"
 
 
-@pytest.mark.spec("1.21: functions know how deep they are")
 @anyhow
 def test_functions_know_how_deep_they_are(driven: Driver):
     def ask() -> int:
@@ -237,10 +217,6 @@ def test_functions_know_how_deep_they_are(driven: Driver):
 # Approval and suspension
 
 
-@pytest.mark.spec(
-    "1.4: without a verdict the call is suspended and goes on later",
-    "1.30: a call that waits goes on later",
-)
 @everywhere
 def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Driver):
     script = Script(call("erase", path="x"), "42")
@@ -261,7 +237,6 @@ def test_an_approver_may_be_a_coroutine_function():
     assert one.record.dialog[3].text == "erased x"
 
 
-@pytest.mark.spec("3.16: without a callable it is answered from outside")
 @everywhere
 def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
     order = Function(name="order", parameters={"type": "object", "properties": {"item": {"type": "string"}}})
@@ -283,12 +258,6 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
 # Time
 
 
-@pytest.mark.spec(
-    "1.12: it ends the wait for the model",
-    "1.12: the limit is named",
-    "1.27: timeout, with the limit",
-    "4.30: a time limit for the call",
-)
 @anyhow
 def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver):
     one = seed(limits=Limits(deadline_s=5.0))
@@ -297,7 +266,6 @@ def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver
         one.result()
 
 
-@pytest.mark.spec("4.30: a time limit for a step")
 @anyhow
 def test_a_request_that_takes_too_long_has_failed_and_the_model_is_asked_again(driven: Driver):
     script = Script(Delayed(4.0, call("add", a=1, b=2)), Delayed(6.0, "never"), Delayed(4.0, "42"))
@@ -318,7 +286,6 @@ def test_the_shorter_of_the_limits_of_a_request_and_of_the_call_counts(driven: D
     assert one.record.ending.reason is Reason.MODEL_FAILED
 
 
-@pytest.mark.spec("1.12: zero asks no model")
 @anyhow
 def test_a_deadline_of_zero_asks_no_model(driven: Driver):
     script = Script()
@@ -656,7 +623,6 @@ def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(dri
         assert ran.count(1) == 1
 
 
-@pytest.mark.spec("4.30: by a listener, at any event")
 @everywhere
 def test_a_listener_may_call_it_off_at_any_event(driven: Driver):
     for at in range(1, 14):
@@ -674,7 +640,6 @@ def test_a_listener_may_call_it_off_at_any_event(driven: Driver):
         assert_sendable(one.record.dialog)
 
 
-@pytest.mark.spec("1.30: they stand behind the results")
 @everywhere
 def test_a_message_that_is_injected_while_functions_run_disturbs_none_of_them(driven: Driver):
     ran: list[int] = []
@@ -795,11 +760,6 @@ def test_an_approver_who_cannot_say_is_asked_once(driven: Driver):
     assert [effect.key for effect in one.effects] == ["ask:2.1"]
 
 
-@pytest.mark.spec(
-    "1.4: all are asked before any function runs",
-    "1.4: changed arguments are the ones that are run",
-    "1.4: changed arguments are checked against the schema",
-)
 @anyhow
 def test_all_are_approved_before_any_is_run(driven: Driver):
     log: list[str] = []
@@ -824,7 +784,6 @@ def test_all_are_approved_before_any_is_run(driven: Driver):
     assert "\nThe arguments of work are not valid:" in told[3][0]
 
 
-@pytest.mark.spec("1.4: an approver that raises ends it before anything is run")
 @anyhow
 def test_an_approver_that_fails_ends_the_driver_before_anything_is_run(driven: Driver):
     ran: list[int] = []
@@ -846,7 +805,6 @@ def test_an_approver_that_times_out_by_itself_is_no_deadline():
         by_arun(seed(), Script(call("erase", path="x")), approve=approve)
 
 
-@pytest.mark.spec("1.23: the start of a request with its number and size")
 def test_every_request_is_announced_with_its_number_and_size():
     script = Script(call("add", a=1, b=2), Overloaded("busy"), "3")
     events = list(Agent(script, system="You add.", functions=[add]).stream("1 + 2?"))
@@ -855,13 +813,6 @@ def test_every_request_is_announced_with_its_number_and_size():
     assert isinstance(events[events.index(started[0]) + 1], FunctionCallStarted)
 
 
-@pytest.mark.spec(
-    "1.8: it fires at every multiple of the threshold",
-    "1.9: the loop is told to observers",
-    "1.9: the repeated functions are still run",
-    "1.10: the call fails before the loop is run",
-    "1.23: a loop with name, count and action",
-)
 @pytest.mark.parametrize(("action", "told"), [("warn", [3, 6]), ("stop", [3])])
 def test_a_loop_is_told_to_observers_at_every_multiple(action, told):
     script = Script(*[call("tick")] * 7, "done")

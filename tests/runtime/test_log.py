@@ -32,7 +32,6 @@ def asking(function: Any, **policy: Any) -> AgentCall:
     return seed(Prompt("x", functions=[Function.of(function, name="look", **policy)]), limits=Limits(recalls=1))
 
 
-@pytest.mark.spec("4.31: logging")
 @anyhow
 def test_every_step_has_a_line(driven: Driver, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="fsm_agent")

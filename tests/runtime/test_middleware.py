@@ -57,7 +57,6 @@ kinds = pytest.mark.parametrize("kind", ["plain", "waiting"])
 
 
 class TestThrottle:
-    @pytest.mark.spec("4.32: rate limiting")
     @anyhow
     @kinds
     def test_so_many_begin_in_any_span(self, driven: Driver, kind: str):
@@ -107,7 +106,6 @@ class TestThrottle:
 
 
 class TestCache:
-    @pytest.mark.spec("4.32: caching", "4.32: a hit is marked on the call")
     @anyhow
     @kinds
     def test_a_hit_is_not_run_and_says_so_and_what_raised_is_tried_again(self, driven: Driver, kind: str):
@@ -117,7 +115,6 @@ class TestCache:
         assert [f.is_cached for f in calls] == [False, True, False, True, False, False]
         assert [f.result for f in calls[:4]] == [f"{n}, for the 1. time" for n in (1, 1, 2, 1)]
 
-    @pytest.mark.spec("4.32: caching")
     @anyhow
     @kinds
     def test_what_is_too_old_is_run_again(self, driven: Driver, kind: str):
@@ -201,7 +198,6 @@ class TestCache:
         assert [f.result for f in one.record.function_calls] == ["found 1"] * 2
         assert ran == [1]
 
-    @pytest.mark.spec("4.32: a hit is marked on the call")
     def test_a_snapshot_keeps_the_mark(self):
         work = Counted("plain", Cache(ttl_s=60))
         one = seed(Prompt("x", path="p", functions=[work.function]))

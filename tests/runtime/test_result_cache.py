@@ -43,12 +43,6 @@ def asked(cache: ResultCache, operation: str, ref: str = "ref_0001", **arguments
 
 
 class TestKeeping:
-    @pytest.mark.spec(
-        "1.15: the full content is stored and a summary sent",
-        "1.15: the caching is told",
-        "1.34: results get ids",
-        "1.34: a preview of 20 lines names the id",
-    )
     def test_a_summary_stands_for_the_result(self):
         cache = ResultCache()
         pipeline = ResultPipeline(cacher=cache.cacher, inline_threshold=100)
@@ -81,7 +75,6 @@ class TestKeeping:
 
 
 class TestBounds:
-    @pytest.mark.spec("1.34: they are kept for 30 minutes")
     def test_a_result_is_kept_for_half_an_hour(self):
         now = Now()
         cache = filled(TEXT, now=now)
@@ -96,7 +89,6 @@ class TestBounds:
         with pytest.raises(LookupError, match="'ref_0002'"):
             asked(cache, "stats", "ref_0002")
 
-    @pytest.mark.spec("1.34: the size is bounded")
     def test_the_oldest_goes_when_there_is_no_room(self):
         size = 99 + 8  # the text, and the place of its line
         cache = filled("a" * 98 + "\n", "b" * 98 + "\n", "c" * 98 + "\n", max_bytes=3 * size)
@@ -111,7 +103,6 @@ class TestBounds:
         with pytest.raises(LookupError, match=r"kept is ref_0005, ref_0006$"):
             asked(cache, "read", "ref_0001")
 
-    @pytest.mark.spec("1.34: the size is bounded")
     def test_what_is_larger_than_the_cache_drops_nothing(self):
         cache = filled(TEXT, max_bytes=10_000)
         summary = cache.cacher("search", "x" * 10_000)
@@ -144,7 +135,6 @@ class TestBounds:
 
 
 class TestReading:
-    @pytest.mark.spec("1.34: lines are read from 1, the last included")
     @pytest.mark.parametrize(
         ("arguments", "expected"),
         [
@@ -157,7 +147,6 @@ class TestReading:
     def test_lines_are_counted_from_1_and_the_last_is_included(self, arguments, expected):
         assert asked(filled(TEXT), "read", **arguments) == "\n".join(expected)
 
-    @pytest.mark.spec("1.34: out of range is an error")
     @pytest.mark.parametrize(
         ("arguments", "named"),
         [
@@ -174,7 +163,6 @@ class TestReading:
         with pytest.raises(LookupError, match=named):
             asked(filled(TEXT), operation, **{"ref": "ref_0001", "pattern": "x", **arguments})
 
-    @pytest.mark.spec("1.34: head and tail")
     def test_head_and_tail(self):
         cache = filled(TEXT)
         assert asked(cache, "head") == "\n".join(LINES[:20])
@@ -210,7 +198,6 @@ class TestReading:
             place = hint.removeprefix("line ").removesuffix("]")
         assert read.replace("\n", "") == text.replace("\n", "")
 
-    @pytest.mark.spec("1.34: lines are read from 1, the last included")
     @given(st.lists(st.text(st.sampled_from("ab"), max_size=450), min_size=1, max_size=6))
     def test_each_line_is_what_a_plain_split_gives(self, lines):
         folded = [line[i : i + 200] for line in lines for i in range(0, max(1, len(line)), 200)]
@@ -223,7 +210,6 @@ class TestReading:
 class TestGrep:
     CODE = "import os\n\ndef f():\n    os.exit()\n\ndef g():\n    pass\n# os\n"
 
-    @pytest.mark.spec("1.34: grep with context")
     @pytest.mark.parametrize(
         ("arguments", "expected"),
         [
@@ -238,7 +224,6 @@ class TestGrep:
     def test_lines_with_the_pattern(self, arguments, expected):
         assert asked(filled(self.CODE), "grep", **arguments) == "\n".join(expected)
 
-    @pytest.mark.spec("1.34: grep with context")
     def test_a_gap_is_shown(self):
         said = asked(filled(TEXT), "grep", pattern="line 10", lines=1).split("\n")
         assert said[:5] == ["9- line 9", "10: line 10", "11- line 11", "--", "99- line 99"]
@@ -288,7 +273,6 @@ class TestGrep:
         st.text(st.sampled_from("ab"), min_size=1, max_size=3),
         st.integers(0, 3),
     )
-    @pytest.mark.spec("1.34: grep with context")
     def test_it_finds_what_a_plain_search_finds(self, lines, pattern, context):
         text = "".join(f"{line}\n" for line in lines)
         if not text:
@@ -301,7 +285,6 @@ class TestGrep:
 
 
 class TestFunction:
-    @pytest.mark.spec("1.34: a function offers all that to the model")
     def test_what_the_model_is_told_of_it(self):
         function = ResultCache().function
         assert (function.name, function.repeatable) == ("result_cache", True)
@@ -312,7 +295,6 @@ class TestFunction:
         assert function.parameters["required"] == ["operation"]
         assert "self" not in properties
 
-    @pytest.mark.spec("1.34: statistics")
     def test_stats_tell_of_each_entry_what_it_is_and_how_long_it_stays(self):
         now = Now()
         cache = filled(TEXT, now=now)
@@ -328,7 +310,6 @@ class TestFunction:
         assert said[-1] == f"[and {500 - len(said) + 1} older ones]"
         assert sum(map(len, said)) < 8_100
 
-    @pytest.mark.spec("1.34: out of range is an error", "1.34: a function offers all that to the model")
     def test_an_agent_reads_in_it_and_is_told_what_is_wrong(self, script):
         again = call("result_cache", operation="head", ref="ref_0001", lines=1)
         client = script(again, again, call("result_cache", operation="read", ref="ref_0002"), "done")

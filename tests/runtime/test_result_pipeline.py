@@ -62,7 +62,6 @@ def waiting(step):
 steps = pytest.mark.parametrize("step", [plain, waiting])
 
 
-@pytest.mark.spec("1.13: off by default", "1.14: 15,000 tokens by default", "1.15: 2,000 tokens by default")
 def test_the_defaults():
     pipeline = ResultPipeline()
     assert (pipeline.processor, pipeline.extractor, pipeline.cacher) == (None, None, None)
@@ -78,17 +77,6 @@ def test_a_threshold_is_a_number_of_tokens(name, value):
 
 
 class TestSteps:
-    @pytest.mark.spec(
-        "1.13: it changes each result before the model sees it",
-        "1.13: a change is told with the sizes before and after",
-        "1.14: it runs behind the processor",
-        "1.14: it gets the last user message",
-        "1.14: the extraction is told",
-        "1.15: it runs behind the extractor",
-        "1.15: the full content is stored and a summary sent",
-        "1.15: the caching is told",
-        "1.23: results processed, extracted and cached",
-    )
     @steps
     @pytest.mark.parametrize("apply", [sync, within_loop, as_task])
     def test_all_three_in_order(self, apply, step):
@@ -116,12 +104,6 @@ class TestSteps:
         assert asked == [("search", "raw"), ("search", "p" * 100_000, "Where is it?")]
         assert stored == {"search": "e" * 10_000}
 
-    @pytest.mark.spec(
-        "1.14: only above its threshold",
-        "1.14: 15,000 tokens by default",
-        "1.15: only above its threshold",
-        "1.15: 2,000 tokens by default",
-    )
     @pytest.mark.parametrize(("name", "threshold"), [("extractor", 15_000), ("cacher", 2_000)])
     def test_a_threshold_is_exceeded_by_one_token(self, apply, name, threshold):
         pipeline = ResultPipeline(**{name: lambda *args: "short"})
@@ -131,13 +113,11 @@ class TestSteps:
         assert above.outcome.text == "short"
         assert [event.original_tokens for event in above.events] == [threshold + 1]
 
-    @pytest.mark.spec("1.15: it runs behind the extractor")
     def test_the_thresholds_are_of_what_the_step_before_left(self, apply):
         refuse = pytest.fail
         pipeline = ResultPipeline(processor=lambda *args: "short", extractor=refuse, cacher=refuse)
         assert apply(pipeline, Returned(text="x" * 100_000)).outcome.text == "short"
 
-    @pytest.mark.spec("1.13: what is unchanged is not told", "1.14: none skips it", "1.15: none keeps it inline")
     @pytest.mark.parametrize("found", [None, "x" * 100_000])
     def test_what_is_left_as_it_is_makes_no_event(self, apply, found):
         outcome = Returned(text="x" * 100_000)
@@ -146,7 +126,6 @@ class TestSteps:
         assert piped == (outcome, ())
         assert piped.outcome is outcome
 
-    @pytest.mark.spec("1.13: an error result is left alone")
     def test_an_error_takes_no_step(self, apply):
         outcome = Returned(text="x" * 100_000, is_error=True)
         assert apply(ResultPipeline(**dict.fromkeys(STEPS, pytest.fail)), outcome) == (outcome, ())
@@ -264,12 +243,10 @@ def test_who_runs_coroutines_may_be_given():
 
 
 class TestTruncated:
-    @pytest.mark.spec("4.9: head and tail stay")
     def test_head_and_tail_stay(self):
         text = "a" * 100 + "b" * 100
         assert truncate(100)("search", text) == "a" * 35 + "\n[… 131 characters left out …]\n" + "b" * 34
 
-    @pytest.mark.spec("4.9: the marker counts what is gone")
     @given(st.text(st.characters(categories=["L", "Cs"]), max_size=300), st.integers(50, 120))
     def test_it_is_never_longer_and_counts_right(self, text, max_chars):
         short = truncate(max_chars)("search", text)
@@ -285,7 +262,6 @@ class TestTruncated:
             assert tail
             assert len(head) + int(count) + len(tail) == len(text)
 
-    @pytest.mark.spec("4.9: no character is split")
     @pytest.mark.parametrize("max_chars", range(100, 104))
     @pytest.mark.parametrize("shift", [0, 1])
     def test_a_character_in_two_halves_is_not_parted(self, shift, max_chars):

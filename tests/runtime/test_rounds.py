@@ -89,11 +89,6 @@ stuck_kinds = pytest.mark.parametrize("kind", ["plain", "waiting", "stubborn"])
 
 
 class TestAtOnce:
-    @pytest.mark.spec(
-        "1.3: the calls of one reply run at once",
-        "4.6: all calls of a reply at once",
-        "4.18: functions run at once",
-    )
     @pytest.mark.parametrize(
         ("driven", "parallel"), [(by_threads, 16), (by_threads, None), (by_arun, None), (by_arun_unheard, 16)]
     )
@@ -109,7 +104,6 @@ class TestAtOnce:
         driven(one, Script([call("meet", n=n) for n in range(16)], "done"))
         assert results(one) == [str(n) for n in range(16)]
 
-    @pytest.mark.spec("1.3: one after another when switched off")
     @everywhere
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     @pytest.mark.parametrize("policy", [{}, {"timeout_s": LONG_S}], ids=["here", "watched"])
@@ -135,7 +129,6 @@ class TestAtOnce:
         assert log_of(events) == ["f(", "f)"] * 5
         assert results(one) == list("01234")
 
-    @pytest.mark.spec("1.3: as many at once as the limits allow")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_so_many_at_once_as_the_limits_say(self, driven: Driver):
         barrier, lock, running, most = threading.Barrier(3), threading.Lock(), 0, 0
@@ -155,7 +148,6 @@ class TestAtOnce:
         driven(one, Script([call("meet", n=n) for n in range(9)], "done"))
         assert (len(results(one)), most) == (9, 3)
 
-    @pytest.mark.spec("1.3: a start is told when the function really starts")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("threads", [1, 3])
     def test_no_more_threads_than_there_are(self, driven: Driver, threads: int):
@@ -167,7 +159,6 @@ class TestAtOnce:
             most = max(most, running)
         assert (most, len(results(one))) == (threads, 9)
 
-    @pytest.mark.spec("1.3: the calls of one reply run at once")
     @pytest.mark.parametrize("driven", [by_arun, by_arun_unheard])
     def test_a_coroutine_runs_beside_a_function_that_has_the_only_thread(self, driven: Driver):
         met = threading.Event()
@@ -184,10 +175,6 @@ class TestAtOnce:
         driven(one, Script([call("plain"), call("waiting")], "done"), threads=1)
         assert results(one) == ["null", "null"]
 
-    @pytest.mark.spec(
-        "1.23: the start of a function with id, name and arguments",
-        "1.23: the end of a function with its result",
-    )
     @everywhere
     def test_each_begins_and_ends_once_with_what_it_said(self, driven: Driver):
         def add(a: int, b: int) -> int:
@@ -209,7 +196,6 @@ class TestAtOnce:
         ]
         assert sum(isinstance(e, Done) for e in events) == 1
 
-    @pytest.mark.spec("1.23: the end of a function with its duration")
     @everywhere
     def test_how_long_it_took_is_told(self, driven: Driver):
         clock = FakeClock()
@@ -240,7 +226,6 @@ class TestAtOnce:
 class TestStopping:
     """A driver that is stopped keeps what has come, and tells what it leaves behind."""
 
-    @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_functions_that_are_left_behind_are_told(self, driven: Driver):
         begun, heard, never = threading.Barrier(3), threading.Semaphore(0), threading.Event()
@@ -276,7 +261,6 @@ def stopped(driven: Driver, one: AgentCall, script: Script, listen: Any) -> None
 
 
 class TestWaves:
-    @pytest.mark.spec("4.25: a batch is run in waves")
     @everywhere
     @pytest.mark.parametrize("policy", [{}, {"timeout_s": LONG_S}], ids=["here", "watched"])
     def test_a_reply_is_run_in_waves(self, driven: Driver, policy: dict[str, Any]):
@@ -288,7 +272,6 @@ class TestWaves:
         assert log_of(events) == ["c(", "c)", "b(", "b)", "a(", "a)"]
         assert [m.text for m in one.record.dialog[3:6]] == ["a", "b", "c"]
 
-    @pytest.mark.spec("4.25: a batch is run in waves")
     @pytest.mark.parametrize("driven", [by_threads, by_arun, by_arun_unheard])
     def test_the_second_wave_begins_while_others_of_the_first_still_run(self, driven: Driver):
         second = threading.Event()
@@ -316,7 +299,6 @@ class TestWaves:
 
 
 class TestTimeouts:
-    @pytest.mark.spec("1.33: retry and timeout around a function", "4.30: a time limit for a function")
     @anyhow
     @stuck_kinds
     @pytest.mark.parametrize("is_alone", [True, False])
@@ -335,7 +317,6 @@ class TestTimeouts:
         assert one.result().output == "done"
         assert_sendable(one.record.dialog)
 
-    @pytest.mark.spec("4.30: a time limit for a function")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_retries_are_within_the_time(self, driven: Driver, kind: str):
@@ -387,7 +368,6 @@ class TestTimeouts:
         driven(one, Script(call("work"), "done"))
         assert not began.is_set() or cancelled.wait(10)  # a busy machine may not have begun it in time
 
-    @pytest.mark.spec("1.31: a function knows that it is cancelled", "4.30: functions know that they are cancelled")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     def test_it_hears_that_nobody_waits_and_nobody_hears_it(self, driven: Driver):
         heard, over = threading.Event(), threading.Event()
@@ -455,7 +435,6 @@ class TestTimeouts:
 
 
 class TestDeadline:
-    @pytest.mark.spec("1.12: it ends the wait for functions", "4.30: a time limit for the call")
     @anyhow
     @stuck_kinds
     def test_it_ends_the_wait_for_functions(self, driven: Driver, kind: str):
@@ -467,7 +446,6 @@ class TestDeadline:
         assert_sendable(one.record.dialog)
         assert sum(isinstance(e, Done) for e in events) == 1
 
-    @pytest.mark.spec("1.12: what had come by then is kept")
     @anyhow
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     def test_what_had_returned_by_then_is_kept(self, driven: Driver, kind: str):
@@ -479,7 +457,6 @@ class TestDeadline:
         assert results(one)[0] == "null"
         assert "deadline_s" in results(one)[1]
 
-    @pytest.mark.spec("1.12: it is checked between two steps", "1.12: what had come by then is kept")
     @anyhow
     def test_time_that_passes_in_a_function_ends_the_call_behind_it(self, driven: Driver):
         clock = FakeClock()
@@ -489,7 +466,6 @@ class TestDeadline:
         assert (one.record.ending.reason, results(one)) == (Reason.EXPIRED, ["null"])
         assert one.record.reply.message.function_calls[0].name == "work", "the last reply is kept"
 
-    @pytest.mark.spec("1.12: no function begins behind it")
     @anyhow
     @pytest.mark.parametrize("limits", [{"parallel": 1}, {}], ids=["parallel", "threads"])
     def test_no_function_begins_behind_it(self, driven: Driver, limits: dict[str, int]):
@@ -522,7 +498,6 @@ class TestDeadline:
 
 
 class TestProgress:
-    @pytest.mark.spec("4.22: progress of functions")
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("kind", ["plain", "waiting"])
     @pytest.mark.parametrize("among", [1, 3])
@@ -555,7 +530,6 @@ class TestProgress:
         assert sorted(progress, key=str) == [(f"2.{n}", "work", {"step": n}) for n in range(among)]
         assert results(one) == ["seen"] * among
 
-    @pytest.mark.spec("4.22: progress of functions")
     @everywhere
     def test_it_stands_between_the_beginning_and_the_end_in_order(self, driven: Driver):
         def count(context: Context) -> None:
@@ -570,7 +544,6 @@ class TestProgress:
 
 
 class TestFailing:
-    @pytest.mark.spec("4.19: failures of a function that end the call", "4.20: it names the function that failed")
     @anyhow
     def test_a_failure_that_is_the_calls_ends_it_and_lets_go_of_the_others(self, driven: Driver):
         def breaks() -> None:
@@ -624,7 +597,6 @@ class TestFailing:
 
 
 class TestListeners:
-    @pytest.mark.spec("4.30: by a listener, at any event")
     @everywhere
     @pytest.mark.parametrize("policy", [{}, {"timeout_s": LONG_S}], ids=["here", "watched"])
     @pytest.mark.parametrize("kind", ["plain", "waiting"])

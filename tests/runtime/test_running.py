@@ -72,7 +72,6 @@ policies = pytest.mark.parametrize("policy", [{}, {"retries": Retries(attempts=1
 
 
 class TestContext:
-    @pytest.mark.spec("1.31: functions share what the caller gives", "1.31: a function knows how deep it is")
     @anyhow
     def test_what_a_function_knows_of_its_call_at_each_attempt(self, driven: Driver):
         seen: list[Context[Any]] = []
@@ -103,7 +102,6 @@ class TestContext:
         told = [event for event in ran(driven, work).events if isinstance(event, FunctionProgress)]
         assert told == [FunctionProgress("2.0", "work", 1), FunctionProgress("2.0", "work", {"of": 2})]
 
-    @pytest.mark.spec("1.20: a round that is not there is refused")
     @anyhow
     @pytest.mark.parametrize("number", [0, 2])
     def test_a_round_that_is_not_there_cannot_be_released(self, driven: Driver, number: int):
@@ -115,7 +113,6 @@ class TestContext:
         assert ended.is_error
         assert f"round {number}" in ended.text
 
-    @pytest.mark.spec("1.20: a function releases rounds")
     @anyhow
     @pytest.mark.parametrize("error", [None, ValueError("no")])
     def test_what_it_releases_is_kept_whatever_its_end(self, driven: Driver, error: Exception | None):
@@ -155,7 +152,6 @@ class TestWhereItRuns:
         ran(by_arun, Function.of(work, middleware=[around]))
         assert names == [True, False]
 
-    @pytest.mark.spec("4.30: context variables reach functions")
     @anyhow
     @policies
     def test_context_variables_reach_every_function_and_do_not_come_back(self, driven: Driver, policy: dict[str, Any]):
@@ -191,7 +187,6 @@ class TestWhereItRuns:
 
 
 class TestRetries:
-    @pytest.mark.spec("1.29: waits double, are bounded and jittered")
     @anyhow
     @kinds
     def test_the_waits_double_and_jitter_by_chance_that_can_be_seeded(self, driven: Driver, kind: str):
@@ -202,11 +197,6 @@ class TestRetries:
         assert clock.sleeps == [min(0.1 * 2**n, 1.0) * (1 - 0.5 * chance.random()) for n in range(5)]
         assert fails.runs == 6
 
-    @pytest.mark.spec(
-        "1.29: a failed run is tried again, so many times",
-        "1.29: three retries from 0.1 to 5 s by default",
-        "1.33: retry and timeout around a function",
-    )
     @anyhow
     def test_the_defaults_are_three_retries_of_at_most_five_seconds(self, driven: Driver):
         for attempts, waits in ((Retries().attempts, [0.1, 0.2, 0.4]), (9, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])):
@@ -216,7 +206,6 @@ class TestRetries:
             assert (said.text, said.is_error, fails.runs) == ("OSError: busy", True, attempts)
             assert clock.sleeps == pytest.approx(waits)
 
-    @pytest.mark.spec("1.29: a predicate says what is tried again")
     @anyhow
     @kinds
     def test_a_predicate_says_what_is_worth_it(self, driven: Driver, kind: str):
@@ -250,11 +239,6 @@ class TestRetries:
 
 
 class TestOnError:
-    @pytest.mark.spec(
-        "3.17: an exception is told to the model and the loop goes on",
-        "4.5: errors are told and the loop goes on",
-        "4.19: failures of a function: tell, retry or a default",
-    )
     @anyhow
     @kinds
     @pytest.mark.parametrize(
@@ -280,7 +264,6 @@ class TestOnError:
         text = f"{type(raised).__name__}: {raised}".removesuffix(": ")
         assert ran(driven, Fails(raised).function("plain")).text == text
 
-    @pytest.mark.spec("4.19: failures of a function that end the call")
     @anyhow
     @kinds
     def test_a_failure_that_is_the_calls(self, driven: Driver, kind: str):
@@ -347,7 +330,6 @@ class TestOnError:
 
 
 class TestMiddleware:
-    @pytest.mark.spec("1.33: the first is the outermost", "4.32: code before and behind a run")
     @anyhow
     @kinds
     @pytest.mark.parametrize("is_async", [False, True])
@@ -382,7 +364,6 @@ class TestMiddleware:
         assert ran(driven, Function.of(chosen, name="work", middleware=[noted(name) for name in "abc"])).text == "done"
         assert log == ["a(", "b(", "c(", "work", ")c", ")b", ")a"]
 
-    @pytest.mark.spec("1.33: approval around a function")
     @anyhow
     @kinds
     def test_it_may_answer_itself_change_the_call_or_the_result(self, driven: Driver, kind: str):
@@ -464,9 +445,6 @@ class TestWhatItReturned:
     IMAGE = Image(data=b"png", media_type="image/png")
     DOCUMENT = Document(data=b"pdf", media_type="application/pdf")
 
-    @pytest.mark.spec(
-        "3.17: by default the result as text or JSON", "4.18: steps, passes and functions are tested alone"
-    )
     @anyhow
     @pytest.mark.parametrize(
         ("value", "text", "attachments"),
@@ -483,7 +461,6 @@ class TestWhatItReturned:
         (result,) = self.told(said)
         assert (result.text, result.attachments, result.is_error) == (text, attachments, False)
 
-    @pytest.mark.spec("3.17: a function has its own format")
     @anyhow
     def test_a_format_says_it_all(self, driven: Driver):
         def show(value: Any, call: FunctionCall) -> str:
@@ -563,7 +540,6 @@ class TestWhatItReturned:
         assert ended.is_error
         assert "RuntimeError" in ended.text
 
-    @pytest.mark.spec("1.13: it changes each result before the model sees it")
     @anyhow
     @kinds
     def test_what_is_done_to_results_is_done_to_this_one(self, driven: Driver, kind: str):

@@ -34,7 +34,6 @@ def look(at: int) -> str:
 # Doubles
 
 
-@pytest.mark.spec("3.28: a saved trace replays to the same result")
 def test_a_script_of_a_run_repeats_its_replies_and_failures_to_the_same_result():
     first = ended(MemoryStore())
     run = loaded(first.runs.store)
@@ -77,7 +76,6 @@ def test_a_damaged_entry_is_named():
         Script.of(["{}"])
 
 
-@pytest.mark.spec("3.28: stores in memory, in files and none")
 def test_a_call_is_the_same_in_memory_in_a_file_and_in_no_store(tmp_path: Path):
     results, journals = [], []
     for store in (None, MemoryStore(), tmp_path / "runs.db"):
@@ -220,7 +218,6 @@ def test_a_repetition_is_still_one_after_undo_and_redo():
     assert "run" not in [effect.key.partition(":")[0] for effect in one.effects]
 
 
-@pytest.mark.spec("4.23: undo and redo")
 def test_a_call_that_went_back_and_forth_is_like_one_that_did_not():
     """Random walks: after each step some are undone, and some of those redone."""
     backs = 0

@@ -104,7 +104,6 @@ def led_to(case: Case, phase: str) -> None:
 
 
 @pytest.mark.system
-@pytest.mark.spec("4.23: in another OS process, without running again what ran")
 @pytest.mark.parametrize("every", [FEW, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_run_survives_a_kill_at_every_step_and_every_write(
     every: int, forks: Any, tmp_path: Path, say: Callable[[str], None]

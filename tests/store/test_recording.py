@@ -234,7 +234,6 @@ def walked(seed: int, way: Way, store: Any) -> None:
     raise AssertionError("it has no end")
 
 
-@pytest.mark.spec("3.28: every message is logged with its data")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @examples(60)
 @given(seed=seeds)
@@ -387,7 +386,6 @@ def ordered(order: Order) -> Agent[Any, Any]:
     return Agent(script, functions=[add, buy, wipe], output=int, store=order.store, name="o")
 
 
-@pytest.mark.spec("4.23: a snapshot at every step by itself")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_what_came_is_on_disk_before_anything_follows_and_before_anybody_hears(way: Way):
     order = Order()

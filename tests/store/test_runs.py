@@ -865,7 +865,6 @@ def test_mistakes_with_stores_and_answers_are_refused(wrong: Callable[[Any], Any
         wrong(store)
 
 
-@pytest.mark.spec("3.10: reports are written where they last")
 def test_a_rate_limit_is_in_the_journal_and_its_report_after_a_resume(store: Any):
     agent = ended(store)
     (failure,) = agent.resume("r1").record.failures

@@ -237,7 +237,6 @@ class TestTurns:
         with pytest.raises(JournalError):
             talk(Runs(store, signing_key="j" * 32)).conversation("c").read()
 
-    @pytest.mark.spec("3.29: overview and cost")
     def test_the_tokens_of_all_turns_are_counted(self, store):
         replies = [
             Reply(message=Message.of("assistant", text), usage=Usage(input_tokens=10 * n, output_tokens=n))
@@ -444,7 +443,6 @@ class TestSystem:
 
 
 class TestWindow:
-    @pytest.mark.spec("4.39: what a conversation keeps is bounded", "4.39: nothing is torn")
     @pytest.mark.parametrize("is_own", [False, True])
     def test_turns_with_functions_keep_a_window_in_which_nothing_is_torn(self, is_own):
         """Whatever is read, sent or written is bounded, and each function result has its request."""

@@ -30,11 +30,6 @@ from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, c
 ASKED = Request(messages=[Message.of("user", "17 + 25?")])
 
 
-@pytest.mark.spec(
-    "1.36: replies, first in, first out",
-    "1.36: every request is recorded",
-    "2.34: fixed outputs and a count of calls",
-)
 def test_entries_of_every_kind():
     whole = Reply(
         message=Message.of("assistant", "x"), usage=Usage(input_tokens=3), logprobs=(TokenLogprob("x", -0.1),)
@@ -47,7 +42,6 @@ def test_entries_of_every_kind():
     assert script.requests == [ASKED] * 5
 
 
-@pytest.mark.spec("1.36: errors", "2.34: an error is raised")
 @pytest.mark.parametrize("distribution", [{}, {"yes": 0.0}, {"yes": 70, "no": 30}])
 def test_what_are_no_probabilities_is_refused(distribution):
     with pytest.raises(UsageError, match="a token"):
@@ -68,7 +62,6 @@ class Report(BaseModel):
     degrees: int
 
 
-@pytest.mark.spec("2.34: fixed outputs and a count of calls", "2.34: an error is raised")
 def test_an_agent_is_a_double_with_fixed_outputs_and_errors():
     fixed = Report(city="Rome", degrees=21)
     model = Script(fixed, ValueError("down"), fixed)
@@ -88,7 +81,6 @@ def test_a_double_among_the_functions_of_an_agent():
     assert len(inner.requests) == 1
 
 
-@pytest.mark.spec("1.36: a missing reply is loud")
 def test_a_missing_reply_is_loud():
     script = Script("one")
     script.complete(ASKED)
@@ -96,7 +88,6 @@ def test_a_missing_reply_is_loud():
         script.complete(ASKED)
 
 
-@pytest.mark.spec("1.36: a left-over reply is loud")
 def test_left_over_replies_are_loud():
     with pytest.raises(ScriptError, match="'one'"), Script("one"):
         pass
@@ -126,13 +117,6 @@ def test_delays_are_on_its_own_clock():
 PAID = Reply.of("so").changed(usage=Usage(input_tokens=7))
 
 
-@pytest.mark.spec(
-    "1.22: text deltas",
-    "1.22: reasoning deltas",
-    "1.22: the completion of each call",
-    "1.22: usage as an event of its own",
-    "1.36: replies are streamed by themselves",
-)
 @pytest.mark.parametrize(
     ("entry", "deltas"),
     [

@@ -104,7 +104,6 @@ class TestConformance(ClientConformance):
 
 
 @each_way
-@pytest.mark.spec("2.55: the output of a command is the reply")
 def test_text_is_the_answer_without_the_line_end(way: str) -> None:
     client = running("print('You said:', sys.stdin.read())")
     reply = ask(client, way)[-1]
@@ -112,7 +111,6 @@ def test_text_is_the_answer_without_the_line_end(way: str) -> None:
     assert reply.finish == "stop"
 
 
-@pytest.mark.spec("2.55: the output of a command is the reply")
 def test_lines_of_json_stream_with_usage_and_cost() -> None:
     code = """
 for line in ({"type": "start"}, {"item": {"type": "reasoning", "text": "hm"}},
@@ -170,7 +168,6 @@ def test_one_json_document_may_have_many_lines() -> None:
 
 
 @each_way
-@pytest.mark.spec("2.55: its failures are typed and may be retried")
 @pytest.mark.parametrize(
     ("code", "kind", "is_retryable"),
     [
@@ -196,7 +193,6 @@ def test_an_exit_status_and_a_signal_are_named() -> None:
 
 
 @each_way
-@pytest.mark.spec("2.55: time and output are bounded")
 def test_a_flood_is_cut_off(way: str) -> None:
     with pytest.raises(BadReply, match="100,000") as caught:
         ask(running("while True: sys.stdout.write('x' * 9999)", max_output_bytes=100_000), way)
@@ -204,7 +200,6 @@ def test_a_flood_is_cut_off(way: str) -> None:
 
 
 @each_way
-@pytest.mark.spec("2.55: time and output are bounded")
 @pytest.mark.parametrize("code", ["time.sleep(60)", "while True: print('x')"])
 def test_what_takes_too_long_is_late(way: str, code: str) -> None:
     with pytest.raises(TimedOut):
@@ -218,7 +213,6 @@ def test_a_flood_of_errors_is_read_and_forgotten() -> None:
 
 @pytest.mark.system
 @each_way
-@pytest.mark.spec("2.55: time and output are bounded")
 def test_a_hanging_command_ends_with_its_children(way: str, tmp_path: Path) -> None:
     code = f"""
 if os.fork() == 0: os.fork()
@@ -291,7 +285,6 @@ def test_a_command_need_not_read_its_input() -> None:
 
 
 @pytest.mark.system
-@pytest.mark.spec("2.55: no shell")
 def test_the_prompt_is_one_argument_and_no_shell_reads_it(tmp_path: Path) -> None:
     text = f"$(touch {tmp_path}/x); `id` 'a' \"b\" | {{model}}\n*"
     client = running("print(json.dumps(sys.argv[1:]))", "--model={model}", "{prompt}", model="m")
@@ -366,7 +359,6 @@ def test_needs_that_a_command_cannot_meet_are_refused() -> None:
     assert [note.partition("=")[0] for note in reply.adapted] == ["temperature", "max_tokens"]
 
 
-@pytest.mark.spec("2.28: a backend without images is warned of, and the text is sent")
 def test_of_a_payload_with_a_picture_the_text_is_sent(caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent(running("print(sys.stdin.read())"))
     task = Payload.text("What is this?").with_image("https://example.org/x.png").with_document(b"A note.")
@@ -377,7 +369,6 @@ def test_of_a_payload_with_a_picture_the_text_is_sent(caplog: pytest.LogCaptureF
     assert "images" in record.getMessage()
 
 
-@pytest.mark.spec("2.36: a backend that cannot tune warns")
 def test_what_a_command_cannot_be_told_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(temperature=0.5, max_tokens=9, hosted_tools=(WebSearch(),))
     agent = Agent(running("print('x')"), settings=settings)

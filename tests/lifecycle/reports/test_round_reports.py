@@ -52,7 +52,6 @@ def eventful() -> AgentCall:
     return call
 
 
-@pytest.mark.spec("1.30: a turn shows calls, results, text and usage")
 def test_after_each_round_its_report_shows_what_happened_in_it():
     call = begun()
     replied(call, 101.0, "Two things.", function_call("add", a=1, b=2), function_call("tick"), input_tokens=7)
@@ -86,7 +85,6 @@ def test_the_text_of_a_round_is_the_models_own():
     assert [one.text for one in rounds_of(fail(call, retryable=False).record)] == ["One.", ""]
 
 
-@pytest.mark.spec("3.30: calls, errors, recalls and cost of each round")
 class TestARound:
     def test_it_has_its_calls_errors_recalls_usage_cost_and_times(self):
         call = eventful()

@@ -36,7 +36,6 @@ def worker(clock: FakeClock, **options: Any) -> Agent[Any, Any]:
     return Agent(script, functions=[work], limits=Limits(parallel=1), world={"clock": clock}, **options)
 
 
-@pytest.mark.spec("4.31: spans")
 def test_a_span_for_the_call_and_each_request_function_and_wait():
     clock, events = FakeClock(100.0), []
     agent = worker(clock)

@@ -89,7 +89,6 @@ def attempted(parser: Callable[[str], Any], text: str) -> None:
         parser(text)
 
 
-@pytest.mark.spec("2.4: junk is refused, not parsed for ever")
 def test_junk_gives_a_value_or_a_parse_error():
     for parser in PARSERS.values():
         for unit in (*CHARACTERS, *MIXES):
@@ -97,7 +96,6 @@ def test_junk_gives_a_value_or_a_parse_error():
 
 
 @pytest.mark.nightly
-@pytest.mark.spec("2.4: junk is refused, not parsed for ever")
 @pytest.mark.parametrize("name", PARSERS)
 def test_the_time_grows_with_the_text(name):
     parser = PARSERS[name]
@@ -113,7 +111,6 @@ def test_the_time_grows_with_the_text(name):
 
 
 @pytest.mark.nightly
-@pytest.mark.spec("2.4: junk is refused, not parsed for ever")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("character", GROUPS)
 def test_a_megabyte_takes_at_most_two_seconds(character):

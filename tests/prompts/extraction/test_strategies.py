@@ -62,7 +62,6 @@ def read(parser: Parser[Any], text: str, **options: Any) -> Parsed[Any]:
 
 
 class TestEach:
-    @pytest.mark.spec("2.2: the content of a tag")
     def test_tagged_takes_what_is_in_the_tag(self):
         for text, value in [
             ("<answer> 5\n6 </answer> <answer>7</answer>", "5\n6"),
@@ -72,11 +71,6 @@ class TestEach:
         ]:
             assert tagged("answer")(text) == value
 
-    @pytest.mark.spec(
-        "2.2: what stands between brackets",
-        "2.2: the first object",
-        "2.1: braces and escaped quotes in strings",
-    )
     def test_json_anywhere(self):
         assert json_anywhere(r'so {"a": "\"} {"} and {}') == {"a": '"} {'}
         assert extract_json(r'so {"a": "\"} {"} and {}') == {"a": '"} {'}
@@ -86,7 +80,6 @@ class TestEach:
     def test_json_block(self):
         assert json_block("{}\n```python\n[1]\n```\n~~~json\n[2]\n~~~\n") == [2]
 
-    @pytest.mark.spec("2.2: the first keyword, as it was given")
     def test_keyword_takes_one_of_its_words(self):
         assert keyword("No", "Yes")("oh YES, or no") == "No"
         assert keyword("Yes")("oh YES") == "Yes"
@@ -94,7 +87,6 @@ class TestEach:
         with pytest.raises(ParseError, match="'No', 'Yes'"):
             keyword("No", "Yes")("maybe")
 
-    @pytest.mark.spec("2.2: a group of a regular expression")
     def test_regex_takes_the_first_group_of_the_first_match(self):
         assert regex(r"n=(\d+)")("n=5, n=6") == "5"
         assert regex(r"\d+")("n=5") == "5"
@@ -105,16 +97,9 @@ class TestEach:
         with pytest.raises(ParseError, match="max_length=10"):
             regex(r"(a+)+$", max_length=10)("a" * 11)
 
-    @pytest.mark.spec("2.2: the text as it is")
     def test_verbatim_changes_nothing(self):
         assert verbatim(" a \n") == " a \n"
 
-    @pytest.mark.spec(
-        "2.3: the first block of any language",
-        "2.3: the block of one language, by its whole name",
-        "2.3: indented, nested and unclosed fences",
-        "2.3: a missing block is an error that names the language",
-    )
     def test_code_takes_the_first_block_of_its_language(self):
         text = "```python title=x\na  \n  b\n```\n  ```py\n  c\n    d  \n  ```\n````md\n```js\ne\n```\n````\n```sql\nf"
         assert code()(text) == "a  \n  b"
@@ -126,7 +111,6 @@ class TestEach:
         with pytest.raises(ParseError, match="rust"):
             code("rust")(text)
 
-    @pytest.mark.spec("2.3: the first block of any language", "2.3: indented, nested and unclosed fences")
     def test_the_content_of_any_block(self):
         for text, content in (
             ("```\na\n```\n```py\nb\n```", "a"),
@@ -162,7 +146,6 @@ class TestEach:
 
 
 class TestFirstOf:
-    @pytest.mark.spec("2.2: strategies in the order given", "2.4: a primary tag and ordered strategies")
     def test_the_first_that_is_valid_wins(self):
         parser = first_of(tagged("answer"), json_block, json_anywhere, expect=Review)
         text = '{"title": "c"}\n```json\n{"title": "b"}\n```\n<answer>%s</answer>'
@@ -183,7 +166,6 @@ class TestFirstOf:
         assert "Review" in first
         assert ["<answer>" in others[0], "title" in others[1]] == [True, True]
 
-    @pytest.mark.spec("2.4: a text above the given length is refused")
     def test_a_longer_answer_is_refused(self):
         assert first_of(verbatim, max_length=5)("12345") == "12345"
         with pytest.raises(ParseError, match=r"6 .* 5 "):
@@ -194,7 +176,6 @@ class TestFirstOf:
         with pytest.raises(ParseError, match=r"4 .* 3 "):
             TagParser(signals=["a"], max_length=3)("<a/>")
 
-    @pytest.mark.spec("2.4: a text above the given length is refused")
     def test_there_is_a_limit_by_default(self):
         for parser in (first_of(verbatim), verbatim, extract_json, TagParser(signals=["a"])):
             with pytest.raises(ParseError, match=r"1000001 .* 1000000 "):
@@ -202,7 +183,6 @@ class TestFirstOf:
         with pytest.raises(ParseError, match="max_length=10000"):
             regex("a")("a" * 10_001)
 
-    @pytest.mark.spec("2.5: every repair is recorded", "2.5: JSON that is nearly right is mended")
     def test_repairs_are_strict_first_recorded_and_can_be_switched_off(self):
         parser = first_of(json_anywhere, expect=Review)
         assert read(parser, 'So {"title": "a",} or {"title": "b"}') == Parsed(Review(title="b"))
@@ -227,7 +207,6 @@ class TestFirstOf:
 
 
 class TestNearlyRight:
-    @pytest.mark.spec("2.5: misspelt names and values are matched", "2.5: every repair is recorded")
     def test_what_is_close_to_one_thing_is_taken_for_it(self):
         for text, value, repairs in [
             ('{"tittle": "a"}', Review(title="a"), ["the name 'tittle' was taken for 'title'"]),
@@ -257,7 +236,6 @@ class TestNearlyRight:
         ]:
             assert Output(Review).read(ParserInput(text=text)) == Parsed(value, tuple(repairs))
 
-    @pytest.mark.spec("2.5: misspelt names and values are matched")
     def test_what_is_close_to_nothing_or_to_two_is_refused(self):
         for text in [
             '{"title": "a", "verdict": "unapproved"}',
@@ -269,7 +247,6 @@ class TestNearlyRight:
             with pytest.raises(ParseError):
                 Output(Review).parse(text)
 
-    @pytest.mark.spec("2.5: every repair is recorded", "2.5: JSON that is nearly right is mended")
     def test_objects_in_a_row_are_a_list(self):
         found = Output(list[Step]).read(ParserInput(text='{"name": "a"}, {"name": "b"}'))
         assert found == Parsed([Step(name="a"), Step(name="b")], (MENDED,))
@@ -314,7 +291,6 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.spec("2.5: valid JSON is never altered")
 @given(JSON)
 @examples(40)
 def test_valid_json_is_never_altered(value):
@@ -328,11 +304,6 @@ def test_valid_json_is_never_altered(value):
 class TestTags:
     PARSER = TagParser(xml=["a", "note"], md=["python", "py"], signals=["done", "more"], required=["a", "b"])
 
-    @pytest.mark.spec(
-        "3.21: listed tags are extracted as lists",
-        "3.21: blocks of code, by language",
-        "3.21: signals are true or false",
-    )
     def test_what_is_listed_is_extracted(self):
         text = '<a id=1 class="x > y" on> 5 < 6 & 7 <a>8</a></a><b/>\n```python\n9\n```\n<done/> <a>10</a> <note>'
         found = self.PARSER(text)
@@ -343,7 +314,6 @@ class TestTags:
         assert found["a"][0].attributes == {"id": "1", "class": "x > y", "on": ""}
         assert pickle.loads(pickle.dumps(found))["a"][0].attributes["id"] == "1"
 
-    @pytest.mark.spec("3.21: listed tags are extracted as lists")
     def test_contents_and_attributes(self):
         parser = TagParser(xml=["a", "ab"])
         text = "\n<ab>1</ab><A>2</A><a>\n3 </a> <a x='4' y=5 x=6>7</a>\n"
@@ -352,14 +322,12 @@ class TestTags:
         assert [content.attributes for content in found["a"]] == [{}, {"x": "4", "y": "5"}]
         assert parser("no tags") == {"raw": "no tags", "a": [], "ab": []}
 
-    @pytest.mark.spec("3.21: signals are true or false")
     def test_a_signal(self):
         for text in ("<done/>", "<done>", '<done n="1" />', "so <done>1</done>"):
             assert TagParser(signals=["done"])(text)["done"] is True
         for text in ("</done>", "done", "<DONE/>", "<done_not/>", ""):
             assert TagParser(signals=["done"])(text)["done"] is False
 
-    @pytest.mark.spec("3.21: required tags must be there", "3.21: all errors in one")
     def test_all_that_is_missing_is_in_one_error(self):
         parser = TagParser(md=["python"], signals=["done"], required=["a", "b", "python", "done"])
         with pytest.raises(ParseError) as caught:

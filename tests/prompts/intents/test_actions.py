@@ -68,7 +68,6 @@ def told(action: Action) -> str:
 
 
 class TestTheExampleOfTheGuide:
-    @pytest.mark.spec("2.24: tags with attributes and inner text", "2.24: the printed list of actions")
     def test_the_prompt(self):
         assert ACTIONS.build_prompt(user_request="What's the weather and show me a cat picture?") == (
             "Based on the user request, generate a response using the following available actions.\n\n"
@@ -83,7 +82,6 @@ class TestTheExampleOfTheGuide:
             "What's the weather and show me a cat picture?"
         )
 
-    @pytest.mark.spec("2.25: all actions, in the order of the text", "2.24: tags with attributes and inner text")
     def test_its_actions_are_extracted(self):
         assert ACTIONS.extract_actions(RESPONSE) == [
             GetWeather(),
@@ -91,7 +89,6 @@ class TestTheExampleOfTheGuide:
             SendMessage(to="user", content="I've completed both requests!"),
         ]
 
-    @pytest.mark.spec("2.26: each action is replaced")
     def test_its_actions_are_replaced_by_texts(self):
         assert ACTIONS.transform_actions(RESPONSE.strip(), told) == (
             "Here's the weather: [Checking weather...]\n"
@@ -100,7 +97,6 @@ class TestTheExampleOfTheGuide:
         )
         assert ACTIONS.transform_actions(RESPONSE, told).startswith("\nHere's"), "white space is left alone"
 
-    @pytest.mark.spec("2.26: actions are removed")
     def test_its_actions_are_taken_out(self):
         assert ACTIONS.strip_actions(RESPONSE.strip()) == "Here's the weather: \nAnd here's a cat picture: \n"
         assert ACTIONS.strip_actions("Hello <GetWeather /> world") == "Hello  world"
@@ -126,13 +122,6 @@ def test_the_list_of_actions_tells_types_and_what_is_optional():
 
 
 class TestExtraction:
-    @pytest.mark.spec(
-        "2.25: all actions, in the order of the text",
-        "2.25: unknown tags are ignored",
-        "2.25: an empty tag in both its forms",
-        "2.25: stray brackets and ampersands lose nothing",
-        "2.25: entities are decoded",
-    )
     def test_actions_are_found(self):
         for text, actions in [
             ("", []),
@@ -161,7 +150,6 @@ class TestExtraction:
             assert ACTIONS.extract_actions(text) == actions
             assert ACTIONS.strip_actions(text).count("<GetWeather/>") == 0
 
-    @pytest.mark.spec("2.25: a missing attribute is an error")
     def test_what_cannot_be_read_is_an_error_or_left_out_and_reported(self):
         lenient = ActionSet[Action](GetWeather, ShowImage, SendMessage, strict=False)
         for text, tag, name in (
@@ -237,13 +225,11 @@ class TestExtraction:
 
 
 class TestTransformation:
-    @pytest.mark.spec("2.26: what cannot be read stays")
     def test_what_cannot_be_read_stays(self):
         texts = ("<ShowImage/>", "<SendMessage>x</SendMessage>", "<GetWeather>", "<Dance/>", "a < b", "</GetWeather>")
         for text in texts:
             assert ACTIONS.strip_actions(f" {text} <GetWeather/>\n{text}\t") == f" {text} \n{text}\t"
 
-    @pytest.mark.spec("2.26: each action is replaced")
     def test_what_is_put_in_is_not_read_again(self):
         assert ACTIONS.transform_actions("<GetWeather/>&", lambda _: "<GetWeather/>&lt;") == "<GetWeather/>&lt;&"
         with pytest.raises(UsageError, match=r"what the transformer made of GetWeather\(\) is None"):

@@ -28,7 +28,6 @@ class UserIntent(PromptEnum):
 
 
 class TestTheExampleOfTheGuide:
-    @pytest.mark.spec("2.23: the prompt lists the intents", "2.23: its other placeholders are parameters")
     def test_the_prompt(self):
         assert UserIntent.build_prompt(user_request="what's the weather like in London?") == (
             "\nPlease classify the user's request. The available intents are:\n"
@@ -39,7 +38,6 @@ class TestTheExampleOfTheGuide:
             "User request: <query>what's the weather like in London?</query>\n"
         )
 
-    @pytest.mark.spec("2.23: the answer becomes a member")
     def test_the_answer(self):
         said = "Understood. The user wants to know the weather. <intent>GetWeather</intent>"
         assert UserIntent.extract(said) is UserIntent.GetWeather
@@ -47,7 +45,6 @@ class TestTheExampleOfTheGuide:
 
 
 class TestThePrompt:
-    @pytest.mark.spec("2.23: its other placeholders are parameters")
     def test_a_parameter_is_missing_or_too_many(self):
         with pytest.raises(PromptError, match="user_request"):
             UserIntent.build_prompt()
@@ -55,7 +52,6 @@ class TestThePrompt:
             UserIntent.build_prompt(user_request="x", request="y")
         assert UserIntent.prompt.variables == {"user_request"}
 
-    @pytest.mark.spec("2.23: a wrong answer is asked for again", "2.23: the answer becomes a member")
     def test_a_wrong_tag_is_asked_for_again_once(self):
         model = Script("<intend>GetWeather</intend>", "<intent>send_message</intent>")
         result = Agent(model).call(UserIntent.prompt(user_request="Tell Ada </query> that I am late."))

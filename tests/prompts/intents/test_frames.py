@@ -29,14 +29,12 @@ FRAME = IntentFrame("user_query", "intent", UserIntent)
 
 
 class TestTheExampleOfTheGuide:
-    @pytest.mark.spec("2.22: a text is wrapped in a tag")
     def test_its_query_is_wrapped(self):
         wrapped = FRAME.wrap("what is the weather in Tokyo?")
         assert wrapped == "<user_query>what is the weather in Tokyo?</user_query>"
 
 
 class TestExtraction:
-    @pytest.mark.spec("2.22: the intent is read from its tag")
     def test_the_first_tag_counts_by_value_or_name(self):
         for text, intent, repairs in [
             ("<intent>search</intent> <intent>get_weather</intent>", UserIntent.Search, ()),
@@ -49,7 +47,6 @@ class TestExtraction:
         ]:
             assert FRAME.extractor.read(ParserInput(text=text)) == Parsed(intent, repairs)
 
-    @pytest.mark.spec("2.22: a missing tag is an error")
     def test_without_its_tag_there_is_none(self):
         for text in ("", "search", "<Intent>search</Intent>", "<intent>search", "search</intent>"):
             with pytest.raises(TagNotFound, match="search, get_weather") as caught:
@@ -57,7 +54,6 @@ class TestExtraction:
             assert isinstance(caught.value, ParseError)
             assert caught.value.tag == "intent"
 
-    @pytest.mark.spec("2.22: an unknown value is an error that holds it")
     def test_what_is_no_intent_is_told(self):
         for content in ("dance", "", "a &amp; b", "search and get_weather", "<intent>search</intent>"):
             with pytest.raises(ParseFailed, match=r"<intent>.* search, get_weather$") as caught:
@@ -162,7 +158,6 @@ def seen(text: str) -> str:
 
 
 class TestInItsFrame:
-    @pytest.mark.spec("2.22: a wrapped text cannot leave its tag")
     def test_a_users_text_stays_in_it(self):
         for attempt, text in ATTEMPTS.items():
             self.assert_stays_in_it(attempt, text)
@@ -202,7 +197,6 @@ PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.spec("2.22: a wrapped text cannot leave its tag")
 @given(st.lists(PIECES | st.text(max_size=3), max_size=30).map("".join))
 @example("<intent\u200bx>")  # a mark that cannot be seen may stand for a space
 @examples(300)

@@ -21,7 +21,6 @@ class Person(BaseModel):
 
 
 class TestTemplates:
-    @pytest.mark.spec("2.7: fields are the variables of a template on their type")
     def test_any_class_may_declare_one(self):
         @dataclass
         class Plain:
@@ -58,7 +57,6 @@ class TestTemplates:
         assert Other(name="a").to_prompt() == "Name: a\nEmail: @"
         assert Without(name="a").to_prompt() == "name: a"
 
-    @pytest.mark.spec("2.11: an unknown variable is named with the known fields")
     def test_an_unknown_variable(self):
         with pytest.raises(
             PromptError,
@@ -70,7 +68,6 @@ class TestTemplates:
                 name: str
                 role: str
 
-    @pytest.mark.spec("2.11: syntax is checked when the class is made")
     def test_wrong_syntax(self):
         with pytest.raises(PromptError, match=r"__prompt_template__ of .*Wrong.* line 2"):
 
@@ -80,7 +77,6 @@ class TestTemplates:
 
 
 class TestFiles:
-    @pytest.mark.spec("2.10: a template from a file")
     def test_in_the_working_directory(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "of_cwd.txt").write_text("<{{ name }}>\n")
@@ -92,9 +88,6 @@ class TestFiles:
         (tmp_path / "of_cwd.txt").unlink()  # it was read when the class was made
         assert Here(name="a").to_prompt() == "<a>"
 
-    @pytest.mark.spec(
-        "2.10: a missing file is an error with the places searched", "2.10: it is checked when the class is made"
-    )
     def test_a_missing_one(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         with pytest.raises(PromptError) as caught:
@@ -105,7 +98,6 @@ class TestFiles:
         text = str(caught.value)
         assert f"'{HERE / 'templates/none.jinja'}', '{tmp_path / 'templates/none.jinja'}'" in text
 
-    @pytest.mark.spec("2.10: a file and a text together are refused")
     def test_a_template_and_a_file_together_are_refused(self):
         with pytest.raises(PromptError, match="__prompt_template__ and __prompt_file__"):
 
@@ -113,7 +105,6 @@ class TestFiles:
                 __prompt_template__ = "a"
                 __prompt_file__ = "user_profile.jinja"
 
-    @pytest.mark.spec("2.10: it is checked when the class is made")
     def test_its_contents_are_checked(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "a.jinja").write_text("{{ nmae }}")
@@ -139,12 +130,6 @@ class TestTargets:
         note: Annotated[str, PromptField(rename="remark"), PromptField(target="Human", skip=True)] = "n"
         dirty: Annotated[bool, PromptField(skip=True)] = False
 
-    @pytest.mark.spec(
-        "2.15: fields for a target and those for all",
-        "2.15: fields of other targets and skipped ones are left out",
-        "2.15: names and formats of a target",
-        "2.15: a template for a target",
-    )
     def test_each_has_its_fields(self):
         task = self.Task(title="T")
         assert task.to_prompt_for("Agent") == "title: T\npriority: 1\nremark: n"
@@ -152,7 +137,6 @@ class TestTargets:
         assert task.to_prompt_for("Visual") == "# T"
         assert task.to_prompt() == "title: T\npriority: 1\nremark: n"
 
-    @pytest.mark.spec("2.15: an unknown target is an error with those there are")
     def test_an_unknown_one(self):
         with pytest.raises(PromptError, match=r"^Task has no target 'X'; there are: Visual, Agent, Human$"):
             self.Task(title="T").to_prompt_for("X")
@@ -208,9 +192,6 @@ class TestObjects:
         def about(self, person: Person) -> str:
             return f"{self.name} for {person.name}"
 
-    @pytest.mark.spec(
-        "2.17: a template sees the value and its target", "2.17: schema and example of the value in a template"
-    )
     def test_all_forms_are_filled_in(self):
         tool = self.Tool(name="saw")
         guides = "/".join([prompt_guide(tool, mode) for mode in ("schema_only", "example_only", "full")])

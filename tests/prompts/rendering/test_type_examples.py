@@ -65,7 +65,6 @@ def test_each_field_has_the_first_of_what_is_known():
     assert '"ä"' in prompt_example(value)
 
 
-@pytest.mark.spec("2.20: the example, the default or the value itself")
 def test_example_then_default_then_value():
     class Three(BaseModel):
         a: Annotated[str, PromptField(example="said")] = "default"
@@ -78,7 +77,6 @@ def test_example_then_default_then_value():
         prompt_example(Three)
 
 
-@pytest.mark.spec("2.20: an example keeps its type")
 def test_an_example_keeps_its_type():
     for kind, example, written in (
         *((int, 5, "5"), (float, 0.5, "0.5"), (bool, True, "true"), (str, "5", '"5"')),
@@ -125,7 +123,6 @@ EXAMPLE = '{\n  "name": "x"\n}'
 FULL = f"{SCHEMA}\n\n### Example\nHere is an example of a valid `Tool` object:\n{EXAMPLE}"
 
 
-@pytest.mark.spec("2.18: schema alone", "2.18: example alone", "2.18: both, by default")
 def test_modes_of_types_and_values():
     for kind in (Tool, Tool(name="y")):
         assert prompt_guide(kind, "schema_only") == SCHEMA
@@ -136,7 +133,6 @@ def test_modes_of_types_and_values():
     assert (Tool.prompt_schema(), Tool.prompt_example()) == (SCHEMA, EXAMPLE)
 
 
-@pytest.mark.spec("2.21: the section with its headings")
 def test_examples_of_several_types():
     assert examples_section(Tool, Inner) == (
         "### Examples\n\nHere are examples of the data structures you should use.\n\n"

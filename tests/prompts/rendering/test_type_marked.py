@@ -34,7 +34,6 @@ class Strict(TypeMarked, BaseModel):
 CONCEPT = Concept(reasoning="because", high_concept="a world")
 
 
-@pytest.mark.spec("2.52: the type's name is in the JSON")
 class TestDump:
     def test_in_json_and_in_data(self) -> None:
         expected = {"__type": "Concept", "reasoning": "because", "high_concept": "a world"}
@@ -43,7 +42,6 @@ class TestDump:
         assert TypeAdapter(Concept).dump_python(CONCEPT, mode="json") == expected
 
 
-@pytest.mark.spec("2.52: it is not in the schema")
 class TestSchema:
     def test_no_json_schema_has_it(self) -> None:
         for mode in ("validation", "serialization"):
@@ -59,7 +57,6 @@ class TestSchema:
 
 
 class TestLoading:
-    @pytest.mark.spec("2.52: it may be missing")
     def test_without_it(self) -> None:
         assert Concept.model_validate_json('{"reasoning": "because", "high_concept": "a world"}') == CONCEPT
         assert Strict.model_validate({"n": 1}) == Strict(n=1)

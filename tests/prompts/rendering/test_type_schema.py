@@ -67,7 +67,6 @@ class Keys(TypedDict):
 Ids = TypeAliasType("Ids", list[int])
 
 
-@pytest.mark.spec("2.19: types of fields, lists and optional values")
 def test_each_type_is_printed_as_a_model_writes_it():
     for kind, printed in [
         (str, '"string"'),
@@ -123,11 +122,9 @@ def test_types_alone():
 
 
 class TestEnumerations:
-    @pytest.mark.spec("2.13: name, description and possible values, in order", "2.13: skipped members are absent")
     def test_name_description_and_values(self):
         assert prompt_schema(Mood) == "Mood: A mood.\n\nPossible values:\n- good: In high spirits\n- bad"
 
-    @pytest.mark.spec("2.13: without a description the name alone")
     def test_without_a_description(self):
         class Size(Enum):
             SMALL = "s"
@@ -142,7 +139,6 @@ class TestEnumerations:
 
 
 class TestStructures:
-    @pytest.mark.spec("2.19: the printed schema of a structure", "2.19: structures in structures, to any depth")
     def test_to_any_depth(self):
         class C(BaseModel):
             """Leaks nowhere."""
@@ -175,7 +171,6 @@ class TestStructures:
 }"""
         )
 
-    @pytest.mark.spec("2.19: skipped fields are left out")
     def test_what_is_skipped(self):
         class Marked(BaseModel):
             a: int
@@ -200,7 +195,6 @@ class TestStructures:
             + "\n  ]\n}"
         )
 
-    @pytest.mark.spec("2.19: it is made once for each type")
     def test_it_is_made_once(self):
         assert prompt_schema(Tree) is prompt_schema(Tree)
 

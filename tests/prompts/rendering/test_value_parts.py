@@ -43,7 +43,6 @@ def report() -> Report:
     )  # fmt: skip
 
 
-@pytest.mark.spec("2.16: images first, then one text")
 def test_pictures_come_first_in_the_order_of_the_fields():
     value = report()
     pictures = (Image.of(PNG), Image.of(JPEG), *value.scans)

@@ -153,12 +153,6 @@ def render(template: str, values: dict[str, Any]) -> str:
     return Prompt(template).render(**values).text
 
 
-@pytest.mark.spec(
-    "2.8: a line for each field, in order",
-    "2.8: a key is the new name, the description or the field's name",
-    "2.8: skipped fields are left out",
-    "2.8: a format for the value alone",
-)
 @pytest.mark.parametrize("kind", [Model, Plain])
 def test_nobody_has_to_inherit(kind):
     text = prompt_text(kind(id=1, name="Mai"))
@@ -219,12 +213,6 @@ def test_a_prompt_of_its_own_is_its_text_wherever_it_stands():
     assert render("{{ x }} {{ xs }}", {"x": own, "xs": {"y": [own]}}) == f"{text} y: - {text}"
 
 
-@pytest.mark.spec(
-    "2.12: a member with its description",
-    "2.12: a member without one is its name",
-    "2.12: a skipped member is its name alone",
-    "2.12: a description of its own goes first",
-)
 def test_a_member_is_its_name_with_its_description():
     class Act(PromptEnum):
         """What to do."""
@@ -238,7 +226,6 @@ def test_a_member_is_its_name_with_its_description():
     assert prompt_text(Documented.MAYBE) == "maybe: Not sure"
 
 
-@pytest.mark.spec("2.14: a variant shows name, description and fields")
 def test_a_variant_is_introduced():
     assert prompt_text(Refund(amount=5)) == "Refund: Money goes back.\nIn cents: 5"
     assert prompt_text(NeedsRevision(reasons=["long"])) == 'NeedsRevision\nreasons: ["long"]'

@@ -36,7 +36,6 @@ def set_to(profile: dict[str, Any] | None = None, **settings: Any) -> dict[str, 
     return {key: value for key, value in body.items() if key not in ("model", "messages")}
 
 
-@pytest.mark.spec("3.6: each API has its own request")
 def test_the_shortest_request_states_a_limit_of_tokens() -> None:
     assert encoded() == {"model": "m1", "max_tokens": 16_000, "messages": [{"role": "user", "content": "hi"}]}
     assert encoded(stream=True) == {**encoded(profile=Profile()), "stream": True}
@@ -72,7 +71,6 @@ def test_functions_are_strict_only_where_they_can_be() -> None:
     assert "description" not in bare
 
 
-@pytest.mark.spec("1.38: one function is demanded on the wire")
 def test_choice_of_functions() -> None:
     choices = {"auto": "auto", "required": "any", "none": "none", "wait": "tool"}
     for choice, type_ in choices.items():

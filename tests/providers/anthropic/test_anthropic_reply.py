@@ -250,7 +250,6 @@ def test_reply_has_what_the_message_says() -> None:
     )
 
 
-@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 def test_finish_is_normalised() -> None:
     for word, finish in [
         ("end_turn", "stop"),

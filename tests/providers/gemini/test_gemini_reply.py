@@ -119,7 +119,6 @@ def test_reply_has_what_the_response_says() -> None:
     assert reply.usage == Usage(input_tokens=3)
 
 
-@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 def test_finish_is_one_vocabulary() -> None:
     for word, finish in [
         ("STOP", "stop"),

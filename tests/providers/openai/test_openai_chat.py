@@ -29,7 +29,6 @@ def entries(*messages: Message, **profile: Any) -> list[Any]:
     return said
 
 
-@pytest.mark.spec("0.1: each part is made alone and compared with an exact value", "3.6: each API has its own request")
 def test_the_shortest_request_has_model_and_messages() -> None:
     assert encoded() == {"model": "m1", "messages": [{"role": "user", "content": "hi"}]}
     assert CODEC.path("m1", stream=True) == "/chat/completions"
@@ -37,7 +36,6 @@ def test_the_shortest_request_has_model_and_messages() -> None:
     assert CODEC.headers(None) == {}
 
 
-@pytest.mark.spec("0.2: system, user, assistant and tool have their roles on the wire", "0.2: the content is unchanged")
 def test_system_message_has_the_role_of_the_model() -> None:
     system = Message.of("system", "Be ", "terse.")
     for role in ("system", "developer", "user"):
@@ -47,7 +45,6 @@ def test_system_message_has_the_role_of_the_model() -> None:
     assert entries(cached) == [{"role": "system", "content": [part]}]
 
 
-@pytest.mark.spec("0.2: the content is unchanged")
 @pytest.mark.parametrize(
     ("parts", "content"),
     [
@@ -77,7 +74,6 @@ CALLS = (
 )
 
 
-@pytest.mark.spec("0.15: the result carries the id of its call", "3.7: functions are run and each call has one result")
 def test_calls_and_results_have_one_id() -> None:
     results = [
         FunctionResult(id="3.0", name="add", text="2", provider_id="call_x"),
@@ -152,11 +148,6 @@ def test_reasoning_goes_back_as_the_model_takes_it(name: Any, message: Message, 
     assert said == {"role": "assistant", **more}
 
 
-@pytest.mark.spec(
-    "0.4: each function goes out with its name, description and schema",
-    "3.6: functions and schemas go out",
-    "3.16: strict only where all properties are required",
-)
 def test_functions_are_strict_only_where_they_can_be() -> None:
     first, second = encoded(functions=(ADD, WAIT))["tools"]
     assert first == {
@@ -181,7 +172,6 @@ def test_functions_are_strict_only_where_they_can_be() -> None:
     assert "description" not in bare["function"]
 
 
-@pytest.mark.spec("0.13: the choice goes out on the wire", "1.38: one function is demanded on the wire")
 def test_choice_of_functions() -> None:
     one = {"type": "function", "function": {"name": "wait"}}
     for choice, said in (("auto", "auto"), ("required", "required"), ("none", "none"), ("wait", one)):
@@ -190,7 +180,6 @@ def test_choice_of_functions() -> None:
         assert len(body["tools"]) == 2
 
 
-@pytest.mark.spec("0.3: objects take no other properties", "0.3: a field may be optional")
 def test_schema_goes_out_natively() -> None:
     form = encoded(output=Output(City))["response_format"]
     assert form["type"] == "json_schema"
@@ -210,7 +199,6 @@ def test_schema_has_a_name_that_the_wire_takes() -> None:
         assert re.fullmatch("[a-zA-Z0-9_-]{1,64}", said)
 
 
-@pytest.mark.spec("2.30: where a wire has no schema it is told in words")
 @pytest.mark.parametrize(
     ("messages", "begins", "kind"),
     [
@@ -233,7 +221,6 @@ def test_schema_is_told_in_words(messages: tuple[Message, ...], begins: str, kin
     assert all(name in text for name in City.model_fields)
 
 
-@pytest.mark.spec("0.5: settings reach the request")
 def test_settings_have_their_names() -> None:
     settings = Settings(
         temperature=0.0,
@@ -275,7 +262,6 @@ def test_streams_ask_for_usage_where_it_is_understood() -> None:
     assert encoded(stream=True, profile=Profile(stream_usage=False)) == asked
 
 
-@pytest.mark.spec("3.6: what a model cannot take is refused before it is sent")
 def test_what_the_model_cannot_take_is_refused_before_it_is_sent() -> None:
     for message in (Message.of("assistant", Image.of(PNG)), Message.of("tool", "2")):
         with pytest.raises(UsageError, match=f"'{message.role}'"):

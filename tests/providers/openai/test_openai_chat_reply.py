@@ -111,7 +111,6 @@ def test_reply_has_what_the_completion_says() -> None:
     assert whole(b"\xef\xbb\xbf" + body).message == reply.message
 
 
-@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 def test_finish_is_one_vocabulary() -> None:
     for word, finish in [
         ("stop", "stop"),
@@ -167,7 +166,6 @@ USAGES = {
 }
 
 
-@pytest.mark.spec("1.37: usage is read from every provider")
 @pytest.mark.parametrize("name", USAGES)
 def test_usage_is_read_in_every_spelling(name: str) -> None:
     raw, usage = USAGES[name]
@@ -185,7 +183,6 @@ def test_usage_is_the_newest_of_the_stream() -> None:
     assert streamed(sse({**end, "x_groq": None}))[0].usage == Usage()
 
 
-@pytest.mark.spec("1.22: usage as an event of its own", "4.22: usage while the reply arrives")
 def test_usage_is_told_as_it_grows() -> None:
     delta = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]}
     counts = [{"prompt_tokens": 7, "completion_tokens": count} for count in (1, 1, 2)]
@@ -238,14 +235,6 @@ def test_refusal_is_no_text() -> None:
     assert whole(completion({"content": "hi", "refusal": ""})).refusal is None
 
 
-@pytest.mark.spec(
-    "1.22: text deltas",
-    "1.22: reasoning deltas",
-    "1.22: the start of a call with index, id and name",
-    "1.22: pieces of arguments that add up to the whole",
-    "4.22: text in pieces, over server-sent events",
-    "4.22: calls in pieces",
-)
 def test_deltas_come_as_the_stream_does() -> None:
     body = stream(
         {"role": "assistant", "content": ""},
@@ -358,7 +347,6 @@ def test_name_that_comes_late_starts_the_call_with_all_its_arguments() -> None:
     assert deltas == [FunctionCallStarted(0, "f", None), ArgumentsDelta(0, "{}"), FunctionCallCompleted(0)]
 
 
-@pytest.mark.spec("1.22: the start of a call with index, id and name", "1.22: the completion of each call")
 def test_call_that_goes_on_behind_the_next_is_completed_again() -> None:
     pieces = [call("f", "{}", index=0, id="x"), call("g", "{", index=1, id="y"), {"index": 0, **MORE}]
     body = stream(*[{"tool_calls": [piece]} for piece in pieces])

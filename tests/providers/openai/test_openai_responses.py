@@ -25,7 +25,6 @@ from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile, providers
 
 
-@pytest.mark.spec("3.6: each API has its own request")
 def test_the_shortest_request_asks_not_to_be_stored() -> None:
     assert encoded() == {"model": "m1", "input": [{"role": "user", "content": "hi"}], "store": False}
     assert encoded(stream=True) == {**encoded(), "stream": True}
@@ -61,7 +60,6 @@ def test_functions_are_strict_only_where_they_can_be_and_never_by_default() -> N
     assert "description" not in bare
 
 
-@pytest.mark.spec("1.38: one function is demanded on the wire")
 def test_choice_of_functions() -> None:
     one = {"type": "function", "name": "wait"}
     for choice, told in (("auto", "auto"), ("required", "required"), ("none", "none"), ("wait", one)):
@@ -70,11 +68,6 @@ def test_choice_of_functions() -> None:
         assert len(request["tools"]) == 2
 
 
-@pytest.mark.spec(
-    "0.3: objects take no other properties",
-    "0.3: a field may be optional",
-    "3.6: functions and schemas go out",
-)
 def test_schema_goes_out_natively() -> None:
     form = encoded(output=Output(City))["text"]["format"]
     assert (form["type"], form["name"], form["strict"]) == ("json_schema", "City", True)

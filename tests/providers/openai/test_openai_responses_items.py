@@ -85,7 +85,6 @@ def ids(told: list[Any]) -> list[tuple[str, str]]:
     return [(item["type"], item["call_id"]) for item in told if "call_id" in item]
 
 
-@pytest.mark.spec("0.15: the result carries the id of its call", "3.7: functions are run and each call has one result")
 def test_calls_and_results_have_one_id() -> None:
     told = items(
         Message.of("assistant", "Well.", call("3.0", "call_x"), call("3.1"), call("3.2", "")),

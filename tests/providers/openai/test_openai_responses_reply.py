@@ -110,7 +110,6 @@ def test_reply_has_what_the_response_says() -> None:
     assert whole(b"\xef\xbb\xbf" + body(said("hi"))).message == reply.message
 
 
-@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 def test_finish_is_one_vocabulary() -> None:
     for status, reason, finish, raw in [
         ("completed", None, "stop", "completed"),
@@ -130,7 +129,6 @@ def test_finish_is_one_vocabulary() -> None:
             assert streamed(sse(ended))[0].finish_raw == raw
 
 
-@pytest.mark.spec("1.39: every provider's finish reasons become one vocabulary")
 def test_finish_with_calls() -> None:
     for item, status, finish in [
         (called(), "completed", "tool_calls"),
@@ -239,13 +237,6 @@ DELTAS = [
 ]
 
 
-@pytest.mark.spec(
-    "1.22: text deltas",
-    "1.22: reasoning deltas",
-    "1.22: the start of a call with index, id and name",
-    "4.22: text in pieces, over server-sent events",
-    "4.22: calls in pieces",
-)
 def test_deltas_come_as_the_stream_does() -> None:
     reply, deltas = streamed(stream(*EVENTS, output=ITEMS))
     assert deltas == DELTAS
