@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from support.doc_examples import EXAMPLE, PAGES
 from support.paths import ROOT
@@ -25,7 +26,6 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from fsm_agent.cli import app
-from fsm_agent.cli.commands import LateCommands, load_command
 from fsm_agent.testing import registries
 
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
@@ -49,10 +49,9 @@ def problem(words: list[str]) -> str:
     """Return what is wrong with the names of a command and of its options; empty: nothing."""
     found: Any = get_command(app)
     while hasattr(found, "commands") and words and not words[0].startswith("-"):
-        name, words = words[0], words[1:]
-        if name not in found.commands:
-            return f"no command {name!r}"
-        found = load_command(name) if isinstance(found, LateCommands) else found.commands[name]
+        if words[0] not in found.commands:
+            return f"no command {words[0]!r}"
+        _, found, words = found.resolve_command(click.Context(found), words)
     known = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
         "--help"
     }

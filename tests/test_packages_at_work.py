@@ -18,9 +18,6 @@ from support.fault_server import FaultServer, http
 from support.http_clients import KEY, completion, refused
 
 from fsm_agent import Agent, client_for, function
-from fsm_agent.errors import RateLimited, TimedOut
-from fsm_agent.functions import Retries
-from fsm_agent.runtime.retry_delay import BetweenRuns, Default, delay_s
 from fsm_agent.testing import FakeClock
 
 
@@ -101,20 +98,6 @@ def test_one_call_uses_them_all(way: str) -> None:
         "pydantic_core._pydantic_core.SchemaValidator.validate_json",  # reads arguments and output
     ):
         assert wanted in seen["ran"], [name for name in seen["ran"] if name.startswith(wanted.partition(".")[0])]
-
-
-@pytest.mark.parametrize(
-    ("wait", "error"),
-    [
-        (Default(lambda: 1.0), RateLimited("no", status=429)),
-        (Default(lambda: 1.0), TimedOut("no")),
-        (BetweenRuns(Retries(), lambda: 0.0), LookupError("no")),
-    ],
-)
-def test_each_wait_between_attempts_is_one_of_tenacity(wait: Any, error: Exception) -> None:
-    with watched() as ran:
-        assert delay_s(wait, 2, error) > 0
-    assert any(name.startswith("tenacity.wait.wait_") and name.endswith(".__call__") for name in ran)
 
 
 if __name__ == "__main__":

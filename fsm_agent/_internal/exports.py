@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 
 PACKAGES = (  # that have public names
-    *("agents", "prompts", "messages", "functions", "lifecycle", "context", "runtime", "clients", "providers", "mcp"),
-    *("telemetry", "store", "errors", "flows", "flows.orchestrator", "fronts", "engines", "testing", "diagrams"),
-    *("inspector", "cli"),
+    *("agents", "prompts", "messages", "functions", "lifecycle", "machine", "context", "runtime", "clients"),
+    *("providers", "mcp", "telemetry", "store", "errors", "flows", "flows.orchestrator", "fronts", "engines"),
+    *("testing", "diagrams", "inspector", "cli"),
 )
 _ROOT = "fsm_agent"
 

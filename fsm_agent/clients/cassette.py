@@ -47,10 +47,13 @@ class CassetteError(AssertionError):
     """A test does not match its cassette: a request was never recorded, or an exchange was never replayed.
 
     Examples:
-        >>> tape = Path(tempfile.mkdtemp(), "tape.json")
+        >>> import pathlib, tempfile
+        >>> from fsm_agent import Agent
+        >>> from fsm_agent.clients import client_for
+        >>> tape = pathlib.Path(tempfile.mkdtemp(), "tape.json")
         >>> _ = tape.write_text('{"version": 1, "exchanges": []}')
         >>> client = client_for("openai:gpt-5-mini", api_key="sk-example", network=Cassette(tape).network())
-        >>> Agent(client).call("Hello")
+        >>> Agent(client).call("Hello")     # doctest: +ELLIPSIS
         Traceback (most recent call last):
         fsm_agent.clients.cassette.CassetteError: cassette '...' has no reply to POST '...': it is empty
     """

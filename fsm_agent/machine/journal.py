@@ -46,7 +46,16 @@ _encoder = msgspec.json.Encoder()
 
 
 class Header(Value, frozen=True, kw_only=True):
-    """The first line of a journal."""
+    """The first line of a journal.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
+        >>> kept = store.load("r", after=0)
+        >>> header_of(kept.header).agent
+        'clerk'
+    """
 
     version: Literal[1]
     agent: str  # the name of the agent or flow that can drive it
@@ -105,7 +114,13 @@ class _Signed(Line, frozen=True, kw_only=True):
 
 
 class Entry(Value, frozen=True):
-    """One advance of a process, in memory."""
+    """One advance of a process, in memory.
+
+    Examples:
+        >>> entry = Entry("begin", '{"kind": "begun"}', "[]", None)
+        >>> Chain("{}").written([entry], fence=1)[0][:20]
+        '{"n":1,"key":"begin"'
+    """
 
     key: str
     outcome: str  # JSON
@@ -128,6 +143,13 @@ class Journal:
         is_lasting: Another OS process may read the lines, so each outcome is checked by reading it again before it is
             taken.
         earlier: The range of the messages of earlier turns; None: the process is no turn of a conversation.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> result = Agent(Script("Hi."), name="clerk", store=MemoryStore()).call("Hello", run_id="r")
+        >>> journal: Journal = result.call.journal
+        >>> journal.run, journal.n
+        ('r', 2)
     """
 
     __slots__ = ("chain", "earlier", "entries", "first", "header", "is_lasting", "n_before", "run", "undone")
@@ -229,6 +251,15 @@ class Chain:
 
     Attributes:
         end: The digest of the last line, or the pending lines that end with it.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
+        >>> kept = store.load("r", after=0)
+        >>> chain = Chain(kept.header)
+        >>> [chain.verified(line).key for line in kept.lines]
+        ['begin', 'model:0']
     """
 
     __slots__ = ("_signing_key", "end", "n")
@@ -432,6 +463,14 @@ def header_of(line: str) -> Header:
 
     Raises:
         JournalError: The line is damaged, or of another version.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
+        >>> kept = store.load("r", after=0)
+        >>> header_of(kept.header).version
+        1
     """
     try:
         header: Header = from_json(line, Header)
@@ -506,6 +545,16 @@ def fold(
     Raises:
         JournalError: The entries are damaged, reordered, foreign or forged.
         ReplayError: The present code takes other steps.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
+        >>> kept = store.load("r", after=0)
+        >>> again = Agent(Script(), name="clerk").seed("Hello")
+        >>> _ = fold(again, kept.lines, Chain(kept.header))
+        >>> again.output
+        'Hi.'
     """
     fence = 0
     lines = [*lines]

@@ -104,6 +104,15 @@ class Parent(Driven, ABC):
         machine: The machine of the table; see `machine_of`.
         record: The state.
         steps: The steps of the last `advance`.
+
+    Examples:
+        >>> from fsm_agent.flows import Flow, call, end
+        >>> @call(Agent(Script("Dear Ann"), name="writer"))
+        ... def drafting(about: str) -> str:
+        ...     return f"Write about {about}."
+        >>> letters = Flow("letters", str, start=drafting, rows=[drafting.done(end("over"), do=lambda d, text: text)])
+        >>> isinstance(letters.seed("Write to Ann."), Parent)
+        True
     """
 
     machine: Machine

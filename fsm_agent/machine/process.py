@@ -43,7 +43,13 @@ def with_prefix(key: str, prefix: str) -> str:
 
 
 class AnyEffect(Protocol):
-    """A request of a process to the world, and the kinds of outcomes that answer it."""
+    """A request of a process to the world, and the kinds of outcomes that answer it.
+
+    Examples:
+        >>> effect: AnyEffect = Agent(Script("Hi.")).seed("Hello").effects[0]
+        >>> effect.key, effect.question
+        ('begin', None)
+    """
 
     @property
     def key(self) -> str:
@@ -70,7 +76,17 @@ class AnyEffect(Protocol):
 
 
 class EffectValue(Value, frozen=True):
-    """A base for effects: by default a driver performs them, and they are more than a wait."""
+    """A base for effects: by default a driver performs them, and they are more than a wait.
+
+    Examples:
+        >>> from typing import ClassVar
+        >>> class Ring(EffectValue, frozen=True):
+        ...     key: str
+        ...     prefix: ClassVar = "ring"
+        ...     outcomes: ClassVar = (str,)
+        >>> Ring("ring:1").wakes_at_s is None
+        True
+    """
 
     prefix: ClassVar[str]
     outcomes: ClassVar[tuple[type, ...]]
@@ -126,6 +142,11 @@ class Process(Protocol):
         driver: The driver that has claimed the process, or None; `wake` makes it check the process again.
         end_request: The latest request to end the process that its driver has not taken yet, or None.
         journal: The journal to which each `advance` adds an entry; None: none, or the process is inside of another.
+
+    Examples:
+        >>> process: Process = Agent(Script("Hi.")).seed("Hello")
+        >>> str(process.record.state), [effect.key for effect in process.effects]
+        ('Seeded', ['begin'])
     """
 
     driver: weakref.ref[Any] | None
@@ -213,7 +234,13 @@ class Process(Protocol):
 
 
 class Inner(Value, frozen=True):
-    """A process inside of another, and its listeners."""
+    """A process inside of another, and its listeners.
+
+    Examples:
+        >>> process = Agent(Script("Hi.")).seed("Hello")
+        >>> Inner(process, hooks=(), name="clerk").name
+        'clerk'
+    """
 
     process: Any
     hooks: Sequence[Any]  # the hooks of its agent or flow

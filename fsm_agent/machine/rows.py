@@ -22,7 +22,12 @@ Row: TypeAlias = tuple[str, Any, Any, Guard | None, Action]
 
 
 def row_name(source: str, trigger: str, to: str, guard: str) -> str:
-    """Return a row, or the step of one, as text."""
+    """Return a row, or the step of one, as text.
+
+    Examples:
+        >>> row_name("Calling", "replied", "Completed", "is_answer")
+        'Calling --replied [is_answer]--> Completed'
+    """
     return f"{source} --{trigger}{f' [{guard}]' if guard else ''}--> {to}"
 
 
@@ -52,6 +57,15 @@ def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> Machine:
     Args:
         rows: The table.
         states: All states.
+
+    Examples:
+        >>> from enum import StrEnum
+        >>> Light = StrEnum("Light", ["OFF", "ON"])
+        >>> def keep(lamp, answer, definition):
+        ...     return lamp
+        >>> machine = machine_of([("switched", Light.OFF, Light.ON, None, keep)], Light)
+        >>> list(machine.states)
+        ['off', 'on']
     """
     machine = Machine(
         model=None,  # cursors are passed to trigger(), never registered: registering leaks and costs 24 µs each
@@ -76,6 +90,16 @@ def take_row(machine: Machine, trigger: str, record: Any, answer: Any, definitio
 
     Raises:
         MachineError: No row of this trigger can be taken.
+
+    Examples:
+        >>> from enum import StrEnum
+        >>> Light = StrEnum("Light", ["OFF", "ON"])
+        >>> def keep(lamp, answer, definition):
+        ...     return lamp
+        >>> machine = machine_of([("switched", Light.OFF, Light.ON, None, keep)], Light)
+        >>> from types import SimpleNamespace
+        >>> take_row(machine, "switched", SimpleNamespace(state=Light.OFF), None, None).state
+        <Light.ON: 'on'>
     """
     cursor = Cursor(record)
     event = machine.events.get(trigger)

@@ -35,7 +35,7 @@ from fsm_agent.lifecycle import (
     RunFunction,
 )
 from fsm_agent.lifecycle import Stopped as Stop
-from fsm_agent.machine.journal import Chain
+from fsm_agent.machine import Chain
 from fsm_agent.messages import Reply, Usage
 from fsm_agent.testing import Script, ScriptError, call
 

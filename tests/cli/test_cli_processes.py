@@ -200,7 +200,7 @@ def test_the_test_of_a_new_project_passes_and_fails_when_it_should(here: Path):
     ran("agents", "new", "word_smith2", "--folder", "mine", "--model", "anthropic:claude-opus-5")
 
     def tested() -> subprocess.CompletedProcess[str]:
-        words = ["-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "fsm_agent.testing.pytest_plugin"]
+        words = ["-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "fsm_agent"]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
         return subprocess.run(

@@ -16,7 +16,7 @@ from fsm_agent.clients import client_for
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, call, end, execute, wait
 from fsm_agent.lifecycle import Returned
-from fsm_agent.machine.rows import take_row
+from fsm_agent.machine import take_row
 from fsm_agent.messages import Inside, Stepped
 
 

@@ -20,7 +20,7 @@ from support.agent_calls import PROMPT, STAGED, TYPED, fetch, login
 
 from fsm_agent.context import Budget, ContextPlan
 from fsm_agent.lifecycle import Limits, Reason
-from fsm_agent.machine.rows import row_name
+from fsm_agent.machine import row_name
 from fsm_agent.prompts import Prompt
 from fsm_agent.testing.pytest_plugin import _rows
 

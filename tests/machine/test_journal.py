@@ -16,7 +16,7 @@ from support.kept_runs import Agent, call, clerk, definition_of, ended, loaded
 
 from fsm_agent.errors import JournalError, OutcomeError, ReplayError, UsageError
 from fsm_agent.lifecycle import AgentCall, Begun, Cancelled, Injected, Replied, Returned
-from fsm_agent.machine import journal
+from fsm_agent.machine import Chain, Header, Journal, fold, header_of
 from fsm_agent.messages import Done, Message, Reply
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.store import Runs
@@ -36,12 +36,12 @@ def kept(signing_key: bytes | None = None) -> tuple[Agent[Any, Any], str, list[s
 
 
 def process_of(agent: Agent[Any, Any], header: str) -> Any:
-    return definition_of(agent).make(journal.header_of(header), None)
+    return definition_of(agent).make(header_of(header), None)
 
 
 def folded(agent: Agent[Any, Any], header: str, lines: list[str], signing_key: bytes | None = None) -> Any:
     process = process_of(agent, header)
-    journal.fold(process, lines, journal.Chain(header, signing_key), journal.header_of(header).definition)
+    fold(process, lines, Chain(header, signing_key), header_of(header).definition)
     return process
 
 
@@ -222,11 +222,11 @@ def test_a_header_that_was_changed_is_noticed_at_the_first_entry():
     for i in range(0, len(header), 7):
         other = header[:i] + chr(ord(header[i]) ^ 1) + header[i + 1 :]
         try:
-            made = journal.header_of(other)
+            made = header_of(other)
         except JournalError:
             continue
         with pytest.raises(JournalError, match="entry 1 is damaged"):
-            journal.fold(process_of(agent, header), lines, journal.Chain(other), made.definition)
+            fold(process_of(agent, header), lines, Chain(other), made.definition)
 
 
 def test_a_journal_whose_end_was_cut_off_is_an_earlier_one():
@@ -261,7 +261,7 @@ def test_errors_name_the_entry_at_fault():
     told = sealed(header, [*lines[:6], changed(lines[6], steps=[["warm", "began"], ["", "ended"]]), *lines[7:]])
     assert "warm: began" in refused(told, 7, ReplayError)
     refused(sealed(header, [*lines[:6], changed(lines[6], steps=[]), *lines[7:]]), 7, ReplayError)
-    foreign = header.replace(journal.header_of(header).definition, "0" * 16)
+    foreign = header.replace(header_of(header).definition, "0" * 16)
     assert "0" * 16 in refused(sealed(foreign, other), 7, ReplayError, foreign)
 
 
@@ -277,11 +277,11 @@ def test_errors_name_the_entry_at_fault():
 )
 def test_a_header_that_is_none_is_refused(document: str, problem: str):
     with pytest.raises(JournalError, match=problem):
-        journal.header_of(document)
+        header_of(document)
 
 
 def test_a_header_is_read_as_it_was_written():
-    header = journal.Header(
+    header = Header(
         version=1,
         agent="a\u2028\x00",
         definition="f",
@@ -291,7 +291,7 @@ def test_a_header_is_read_as_it_was_written():
         extra={"ticket": 17, "who": "☃"},
     )
     text = msgspec.json.encode(as_json(header)).decode()
-    assert journal.header_of(text) == header
+    assert header_of(text) == header
 
 
 # Lines
@@ -302,15 +302,15 @@ def journaled(**options: Any) -> AgentCall[Any]:
     return AgentCall.seed(Dialog().put("Go."), prompt).journaled()
 
 
-def written(call: AgentCall[Any], chain: journal.Chain | None = None) -> list[str]:
+def written(call: AgentCall[Any], chain: Chain | None = None) -> list[str]:
     assert call.journal is not None
-    chain = chain or journal.Chain(HEADER)
+    chain = chain or Chain(HEADER)
     return chain.written(call.journal.since(chain.n), 1)
 
 
 def refolded(call: AgentCall[Any]) -> AgentCall[Any]:
     other = AgentCall.seed(Dialog().put("Go."), call.prompt)
-    journal.fold(other, written(call), journal.Chain(HEADER))
+    fold(other, written(call), Chain(HEADER))
     assert other.record == call.record
     assert other.record.trace == call.record.trace
     return other
@@ -332,7 +332,7 @@ def test_half_a_surrogate_pair_becomes_a_replacement_in_the_journal_as_in_a_snap
     lines = written(call)
     lines[1].encode()
     other = AgentCall.seed(Dialog().put("Go."), call.prompt)
-    journal.fold(other, lines, journal.Chain(HEADER))
+    fold(other, lines, Chain(HEADER))
     assert other.output == "a\ufffdb"
 
 
@@ -365,14 +365,14 @@ def test_a_number_that_is_none_is_written_and_read_as_it_is(number: float):
 def test_a_chain_goes_on_where_it_was_left():
     one = journaled()
     one.advance("begin", Begun(at_s=1.0, id="c"))
-    chain = journal.Chain(HEADER)
+    chain = Chain(HEADER)
     first = written(one, chain)
     one.advance("model:0", Replied(reply=Reply.of("fine")))
     rest = written(one, chain)
     assert (len(first), len(rest), chain.n) == (1, 1, 2)
-    read = journal.Chain(HEADER)
+    read = Chain(HEADER)
     read.verified(first[0])
-    assert journal.Chain(HEADER, None, 1, read.digest).verified(rest[0]).n == 2
+    assert Chain(HEADER, None, 1, read.digest).verified(rest[0]).n == 2
 
 
 # Undo, redo, states
@@ -433,7 +433,7 @@ def kept_call(agent: Agent[Any, Any]) -> AgentCall[Any]:
 # Interruptions
 
 
-class Interrupted(journal.Journal):
+class Interrupted(Journal):
     """A journal after whose entry number ``at`` somebody presses Ctrl-C, before the step is committed."""
 
     at = 0

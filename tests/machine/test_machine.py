@@ -12,7 +12,7 @@ from support.examples import examples
 from transitions import Machine, MachineError
 
 from fsm_agent.lifecycle import ROWS, State
-from fsm_agent.machine import rows as rows_
+from fsm_agent.machine import machine_of, take_row
 
 TRIGGERS = ("a", "b", "c")
 states = st.sampled_from(list(State))
@@ -60,7 +60,7 @@ def action(kind: str, number: int) -> Any:
 
 
 def built(table: list[Any]) -> Machine:
-    return rows_.machine_of(
+    return machine_of(
         [(t, s, d, guard(g) if g else None, action(a, i)) for i, (t, s, d, g, a) in enumerate(table)], State
     )
 
@@ -68,7 +68,7 @@ def built(table: list[Any]) -> Machine:
 def step(machine: Machine, trigger: str, model: Model, answer: Any, definition: Any) -> bool:
     """Take a row, as a call does: what was moved counts when the row was taken."""
     try:
-        row = rows_.take_row(machine, trigger, model, answer, definition)
+        row = take_row(machine, trigger, model, answer, definition)
     except MachineError as error:
         if "said no" in str(error.value):
             return False
@@ -129,7 +129,7 @@ def test_the_machine_and_a_plain_dict_agree(table, triggers):
 
 
 def test_an_impossible_trigger_is_an_error_that_names_both():
-    model, machine = Model(), rows_.machine_of(ROWS, State)
+    model, machine = Model(), machine_of(ROWS, State)
     with pytest.raises(MachineError, match=r"slept.*Seeded"):
         step(machine, "slept", model, None, "prompt")
     assert model.state is State.SEEDED
@@ -147,12 +147,12 @@ def test_states_and_records_may_be_anybodys():
         return answer < definition
 
     rows = [("switched", (Light.RED,), Light.GREEN, may_change, lambda lamp, a, d: lamp.hours + a)]
-    machine, lamp = rows_.machine_of(rows, Light), Lamp()
+    machine, lamp = machine_of(rows, Light), Lamp()
     with pytest.raises(MachineError, match="may_change"):
-        rows_.take_row(machine, "switched", lamp, 9, 5)
+        take_row(machine, "switched", lamp, 9, 5)
     with pytest.raises(MachineError, match="no row"):
-        rows_.take_row(machine, "broke", lamp, 3, 5)
-    row = rows_.take_row(machine, "switched", lamp, 3, 5)
+        take_row(machine, "broke", lamp, 3, 5)
+    row = take_row(machine, "switched", lamp, 3, 5)
     assert (row.state, row.after, row.guard) == (Light.GREEN, 3, "may_change")
     assert type(row.state) is Light
     assert lamp.state is Light.RED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import FrameType
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from fsm_agent import Agent, Limits, function, snapshot
 from fsm_agent.lifecycle import AgentCall, Begun, Replied, Returned
-from fsm_agent.machine import nesting
+from fsm_agent.machine import Parent
 from fsm_agent.messages import Reply
 from fsm_agent.testing import Script, call
 
@@ -52,7 +53,7 @@ class Interrupter:
         self.left = at
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> Any:
-        return self._line if frame.f_code.co_filename == nesting.__file__ else None
+        return self._line if frame.f_code.co_filename == inspect.getfile(Parent) else None
 
     def _line(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "line":

@@ -9,7 +9,7 @@ import pytest
 from fsm_agent.agents import Agent
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle import AgentCall, Begun, Injected, Limits
-from fsm_agent.machine import journal
+from fsm_agent.machine import Chain, Entry
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.store import Runs
@@ -22,17 +22,15 @@ KEY = b"k" * 32
 LIMITS = Limits(rounds=50)
 
 
-def entries(first: int, last: int) -> list[journal.Entry]:
-    return [
-        journal.Entry(f"model:{n}", f'{{"kind":"x","n":{n}}}', '[["","replied"]]', object()) for n in range(first, last)
-    ]
+def entries(first: int, last: int) -> list[Entry]:
+    return [Entry(f"model:{n}", f'{{"kind":"x","n":{n}}}', '[["","replied"]]', object()) for n in range(first, last)]
 
 
 @pytest.mark.parametrize("signing_key", [None, KEY])
 @pytest.mark.parametrize("sizes", [(1,), (3, 0, 2, 4), (1,) * 1_500])
 def test_lines_that_are_written_late_are_those_that_are_written_at_once(sizes: Any, signing_key: bytes | None):
     """In any number of batches, read from the last to the first; more batches than Python's stack has frames."""
-    at_once, late = journal.Chain(HEADER, signing_key), journal.Chain(HEADER, signing_key)
+    at_once, late = Chain(HEADER, signing_key), Chain(HEADER, signing_key)
     lines, batches, n = list[str](), list[Any](), 0
     for size in sizes:
         lines += at_once.written(entries(n, n + size), 7)
@@ -41,7 +39,7 @@ def test_lines_that_are_written_late_are_those_that_are_written_at_once(sizes: A
     assert [len(batch) for batch in batches] == list(sizes)
     assert (late.n, late.digest) == (at_once.n, at_once.digest)
     assert [line for read in [list(batch) for batch in reversed(batches)][::-1] for line in read] == lines
-    reader = journal.Chain(HEADER, signing_key)
+    reader = Chain(HEADER, signing_key)
     assert [reader.verified(line).n for line in lines] == list(range(1, n + 1))
 
 
@@ -53,7 +51,7 @@ def test_an_outcome_is_in_the_journal_as_it_was_when_it_was_taken():
     one.advance("", Injected((Message.of("user", "-").changed(parts=parts),), at_s=1.0))
     assert one.journal is not None
     assert all(type(entry.outcome) is str for entry in one.journal.entries)
-    lines = journal.Chain(HEADER).pending(one.journal.entries, 1)
+    lines = Chain(HEADER).pending(one.journal.entries, 1)
     parts[:] = Message.of("user", "as it is now").parts
     assert "as it was" in lines[1]
     assert "as it is now" not in lines[1]
@@ -67,20 +65,18 @@ def held(store: MemoryStore) -> Any:
 @pytest.mark.parametrize(
     ("entry", "error"),
     [
-        (journal.Entry("a", '"two\nlines"', "[]", None), UsageError),
-        (journal.Entry("a", '"\ud800"', "[]", None), UnicodeEncodeError),
-        (journal.Entry("\ud800", "1", "[]", None), UnicodeEncodeError),
+        (Entry("a", '"two\nlines"', "[]", None), UsageError),
+        (Entry("a", '"\ud800"', "[]", None), UnicodeEncodeError),
+        (Entry("\ud800", "1", "[]", None), UnicodeEncodeError),
     ],
 )
-def test_what_cannot_be_written_is_refused_by_the_append_and_not_by_who_reads_it(
-    entry: journal.Entry, error: type[Exception]
-):
+def test_what_cannot_be_written_is_refused_by_the_append_and_not_by_who_reads_it(entry: Entry, error: type[Exception]):
     store = MemoryStore()
     lease = held(store)
     with pytest.raises(error):
-        store.append(lease, 0, journal.Chain(HEADER).pending([*entries(0, 1), entry], 1))
+        store.append(lease, 0, Chain(HEADER).pending([*entries(0, 1), entry], 1))
     assert store.load("r").lines == ()
-    assert store.append(lease, 0, journal.Chain(HEADER).pending(entries(0, 1), 1)) == 0
+    assert store.append(lease, 0, Chain(HEADER).pending(entries(0, 1), 1)) == 0
     assert len(store.load("r").lines) == 1
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from fsm_agent import function
-from fsm_agent.mcp import ToolServer
+from fsm_agent.mcp import serve
 
 pytestmark = pytest.mark.system
 BEGIN = {
@@ -29,7 +29,7 @@ def add(a: int, b: int) -> int:
 @pytest.fixture(params=["127.0.0.1", "127.0.0.2", "localhost"])
 def url(request: pytest.FixtureRequest) -> str:
     found: Queue[str] = Queue()
-    server = ToolServer(functions=[add])
+    server = serve("sums", [add])
     served = threading.Thread(
         target=server.run_http, kwargs={"host": request.param, "port": 0, "ready": found.put}, daemon=True
     )

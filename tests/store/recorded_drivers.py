@@ -9,7 +9,7 @@ from typing import Any
 from support.kept_runs import team_header
 from support.nested_process import Team
 
-from fsm_agent.machine import journal
+from fsm_agent.machine import Chain, Journal, fold
 from fsm_agent.runtime import World, adrive, arun, drive, run
 
 Sink = Callable[[Any], Any]
@@ -59,15 +59,15 @@ def by_adrive(process: Any, world: World, recorder: Any, sink: Sink) -> None:
 
 def journaled(team: Team) -> Team:
     """Begin the journal of a run of it."""
-    team.journal = journal.Journal(team, "r1", team_header())
+    team.journal = Journal(team, "r1", team_header())
     return team
 
 
 def read_again(fresh: Any, one: Any) -> None:
     """Give a fresh process all that has come to one, by way of the lines of its journal."""
     header = team_header()
-    lines = journal.Chain(header).written(one.journal.since(0), 1)
-    assert journal.fold(fresh, lines, journal.Chain(header)) == (1 if lines else 0)
+    lines = Chain(header).written(one.journal.since(0), 1)
+    assert fold(fresh, lines, Chain(header)) == (1 if lines else 0)
 
 
 EVERY: list[Way] = [by_run, by_threads, by_drive, by_arun, by_adrive, by_run_unheard, by_arun_unheard]

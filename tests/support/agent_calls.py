@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 from fsm_agent.context import ContextPlan
-from fsm_agent.context.view import View
 from fsm_agent.errors import ErrorReport, ParseError
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import (
@@ -48,6 +47,7 @@ from fsm_agent.lifecycle import (
 )
 from fsm_agent.messages import FunctionCall, Message, Reply, Text, Usage
 from fsm_agent.prompts import Dialog, Prompt
+from support.views import View
 
 
 @function

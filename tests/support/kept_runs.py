@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -9,17 +10,16 @@ from typing import Any
 
 import msgspec
 
-from fsm_agent._internal.values import to_json
 from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import Approved, Outcome
-from fsm_agent.machine.journal import Header
+from fsm_agent.machine import Header
 from fsm_agent.store import Lease, LeaseLost, Loaded, Rest, Runs, Store
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.recorder import StoreRecorder
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, as_json, call
 from support.nested_process import Team, TeamRecord
 
 LONG_S = 30.0
@@ -184,7 +184,7 @@ def team_definition(make: Callable[[TeamRecord], Team]) -> Definition:
 
 
 def team_header() -> str:
-    return to_json(Header(version=1, agent="team", definition="", seed=msgspec.Raw(b"{}")))
+    return json.dumps(as_json(Header(version=1, agent="team", definition="", seed=msgspec.Raw(b"{}"))))
 
 
 def skip_replies(script: Any, count: int) -> None:

@@ -6,6 +6,7 @@ A member is an agent call or a team of its own.  What is picked, and how, is an 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -14,16 +15,15 @@ from typing import Any, TypeAlias
 from msgspec import field
 from msgspec.structs import astuple
 
-from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent._internal.values import Value, from_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.lifecycle import AgentCall, Begin, Begun, CallRecord, Cancelled, Expired, Limits, State
-from fsm_agent.machine.nesting import Parent
-from fsm_agent.machine.process import AnyEffect, EffectValue, Inner
-from fsm_agent.machine.rows import machine_of
+from fsm_agent.machine import AnyEffect, EffectValue, Inner, Parent, machine_of
 from fsm_agent.messages import Stepped
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.runtime import World
 from fsm_agent.runtime.activity import Activity, activity_of
+from fsm_agent.testing import as_json
 
 
 class Stage(StrEnum):
@@ -253,7 +253,7 @@ class Team(Parent):
         return repr(self.plan)
 
     def encode_own(self, key: str, outcome: Any) -> str:
-        return to_json(outcome)
+        return json.dumps(as_json(outcome))
 
     def decode_own(self, key: str, document: bytes | str) -> Any:
         kinds = {"begin": Begun, "pick:1": Picked, "": Cancelled | Expired}

@@ -55,7 +55,7 @@ def test_allowed(monkeypatch):
 
 def run(folder: Path, *options: str) -> str:
     options = ("-p", "no:cacheprovider", "--fsm-coverage", "-W", "error", *options)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "fsm_agent.testing.pytest_plugin", *options, str(folder)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "fsm_agent", *options, str(folder)]
     environment = {**os.environ, "COLUMNS": "250", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # others load for a second
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=50, check=False)
     return done.stdout

@@ -56,18 +56,8 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows import call as ask
-from fsm_agent.flows.definition.any_state import AnyState
-from fsm_agent.flows.definition.states import (
-    CallState,
-    EachState,
-    FunctionState,
-    GatherState,
-    PauseState,
-    Row,
-    SubflowState,
-    WaitState,
-    WholeCallState,
-)
+from fsm_agent.flows.definition import any_state as any_states
+from fsm_agent.flows.definition import states as of
 from fsm_agent.flows.orchestrator import GiveUp, Job, OrchestrationResult, Orchestrator, Remedy, Supply
 from fsm_agent.functions import register_function
 from fsm_agent.lifecycle import Reason
@@ -469,9 +459,9 @@ def chosen_agent(d: Draft) -> Agent[Any, Any]:
 
 
 members = gather("members", counting, naming, counting, naming, counting, naming)
-assert_type(members, GatherState[Draft, tuple[int, str, int, str, *tuple[Any, ...]]])
-assert_type(race("first", counting, naming, counting, naming), GatherState[Draft, int | str])
-assert_type(race("first", counting, naming, counting, naming, counting), GatherState[Draft, Any])
+assert_type(members, of.GatherState[Draft, tuple[int, str, int, str, *tuple[Any, ...]]])
+assert_type(race("first", counting, naming, counting, naming), of.GatherState[Draft, int | str])
+assert_type(race("first", counting, naming, counting, naming, counting), of.GatherState[Draft, Any])
 members.done(end("over"), do=lambda d, a: Draft(d.topic, a[1]))
 
 
@@ -480,11 +470,11 @@ def early_wait(d: Draft) -> str:
     return "?"
 
 
-assert_type(early_wait, WaitState[Draft, Draft | str])
-assert_type(gather("two", counting, naming, enough=1), GatherState[Draft, tuple[int | str, ...]])
-assert_type(gather("two", counting, naming, counting, enough=0.5), GatherState[Draft, tuple[int | str, ...]])
-assert_type(gather("two", counting, naming, counting, naming, naming, enough=2), GatherState[Draft, tuple[Any, ...]])
-assert_type(each("some", counting, lambda d: [d], enough=0.5), EachState[Draft, tuple[int, ...]])
+assert_type(early_wait, of.WaitState[Draft, Draft | str])
+assert_type(gather("two", counting, naming, enough=1), of.GatherState[Draft, tuple[int | str, ...]])
+assert_type(gather("two", counting, naming, counting, enough=0.5), of.GatherState[Draft, tuple[int | str, ...]])
+assert_type(gather("two", counting, naming, counting, naming, naming, enough=2), of.GatherState[Draft, tuple[Any, ...]])
+assert_type(each("some", counting, lambda d: [d], enough=0.5), of.EachState[Draft, tuple[int, ...]])
 
 
 @wait(int, str, bytes, Draft, list, tuple)
@@ -492,7 +482,7 @@ def several(d: Draft) -> str:
     return d.topic
 
 
-assert_type(several, WaitState[Draft, Any])
+assert_type(several, of.WaitState[Draft, Any])
 
 
 # What options of all states do to the types: nothing; those of combined states know the data
@@ -508,11 +498,11 @@ def counted(d: Draft) -> int:
     return len(d.text)
 
 
-assert_type(asked_in_time, WaitState[Draft, str])
-assert_type(counted, FunctionState[Draft, int])
-assert_type(gather("both", counting, naming, within_s=None), GatherState[Draft, tuple[int, str]])
-assert_type(race("either", counting, naming, within_s=60), GatherState[Draft, int | str])
-assert_type(gather("late", counting, naming, within_s=lambda d: len(d.text)), GatherState[Draft, tuple[int, str]])
+assert_type(asked_in_time, of.WaitState[Draft, str])
+assert_type(counted, of.FunctionState[Draft, int])
+assert_type(gather("both", counting, naming, within_s=None), of.GatherState[Draft, tuple[int, str]])
+assert_type(race("either", counting, naming, within_s=60), of.GatherState[Draft, int | str])
+assert_type(gather("late", counting, naming, within_s=lambda d: len(d.text)), of.GatherState[Draft, tuple[int, str]])
 
 
 def due(d: Draft) -> datetime | None:
@@ -528,11 +518,11 @@ def asked_until(d: Draft) -> str:
     return d.topic
 
 
-assert_type(asked_until, WaitState[Draft, str])
-assert_type(pause("nap", 3), PauseState[Any])
-assert_type(pause("nap", delay_s, restart=False), PauseState[Draft])
-assert_type(pause("nap", until=datetime.now(UTC)), PauseState[Any])
-assert_type(subflow("of_drafts", drafts, begun, until=lambda topic: 3.0 * len(topic)), SubflowState[str, Draft])
+assert_type(asked_until, of.WaitState[Draft, str])
+assert_type(pause("nap", 3), of.PauseState[Any])
+assert_type(pause("nap", delay_s, restart=False), of.PauseState[Draft])
+assert_type(pause("nap", until=datetime.now(UTC)), of.PauseState[Any])
+assert_type(subflow("of_drafts", drafts, begun, until=lambda topic: 3.0 * len(topic)), of.SubflowState[str, Draft])
 
 
 # Rows for ends: each action is given a failure, and after the time of a flow inside its data
@@ -542,7 +532,7 @@ def keep_reason(d: Draft, why: Failure) -> Draft:
     return Draft(why.detail)
 
 
-assert_type(asked_until.cancelled(end("over"), do=lambda d, why: Draft(why.detail)), Row[Draft])
+assert_type(asked_until.cancelled(end("over"), do=lambda d, why: Draft(why.detail)), of.Row[Draft])
 asked_until.expired(end("over"), do=keep_reason)
 asked_until.elapsed(end("over"), do=lambda d, none: d)
 in_time = subflow("in_time", drafts, begun, within_s=60)
@@ -561,7 +551,7 @@ def ask_several(d: Draft) -> str:
     return d.topic
 
 
-assert_type(ask_several, CallState[Draft, int | str | Draft])
+assert_type(ask_several, of.CallState[Draft, int | str | Draft])
 
 
 # Guards of the data and the answer, and of the data alone
@@ -605,9 +595,9 @@ either.done(end("over"), of=str, do=into("text"))
 any_state(counting, naming).failed(end("lost"), do=into("text"))
 assert_type(into("text")(Draft("rain"), "It rains."), Draft)
 some_states = any_state(counting, naming, either)
-assert_type(some_states, AnyState[Draft])
+assert_type(some_states, any_states.AnyState[Draft])
 excuses = any_state(counting, naming).failed(end("lost"), when=is_long, do=lambda d, why: Draft(why.detail))
-assert_type(excuses, tuple[Row[Draft], ...])
+assert_type(excuses, tuple[of.Row[Draft], ...])
 Flow("shared", Draft, start=counting, rows=[counting.done(naming), *any_state(naming).done(end("over")), *excuses])
 
 
@@ -624,11 +614,13 @@ def words(d: Draft) -> list[str]:
 
 
 over_words = each("over_words", measuring, words)
-assert_type(over_words, EachState[Draft, tuple[int, ...]])
-assert_type(each("settled", measuring, words, settled=True, parallel=None), EachState[Draft, tuple[int | Failure, ...]])
-assert_type(each("late", measuring, words, within_s=lambda d: len(d.text)), EachState[Draft, tuple[int, ...]])
-assert_type(subflow("of_drafts", drafts, lambda d: Draft("rain")), SubflowState[Any, Draft])
-assert_type(subflow("of_a_topic", drafts, begun), SubflowState[str, Draft])
+assert_type(over_words, of.EachState[Draft, tuple[int, ...]])
+assert_type(
+    each("settled", measuring, words, settled=True, parallel=None), of.EachState[Draft, tuple[int | Failure, ...]]
+)
+assert_type(each("late", measuring, words, within_s=lambda d: len(d.text)), of.EachState[Draft, tuple[int, ...]])
+assert_type(subflow("of_drafts", drafts, lambda d: Draft("rain")), of.SubflowState[Any, Draft])
+assert_type(subflow("of_a_topic", drafts, begun), of.SubflowState[str, Draft])
 over_words.done(end("over"), do=lambda d, a: Draft(d.topic, str(sum(a))))
 each("by_lambda", measuring, lambda d: ["rain"]).done(end("over"), do=lambda d, a: Draft(d.topic, str(sum(a))))
 
@@ -691,17 +683,17 @@ def whole_of_many(d: Draft) -> str:
     return d.topic
 
 
-assert_type(ask_person, CallState[Draft, Person])
-assert_type(ask_told, CallState[Draft, Person])
-assert_type(ask_shouter, CallState[Draft, str])
-assert_type(ask_role, CallState[Draft, int | str])
-assert_type(ask_chosen, CallState[Draft, Any])
-assert_type(ask_by_lambda, CallState[Draft, int])
-assert_type(whole_person, WholeCallState[Draft, Person])
-assert_type(whole_shouter, WholeCallState[Draft, str])
-assert_type(whole_role, WholeCallState[Draft, int | str | Draft])
-assert_type(whole_chosen, WholeCallState[Draft, int | str])
-assert_type(whole_of_many, WholeCallState[Draft, Any])
+assert_type(ask_person, of.CallState[Draft, Person])
+assert_type(ask_told, of.CallState[Draft, Person])
+assert_type(ask_shouter, of.CallState[Draft, str])
+assert_type(ask_role, of.CallState[Draft, int | str])
+assert_type(ask_chosen, of.CallState[Draft, Any])
+assert_type(ask_by_lambda, of.CallState[Draft, int])
+assert_type(whole_person, of.WholeCallState[Draft, Person])
+assert_type(whole_shouter, of.WholeCallState[Draft, str])
+assert_type(whole_role, of.WholeCallState[Draft, int | str | Draft])
+assert_type(whole_chosen, of.WholeCallState[Draft, int | str])
+assert_type(whole_of_many, of.WholeCallState[Draft, Any])
 whole_role.done(end("over"), of=int, when=is_long)
 whole_role.done(end("over"), of=int, when=counts)
 whole_role.done(end("over"), of=int, do=lambda d, a: Draft(d.topic[: a.output]))

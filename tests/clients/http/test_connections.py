@@ -129,8 +129,8 @@ def test_a_used_one_that_proves_dead_is_replaced_once(fault: Step, way: str) -> 
 
 @our_own
 @each_way
-def test_a_server_that_may_have_read_it_is_not_asked_again(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsm_agent.clients.http.http1.RESEND_WITHIN_S", 0.0)
+def test_a_server_that_may_have_read_it_is_not_asked_again(way: str, resend_within: Callable[[float], None]) -> None:
+    resend_within(0.0)
     for fault in ([CLOSE], [JSON_HEAD, b"{", CLOSE]):
         with FaultServer(good(way), fault, good(way)) as server, client_of(server) as client:
             error = outcomes(client, way, None, None)[1]
