@@ -1,7 +1,7 @@
 """Do both sides of the guides that port programs to flows print what they are said to print?
 
-Our side runs among the examples of `test_readme`.  The other needs its library, in an environment as
-`tests/bench/flow_steps.py` describes; `transitions` is here always.
+Our side runs among the examples of `test_docs`.  The other needs its library, in an environment as
+`benchmarks/flow_steps.py` describes; `transitions` is here always.
 """
 
 from __future__ import annotations

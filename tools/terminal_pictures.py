@@ -19,7 +19,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 from support.paths import ROOT
 from support.terminal import replayed_screen, screen_of
-from transcripts import ADDS, CTRL_D, MODEL, REMOVES, Act, Scene, at_terminal, says, stage
+from terminal_scenes import ADDS, CTRL_D, MODEL, REMOVES, Act, Scene, at_terminal, says, stage
 
 COLUMNS = 80
 _GREY = "#a0a0a0"

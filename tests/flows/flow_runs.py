@@ -96,8 +96,3 @@ in_both_worlds = pytest.mark.parametrize("driven", [by_threads, by_arun])  # whe
 
 def steps_of(one: FlowRun[Any]) -> list[tuple[str, str, str]]:
     return [(step.source, step.trigger, step.to) for step in one.record.trace]
-
-
-def mapped(answers: Mapping[Any, Any]) -> dict[Any, Script]:
-    """A script with one reply for each state."""
-    return {state: Script(text) for state, text in answers.items()}
