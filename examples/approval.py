@@ -58,4 +58,6 @@ if __name__ == "__main__":
         "approve": lambda: resume(Approved()),
         "deny": lambda: resume(Denied("not before Monday")),
     }
+    if len(sys.argv) != 2 or sys.argv[1] not in steps:
+        sys.exit(__doc__)
     steps[sys.argv[1]]()

@@ -17,9 +17,8 @@ from fsm_agent import Agent, CallFailed, CallSuspended, TextDelta
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.testing import Script
 
-AGENTS: dict[str, Agent[Any, str]] = {
-    "host": Agent(Script("Good day."), name="host")
-}  # yours: Agent("openai:gpt-5-mini", …)
+# A script stands in for the model, for 99 answers; yours: Agent("openai:gpt-5-mini", …)
+AGENTS: dict[str, Agent[Any, str]] = {"host": Agent(Script(*["Good day."] * 99), name="host")}
 
 
 def problem(status: int, message: str, code: str = "") -> JSONResponse:

@@ -84,4 +84,6 @@ def main(folder: str, task: str, model: str = "openai:gpt-5-mini") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -85,4 +85,6 @@ def main(folder: str, question: str, model: str = "openai:gpt-5-mini") -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

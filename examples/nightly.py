@@ -72,5 +72,7 @@ if __name__ == "__main__":
             submit(path)
         case ["work"]:
             work()
-        case _:
+        case ["report"]:
             report()
+        case _:
+            sys.exit(__doc__)
