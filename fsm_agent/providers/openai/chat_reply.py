@@ -46,12 +46,13 @@ _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a ch
 class _Call:
     """A function call that is still arriving."""
 
-    __slots__ = ("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_whole", "name")
+    __slots__ = ("arguments", "beside", "id", "index", "is_completed", "is_empty", "is_whole", "n_chars", "name")
 
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
         self.arguments = ArrivingText()
+        self.n_chars = 0  # of the arguments: they are joined only for a piece that is as long
         self.index: int | None = None  # among the calls of the reply, once its name is known
         self.is_completed = False
         self.is_whole = False  # its first piece was a whole JSON object
@@ -67,9 +68,10 @@ class _Call:
         if text == "{}" and not self.arguments:
             self.is_empty = True
             return ""
-        if text.startswith("{") and text.endswith("}") and text == str(self.arguments):
+        if text.startswith("{") and len(text) == self.n_chars and text == str(self.arguments):
             return ""
         self.is_completed = False
+        self.n_chars += len(text)
         return self.arguments.add(text)
 
     def end(self) -> str:
