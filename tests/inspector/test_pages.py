@@ -51,6 +51,12 @@ def listed(page: Markup) -> list[str]:
     return [row["data-id"] for row in page.all("tr") if "data-id" in row]
 
 
+def test_a_run_that_nobody_has_driven_is_not_begun() -> None:
+    agent = Agent(Script("Done."), name="clerk", store=MemoryStore())
+    agent.submit("Tidy up.", run_id="tidy", delay_s=3600)
+    assert "not begun" in Pages(inspector_app(agent.runs)).page("/").text
+
+
 def test_open_questions_come_first(pages):
     page = pages.page("/")
     names = listed(page)
