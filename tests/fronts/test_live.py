@@ -23,6 +23,7 @@ from fsm_agent.messages import (
     Event,
     FunctionEnded,
     FunctionProgress,
+    FunctionStarted,
     HistoryChanged,
     Inside,
     ReplyCompleted,
@@ -97,6 +98,27 @@ def each_store(request: Any, tmp_path: Path) -> Any:
     kept = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "runs.db")
     yield kept
     kept.close()
+
+
+def test_a_listener_who_waits_is_woken(store: Any) -> None:
+    async def main() -> list[Event]:
+        is_heard = asyncio.Event()
+
+        @function
+        async def look() -> str:
+            """Look."""
+            await is_heard.wait()
+            return "seen"
+
+        found = []
+        async with Live(Agent(Script(call("look"), "Seen."), functions=[look], name="desk", store=store)) as live:
+            async for _, event in live.follow(await live.begin("Look.")):
+                found.append(event)
+                if isinstance(event, FunctionStarted):
+                    is_heard.set()  # all that follows comes to a listener who waits for it
+        return found
+
+    assert isinstance(asyncio.run(asyncio.wait_for(main(), 30))[-1], Done)
 
 
 @pytest.mark.parametrize("task", TASKS)
