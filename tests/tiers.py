@@ -6,7 +6,7 @@ assertion about a clock.  ``pytest --tiers report --tiers-out uses.json`` fails 
 
 Seen while a test runs, in any thread, and in its fixtures (a shared one counts for every test that asks for it):
 
-- ``sleep``: `time.sleep` or `asyncio.sleep` of more than `SLEEP_S`, unless a thread of the package's own sleeps;
+- ``sleep``: `time.sleep` or `asyncio.sleep` of more than `SLEEP_S`, unless the package sleeps beside the main thread;
 - ``process``: `Popen`, `fork`, `posix_spawn`, `forkpty`, `system`;
 - ``port``: `socket.bind` to an address of the network; ``connect`` (not refused) is `socket.connect` to one.
 
@@ -52,16 +52,17 @@ def _children() -> float:
 
 def _use(kind: str) -> None:
     """Count it, and by whom it was: the innermost function of the tests, if this thread has one."""
-    if _now is not None:
-        frame, is_of_package = sys._getframe(2), False
-        while frame is not None and not _is_of_tests(frame.f_code.co_filename):
-            is_of_package = is_of_package or frame.f_globals.get("__name__", "").startswith("fsm_agent.")
-            frame = frame.f_back
-        if frame is not None:
-            _now[f"{kind} @ {pathlib.Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"] += 1
-        elif kind == "sleep" and is_of_package and threading.current_thread() is not threading.main_thread():
-            return  # a watcher, say: how long it rests depends on the machine, and no test waits for it
-        _now[kind] += 1
+    if _now is None:
+        return
+    frame, is_of_package = sys._getframe(2), False
+    while frame is not None and not _is_of_tests(frame.f_code.co_filename):
+        is_of_package = is_of_package or frame.f_globals.get("__name__", "").startswith("fsm_agent.")
+        frame = frame.f_back
+    if kind == "sleep" and is_of_package and threading.current_thread() is not threading.main_thread():
+        return  # a watcher, or a function that was let go of: when they rest is up to the machine
+    _now[kind] += 1
+    if frame is not None:
+        _now[f"{kind} @ {pathlib.Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"] += 1
 
 
 def _is_of_tests(file: str) -> bool:
