@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from mcp_http_stub import HttpStub
+from mcp_http_stub import HttpStub, text
 
 from fsm_agent.agents import Agent
 from fsm_agent.mcp import MCPServer, MCPServerError
@@ -88,6 +88,16 @@ def test_what_a_model_reads_of_it_is_plain(stub: HttpStub) -> None:
     assert done.name.isprintable()
     assert (done.description, untold.description) == ("a[31m\nb\tcé", "[31m")
     assert done.parameters == {**schema, "description": "so[31m"}  # what arguments have to fit stays
+
+
+def test_null_for_an_argument_that_may_be_left_out_is_left_out(stub: HttpStub) -> None:
+    kinds = {"due": {"type": "string"}, "by": {"type": ["string", "null"]}, "after": {"type": ["string", "null"]}}
+    stub.pages = [[tool("find", inputSchema={**OPEN, "properties": kinds, "required": ["by"]})]]
+    given: list[dict[str, Any]] = []
+    stub.tools = {"find": lambda **arguments: given.append(arguments) or text("found")}
+    with MCPServer.http(stub.url) as server:
+        Agent(Script(call("find", due=None, by=None, after=None), "Done."), functions=[server]).call("Find it.")
+    assert given == [{"by": None, "after": None}]
 
 
 @pytest.mark.timeout(30)  # far more than it takes, and far less than a search that explodes
