@@ -6,9 +6,11 @@ import datetime
 import decimal
 import enum
 import tracemalloc
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NewType
 
 import pydantic
@@ -16,7 +18,7 @@ import pytest
 from flow_runs import Driver, everywhere
 
 from fsm_agent import Dialog, SnapshotError
-from fsm_agent.flows import Flow, FlowError, each, end, execute, gather, subflow, wait
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, each, end, execute, gather, subflow, wait
 from fsm_agent.lifecycle import Begun
 
 
@@ -265,3 +267,40 @@ def test_a_step_copies_and_writes_nothing_that_it_leaves_as_it_was() -> None:
     tracemalloc.stop()
     assert most < 300_000  # of 9 MB
     assert run.data.text is LARGE.text
+
+
+class Named(pydantic.BaseModel):
+    name: str = pydantic.Field(alias="fullName")
+
+
+@dataclass(frozen=True)
+class Held:
+    named: Named | None = None
+    last: deque[int] | None = None
+
+
+@execute
+def fill(d: Held) -> int:
+    return 1
+
+
+@wait(bool)
+def confirm(d: Held) -> str:
+    return "?"
+
+
+def holding(folder: Path, **values: Any) -> Flow[Held]:
+    rows = [fill.done(confirm, do=lambda d, n: replace(d, **values)), confirm.done(end("over"))]
+    return Flow("holding", Held, start=fill, rows=rows, store=str(folder / "runs.db"))
+
+
+def test_a_model_with_an_alias_comes_back(tmp_path: Path) -> None:
+    flow = holding(tmp_path, named=Named(fullName="Ann"))
+    with pytest.raises(FlowSuspended):
+        flow.call(Held(), run_id="r")
+    assert flow.resume("r", {confirm: True}).output.named == Named(fullName="Ann")
+
+
+def test_what_json_does_not_keep_of_an_equal_value_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(FlowError, match=r"Held\.last, which comes back from JSON without maxlen=3"):
+        holding(tmp_path, last=deque([1], maxlen=3)).call(Held(), run_id="r")
