@@ -52,7 +52,8 @@ def _children() -> float:
 
 def _use(kind: str) -> None:
     """Count it, and by whom it was: the innermost function of the tests, if this thread has one."""
-    if _now is None:
+    now = _now  # the test may end while a thread is here
+    if now is None:
         return
     frame, is_of_package = sys._getframe(2), False
     while frame is not None and not _is_of_tests(frame.f_code.co_filename):
@@ -60,9 +61,9 @@ def _use(kind: str) -> None:
         frame = frame.f_back
     if kind == "sleep" and is_of_package and threading.current_thread() is not threading.main_thread():
         return  # a watcher, or a function that was let go of: when they rest is up to the machine
-    _now[kind] += 1
+    now[kind] += 1
     if frame is not None:
-        _now[f"{kind} @ {pathlib.Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"] += 1
+        now[f"{kind} @ {pathlib.Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"] += 1
 
 
 def _is_of_tests(file: str) -> bool:

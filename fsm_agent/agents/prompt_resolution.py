@@ -14,10 +14,10 @@ from fsm_agent.prompts.prompt import Prompt
 
 
 class Later:
-    """Stands for the deps of a run that is only submitted: whoever drives it has them."""
+    """Stands for the deps of a run that is only submitted; its driver supplies them."""
 
     def __repr__(self) -> str:
-        return "the deps of whoever drives the run"
+        return "the deps of the driver"
 
 
 LATER = Later()

@@ -126,8 +126,8 @@ class SystemPrompt:
                 raise PromptError(f"system of the agent {self._agent!r}: {error}: {right}") from error
         if self._deps is LATER:
             raise UsageError(
-                f"system of the agent {self._agent!r} is a function of deps, and is made when the task is submitted:"
-                " deps=… of submit gives it some; functions have those of whoever drives the run"
+                f"submit: expected deps, got none: the system prompt of the agent {self._agent!r} is a function of"
+                " deps, and is made at submission. Pass deps=… to submit; functions get the deps of the driver"
             )
         try:
             text: object = system(self._deps)

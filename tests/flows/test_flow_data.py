@@ -6,7 +6,7 @@ import datetime
 import decimal
 import enum
 import tracemalloc
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from itertools import product
@@ -277,6 +277,7 @@ class Named(pydantic.BaseModel):
 class Held:
     named: Named | None = None
     last: deque[int] | None = None
+    counts: defaultdict[str, int] | None = None
 
 
 @execute
@@ -301,6 +302,22 @@ def test_a_model_with_an_alias_comes_back(tmp_path: Path) -> None:
     assert flow.resume("r", {confirm: True}).output.named == Named(fullName="Ann")
 
 
-def test_what_json_does_not_keep_of_an_equal_value_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(FlowError, match=r"Held\.last, which comes back from JSON without maxlen=3"):
-        holding(tmp_path, last=deque([1], maxlen=3)).call(Held(), run_id="r")
+@pytest.mark.parametrize(
+    ("values", "lost"),
+    [
+        ({"last": deque([1], maxlen=3)}, r"Held\.last.* without maxlen=3"),
+        ({"counts": defaultdict(lambda: 7, a=1)}, r"Held\.counts.* without its default_factory"),
+    ],
+)
+def test_what_json_does_not_keep_of_an_equal_value_is_refused_by_name(
+    values: dict[str, Any], lost: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FlowError, match=lost):
+        holding(tmp_path, **values).call(Held(), run_id="r")
+
+
+def test_a_dict_with_the_factory_of_its_type_comes_back(tmp_path: Path) -> None:
+    flow = holding(tmp_path, counts=defaultdict(int, a=1))
+    with pytest.raises(FlowSuspended):
+        flow.call(Held(), run_id="r")
+    assert flow.resume("r", {confirm: True}).output.counts["b"] == 0

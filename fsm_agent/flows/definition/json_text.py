@@ -55,9 +55,10 @@ def lost_in_json(value: Any, again: Any) -> str:
     Equality does not look at the length that bounds a deque, or at what makes the entries of a defaultdict.
     """
     if isinstance(value, deque) and value.maxlen != again.maxlen:
-        return f"maxlen={value.maxlen}: a tuple of the last {value.maxlen} would be right"
-    if isinstance(value, defaultdict) and not isinstance(again, defaultdict):
-        return "its default_factory: a plain dict would be right"
+        return f"maxlen={value.maxlen}: use a tuple of the last {value.maxlen} items"
+    factory = getattr(again, "default_factory", None)
+    if isinstance(value, defaultdict) and value.default_factory is not factory:
+        return "its default_factory: use a plain dict"
     if isinstance(value, dict):
         pairs = [(item, again[key]) for key, item in value.items()]
     elif isinstance(value, list | tuple | deque):

@@ -343,7 +343,7 @@ class FlowRun(FlowProcess, Generic[D]):
     def take_row(
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
-        """Take a row; what a guard or an action raises says where, and goes to whoever drives."""
+        """Take a row; note on an exception of a guard or an action where it was raised, and let it reach the driver."""
         try:
             return super().take_row(record, trigger, answer, key, at_s, steps, detail)
         except IllegalTrigger:
