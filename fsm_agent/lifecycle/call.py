@@ -291,6 +291,8 @@ class AgentCall(Driven, Generic[Out]):
             self.journal.add(Entry(key, document, own_step_json(trigger), record), r)
         if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
             self._keep_parsed(answer)
+        elif type(outcome) is ModelFailed:
+            self.problem = None  # that of an earlier answer is not why the model failed
         self.steps = (step,)
         self._effects = None  # before the record is set, so that they are computed again if this is interrupted
         self.record = record

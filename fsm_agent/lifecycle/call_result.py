@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
-from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError, ParseError
+from fsm_agent.errors import BudgetExceeded, CallFailed, CallSuspended, FsmAgentError, ParseError
 from fsm_agent.foreign_names import hinting, remedy
-from fsm_agent.lifecycle.effects import describe_effects
+from fsm_agent.lifecycle.effects import AskSummary, CallModel, describe_effects
 from fsm_agent.lifecycle.record import CallRecord, ContextUse, Ending, Reason, RequestFailure, State
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of, uses_of
 from fsm_agent.messages.event import Stepped
@@ -34,6 +34,7 @@ else:
     example_result = deferred("fsm_agent.lifecycle.example_result")  # of tests alone
 
 
+_REQUESTS = (CallModel.prefix, AskSummary.prefix)  # begin the keys of requests to models
 PROGRAM = "program:"  # begins the name of a client that is code of the user, and no model
 
 
@@ -271,7 +272,9 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
         run = journal.run if journal is not None and journal.is_stored else ""
         raise CallSuspended(f"the agent call waits in {r.state} for {describe_effects(call.effects, run)}", call=call)
     if r.state is State.FAILED:
-        circumstances = f"in {r.trace[-1].source}, round {r.rounds}, after {r.turn} request(s), call {r.id!r}"
+        circumstances = (
+            f"in {r.trace[-1].source}, round {r.rounds}, after {_requests_sent(r)} request(s), call {r.id!r}"
+        )
         cause, report = _cause(r.ending, call.problem), r.ending.error
         is_of_model = r.ending.reason is Reason.MODEL_FAILED and report is not None
         detail = report.exception() if is_of_model else r.ending.detail  # type: ignore[union-attr]
@@ -280,6 +283,12 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
             why = f"{report.message} (call {r.id!r})"  # type: ignore[union-attr]
         raise CallFailed(why, call=call) from cause
     return CallResult(call)
+
+
+def _requests_sent(r: CallRecord) -> int:
+    """Return how many requests to models were answered, refused or failed; one that exceeds its budget is not sent."""
+    asked = sum(step.key.partition(":")[0] in _REQUESTS for step in r.trace)
+    return asked - sum(failure.report.kind == BudgetExceeded.__name__ for failure in r.failures)
 
 
 def _cause(ending: Ending, problem: Exception | None) -> Exception | None:
