@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value
-from fsm_agent.context.rounds import EARLIER, broken_round, pinned, round_starts, system_messages, task_of
+from fsm_agent.context.rounds import EARLIER, broken_round, pinned, round_starts, summary_at, system_messages, task_of
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import one_or_two_parameters
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
+from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Message, Part, Text
 
 AnyPass: TypeAlias = (
     Callable[[Sequence[Message]], Sequence[Message]] | Callable[[Sequence[Message], CallRecord], Sequence[Message]]
@@ -27,6 +27,7 @@ Memo: TypeAlias = dict[Any, Any]  # what a pass of one call has made before; it 
 
 _OURS = "fsm_agent.context."
 LEFT_OUT = "\n[… {count} characters left out …]\n"
+CHARACTERS = 4_000  # that `shorten` leaves of a text by default
 MIN_CHARACTERS = 50  # room for the note on omitted characters, with text on both sides
 REPEATED = "[The same as the earlier result of {name} that begins: {start}]"
 _STARTS = 60  # characters of that result
@@ -159,6 +160,9 @@ def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | 
         return "lost the system prompt, which every request begins with"
     if record is not None and (task := task_of(record)) is not None and task in messages and task not in shown:
         return f"lost the task, {task.text!r:.80}, which every request has"
+    is_summarized = record is not None and record.summary is not None and record.summary.covers
+    if is_summarized and (place := summary_at(messages)) >= 0 and messages[place] not in shown:
+        return "lost the summary of the dialog, which every request has"
     return ""
 
 
@@ -272,13 +276,14 @@ def _score(score: Callable[[str, Message], float], query: str, message: Message)
 # Shortening
 
 
-def shorten(characters: int = 4_000) -> Pass:
-    """Return a pass that shows the head and the tail of long results, and of long arguments of calls.
+def shorten(characters: int = CHARACTERS) -> Pass:
+    """Return a pass that shows the head and the tail of long results, of text files with them, and of long arguments.
 
-    A note between them says how many characters are left out.
+    A note between them says how many characters are left out.  In a `Budget`, it shortens refused answers, too, while
+    the model is asked again.
 
     Args:
-        characters: The most that is shown of each; 50 or more.
+        characters: The most that is shown of each, the note included; 50 or more.
 
     Raises:
         UsageError: It is no such number.
@@ -300,26 +305,77 @@ def _shorten(messages: Sequence[Message], record: CallRecord | None, memo: Memo,
 
 
 def _short_part(part: Part, characters: int) -> Part:
-    if isinstance(part, FunctionResult) and len(part.text) > characters:
-        return part.changed(text=truncated(part.text, characters))
+    if isinstance(part, FunctionResult):
+        files = tuple([_short_file(file, characters) for file in part.attachments])
+        if len(part.text) > characters or not all(map(_is, files, part.attachments)):
+            return part.changed(text=truncated(part.text, characters), attachments=files)
     if isinstance(part, FunctionCall) and len(part.arguments_json) > characters:
         return part.changed(arguments_json=short_arguments(part.arguments_json, characters))
     return part
 
 
+def _short_file(file: Attachment, characters: int) -> Attachment:
+    text = file.text if isinstance(file, Document) else None
+    if text is None or len(text) <= characters:
+        return file
+    return file.changed(data=truncated(text, characters).encode("utf-8", "replace"))
+
+
+def shorten_answers(one: AnyPass, branch: Sequence[Message], memo: Memo) -> Sequence[Message]:
+    """Return the messages of an exception branch as a pass shows them: `shorten` leaves less of refused answers."""
+    if not isinstance(one, Pass) or one.apply is not _shorten:
+        return branch
+    (characters,) = one.options
+
+    def short(message: Message) -> Message:
+        if message.role == "user":  # says what is wrong
+            return message
+        cut = [_short_part(part, characters) for part in message.parts]
+        parts = tuple(
+            [part.changed(text=truncated(part.text, characters)) if isinstance(part, Text) else part for part in cut]
+        )
+        return message.changed(parts=parts)
+
+    return each(branch, memo, short)
+
+
 def short_arguments(arguments_json: str, characters: int) -> str:
-    """Return arguments as JSON with their long texts shortened; it has about ``characters`` characters at most."""
+    """Return arguments as JSON of at most ``characters`` characters, with as much of their long texts as fits.
+
+    If they are long without long texts, they are shown as a text.
+    """
     try:
         arguments = pydantic_core.from_json(arguments_json)
     except ValueError:  # not JSON: no wire reads it
         return truncated(arguments_json, characters)
-    most = characters
-    while most >= MIN_CHARACTERS:
-        text = pydantic_core.to_json(_short_texts(arguments, most)).decode()
-        if len(text) <= characters:
-            return text
-        most //= 2
-    return pydantic_core.to_json({"…": f"{len(arguments_json)} characters left out"}).decode()
+
+    return (
+        _longest_json(lambda most: _short_texts(arguments, most), characters)
+        or _longest_json(lambda most: {"…": truncated(arguments_json, most)}, characters)
+        or _as_json({"…": f"{len(arguments_json)} characters left out"})
+    )
+
+
+def _longest_json(shown: Callable[[int], Any], characters: int) -> str:
+    """Return what is shown with the longest texts as JSON of at most ``characters`` characters; "": it is longer."""
+    most = largest(MIN_CHARACTERS, characters, lambda most: len(_as_json(shown(most))) <= characters)
+    return _as_json(shown(most)) if most else ""
+
+
+def largest(least: int, most: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest number from ``least`` to ``most`` that fits, where smaller ones fit, too; 0: none does."""
+    found = 0
+    while least <= most:
+        middle = (least + most + 1) // 2
+        if fits(middle):
+            found, least = middle, middle + 1
+        else:
+            most = middle - 1
+    return found
+
+
+def _as_json(value: Any) -> str:
+    return pydantic_core.to_json(value).decode()
 
 
 def _short_texts(value: Any, characters: int) -> Any:
@@ -335,7 +391,8 @@ def truncated(text: str, characters: int) -> str:
     check_size("truncated", "characters", characters, MIN_CHARACTERS)
     if len(text) <= characters:
         return text
-    room = characters - len(LEFT_OUT.format(count=len(text)))
+    left_out = len(text) - characters + len(LEFT_OUT.format(count=len(text)))
+    room = characters - len(LEFT_OUT.format(count=left_out))
     head, tail = room - room // 2, len(text) - room // 2
     if "\ud800" <= text[head - 1] <= "\udbff":  # do not cut a surrogate pair in two
         head -= 1

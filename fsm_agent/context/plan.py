@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.values import Value
 from fsm_agent.context.budget import Budget
-from fsm_agent.context.passes import AnyPass, apply_passes, check_pass
-from fsm_agent.context.rounds import system_messages
-from fsm_agent.context.summary import Summarize, summary_message
+from fsm_agent.context.passes import AnyPass, Pass, apply_passes, check_pass
+from fsm_agent.context.rounds import whole_turns
+from fsm_agent.context.summary import Summarize, summarized
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.numbering import renumbered
@@ -69,7 +69,8 @@ def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
 def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
     """Return what later turns inherit of a dialog; the same if it is all of it.
 
-    A summary of its beginning takes the place of what it stands for.
+    A summary of its beginning takes the place of what it stands for.  A question and its answer are kept together or
+    not at all; what passes of one's own return is taken as it is.
 
     Raises:
         UsageError: A pass is wrong; see `applied`.
@@ -79,10 +80,11 @@ def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
         return dialog
     summaries = [one for one in keep if isinstance(one, Summarize)]
     if summaries and dialog.summary is not None:  # in requests, too, the other passes see it in its place
-        systems = system_messages(messages)
-        shown = summary_message(dialog.summary.text, summaries[0].role)
-        messages = [*messages[:systems], shown, *messages[dialog.summary.covers :]]
-    messages = apply_passes([one for one in keep if not isinstance(one, Summarize)], messages)
+        messages = summarized(messages, dialog.summary, summaries[0].role)
+    for one in keep:
+        if not isinstance(one, Summarize):
+            shown = apply_passes((one,), messages)
+            messages = whole_turns(messages, shown) if isinstance(one, Pass) else shown
     if messages is dialog.messages or tuple(messages) == tuple(dialog):
         return dialog
     return Dialog(renumbered(messages), system_args=dialog.system_args, governed_by=dialog.governed_by)

@@ -7,11 +7,13 @@ part of it alone would be refused by every provider.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import FunctionResult, Message
 
 EARLIER = "[Earlier calls of functions, shortened]\n"  # begins what a pass shows as a message of the user, and is none
+SUMMARY_OPENED, SUMMARY_CLOSED = "<history_summary>\n", "\n</history_summary>"  # around what a summary says
 
 
 def system_messages(messages: Sequence[Message]) -> int:
@@ -41,6 +43,67 @@ def round_starts(messages: Sequence[Message], start: int = 0) -> list[int]:
     return starts
 
 
+def summary_at(messages: Sequence[Message]) -> int:
+    """Return the index of the summary of what came before these messages; -1: they have none.
+
+    It stands right behind the system prompt, or behind the task that follows it: elsewhere, its marks are just text.
+    """
+    systems = system_messages(messages)
+    for index in range(max(0, systems - 1), min(systems + 2, len(messages))):
+        message = messages[index]
+        if message.role in ("user", "system") and message.text.startswith(SUMMARY_OPENED):
+            return index if message.text.endswith(SUMMARY_CLOSED) else -1
+    return -1
+
+
+def turns(messages: Sequence[Message]) -> list[range]:
+    """Return the indexes of each turn: a question, and all that follows up to the next one.
+
+    What a user says while the model still calls functions belongs to the turn.  The system prompt and a summary belong
+    to none.
+    """
+    start, is_answered = max(system_messages(messages), summary_at(messages) + 1), False
+    starts = [start]
+    for index in range(start, len(messages)):
+        message = messages[index]
+        if message.role == "user" and is_answered:
+            starts.append(index)
+        if message.role != "system":
+            is_answered = message.role == "assistant" and not message.function_calls
+    return [range(*ends) for ends in pairwise([*starts, len(messages)]) if ends[0] < ends[1]]
+
+
+def questions_cut_off(messages: Sequence[Message], cut: int) -> list[Message]:
+    """Return the questions before an index whose turn goes on behind it."""
+    turn = next((turn for turn in turns(messages) if turn.start < cut < turn.stop), range(0))
+    return [messages[index] for index in turn if index < cut and messages[index].role == "user"]
+
+
+def whole_turns(messages: Sequence[Message], part: Sequence[Message]) -> Sequence[Message]:
+    """Return a part of messages in which each question stands with its answer, or neither is there.
+
+    Args:
+        messages: The messages.
+        part: Some of them, in order; messages that were changed are returned as they are.
+    """
+    places, numbered = set[int](), iter(enumerate(messages))
+    for wanted in part:
+        place = next((index for index, message in numbered if message is wanted), None)
+        if place is None:
+            return part
+        places.add(place)
+    before = set(places)
+    for turn in turns(messages):
+        replies = [index for index in turn if messages[index].role == "assistant"]
+        asked = {index for index in turn if messages[index].role == "user"}
+        if not places.isdisjoint(replies):
+            answer = replies[-1:] if not messages[replies[-1]].function_calls else []
+            places |= {*asked, *answer}
+        elif replies:
+            places -= asked
+    return part if places == before else [messages[index] for index in sorted(places)]
+
+
 def task_of(record: CallRecord) -> Message | None:
     """Return the task of the call: the newest message of a user that it began with."""
     return next((m for m in record.dialog[record.seeded_with - 1 :: -1] if m.role == "user"), None)
@@ -49,7 +112,7 @@ def task_of(record: CallRecord) -> Message | None:
 def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
     """Return the indexes of the messages that every request has.
 
-    They are the system prompt, the first message of a user, and the task.
+    They are the system prompt, the summary of what is older, or else the first message of a user, and the task.
 
     Args:
         messages: The messages.
@@ -61,6 +124,9 @@ def pinned(messages: Sequence[Message], record: CallRecord | None) -> set[int]:
         # What a pass shows as a user's is none, though a user may write the same: the record knows better.
         own = [index for index in users if not messages[index].text.startswith(EARLIER)] or users
         first, task = own[0], own[-1]
+        if (summary := summary_at(messages)) >= 0:  # it stands for the first message, too
+            found |= set(range(summary + 1))
+            first = task
         if record is not None and (wanted := task_of(record)) is not None:
             task = next((index for index in users if messages[index] is wanted), task)
         found |= {first, task}

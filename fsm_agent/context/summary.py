@@ -12,12 +12,20 @@ from typing import Any
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value
 from fsm_agent.context.passes import check_size, keep_last, truncated
-from fsm_agent.context.rounds import round_starts, system_messages, task_of
+from fsm_agent.context.rounds import (
+    SUMMARY_CLOSED,
+    SUMMARY_OPENED,
+    questions_cut_off,
+    round_starts,
+    system_messages,
+    task_of,
+)
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import AskSummary, Request
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
 from fsm_agent.messages.settings import Settings
+from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.prompt import Prompt
 
 INSTRUCTIONS = (
@@ -31,7 +39,6 @@ _QUOTED = 4_000  # characters of a result, or of another text, that the summariz
 _MOST_QUOTED = 200_000  # characters that it is shown of a dialog; the older part is left out beyond
 _THINKING = 2_000  # tokens in which a model that reasons may do so: they count against the limit of its reply
 _LEFT_OUT = '{{"note": "{count} older messages are left out"}}'
-_OPENED, _CLOSED = "<history_summary>", "</history_summary>"
 _ROLES = ("user", "system")
 
 
@@ -53,8 +60,14 @@ class Summarize(Value, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"summarize(keep={self.keep})"
 
-    def wish(self, r: CallRecord) -> int | None:
-        """Return how many messages of the dialog the next summary should stand for; None: none is due."""
+    def wish(self, r: CallRecord, keep: int | None = None) -> int | None:
+        """Return how many messages of the dialog the next summary should stand for; None: none is due.
+
+        Args:
+            r: The record of the call.
+            keep: How many rounds it leaves if the next request is too long, when one more is enough to be due; None:
+                those of the pass, when ``step`` more are.
+        """
         if self.is_of_earlier and r.replies:  # what was said before the call was looked at before its first request
             return None
         known, here = r.summary, len(r.dialog)
@@ -63,8 +76,8 @@ class Summarize(Value, frozen=True, kw_only=True):
             return None
         dialog: Sequence[Message] = r.dialog[: r.seeded_with] if self.is_of_earlier else r.dialog
         starts = round_starts(dialog, covered or system_messages(dialog))
-        new = len(starts) - self.keep
-        if new < self.step:
+        new = len(starts) - (self.keep if keep is None else keep)
+        if new < (self.step if keep is None else 1):
             return None
         if known is not None and known.failed_at >= 0:
             since = sum(start >= known.failed_at - 1 for start in starts)
@@ -118,6 +131,9 @@ def summarize(
     newest ``keep``; the next one is then made of it and of what is new.  So the beginning of most requests is that of
     the one before.  If it fails, the call continues with ``keep_last(keep)``; `CallResult.failures` has the failure.
 
+    In a `Budget` it is made as soon as a request is too long.  It leaves fewer rounds than ``keep`` where these would
+    take more than three quarters of ``soft``.
+
     Args:
         keep: The newest rounds that are shown as they are; 1 or more.
         by: Who writes it: an agent (its model, settings and system prompt; no functions), a client, or None: the model
@@ -154,7 +170,17 @@ def summarize(
 def summary_message(text: str, role: str) -> Message:
     """Return the message that shows a summary."""
     kept = text.strip().replace("</", "<\\/")  # a model's text cannot close the mark
-    return Message.of("system" if role == "system" else "user", f"{_OPENED}\n{kept}\n{_CLOSED}")
+    return Message.of("system" if role == "system" else "user", f"{SUMMARY_OPENED}{kept}{SUMMARY_CLOSED}")
+
+
+def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) -> list[Message]:
+    """Return messages with a summary in place of its part of them.
+
+    The system prompt stays, and so does the question of a turn that goes on behind what it stands for.
+    """
+    systems, covers = system_messages(messages), summary.covers
+    shown = summary_message(summary.text, role)
+    return [*messages[:systems], shown, *questions_cut_off(messages, covers), *messages[covers:]]
 
 
 def quoted(r: CallRecord, covers: int, most: int) -> str:

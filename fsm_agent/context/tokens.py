@@ -12,7 +12,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import ConfigError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Request
-from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Part, Reasoning, Text
+from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Image, Part, Reasoning, Text
 
 if TYPE_CHECKING:
     import tiktoken
@@ -25,6 +25,9 @@ _HOSTED_TOOL_TOKENS = 300  # a tool that the provider runs has a description of 
 # Pieces of a text that are about a token for the usual tokenizers: up to six Latin letters, up to three digits, two
 # letters of another alphabet, any other character, a run of spaces.  A single space belongs to the word after it.
 _PIECES = re.compile(r"[A-Za-z]{1,6}|[0-9]{1,3}|[\u00a0-\u2e7f]{1,2}|\S|\s{2,}|\n")
+
+
+_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")  # of a PDF; those in compressed streams are not found
 
 
 class Tokenizer(Protocol):
@@ -88,10 +91,22 @@ class TextTokenizer(Value, frozen=True):
             case FunctionCall():
                 return self.tokens(part.name) + self.tokens(part.arguments_json)
             case FunctionResult():
-                return self.tokens(part.text) + ATTACHMENT_TOKENS * len(part.attachments)
-            case Image() | Document():
+                return self.tokens(part.text) + sum([self._of_part(one) for one in part.attachments])
+            case Document():
+                return self.tokens(part.text) if part.text is not None else ATTACHMENT_TOKENS * _pages(part)
+            case Image():
                 return ATTACHMENT_TOKENS
         return self.tokens(_json(part.data))
+
+
+def file_tokens(file: Attachment) -> int:
+    """Return an estimate of the tokens that a file takes: a text those of its text, a PDF so many for each page."""
+    return ESTIMATE._of_part(file)
+
+
+def _pages(document: Document) -> int:
+    """Return the pages of a PDF, as far as they can be read off its bytes; else 1."""
+    return max(1, len(_PAGE.findall(document.data or b"")))
 
 
 def _declaration(function: Function) -> str:

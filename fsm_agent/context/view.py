@@ -7,17 +7,30 @@ that is restored elsewhere shows the same.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import ceil
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import quick_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.context.budget import RESERVE, Budget, default_passes
-from fsm_agent.context.passes import AnyPass, Memo, Pass, applied, name_of
+from fsm_agent.context.passes import (
+    CHARACTERS,
+    MIN_CHARACTERS,
+    AnyPass,
+    Memo,
+    Pass,
+    applied,
+    largest,
+    name_of,
+    shorten,
+    shorten_answers,
+)
 from fsm_agent.context.plan import DEFAULT, ContextPlan
-from fsm_agent.context.rounds import system_messages, task_of
+from fsm_agent.context.rounds import pinned, questions_cut_off, round_starts, summary_at, system_messages, task_of
 from fsm_agent.context.summary import Summarize, summary_message
-from fsm_agent.context.tokens import ATTACHMENT_TOKENS, ESTIMATE
+from fsm_agent.context.tokens import ESTIMATE, file_tokens
 from fsm_agent.errors import ErrorReport
 from fsm_agent.lifecycle.effects import AskSummary, CallModel, Request
 from fsm_agent.lifecycle.record import CallRecord, ContextUse
@@ -27,6 +40,7 @@ from fsm_agent.messages.message import Document, FunctionResult, Image, Message,
 _TIGHTENED = 0.8  # of what was sent, after a provider has refused it as too long
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 4.0  # of the correction of an estimate
 _BRANCH_CHARACTERS = 4_000  # that a message of the exception branch is taken to have
+_AFTER_SUMMARY = 0.75  # of the soft limit, that a summary with the newest rounds may take
 _SOME_WINDOW = 100_000  # tokens, of a model whose window is not known
 _CHARACTERS = 3  # that are about a token, for the length of what a summarizer is shown
 
@@ -64,6 +78,7 @@ class View:
         "_frame",
         "_is_warned",
         "_last",
+        "_left_out",
         "_measured",
         "_memos",
         "_reported",
@@ -76,6 +91,7 @@ class View:
     def __init__(self, plan: ContextPlan) -> None:
         self.plan = plan
         self._is_warned = False
+        self._left_out = 0  # rounds that the latest request left out without a summary
         self.warning = ""
         self._last: tuple[Vector[Stepped], Request, Shown] | None = None  # by the trace: a step makes another
         self._seen: tuple[int, Message | None] = (0, None)
@@ -177,32 +193,73 @@ class View:
         kept: list[str],
     ) -> Shown:
         """Return a request that is fitted into a budget."""
-        factor = self._factor(r, budget)
-        beside = self._tokens_beside(request, budget) + self._tokens(tail, budget)
-        count = (beside + self._tokens(messages, budget)) * factor
-        before, tried = count, list[str]()
+        factor, frame = self._factor(r, budget), self._tokens_beside(request, budget)
+
+        def tokens(messages: Sequence[Message], tail: Sequence[Message]) -> float:
+            return (frame + self._tokens(messages, budget) + self._tokens(tail, budget)) * factor
+
+        whole, before, tried = messages, tokens(messages, tail), list[str]()
+        count = before
         soft, room = self._limits(r, request, budget, hard)
         passes = default_passes() if budget.passes is None else budget.passes
         for number, one in enumerate(passes):
             if count <= soft:
                 break
             tried.append(name_of(one))
-            if isinstance(one, Summarize):
-                if (covers := one.wish(r)) is not None:
-                    most = int(room if hard else soft) * _CHARACTERS
-                    return Shown(request, summary=one.effect(r, covers, most))
-                shorter = self._without_summary(one, r, messages)
-            else:
-                shorter = applied(one, messages, r, self._memo(("budget", number), one))
-            left = (beside + self._tokens(shorter, budget)) * factor
+            if (summary := _summary_due(one, r, messages, partial(tokens, tail=tail), soft, room)) is not None:
+                return Shown(request, summary=summary)
+            shorter, branch = self._shorter(number, one, r, messages, tail)
+            left = tokens(shorter, branch)
             if left < count:
-                messages, count = shorter, left
+                messages, tail, count = shorter, branch, left
                 kept.append(tried[-1])
+        if budget.passes is None and count > room:
+            messages, tail, squeezing = self._squeezed(messages, tail, budget, room / factor - frame)
+            tried.append(squeezing)
+            if (left := tokens(messages, tail)) < count:
+                count = left
+                kept.append(squeezing)
+        if budget.passes is None:
+            self._note_left_out(r, len(_replies(whole)) - len(_replies(messages)), before, soft, kept)
         refusal = None
-        if hard is not None and count > room:
-            refusal = _refusal(int(count), hard, int(hard - room), tried)
-        counted = int(count / factor)
-        return self._sent(r, request, messages, tail, kept, (int(before), int(count), counted), refusal)
+        if count > room:
+            assert hard is not None
+            refusal = _refusal(_rounded_up(count), hard, int(hard - room), tried)
+        counts = (_rounded_up(before), _rounded_up(count), round(count / factor))
+        return self._sent(r, request, messages, tail, kept, counts, refusal)
+
+    def _shorter(
+        self, number: int, one: AnyPass, r: CallRecord, messages: Sequence[Message], tail: Sequence[Message]
+    ) -> tuple[Sequence[Message], Sequence[Message]]:
+        """Return what a pass of a budget leaves of the messages and of the tail."""
+        if isinstance(one, Summarize):
+            return self._without_summary(one, r, messages), tail
+        shorter = applied(one, messages, r, self._memo(("budget", number), one))
+        return shorter, shorten_answers(one, tail, self._memo(("branch", number), one))
+
+    def _squeezed(
+        self, messages: Sequence[Message], tail: Sequence[Message], budget: Budget, room: float
+    ) -> tuple[Sequence[Message], Sequence[Message], str]:
+        """Return messages and a tail with as much of each long text as fits into a room, and the name of the pass."""
+
+        def at(characters: int) -> tuple[Sequence[Message], Sequence[Message]]:
+            one = shorten(characters)
+            return one(messages), shorten_answers(one, tail, {})
+
+        def fits(characters: int) -> bool:
+            return sum([self._count(Request(messages=(m,)), budget) for part in at(characters) for m in part]) <= room
+
+        size = largest(MIN_CHARACTERS, CHARACTERS, fits) or MIN_CHARACTERS
+        return *at(size), name_of(shorten(size))
+
+    def _note_left_out(self, r: CallRecord, count: int, before: float, soft: float, passes: Sequence[str]) -> None:
+        """Let the driver log once that rounds are left out which no summary stands for."""
+        if count > self._left_out:
+            self.warning = (
+                f"{count} older rounds are left out of request {r.turn + 1}, and no summary stands for them: it had"
+                f" {_rounded_up(before)} tokens, soft={int(soft)}, passes: {', '.join(passes)}"
+            )
+        self._left_out = count
 
     def _limits(self, r: CallRecord, request: Request, budget: Budget, hard: int | None) -> tuple[float, float]:
         """Return how many tokens a request may have before passes are applied, and at most."""
@@ -268,10 +325,12 @@ class View:
         covers = summary.covers
         if memo.get("summary") is not summary:
             systems, task = system_messages(r.dialog), task_of(r)
-            head = list(r.dialog[:systems])
+            head, said = list(r.dialog[:systems]), summary_message(summary.text, self._role())
             if task is not None and any(task is m for m in r.dialog[systems:covers]):
-                head.append(task)
-            memo.update(summary=summary, head=[*head, summary_message(summary.text, self._role())])
+                head += [task, said]
+            else:
+                head += [said, *questions_cut_off(r.dialog, covers)]
+            memo.update(summary=summary, head=head)
         return [*memo["head"], *r.dialog[covers:]]
 
     def _role(self) -> str:
@@ -373,6 +432,40 @@ class View:
         return self._memos.setdefault((number, one) if isinstance(one, Pass) else number, {})
 
 
+def _summary_due(
+    one: AnyPass,
+    r: CallRecord,
+    messages: Sequence[Message],
+    tokens: Callable[[Sequence[Message]], float],
+    soft: float,
+    room: float,
+) -> AskSummary | None:
+    """Return the extra request of a pass of a budget; None: it is another pass, or has nothing to summarize.
+
+    With the summary, a request takes so much less than ``soft`` that several more follow before the next one.
+    """
+    if not isinstance(one, Summarize):
+        return None
+    starts = round_starts(messages, max(system_messages(messages), summary_at(messages) + 1))
+    keep, always = one.keep, pinned(messages, r)
+    while keep > 1:
+        first = starts[-keep] if keep < len(starts) else 0
+        shown = [message for index, message in enumerate(messages) if index >= first or index in always]
+        if one.max_tokens + tokens(shown) <= soft * _AFTER_SUMMARY:
+            break
+        keep //= 2
+    covers = one.wish(r, keep)
+    return None if covers is None else one.effect(r, covers, int(min(room, r.shorten_to or room)) * _CHARACTERS)
+
+
+def _replies(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if message.role == "assistant"]
+
+
+def _rounded_up(tokens: float) -> int:
+    return ceil(tokens - 1e-6)  # a product of floats may be a little more than a whole number
+
+
 def _is_reply(r: CallRecord, index: int) -> bool:
     return r.dialog[index].role == "assistant"
 
@@ -393,6 +486,7 @@ def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> Er
 
 def _size(part: Part) -> int:
     """Return how many characters a part has at least as many tokens as; of a file, what its contents may cost."""
-    text = getattr(part, "text", None) or ""  # None of a document that is no text
-    files = len(getattr(part, "attachments", ())) + isinstance(part, Image | Document)
-    return len(text) + len(getattr(part, "arguments_json", "")) + ATTACHMENT_TOKENS * files + 16
+    if isinstance(part, Image | Document):
+        return file_tokens(part) + 16
+    attached = sum([_size(file) for file in getattr(part, "attachments", ())])
+    return len(getattr(part, "text", "")) + len(getattr(part, "arguments_json", "")) + attached + 16

@@ -107,7 +107,7 @@ class ModelActivity(Activity):
             self.since_s = time.monotonic()
         view = self.process.view
         if view is not None and view.warning:
-            LOG.warning("%s", words(view.warning))
+            LOG.warning("call %s: %s", words(self.process.record.id, 100), words(view.warning))
             view.warning = ""
 
     def perform(self) -> Replied | ModelFailed | Generator[Event, None, Replied | ModelFailed]:

@@ -12,14 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.drivers import Driver, anyhow, everywhere, seed
-from support.long_dialogs import SYSTEM, TASK, dialogs, rounds, torn
-from support.views import estimated, view
+from support.long_dialogs import SYSTEM, TASK, dialogs, rounds, told, torn
+from support.views import View, estimated, view
 
 from fsm_agent import (
     Agent,
     CallFailed,
     Dialog,
+    Document,
     FallbackClient,
+    Image,
     Limits,
     Message,
     Prompt,
@@ -46,7 +48,7 @@ from fsm_agent.context import (
 )
 from fsm_agent.errors import BudgetExceeded, ConfigError, ContextTooLong
 from fsm_agent.lifecycle import CallRecord, Request
-from fsm_agent.messages import ContextShortened, RequestStarted, WebSearch
+from fsm_agent.messages import ContextShortened, FunctionResult, RequestStarted, WebSearch
 from fsm_agent.prompts import Output
 from fsm_agent.testing import Script, call
 
@@ -76,6 +78,10 @@ def known(window: int, *entries: Any) -> Script:
 
 def size(request: Request) -> int:
     return WORDS.count(request)
+
+
+def with_files(*files: Any) -> FunctionResult:
+    return FunctionResult(id="1.0", name="search", text="", attachments=files)
 
 
 def fitted(messages: Sequence[Message], budget: Budget) -> Any:
@@ -192,6 +198,44 @@ class TestWhatIsCounted:
         assert counted == [size(request) for request in script.requests]
         assert counted[1] > counted[0] + 8
 
+    def test_a_file_counts_by_what_it_costs(self):
+        """A text by its words, a PDF by its pages, a picture as one; neither by its bytes, nor as nothing."""
+        text = Document.of(b"one two three", name="a.txt")
+        pdf = Document.of(
+            b"%PDF-1.4" + b"<< /Type /Pages >><< /Type /Page >>" + b"<</Type/Page/Parent 1 0 R>>" + b"x" * 9_999
+        )
+        picture = Image.of(b"\x89PNG\r\n\x1a\n" + b"x" * 99_999)
+        empty = Document(data=b"", media_type="text/plain")
+        page = self.tokens(Request(messages=()), [Message.of("user", picture)]) - self.tokens(
+            Request(messages=()), [Message.of("user", "")]
+        )
+        assert 500 < page < 3_000
+        for file, cost in ((text, 3), (pdf, 2 * page), (picture, page), (empty, 0)):
+            for one in (Message.of("user", file), told("1.0", "").changed(parts=(with_files(file),))):
+                assert size(Request(messages=(one,))) - size(Request(messages=(Message.of("user", ""),))) == cost
+
+    @pytest.mark.parametrize("where", ["question", "result"])
+    def test_a_long_text_file_is_counted_by_default(self, where):
+        """Without it, a request of a known window would be sent whatever it holds."""
+        file = Document.of(b"word " * 20_000, name="a.txt")
+
+        @function
+        def read() -> tuple[str, Any]:
+            """Read."""
+            return "see", file
+
+        if where == "question":
+            script = known(8_192)
+            with pytest.raises(CallFailed) as failed:
+                Agent(script).call(Message.of("user", "See", file))
+            assert isinstance(failed.value.__cause__, BudgetExceeded)
+        else:
+            script = known(8_192, call("read"), "done")
+            assert Agent(script, functions=[read]).call("Read.").output == "done"
+            (shown,) = script.requests[-1].messages[-1].parts
+            assert len(shown.attachments[0].text) <= 4_000
+            assert "characters left out" in shown.attachments[0].text
+
     def test_each_message_is_counted_once(self):
         count = 100
 
@@ -307,6 +351,37 @@ class TestHard:
         if events:
             assert [e.number for e in events if isinstance(e, RequestStarted)] == [1], "no request was sent"
 
+    @anyhow
+    def test_the_cause_is_the_budget_whatever_was_wrong_with_an_answer_before(self, driven: Driver):
+        one = seed(Prompt("x", output=int), view=budgeted(hard=60, reserve=0, tokenizer=WORDS, passes=[]))
+        driven(one, script := Script("no number " * 50))
+        with pytest.raises(CallFailed, match=r"after 1 request\(s\)") as failed:
+            one.result()
+        assert type(failed.value.__cause__) is BudgetExceeded
+        assert len(script.requests) == 1
+
+    @given(st.integers(1, 300), st.integers(1, 120), st.integers(0, 60))
+    def test_its_numbers_are_those_of_the_request_in_its_shortest_form(self, words, hard, reserve):
+        """Tokens, of the tokenizer that the budget has."""
+        messages = [SYSTEM, TASK, *rounds("word " * words, "word " * words)]
+        budget = Budget(hard=hard, reserve=min(reserve, hard - 1), passes=[shorten(200), keep_last(1)], tokenizer=WORDS)
+        shown = fitted(messages, budget)
+        shortest = size(Request(messages=tuple(keep_last(1)(shorten(200)(messages)))))
+        room = hard - min(reserve, hard - 1)
+        if shown.refusal is None:
+            assert size(shown.request) == shown.use.estimated <= room
+        else:
+            assert (shown.refusal.required, shown.refusal.hard) == (shortest, hard)
+            assert shortest > room
+            assert shown.refusal.tried == ("shorten(200)", "keep_last(1)")
+
+    def test_a_request_that_was_not_sent_is_not_counted(self):
+        for script, sent in ((Script(), 0), (Script(call("read", words=900)), 1)):
+            agent = Agent(script, functions=[read], context=Budget(hard=400 * sent or 20, passes=[]))
+            with pytest.raises(CallFailed, match=rf"after {sent} request\(s\)"):
+                agent.call("word " * 50)
+            assert len(script.requests) == sent
+
     def test_a_restored_call_fails_in_the_same_way(self):
         agent = Agent(Script(), context=Budget(hard=60))
         one = agent.seed("a long question " * 100)
@@ -330,13 +405,53 @@ class TestByDefault:
     """An agent that says nothing of its context, with a model whose window is known."""
 
     def test_a_call_that_outgrows_the_window_goes_on(self):
-        script = known(4_000, *[call("read", words=2_000 + n) for n in range(12)], "done")
+        entries = iter([*[call("read", words=2_000 + n) for n in range(12)], "done"])
+
+        def answer(request: Request) -> Any:
+            return next(entries) if request.functions else "They read."
+
+        script = known(4_000, *[answer] * 30)
         agent = Agent(script, functions=[read], limits=Limits(rounds=None))
         result = agent.call("?")
         assert result.output == "done"
         assert all(estimated(request) <= 3_000 for request in script.requests)
-        assert max(use.before for use in result.record.requests if use.before) > 4_000
+        assert max(use.before for use in result.record.requests if use.before) > 3_000
         assert len(result.dialog) == 2 * 12 + 2
+
+    @anyhow
+    @pytest.mark.parametrize("limit", ["window", "hard"])
+    def test_a_round_of_many_results_has_as_much_of_each_as_fits(self, driven: Driver, limit: str):
+        """No pass can leave out a part of a round: what it read is shown shorter, and no shorter than need be."""
+        script = Script([call("read", words=900 + n) for n in range(12)], "done")
+        plan = ContextPlan(budget=Budget(hard=8_192)) if limit == "hard" else ContextPlan(budget=Budget(), window=8_192)
+        one = seed(PROMPT, view=View(plan))
+        driven(one, script)
+        assert one.result().output == "done"
+        sizes = [len(m.text) for m in script.requests[-1].messages if m.role == "tool"]
+        assert len(sizes) == 12
+        assert len(set(sizes)) == 1
+        room = 8_192 - 8_192 // 4 if 8_192 // 4 < 2_000 else 8_192 - 2_000
+        assert room - 2 * 12 < estimated(script.requests[-1]) <= room
+        (use,) = one.result().context[-1:]
+        assert use.passes[-1] == f"shorten({sizes[0]})"
+        assert use.estimated == estimated(script.requests[-1])
+
+    @anyhow
+    @pytest.mark.parametrize("hard", [8_192, 20_000])
+    def test_long_refused_answers_do_not_end_the_call(self, driven: Driver, hard: int):
+        """They are in the exception branch, while the model is asked again; it is told whole what was wrong."""
+        answers = [f"{n} " + "word " * (hard // 4) for n in range(3)]
+        script = Script(*answers, "42")
+        one = seed(Prompt("x", output=int), view=budgeted(hard=hard), limits=Limits(parse_retries=3))
+        driven(one, script)
+        assert one.result().output == 42
+        last = script.requests[-1].messages
+        told = [m.text for m in last if m.role == "user"]
+        shown = [m.text for m in last if m.role == "assistant"]
+        assert [text[:2] for text in shown] == ["0 ", "1 ", "2 "]
+        assert all(text.count("characters left out") == 1 for text in shown)
+        assert told == [m.text for m in (*one.record.dialog, *one.record.pruned) if m.role == "user"]
+        assert [m.text for m in one.record.pruned if m.role == "assistant"] == answers, "the record has them whole"
 
     def test_the_first_request_that_is_counted_extends_those_that_were_not(self):
         model = known(8_000, *[call("read", words=100 + n) for n in range(30)], "done")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.long_dialogs import torn
 
-from fsm_agent import Agent, CallFailed, MemoryStore, Message, Reply, Usage, UsageError, function
-from fsm_agent.context import shorten, summarize
+from fsm_agent import Agent, CallFailed, Document, Image, MemoryStore, Message, Reply, Usage, UsageError, function
+from fsm_agent.context import compress, keep_last, relevant, shorten, summarize
 from fsm_agent.errors import AuthFailed
 from fsm_agent.testing import Script, call
 
@@ -111,6 +116,72 @@ def test_a_summary_takes_its_place_whatever_the_passes_before_it_change():
     assert any("summary" in line for line in quoted), "each is made of the one before"
     assert max(len(request.messages) for request in model.requests) <= 1 + 4 * 4 + 3
     assert not any('"page 0"' in line for line in quoted), "what it stands for is not summarized again"
+
+
+KEPT = st.lists(
+    st.one_of(
+        st.builds(keep_last, st.integers(1, 6)),
+        st.builds(relevant, st.integers(1, 3), st.just(lambda query, message: len(message.text) * 7 % 5)),
+        st.builds(compress, st.integers(1, 3)),
+        st.just(shorten(60)),
+        st.tuples(st.integers(1, 3), st.integers(1, 3)),  # of a summary: keep and step
+    ),
+    min_size=1,
+    max_size=3,
+)
+FILES = [Document.of(b"hello", name="a.txt"), Image.of("https://example.org/a.png")]
+
+
+@function(repeatable=True)
+def look(n: int) -> str:
+    """Look."""
+    return f"{n} " * 40 if n % 2 else ""
+
+
+def separated(messages: Sequence[Message]) -> list[str]:
+    """Return the numbers of the questions and answers that stand without each other."""
+    asked = {m.text.split()[1] for m in messages if m.role == "user" and m.text.startswith("question ")}
+    answered = {m.text.split()[1] for m in messages if m.role == "assistant" and m.text.startswith("answer ")}
+    return sorted(asked ^ answered)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@given(turns=st.lists(st.integers(0, 3), min_size=2, max_size=9), passes=KEPT)
+def test_a_question_is_kept_with_its_answer_and_a_call_with_its_result(is_async: bool, turns: list[int], passes: Any):
+    by = Script(*["summary"] * 30)
+    keep = [summarize(keep=p[0], step=p[1], by=by) if isinstance(p, tuple) else p for p in passes]
+    entries: list[Any] = []
+    for n, count in enumerate(turns):
+        entries += [call("look", n=10 * n + i) for i in range(count)]
+        entries.append(f"answer {n}")
+    model = Script(*entries)
+    agent = Agent(model, functions=[look], keep=keep)
+    result = None
+    for n in range(len(turns)):
+        said = Message.of("user", f"question {n}", *FILES[: n % 3])
+        options = {} if result is None else {"after": result}
+        result = asyncio.run(agent.acall(said, **options)) if is_async else agent.call(said, **options)
+        assert separated(result.dialog) == []
+        assert torn(result.dialog) == ""
+        assert f"answer {n}" == result.dialog[-1].text
+    for request in model.requests:
+        newest = [m for m in request.messages if m.text.startswith("question ")][-1]
+        assert separated(request.messages) == [newest.text.split()[1]], "it has no answer yet"
+
+
+def test_what_a_pass_of_ones_own_keeps_is_kept():
+    model = Script("a", "b")
+    agent = Agent(model, keep=lambda messages: [m for m in messages if m.role == "user"])
+    agent.call("two", after=agent.call("one"))
+    assert [m.text for m in model.requests[-1].messages] == ["one", "two"]
+
+
+def test_a_summary_that_is_kept_is_in_no_window_left_out():
+    by = Script(*[f"summary {n}" for n in range(TURNS)])
+    kept, model = talked([summarize(keep=1, step=2, by=by), keep_last(3)])
+    assert kept.dialog[1].text.startswith("<history_summary>\nsummary ")
+    for request in shown(model)[8:]:
+        assert sum(text.startswith("<history_summary>") for text in request) == 1
 
 
 class TestMistakes:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.drivers import Driver, anyhow, seed
-from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
+from support.long_dialogs import PICTURE, SYSTEM, TASK, asks, dialogs, rounds, told, torn
 from support.views import view
 
-from fsm_agent import Agent, FunctionCall, Limits, Message, Prompt, UsageError, function
+from fsm_agent import Agent, Document, FunctionCall, Limits, Message, Prompt, UsageError, function
 from fsm_agent.context import compress, once, shorten
 from fsm_agent.testing import Script, call
 
@@ -55,6 +55,14 @@ class TestShortened:
         messages = [SYSTEM, Message.of("user", LONG), *rounds("short"), Message.of("assistant", LONG)]
         assert shorten(100)(messages) is messages
 
+    def test_a_text_file_of_a_result_too(self):
+        long, short = Document.of(LONG.encode(), name="a.txt"), Document.of(b"short", name="b.txt")
+        result = told("1.0", "").parts[0].changed(attachments=(long, short, PICTURE))
+        (_, shown) = shorten(100)([asks("1.0"), Message.of("tool", result)])
+        files = shown.parts[0].attachments
+        assert len(files[0].text) == 100
+        assert (files[0].name, files[1:]) == ("a.txt", (short, PICTURE))
+
     def test_each_result_of_a_message_by_itself(self):
         both = Message.of("tool", *told("1.0", LONG, images=1).parts, *told("1.1", "short").parts)
         (_, shown) = shorten(100)([asks("1.0", "1.1"), both])
@@ -67,7 +75,7 @@ class TestShortened:
         if len(text) <= characters:
             assert shown == text
             return
-        assert len(shown) <= characters
+        assert characters - 2 <= len(shown) <= characters, "the note included, and no shorter than need be"
         head, _, rest = shown.partition("\n[… ")
         count, _, tail = rest.partition(" characters left out …]\n")
         if "\n[… " not in text:
@@ -108,6 +116,24 @@ class TestArguments:
         assert (short["path"], short["lines"][0]) == ("a.txt", 1)
         assert "characters left out" in short["text"]
         assert short["text"].startswith("line 0\n")
+
+    @given(st.text('abc\n"é', min_size=80, max_size=900), st.integers(60, 700))
+    def test_as_much_of_a_long_text_as_fits_is_shown(self, text, characters):
+        """One character more of it, and the arguments were too long."""
+        whole = json.dumps({"path": "a.txt", "text": text}, ensure_ascii=False, separators=(",", ":"))
+        short = short_arguments(whole, characters)
+        assert len(short) <= characters or short == whole
+        if short != whole and (shown := json.loads(short)).keys() == {"path", "text"}:
+            more = truncated(text, min(len(shown["text"]) + 2, len(text)))
+            assert len(json.dumps({**shown, "text": more}, ensure_ascii=False, separators=(",", ":"))) > characters - 3
+
+    def test_those_without_long_texts_are_shown_as_text(self):
+        whole = json.dumps({"numbers": list(range(900))})
+        short = short_arguments(whole, 500)
+        assert 450 < len(short) <= 500
+        (shown,) = json.loads(short).values()
+        assert shown.startswith('{"numbers": [0, 1, 2')
+        assert "characters left out" in shown
 
     def test_what_is_no_json_is_cut_as_text(self):
         assert "characters left out" in short_arguments("{" * 500, 100)

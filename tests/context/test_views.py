@@ -296,7 +296,9 @@ class TestTooLong:
         assert most < 9_000
 
     def test_each_request_may_be_refused_once(self):
-        script = Script(call("read", n=1, size=9_000), TOO_LONG, call("read", n=2, size=9_000), TOO_LONG, "done")
+        script = Script(
+            call("read", n=1, size=9_000), TOO_LONG, call("read", n=2, size=9_000), "A summary.", TOO_LONG, "done"
+        )
         result = Agent(script, functions=[read], limits=Limits(recalls=2)).call("?")
         assert (result.output, result.record.recalls) == ("done", 2)
 

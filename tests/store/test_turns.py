@@ -252,7 +252,7 @@ class TestTurns:
         assert agent.conversation("c").usage() == Usage(input_tokens=60, output_tokens=6)
         price = Price(input_micro_usd=1_000_000, output_micro_usd=2_000_000)
         assert price.cost_pico_usd(conversation.usage()) == 72_000_000
-        assert conversation.read().overview().splitlines()[-1] == "  5 assistant c"
+        assert conversation.read().overview().splitlines()[-1] == "  4 assistant c"
 
 
 class TestEnds:
@@ -485,16 +485,15 @@ class TestWindow:
             agent.conversation("c", keep=keep_last(1) if n == 3 else None).call(f"{n}")
         (newest, *_) = agent.conversation("c").turns()
         seed = json.loads(store.load(newest.id).header)["seed"]
-        assert (seed.get("is_continued"), seed["earlier"], len(seed["dialog"])) == (None, 3, 5)
+        assert (seed.get("is_continued"), seed["earlier"], len(seed["dialog"])) == (None, 2, 4)
         assert shown(agent.conversation("c").read())[1:] == [
-            "user: 0",
             "user: 2",
             "assistant: 3",
             "user: 3",
             "assistant: 4",
         ]
         agent.conversation("c").call("4")
-        assert len(agent.client.requests[-1].messages) == 7
+        assert len(agent.client.requests[-1].messages) == 6
 
     def test_a_turn_writes_as_much_late_as_early(self, store):
         agent = agent_of(store, *[f"answer {n:03}" for n in range(30)])
