@@ -200,6 +200,11 @@ def _keep_last(messages: Sequence[Message], record: CallRecord | None, memo: Mem
     return [*[messages[index] for index in kept], *messages[first:]]
 
 
+def window_of(one: AnyPass) -> int:
+    """Return the rounds of `keep_last`; 0: it is another pass."""
+    return one.options[0] if isinstance(one, Pass) and one.apply is _keep_last else 0
+
+
 def _newest_rounds(messages: Sequence[Message], most: int) -> int:
     """Return the index at which the rounds in a window of ``most`` begin; 0 while all rounds fit."""
     starts = round_starts(messages)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.values import Value
 from fsm_agent.context.budget import Budget
-from fsm_agent.context.passes import AnyPass, Pass, apply_passes, check_pass
+from fsm_agent.context.passes import AnyPass, Pass, apply_passes, check_pass, window_of
 from fsm_agent.context.rounds import whole_turns
 from fsm_agent.context.summary import Summarize, summarized
 from fsm_agent.errors import UsageError
@@ -62,7 +62,13 @@ class ContextPlan(Value, frozen=True):
 
 def keeping(plan: ContextPlan, keep: Sequence[AnyPass]) -> ContextPlan:
     """Return a plan that also summarizes what earlier turns said, as ``keep`` of a conversation has it."""
-    earlier = tuple([one.changed(is_of_earlier=True) for one in keep if isinstance(one, Summarize)])
+    earlier = tuple(
+        [
+            one.changed(is_of_earlier=True, window=min(filter(None, map(window_of, keep[place:])), default=0))
+            for place, one in enumerate(keep)
+            if isinstance(one, Summarize)
+        ]
+    )
     return plan.changed(passes=(*earlier, *plan.passes), is_off=False) if earlier else plan
 
 
@@ -81,8 +87,9 @@ def kept(keep: Sequence[AnyPass], dialog: Dialog) -> Dialog:
     summaries = [one for one in keep if isinstance(one, Summarize)]
     if summaries and dialog.summary is not None:  # in requests, too, the other passes see it in its place
         messages = summarized(messages, dialog.summary, summaries[0].role)
-    for one in keep:
-        if not isinstance(one, Summarize):
+    for place, one in enumerate(keep):
+        is_behind = any(isinstance(before, Summarize) for before in keep[:place])
+        if not isinstance(one, Summarize) and not (is_behind and window_of(one)):  # see `Summarize.window`
             shown = apply_passes((one,), messages)
             messages = whole_turns(messages, shown) if isinstance(one, Pass) else shown
     if messages is dialog.messages or tuple(messages) == tuple(dialog):

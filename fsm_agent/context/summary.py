@@ -11,7 +11,7 @@ from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value
-from fsm_agent.context.passes import check_size, keep_last, truncated
+from fsm_agent.context.passes import check_size, dropped, keep_last, truncated
 from fsm_agent.context.rounds import (
     SUMMARY_CLOSED,
     SUMMARY_OPENED,
@@ -52,6 +52,9 @@ class Summarize(Value, frozen=True, kw_only=True):
     role: str
     step: int
     is_of_earlier: bool = False  # only the messages before the task of the call are summarized
+    window: int = (
+        0  # of a `keep_last` behind it in ``keep=``: what that would leave out is summarized; 0: there is none
+    )
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:
         """Return what is shown if no summary can be made: the newest rounds."""
@@ -78,6 +81,8 @@ class Summarize(Value, frozen=True, kw_only=True):
         starts = round_starts(dialog, covered or system_messages(dialog))
         new = len(starts) - (self.keep if keep is None else keep)
         if new < (self.step if keep is None else 1):
+            new = dropped(len(starts), self.window) if self.window else 0
+        if new < 1:
             return None
         if known is not None and known.failed_at >= 0:
             since = sum(start >= known.failed_at - 1 for start in starts)

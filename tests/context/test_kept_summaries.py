@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -182,6 +183,25 @@ def test_a_summary_that_is_kept_is_in_no_window_left_out():
     assert kept.dialog[1].text.startswith("<history_summary>\nsummary ")
     for request in shown(model)[8:]:
         assert sum(text.startswith("<history_summary>") for text in request) == 1
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_a_window_behind_a_summary_leaves_out_is_in_the_summary(is_stored: bool):
+    """The window is narrower than what the summary leaves: still, nothing is lost."""
+
+    def newest_of(request: Any) -> str:
+        said = re.findall(r"answer (\d+)|up to (\d+)", request.messages[-1].text)
+        return f"up to {max(int(a or b) for a, b in said)}"
+
+    by = Script(*[newest_of] * TURNS)
+    keep = [summarize(keep=12, by=by), keep_last(8), shorten(4_000)]
+    _, model = talked(keep, store=MemoryStore() if is_stored else None)
+    for number, request in enumerate(shown(model)):
+        told = [int(text.split()[3]) for text in request if text.startswith("<history_summary>")]
+        answers = [int(text.split()[1]) for text in request if text.startswith("answer")]
+        assert answers == list(range(max(told, default=-1) + 1, number))
+        assert len(answers) <= 8
+    assert 1 < len(by.requests) <= TURNS // 4
 
 
 class TestMistakes:
