@@ -40,7 +40,8 @@ class Budget(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         soft: The most tokens of a request that no pass is applied to; None: three quarters of ``hard``.
         reserve: Tokens of ``hard`` that are left for the reply; None: `Settings.max_tokens`, or 2,000, but never more
             than a quarter of ``hard``.
-        passes: The passes; None: `default_passes`.
+        passes: The passes; None: `default_passes`, and if a request is still too long then, it shows less of each long
+            result, as much as fits.
         tokenizer: Counts the tokens; None: an estimate, corrected by what the provider reported for the last request.
 
     Examples:

@@ -23,7 +23,16 @@ from fsm_agent.context.rounds import (
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import AskSummary, Request
 from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
+from fsm_agent.messages.message import (
+    Attachment,
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Reasoning,
+    Text,
+)
 from fsm_agent.messages.settings import Settings
 from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.prompt import Prompt
@@ -233,10 +242,22 @@ def _pieces(message: Message) -> Iterator[tuple[str, Any]]:
             case FunctionResult():
                 kind = "errors" if part.is_error else "results"
                 yield kind, f"{part.name}: {truncated(part.text, _QUOTED)}"
+                for file in part.attachments:
+                    yield "attachments", _file(file)
             case Reasoning():
                 pass  # the model's own, and often long; what came of it follows
+            case Image() | Document():
+                yield "attachments", _file(part)
             case _:
                 yield "attachments", type(part).__name__
+
+
+def _file(file: Attachment) -> str:
+    """Return what the summarizer is shown of a file: its kind or name, and its text if it is one."""
+    if isinstance(file, Image):
+        return "Image"
+    name = file.name or "Document"
+    return name if file.text is None else f"{name}: {truncated(file.text, _QUOTED)}"
 
 
 def _line(data: Any) -> str:

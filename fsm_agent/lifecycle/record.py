@@ -126,7 +126,7 @@ class ContextUse(Value, frozen=True, kw_only=True):
 
     key: str  # of the request, such as "model:3"
     messages: int | None = None  # how many were sent; None: the whole dialog, which was not counted
-    before: int | None = None  # tokens with nothing left out
+    before: int | None = None  # tokens before the passes of a `Budget`
     estimated: int | None = None  # tokens of what was sent
     counted: int | None = None  # the same, before the estimate was corrected
     reported: int | None = None  # tokens by the provider's count; None: it reported none

@@ -336,7 +336,7 @@ class ContextShortened(Value, frozen=True):
         4100
     """
 
-    before: int  # tokens of the request with nothing left out
+    before: int  # tokens of the request before the passes of the budget
     after: int  # tokens of the request that is sent
     passes: tuple[str, ...] = ()  # those that made it shorter, in order
 

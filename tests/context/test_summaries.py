@@ -23,6 +23,8 @@ from fsm_agent import (
     Agent,
     CallFailed,
     Dialog,
+    Document,
+    Image,
     Limits,
     MemoryStore,
     Message,
@@ -318,6 +320,34 @@ class TestQuoted:
         (shown,) = shown_summary(model.sent[-1])
         assert shown.count("</history_summary>") == 1
         assert shown.endswith("\n</history_summary>")
+
+    def test_files_are_quoted_by_what_they_say(self):
+        """Of a text its words, of a PDF its name: what is left out of requests is remembered."""
+        lease = Document.of(b"Rent: 500", name="lease.md")
+        files = (lease, Document.of(b"%PDF-1.4 x", name="plan.pdf"), Image.of("https://example.org/a.png"))
+
+        @function(repeatable=True)
+        def read(n: int) -> tuple[str, Document]:
+            """Read."""
+            return "see", lease
+
+        model = Model(6)
+        agent = Agent(model, functions=[read], context=summarize(keep=1, step=2), limits=Limits(rounds=None))
+        first = Agent(Script("Fine.")).call(Message.of("user", "See", *files))
+        agent.call("Read on.", after=first)
+        lines = quoted(model.asked[0])
+        (asked,) = [line for line in lines if line.get("text") == ["See"]]
+        assert [text.partition(":")[0] for text in asked["attachments"]] == ["lease.md", "plan.pdf", "Image"]
+        assert all("Rent: 500" in line["attachments"][0] for line in lines if "attachments" in line)
+        assert sum("attachments" in line for line in lines) > 1
+
+    def test_all_that_came_before_the_task_is_quoted_too(self):
+        model = Model(8)
+        agent = reader(model, summarize(keep=1, step=4))
+        agent.call("Read on.", after=Agent(Script("Ada.")).call("Who reads?"))
+        said = [text for line in quoted(model.asked[0]) for text in line.get("text", [])]
+        assert said[:2] == ["Who reads?", "Ada."]
+        assert quoted(model.asked[0])[0] == {"task": "Read on."}
 
     def test_long_results_are_shortened_first(self):
         @function(repeatable=True)
