@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -648,6 +649,25 @@ class TestInBudgets:
             assert shown == list(range(max(told, default=0) + 1, number + 1))
         assert model.asked
 
+    @pytest.mark.parametrize(("soft", "rounds"), [(8_000, 8), (2_400, 4), (1_200, 2), (300, 1)])
+    def test_it_leaves_so_many_rounds_that_others_fit_before_the_next_one(self, soft: int, rounds: int):
+        """At most eight, and where these take more than three quarters of the soft limit, fewer."""
+
+        @function(repeatable=True)
+        def read(n: int) -> str:
+            """Read a page."""
+            return f"page {n} " + "word " * 280
+
+        model = Model(60, spent=Usage())
+        budget = Budget(hard=99_999, soft=soft, passes=[summarize(keep=8)])
+        agent = Agent(model, functions=[read], context=budget, limits=Limits(rounds=None))
+        record = agent.call("Read on.").record
+        behind = [model.requests[n + 1] for n, request in enumerate(model.requests) if request in model.asked]
+        assert {sum(bool(m.function_calls) for m in request.messages) for request in behind} == {rounds}
+        sizes = [use.estimated for use, request in zip(record.requests, model.sent, strict=True) if request in behind]
+        assert rounds == 1 or max(sizes) <= soft * 3 // 4
+        assert rounds == 1 or all(use.estimated <= soft for use in record.requests)
+
     def test_a_conversation_of_long_questions_remembers_what_it_leaves_out(self):
         model = Model(0, spent=Usage())
         model.context_window = 20_000  # type: ignore[attr-defined]
@@ -679,7 +699,8 @@ class TestInBudgets:
         assert {r.levelname for r in told} == {"WARNING"}
         assert one.record.id in told[0].getMessage()
         assert "keep_last(4)" in told[0].getMessage()
-        assert len(told) < len(model.sent), "once for each time that more is left out"
+        counts = [int(re.findall(r"(\d+) older rounds", r.getMessage())[0]) for r in told]
+        assert counts == sorted(set(counts)), "once for each time that more is left out"
 
     def test_a_budget_of_ones_own_leaves_out_what_it_says(self, caplog):
         model = Model(12, spent=Usage())
