@@ -69,7 +69,7 @@ def turns(messages: Sequence[Message]) -> list[range]:
         if message.role == "user" and is_answered:
             starts.append(index)
         if message.role != "system":
-            is_answered = message.role == "assistant" and not message.function_calls
+            is_answered = message.role == "assistant"  # whose calls, if any, have results behind it
     return [range(*ends) for ends in pairwise([*starts, len(messages)]) if ends[0] < ends[1]]
 
 

@@ -285,6 +285,26 @@ class TestWhatIsCounted:
         assert third.estimated == pytest.approx(third.counted * 200 / second.counted, abs=1)
         assert [use.counted for use in record.requests] == [estimated(request) for request in script.requests]
 
+    def test_numbers_are_whole_whatever_the_correction(self):
+        """What is refused needs more tokens than there are, if only by a part of one."""
+
+        def called(reported: int, hard: int) -> tuple[Any, list[Request]]:
+            reply = Reply.of(call("read", words=50)).changed(usage=Usage(input_tokens=reported))
+            script = Script(reply, "done")
+            agent = Agent(script, functions=[read], context=Budget(hard=hard, reserve=0, passes=[]))
+            return agent.call("?").context, script.requests
+
+        for reported in range(50, 90):
+            uses, requests = called(reported, 99_999)
+            assert [use.counted for use in uses] == list(map(estimated, requests))
+            needed = uses[1].counted * reported / uses[0].counted
+            assert 0 <= uses[1].estimated - needed < 1
+            if needed > int(needed):
+                with pytest.raises(CallFailed) as failed:
+                    called(reported, int(needed))
+                error = failed.value.__cause__
+                assert (error.required, error.hard) == (int(needed) + 1, int(needed))
+
     def test_a_tokenizer_of_ones_own_is_not_corrected(self):
         script = Script(Reply.of(call("read", words=50)).changed(usage=Usage(input_tokens=900)), "done")
         context = Budget(hard=99_999, tokenizer=WORDS)
@@ -442,7 +462,8 @@ class TestByDefault:
         """They are in the exception branch, while the model is asked again; it is told whole what was wrong."""
         answers = [f"{n} " + "word " * (hard // 4) for n in range(3)]
         script = Script(*answers, "42")
-        one = seed(Prompt("x", output=int), view=budgeted(hard=hard), limits=Limits(parse_retries=3))
+        prompt = Prompt("x", output=int, on_exception="{{ error_message }} " + "Mind this. " * (hard // 20))
+        one = seed(prompt, view=budgeted(hard=hard), limits=Limits(parse_retries=3))
         driven(one, script)
         assert one.result().output == 42
         last = script.requests[-1].messages

@@ -119,10 +119,18 @@ def test_a_summary_takes_its_place_whatever_the_passes_before_it_change():
     assert not any('"page 0"' in line for line in quoted), "what it stands for is not summarized again"
 
 
+def by_length(query: str, message: Message) -> float:
+    return len(message.text) * 7 % 5
+
+
+def by_role(query: str, message: Message) -> float:
+    return message.role == "tool"
+
+
 KEPT = st.lists(
     st.one_of(
         st.builds(keep_last, st.integers(1, 6)),
-        st.builds(relevant, st.integers(1, 3), st.just(lambda query, message: len(message.text) * 7 % 5)),
+        st.builds(relevant, st.integers(1, 3), st.sampled_from([by_length, by_role])),
         st.builds(compress, st.integers(1, 3)),
         st.just(shorten(60)),
         st.tuples(st.integers(1, 3), st.integers(1, 3)),  # of a summary: keep and step
