@@ -266,9 +266,10 @@ class TestWhatComesBehind:
             assert all(len(m.text) <= 4_000 for m in request.messages)
         assert [len(summaries_in(request)) for request in model.sent] == [0] * 20 + [1] * 21
 
-    def test_in_later_turns_it_is_shown_in_place_of_the_first_question(self):
+    @pytest.mark.parametrize("role", ["user", "system"])
+    def test_in_later_turns_it_is_shown_in_place_of_the_first_question(self, role: str):
         model = Model(8)
-        agent = reader(model, [summarize(keep=4, step=2), keep_last(2)])
+        agent = reader(model, [summarize(keep=4, step=2, role=role), keep_last(2)])
         result = agent.call("Read on.")
         for n in range(9):
             model.sent.clear()
@@ -276,10 +277,10 @@ class TestWhatComesBehind:
             result = agent.call(f"And {n}?", after=result)
             (request,) = model.sent
             assert len(summaries_in(request)) == 1
-            said = [m.text for m in request.messages if m.role == "user"]
-            assert said[-1] == f"And {n}?"
-            assert len(said) <= 4, "the summary, two questions before and the task: none without its answer"
-            assert "Read on." not in said[:2]
+            said = [m.text for m in request.messages if m.text.endswith(("?", "on."))]
+            newest = ["Read on.", *[f"And {n}?" for n in range(n + 1)]][-len(said) :]
+            assert len(said) <= 3
+            assert said == newest, "none without its answer"
 
     def test_a_pass_that_drops_it_is_named(self):
         def without(messages: Any) -> Any:
