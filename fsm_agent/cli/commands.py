@@ -58,7 +58,7 @@ COMMANDS = {
     "agents": CommandLocation(
         "agents.commands", "app", "Agents of classes and configurations: see, check, run and begin them."
     ),
-    "models": CommandLocation("local_models", "app", "Models that run on this machine: list, fetch, remove them."),
+    "models": CommandLocation("local_models", "app", "Models that run on this machine: list and find them."),
     "providers": CommandLocation("providers", "app", "Providers of models: their keys, wires and addresses."),
     "mcp": CommandLocation("mcp", "app", "Functions, agents and flows as tools of an MCP server."),
     "flows": CommandLocation("flows", "app", "Flows: list, check, draw and run them, answer their questions."),

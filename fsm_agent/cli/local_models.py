@@ -1,4 +1,4 @@
-"""The commands ``fsm-agent models …``: larger models for this machine, fetched from the Hugging Face Hub."""
+"""The commands ``fsm-agent models …``: list the models for this machine, and find one."""
 
 from __future__ import annotations
 
@@ -6,30 +6,20 @@ from typing import Annotated
 
 import typer
 
-from fsm_agent.cli import completion
 from fsm_agent.cli.models import Debug, Json
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.clients.local import hub
 from fsm_agent.clients.local.model import SMOLLM2, find_model
-from fsm_agent.errors import ConfigError
 from fsm_agent.providers.catalog import split_model
 
-app = typer.Typer(no_args_is_help=True, help="Models that run on this machine: list, fetch, remove them.")
-
-Name = Annotated[
-    str,
-    typer.Argument(
-        autocompletion=completion.hub_models,
-        help="hf:owner/repo, or hf:owner/repo:Q4_K_M; 'local:' may stand before it.",
-    ),
-]
+app = typer.Typer(no_args_is_help=True, help="Models that run on this machine: list and find them.")
 
 
 @app.command("list")
 def list_models(as_json: Json = False, debug: Debug = False) -> None:
-    """List the models that are here, and those recommended."""
+    """List the models that are here, and those recommended, each with the command that fetches it."""
     with reporting(debug), Screen() as screen:
         here = _here()
         if as_json:
@@ -44,36 +34,17 @@ def list_models(as_json: Json = False, debug: Debug = False) -> None:
             screen.line(f"local:{one.name}")
             about = f"{one.good_for}: {one.file_gb:g} GB, {one.memory_gb:g} GB of memory, {one.licence}"
             screen.prose(about, indent="  ", hang="  ")
+            screen.line(f"  {hub.command_to_fetch(hub.hub_model(one.name))}")
 
 
 @app.command()
-def fetch(name: Name, as_json: Json = False, debug: Debug = False) -> None:
-    """Fetch a model, or what is missing of it, into the Hub's cache."""
+def path(
+    name: Annotated[str, typer.Argument(help="hf:owner/repo, or hf:owner/repo:Q4_K_M; 'local:' may stand before it.")],
+    debug: Debug = False,
+) -> None:
+    """Print where a model's file is; of one that is not here, the command that fetches it."""
     with reporting(debug), Screen() as screen:
-        model = option("name", _model, name)
-        path = hub.fetch(model, say=screen.tell, progress=screen.fetching)
-        screen.line(json_text({"name": f"local:{model}", "path": str(path)}) if as_json else str(path))
-        if not as_json:
-            screen.tell(f"to use it: fsm-agent ask --model local:{model} …")
-
-
-@app.command()
-def path(name: Name, debug: Debug = False) -> None:
-    """Print where a model's file is."""
-    with reporting(debug), Screen() as screen:
-        model = option("name", _model, name)
-        found = hub.find_cached(model)
-        if found is None:
-            raise ConfigError(f"{str(model)!r} is not here; to fetch it: fsm-agent models fetch {model}")
-        screen.line(str(found))
-
-
-@app.command()
-def remove(name: Name, debug: Debug = False) -> None:
-    """Remove a model from the Hub's cache, which other programs share."""
-    with reporting(debug), Screen() as screen:
-        for gone in hub.remove(option("name", _model, name)):
-            screen.line(f"removed {gone.model} ({gone.size_bytes / 1e6:.0f} MB)")
+        screen.line(str(hub.find_cached(option("name", _model, name))))
 
 
 def _model(name: str) -> hub.HubModel:

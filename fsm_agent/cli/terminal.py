@@ -53,7 +53,7 @@ BAR_WIDTH = 40
 UNBROKEN = 100_000  # columns where lines are not to be broken
 TABLE_WIDTH = 70  # columns, at least; on a narrower terminal the rows of a table are paragraphs
 _LOG = logging.getLogger("fsm_agent")
-_COMMAND = re.compile(r"\b(fsm-agent|pip) ")
+_COMMAND = re.compile(r"\b(fsm-agent|pip|hf) ")
 _ROUND_TRIGGERS = ("functions_asked", "returned", "denied")  # triggers that lead back to the model
 
 
@@ -366,12 +366,12 @@ class Screen:
             ProviderError: The server could not be started.
         """
         self.standing.state = "starting the model"
-        server = local_server(path or None, say=self.tell, progress=self.fetching)
+        server = local_server(path or None, say=self.tell, progress=self._fetching)
         self._fetched = None
         self.standing.state = State.SEEDED
         return SMOLLM2.name if server.model == SMOLLM2.alias else server.model
 
-    def fetching(self, done_bytes: int, total_bytes: int) -> None:
+    def _fetching(self, done_bytes: int, total_bytes: int) -> None:
         """Show how far a download is."""
         self._fetched = (done_bytes, total_bytes)
 

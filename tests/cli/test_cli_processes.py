@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ import httpx
 import pytest
 from command_line import ran
 from support import shop_agent as shop
-from support.hub_server import HubServer
 from support.stub_server import StubServer
 from support.terminal import ENVIRONMENT, LAUNCH, LIMIT_S, ROOT
 
@@ -334,18 +332,3 @@ class TestServers:
                 return [(await client.call_tool(*call)).content[0].text for call in calls]
 
         assert asyncio.run(main()) == ["refunded A", "Good day."]
-
-
-def test_a_model_is_fetched_found_and_removed(here: Path, monkeypatch: pytest.MonkeyPatch):
-    constants = pytest.importorskip("huggingface_hub.constants")
-    from fsm_agent.clients.local import hub
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))
-    content = b"GGUF" + bytes(range(256))
-    with HubServer({"o/small-GGUF": {"small-Q4_K_M.gguf": content}}) as server, monkeypatch.context() as there:
-        there.setattr(hub, "fetch", partial(hub.fetch, endpoint=server.url))
-        fetched = ran("models", "fetch", "local:hf:o/small-GGUF")
-    assert Path(fetched.stdout.strip()).read_bytes() == content
-    assert ran("models", "path", "hf:o/small-GGUF:q4_k_m").stdout == fetched.stdout
-    ran("models", "remove", "hf:o/small-GGUF")
-    assert ran("models", "path", "hf:o/small-GGUF", code=1).stdout == ""

