@@ -64,8 +64,6 @@ def main() -> None:
     try:
         with _readable():
             commands = import_module("fsm_agent.cli.commands")
-        if os.environ.get("_FSM_AGENT_COMPLETE") == "complete_bash":
-            import_module("fsm_agent.cli.completion").join_at_colons(os.environ)
         commands.app(prog_name="fsm-agent")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.config.named import imported, within
-from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
@@ -42,14 +41,11 @@ from fsm_agent.store.store import Run
 
 app = typer.Typer(no_args_is_help=True, help="Flows: list, check, draw and run them, answer their questions.")
 
-Module = Annotated[
-    str, typer.Argument(autocompletion=completion.flows_here, help="A module with flows, or module:name.")
-]
+Module = Annotated[str, typer.Argument(help="A module with flows, or module:name.")]
 Named = Annotated[
     str,
     typer.Argument(
         metavar="FLOW",
-        autocompletion=completion.flows_here,
         help="The flow, as module:name, or a module with one flow.",
     ),
 ]
@@ -144,7 +140,7 @@ def run(
 def answer(
     store: StorePath,
     flow: Named,
-    run: Annotated[str, typer.Argument(autocompletion=completion.runs, help="The name of the run.")],
+    run: Annotated[str, typer.Argument(help="The name of the run.")],
     state: Annotated[str, typer.Argument(help="The state that asks, or has early=True; or the key of its question.")],
     value: Annotated[str, typer.Argument(help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")],
     by: Annotated[str, typer.Option(help="Who answers.")] = "",

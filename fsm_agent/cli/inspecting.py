@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fsm_agent.cli import completion
 from fsm_agent.cli.models import Debug
 from fsm_agent.cli.options import load_runnables, shown_store
 from fsm_agent.cli.reporting import option, reporting
@@ -34,7 +33,6 @@ def inspect(
         str | None,
         typer.Option(
             "--agents",
-            autocompletion=completion.agents_here,
             help="The module with the agents or flows: dialogs and data are then known at each step.",
         ),
     ] = None,

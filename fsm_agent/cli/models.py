@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fsm_agent.cli import completion
 from fsm_agent.cli.options import load_function, pairs, settings_and_limits
 from fsm_agent.cli.reporting import option
 from fsm_agent.cli.terminal import Screen
@@ -35,9 +34,7 @@ EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a 
 
 Model = Annotated[
     str,
-    typer.Option(
-        "--model", "-m", autocompletion=completion.models, help="provider:model; local: is the small embedded one."
-    ),
+    typer.Option("--model", "-m", help="provider:model; local: is the small embedded one."),
 ]
 BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
@@ -47,15 +44,12 @@ JsonLines = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 Functions = Annotated[
     list[str] | None,
-    typer.Option(
-        "--function", autocompletion=completion.functions, help="What the model may call, as module:name. Repeatable."
-    ),
+    typer.Option("--function", help="What the model may call, as module:name. Repeatable."),
 ]
 NamedPrompt = Annotated[
     str | None,
     typer.Option(
         "--prompt",
-        autocompletion=completion.prompts,
         help="A prompt, as root/name or a file that ends in .jinja, .md or .txt.",
     ),
 ]

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli import completion
 from fsm_agent.cli.models import Debug, Json
 from fsm_agent.cli.options import load_object
 from fsm_agent.cli.render import json_text
@@ -83,9 +82,7 @@ def check(
 
 @app.command()
 def show(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", autocompletion=completion.prompts, help="The prompt, as root/name.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The prompt, as root/name.")],
     directory: Directory = None,
     package: Package = None,
     names: NamesOption = None,

@@ -24,7 +24,6 @@ from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.config.files import SUFFIXES
 from fsm_agent.agents.config.named import imported
 from fsm_agent.agents.registry import AGENTS, build_agent
-from fsm_agent.cli import completion
 from fsm_agent.cli.agents.project import write_project
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses
@@ -41,9 +40,7 @@ app = typer.Typer(no_args_is_help=True, help="Agents of classes and configuratio
 
 Module = Annotated[
     Many,
-    typer.Option(
-        "--module", autocompletion=completion.modules_here, help="A module to import, for the agents in it. Repeatable."
-    ),
+    typer.Option("--module", help="A module to import, for the agents in it. Repeatable."),
 ]
 ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="A configuration in TOML, YAML or JSON.")]
 
@@ -119,7 +116,7 @@ def run(
     module: Module = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", autocompletion=completion.models, help="Ask this model, as provider:model."),
+        typer.Option("--model", "-m", help="Ask this model, as provider:model."),
     ] = None,
     profile: Annotated[str | None, typer.Option(help="A preset: creative, balanced or deterministic.")] = None,
     var: Annotated[Many, typer.Option(help="A further variable of the prompt, as name=value. Repeatable.")] = None,
@@ -155,9 +152,7 @@ def new(
     folder: Annotated[
         Path | None, typer.Option(help="Where it is written; by default a new folder of its name.")
     ] = None,
-    model: Annotated[
-        str, typer.Option("--model", "-m", autocompletion=completion.models, help="Its model, as provider:model.")
-    ] = "openai:gpt-5-mini",
+    model: Annotated[str, typer.Option("--model", "-m", help="Its model, as provider:model.")] = "openai:gpt-5-mini",
     debug: Debug = False,
 ) -> None:
     """Write a first project: an agent, its prompts and configuration, and a test that passes."""

@@ -20,7 +20,6 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
-from fsm_agent.cli import completion
 from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import (
@@ -89,7 +88,6 @@ AgentsModule = Annotated[
     str,
     typer.Option(
         "--agents",
-        autocompletion=completion.agents_here,
         help="The module with the agents, or what of it, as module:name.",
     ),
 ]
@@ -99,9 +97,7 @@ AgentsModule = Annotated[
 def list_runs(
     store: StorePath,
     asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one a line.")] = False,
-    agent: Annotated[
-        str | None, typer.Option(autocompletion=completion.agents, help="Only runs of this agent.")
-    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
     state: Annotated[str | None, typer.Option(help="Only those that rest in this state, as Backoff or Stuck.")] = None,
     ended: Annotated[
         bool | None, typer.Option("--ended/--open", help="Only those that have ended, or have not.")
@@ -256,7 +252,6 @@ def fork(
     agents: Annotated[
         str | None,
         typer.Option(
-            autocompletion=completion.agents_here,
             help="The module with the agent or flow, for --data, the name of a step, and questions of the fork.",
         ),
     ] = None,
@@ -314,9 +309,7 @@ def diagram(
 def diff(
     store: StorePath,
     run: RunName,
-    other: Annotated[
-        str, typer.Argument(metavar="RUN", autocompletion=completion.runs, help="The run to compare with.")
-    ],
+    other: Annotated[str, typer.Argument(metavar="RUN", help="The run to compare with.")],
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -373,9 +366,7 @@ def answer(
     run: RunName,
     key: Annotated[
         str | None,
-        typer.Argument(
-            autocompletion=completion.questions, help="The key of the question; --cancel without one ends the run."
-        ),
+        typer.Argument(help="The key of the question; --cancel without one ends the run."),
     ] = None,
     approve: Annotated[bool, typer.Option("--approve", help="The function may be called.")] = False,
     deny: Annotated[bool, typer.Option("--deny", help="The function may not be called.")] = False,

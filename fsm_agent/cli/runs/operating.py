@@ -16,7 +16,6 @@ from typing import Annotated
 import typer
 from msgspec import to_builtins
 
-from fsm_agent.cli import completion
 from fsm_agent.cli.models import Debug, Json
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import error_text, reporting
@@ -26,9 +25,7 @@ from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.store.store import Run
 
-RunNames = Annotated[
-    list[str], typer.Argument(metavar="RUN...", autocompletion=completion.runs, help="The names of the runs.")
-]
+RunNames = Annotated[list[str], typer.Argument(metavar="RUN...", help="The names of the runs.")]
 By = Annotated[str | None, typer.Option(help="Who does it; by default the user of this OS process.")]
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from fsm_agent.agents.config.named import loaded
-from fsm_agent.cli import completion
 from fsm_agent.cli.options import modules_here
 from fsm_agent.errors import UsageError
 from fsm_agent.store.conversation_turns import turns_back
@@ -36,7 +35,7 @@ StorePath = Annotated[
 ]
 
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", autocompletion=completion.runs, help="The name of the run.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run.")]
 
 
 @contextmanager
