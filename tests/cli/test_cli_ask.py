@@ -9,6 +9,7 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,10 @@ class TestTask:
         asked = [said(script, n)[0][1] for n in range(3)]
         assert asked == ["a long\nreport \ufffd\n\nSum it up.", "a long\nreport \ufffd", "Hello"]
 
+    def test_what_is_piped_in_is_bounded_before_a_model_is_begun(self):
+        ended = ran("ask", "Sum it up.", input=b"x" * 10_000_001, code=2)
+        assert "10000000" in ended.stderr
+
     def test_files_are_known_by_their_bytes(self, here: Path, model: Callable[..., Script]):
         (here / "dot.data").write_bytes(DOT)
         (here / "bill").write_bytes(b"%PDF-1.7 a bill")
@@ -445,6 +450,20 @@ class TestLastConversation:
         assert said(script, 1)[1:] == [("user", "I am Ann."), ("assistant", "Hello, Ann."), ("user", "Who am I?")]
         assert said(script, 2) == [("user", "Who am I?")]
         assert len(ran("logs").stdout.splitlines()) == 3
+
+    def test_it_asks_the_model_of_the_last_call_unless_another_is_named(
+        self, logs: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        asked = list[str]()
+
+        def client_for(model: str, **_: Any) -> Any:
+            asked.append(model)
+            return nullcontext(Script("Hi."))
+
+        monkeypatch.setattr("fsm_agent.cli.models.client_for", client_for)
+        for words in (["--model", "openai:a"], ["-c"], ["-c", "--model", "openai:b"], ["-c"]):
+            ran("ask", "Hello", *words)
+        assert asked == ["openai:a", "openai:a", "openai:b", "openai:b"]
 
     def test_only_its_owner_can_read_it_and_no_key_is_in_it(
         self, logs: Path, model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch

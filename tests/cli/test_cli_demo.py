@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import CONTROLS, MODEL, ran, refused
+from typer.testing import CliRunner
 
+from fsm_agent.cli import app
 from fsm_agent.cli.demo.approval import eraser
 from fsm_agent.errors import AuthFailed, UsageError
 from fsm_agent.messages import Message, Reply, TokenLogprob, Usage
@@ -104,6 +107,76 @@ def test_what_is_wrong_is_told_and_the_rest_goes_on(
     told = problems()
     assert problem in str(told[part])
     assert [index for index, one in enumerate(told[:4]) if one] == [part]
+
+
+@pytest.mark.parametrize(("wrong", "is_forgiven"), [(0, True), (1, True), (2, False)])
+def test_one_label_may_be_wrong(wrong: int, is_forgiven: bool, model: Callable[..., Script]):
+    right = ["positive", "negative"] * 3
+    labels = ["negative" if label == "positive" and n < 2 * wrong else label for n, label in enumerate(right)]
+    model(*parts(labels=[judged(label) for label in labels]))
+    assert (problems()[3] is None) is is_forgiven
+
+
+class Elsewhere:
+    """An OS process of the demo, as far as one is: the command, in its own folder, in this one."""
+
+    pid = 12345
+
+    def __init__(self, words: list[str], *, cwd: Path, env: dict[str, str], **_: Any) -> None:
+        before = Path.cwd()
+        os.chdir(cwd)
+        try:
+            ended = CliRunner().invoke(app, words[3:], prog_name="fsm-agent", env=env)
+        finally:
+            os.chdir(before)
+        self.stdout = ended.output.splitlines(keepends=True)
+        self.returncode = ended.exit_code
+
+    def __enter__(self) -> Elsewhere:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is left of it."""
+
+
+ERASE = [call("erase", path="notes.txt"), "It is gone."]
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subprocess.Popen", Elsewhere)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_is_approved_elsewhere_is_done_and_every_part_is_well(model: Callable[..., Script]):
+    model(*parts(erase=ERASE))
+    ended = ran("demo", *MODEL, "--output", "run.mmd")
+    at = 0
+    for shown in (
+        "script",
+        "suspended",
+        "'ask:10.0'",
+        "notes.txt is still there",
+        "fsm-agent runs answer tidy ask:10.0 --approve",
+        "| posted approved",
+        "fsm-agent runs resume tidy",
+        "| It is gone.",
+        "notes.txt is gone",
+        "1 of 5 rounds",
+        "run.mmd",
+    ):
+        at = ended.stdout.find(shown, at)
+        assert at >= 0, f"{shown} is missing, or in another place"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_went_wrong_elsewhere_is_the_problem(model: Callable[..., Script]):
+    for replies, problem in (
+        ([ERASE[0], AuthFailed("the key is old")], "the key is old"),
+        ([call("erase", path="notes.md"), "It is gone."], "notes.txt is still there"),
+    ):
+        model(*parts(erase=replies))
+        assert problem in str(problems()[4])
 
 
 def test_what_a_model_cannot_do_is_left_out(model: Callable[..., Script]):
