@@ -287,6 +287,21 @@ class TestTask:
         assert ended.stdout == "```\nprint(1)\n"
         assert "tokens in, " in ended.stderr
 
+    @pytest.mark.parametrize(
+        ("answer", "printed"),
+        [
+            ("Here:\n```python\nprint(1)\n```\nor\n```\nprint(2)\n```\n", "print(1)\n"),
+            ("~~~~\na ``` b\n~~~~", "a ``` b\n"),
+            ("```python\ncut off", "cut off\n"),
+            ("``` not a fence ```\n```\n1\n```", "1\n"),
+            ("No code.", "No code.\n"),
+        ],
+    )
+    def test_where_a_code_block_begins_and_ends(self, answer: str, printed: str, model: Callable[..., Script]):
+        model(answer)
+        ended = ask("Write it.", "-x", "--quiet")
+        assert (ended.stdout, ended.stderr) == (printed, "")
+
 
 @pytest.mark.parametrize(
     ("words", "code", "at_fault"),
@@ -450,6 +465,46 @@ class TestLastConversation:
         assert said(script, 1)[1:] == [("user", "I am Ann."), ("assistant", "Hello, Ann."), ("user", "Who am I?")]
         assert said(script, 2) == [("user", "Who am I?")]
         assert len(ran("logs").stdout.splitlines()) == 3
+
+    def test_it_is_shown_and_searched_in_all_its_messages(self, logs: Path, model: Callable[..., Script]):
+        model("Rome is far.", call("add", a=1, b=2), "Paris is near.")
+        ask("Where is Rome?")
+        ask("And the other town?", *ADD)
+        lines = ran("logs").stdout.splitlines()
+        assert [line.split("  ", 3)[2:] for line in lines] == [
+            ["Completed", "And the other town?"],
+            ["Completed", "Where is Rome?"],
+        ]
+        for words, found in ((["PARIS", "town"], ["And the other town?"]), (["nothing"], []), (["paris", "rome"], [])):
+            rows = json.loads(ran("logs", "search", *words, "--json").stdout)
+            assert [row["question"] for row in rows] == found
+        assert ran("logs", "search", "is", "--limit", "1").stdout.splitlines() == lines[:1]
+        shown = ran("logs", "show", lines[1].split("  ")[1]).stdout
+        assert shown.split("\n")[1:] == ["user:", "Where is Rome?", "assistant:", "Rome is far.", ""]
+        told = json.loads(ran("logs", "show", "--json").stdout)["messages"]
+        assert [(one["role"], one["text"]) for one in told] == [
+            ("user", "And the other town?"),
+            ("assistant", ""),
+            ("tool", "3"),
+            ("assistant", "Paris is near."),
+        ]
+        assert ran("logs", "show", "--answer").stdout == "Paris is near.\n"
+        assert ran("logs", "path").stdout == f"{logs}\n"
+
+    def test_without_a_last_one_nothing_is_asked(self, logs: Path):
+        assert "-c" in refused("ask", "Hello", "-c", *MODEL)
+        assert refused("logs", "show")
+
+    def test_one_in_another_store_goes_on_there_with_its_types_and_files(
+        self, logs: Path, here: Path, model: Callable[..., Script]
+    ):
+        (here / "notes.txt").write_text("Ann is 33.")
+        script = model("Read.", '{"age": 33}')
+        ask("Read this.", "-a", "notes.txt", *STORE)
+        assert json.loads(ask("Fill in.", "-c", "--schema", "age int", *STORE).stdout) == {"age": 33}
+        assert b"Ann is 33." in script.requests[1].messages[0].parts[1].data
+        assert not logs.exists()
+        assert len(ran("logs", "list", *STORE).stdout.splitlines()) == 2
 
     def test_it_asks_the_model_of_the_last_call_unless_another_is_named(
         self, logs: Path, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,22 @@ def test_undo_and_fork_leave_the_turns_before(model: Callable[..., Script]):
     assert "'other'" in ended.stderr
 
 
+def test_help_tells_each_command_and_draw_shows_the_last_turn(model: Callable[..., Script]):
+    model("Hello.")
+    ended = chat("/help", "/draw", "a", "/draw")
+    for command in ("/undo", "/fork", "/draw", "/quit", "/help"):
+        assert command in ended.stderr
+    before, _, after = ended.stdout.partition("Hello.\n")
+    assert (before, "Completed" in after) == ("", True)
+
+
+def test_quit_ends_it_and_a_fork_takes_no_name_that_is_taken(model: Callable[..., Script]):
+    script = model("1", "2")
+    ended = chat("a", "/fork other", "b", "/fork other", "/quit", "c")
+    assert ended.stderr.count("'other'") == 2
+    assert len(script.requests) == 2
+
+
 @pytest.mark.parametrize("line", ["/nothing", "/undo now", "/fork"])
 def test_what_is_no_command_is_said_and_not_sent(line: str, model: Callable[..., Script]):
     model()

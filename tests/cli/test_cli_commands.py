@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +115,16 @@ class TestServers:
         assert "http://here" in ran("mcp", "serve", "sums:add", "--http", "--port", "7").stderr
         ran("mcp", "serve", "sums:add")
         assert served == [("sums", 7), ("sums", None)]
+
+    def test_the_token_of_the_environment_is_in_the_address(self, here: Path, monkeypatch: pytest.MonkeyPatch):
+        token = "recognisable_0123456789"
+        (here / "host.py").write_text(
+            "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
+        )
+        monkeypatch.setenv("FSM_AGENT_TOKEN", token)
+        monkeypatch.setattr("uvicorn.Config", lambda app, **_: None)
+        monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
+        assert ran("serve", "host:agent", "--port", "7").stdout == f"http://127.0.0.1:7/?token={token}\n"
 
     def test_the_inspector_names_what_it_lacks(self, here: Path, monkeypatch: pytest.MonkeyPatch):
         with closing(Runs(here / "runs.db")):
