@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shlex
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
+from os import PathLike
 from typing import Annotated, Any
 
 import typer
@@ -22,8 +24,8 @@ from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
 from fsm_agent.cli.options import modules_here, store_option
 from fsm_agent.cli.render import Approver, add_answers, json_text
 from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
-from fsm_agent.cli.runs.reading import StorePath, opened
-from fsm_agent.cli.runs.tables import whereabouts
+from fsm_agent.cli.runs.reading import opened
+from fsm_agent.cli.runs.tables import moment, whereabouts
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.flows import Flow, FlowSuspended
@@ -42,6 +44,14 @@ from fsm_agent.store.store import Run
 app = typer.Typer(no_args_is_help=True, help="Flows: list, check, draw and run them, answer their questions.")
 
 Module = Annotated[str, typer.Argument(help="A module with flows, or module:name.")]
+FlowStore = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="FSM_AGENT_STORE",
+        help="The file to keep the run in, or its address; by default the flow's own store.",
+    ),
+]
 Named = Annotated[
     str,
     typer.Argument(
@@ -104,9 +114,7 @@ def run(
     data: Annotated[
         str | None, typer.Argument(help="What it works on, as JSON; without it, the run of --run-id is continued.")
     ] = None,
-    store: Annotated[
-        str | None, typer.Option(envvar="FSM_AGENT_STORE", help="The file to keep the run in, or its address.")
-    ] = None,
+    store: FlowStore = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     as_json: JsonLines = False,
     quiet: Quiet = False,
@@ -116,43 +124,60 @@ def run(
     lines = LineWriter(as_json)
     with reporting(debug, lines), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
-        if data is None and (run_id is None or store is None):
-            raise typer.BadParameter(
-                "without data, --run-id and --store of a run to continue would be right", param_hint="data"
-            )
-        if run_id is not None and store is None:
-            raise typer.BadParameter("it names a run in a store: --store runs.db", param_hint="--run-id")
-        if store is None:
-            _drive(screen, found, data, None, "", lines)
+        if data is None and run_id is None:
+            raise typer.BadParameter("expected data, or --run-id of a run to continue", param_hint="data")
+        if store is None and found.store is None:
+            if run_id is not None:
+                raise typer.BadParameter("expected the store of the run: --store runs.db", param_hint="--run-id")
+            _drive(screen, found, data, None, lines)
             return
-        with opened(store, must_exist=data is None) as runs:
-            kept = replace(found, store=runs)
+        with _kept(found, store, must_exist=data is None) as (kept, where):
             run_id = run_id or secrets.token_hex(4)
-            where = store_option(store)
+            again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run_id)}{where}"
             try:
-                _drive(screen, kept, data, run_id, f"{flow} {where}", lines)
+                _drive(screen, kept, data, run_id, lines, named=flow, where=where, again=again)
             except KeyboardInterrupt:
-                screen.tell(f"to continue: fsm-agent flows run {flow} --run-id {shlex.quote(run_id)} {where}")
+                screen.tell(f"to continue: {again}")
                 raise
 
 
 @app.command()
 def answer(
-    store: StorePath,
     flow: Named,
     run: Annotated[str, typer.Argument(help="The name of the run.")],
     state: Annotated[str, typer.Argument(help="The state that asks, or has early=True; or the key of its question.")],
     value: Annotated[str, typer.Argument(help="The answer as JSON; '[\"Type\", {…}]' names its type as well.")],
+    store: FlowStore = None,
     by: Annotated[str, typer.Option(help="Who answers.")] = "",
     debug: Debug = False,
 ) -> None:
     """Answer a question of a run; its driver, now or later, continues with the answer."""
-    with reporting(debug), opened(store) as runs, Screen() as screen, redirect_stdout(sys.stderr):
+    with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
-        again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)} {store_option(store)}"
-        answers = _answers(replace(found, store=runs), run, state, value, again)
-        runs.answer(run, answers, by=by, typed=answers)
-        screen.tell(f"to continue: {again}")
+        if store is None and found.store is None:
+            raise typer.BadParameter("expected the store of the run: --store runs.db", param_hint="--store")
+        with _kept(found, store) as (kept, where):
+            again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)}{where}"
+            answers = _answers(kept, run, state, value, again)
+            kept.runs.answer(run, answers, by=by, typed=answers)
+            for key in answers:
+                screen.line(f"posted an answer to {one_line(key)} of {one_line(run)}; its next driver takes it")
+            screen.tell(f"to continue: {again}")
+
+
+@contextmanager
+def _kept(flow: Flow[Any], store: str | None, *, must_exist: bool = True) -> Iterator[tuple[Flow[Any], str]]:
+    """Yield the flow with the store of ``--store``, or with its own, and the option that names it, after a blank.
+
+    A store that code makes has no such option: the flow has it in every command.
+    """
+    if store is None and isinstance(flow.store, str | PathLike):
+        store = os.fspath(flow.store)
+    if store is None:
+        yield flow, ""
+        return
+    with opened(store, must_exist=must_exist) as runs:
+        yield replace(flow, store=runs), f" {store_option(store)}"
 
 
 def load_flows(named: str) -> list[Flow[Any]]:
@@ -236,8 +261,17 @@ def _find_question(run: Run, state: str) -> str:
 
 
 def _drive(
-    screen: Screen, flow: Flow[Any], data: str | None, run_id: str | None, where: str, lines: LineWriter
+    screen: Screen,
+    flow: Flow[Any],
+    data: str | None,
+    run_id: str | None,
+    lines: LineWriter,
+    *,
+    named: str = "",
+    where: str = "",
+    again: str = "",
 ) -> None:
+    """Run the flow, or continue its run; see `_tell_waits`."""
     flow = replace(flow, approve=flow.approve or Approver(screen))
 
     def sink(event: Event) -> None:
@@ -256,7 +290,7 @@ def _drive(
                 raise typer.BadParameter(wrong_data(flow, error), param_hint="data") from None
             result = flow.run(flow.seed(value, run_id=run_id), sink)
     except FlowSuspended as waiting:
-        answers = _tell_waits(screen, waiting, where)
+        answers = _tell_waits(screen, waiting, named, where, again)
         waits_for = [effect.key for effect in waiting.run.effects]
         told = {"waits_for": waits_for, "answer_with": answers}
         lines.end("suspended", error=error_text(waiting), exit_status=SUSPENDED, **told)
@@ -279,20 +313,33 @@ def wrong_data(flow: Flow[Any], error: ValidationError) -> str:
     return plain(message)
 
 
-def _tell_waits(screen: Screen, waiting: FlowSuspended, where: str) -> dict[str, str]:
-    """Show each question of a flow; return the commands that answer them, by key."""
+def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, again: str) -> dict[str, str]:
+    """Show each question of a flow, and until when it waits; return the commands that answer them, by key.
+
+    Args:
+        screen: The output.
+        waiting: What the flow waits for.
+        named: The flow, as module:name.
+        where: The option that names its store, if it has one.
+        again: The command that continues the run; empty: it was not kept.
+    """
     screen.pause()
     name = "" if waiting.run.journal is None else shlex.quote(waiting.run.journal.run)
-    module, _, options = where.partition(" ")
     commands = dict[str, str]()
     for effect in waiting.run.effects:
         if isinstance(effect, AwaitAnswer):
             screen.tell(f"{effect.key} asks: {one_line(str(effect.shown))}")
-            commands[effect.key] = f"fsm-agent flows answer {module} {name} {effect.state.name} JSON {options}"
+            commands[effect.key] = f"fsm-agent flows answer {named} {name} {effect.state.name} JSON{where}"
         elif isinstance(effect, AskApproval):
             screen.tell(f"{effect.key} waits for approval")
-            commands[effect.key] = f"fsm-agent runs answer {name} {shlex.quote(effect.key)} --approve {options}"
-    if not where:
+            commands[effect.key] = f"fsm-agent runs answer {name} {shlex.quote(effect.key)} --approve{where}"
+    due = "" if waiting.wake_at_s is None else moment(waiting.wake_at_s)
+    if not again:
         commands.clear()
-    add_answers(waiting, screen, commands, "the run was not kept: --store runs.db keeps it, to answer later")
+        otherwise = "the run was not kept: --store runs.db keeps it, to continue it later"
+    else:
+        otherwise = f"a worker continues it{f' at {due}' if due else ''}, or: {again}"
+        if due and commands:
+            screen.tell(f"without an answer it continues at {due}")
+    add_answers(waiting, screen, commands, otherwise)
     return commands

@@ -160,6 +160,7 @@ _WORDS = {  # of the library, and those of the command line, which has no option
     r", or a format$": ", or --format",
     # The command tells its own next step.
     r"[:;] (?:advance the (?:call|run) with |answer with (?:(?:agent|flow)\.resume|error\.run\.give)\().*$": "",
+    r"[:;] \w+\.(?:resume|run)\([^()]*\) continues it$": "",
     r"\bresume\(…, prompt=…\)": "--prompt names one",
     r"; what another reader makes of it is taken as well: .*$": "",
     r"; prices=\{.*$": "; leave out cost_usd",

@@ -134,7 +134,9 @@ def test_a_run_waits_for_a_person_and_goes_on_with_the_answer():
     waiting = ran(*RUN, '{"about": "x"}', "--run-id", "l1", *STORE, code=3).stderr
     assert "answer:review#2 asks: Dear friend" in waiting
     assert "fsm-agent flows answer post:letters l1 review JSON --store runs.db" in waiting
-    assert "Approve | Change" in ran("runs", "show", "l1", *STORE).stdout
+    shown = ran("runs", "show", "l1", *STORE).stdout
+    assert "Approve | Change" in shown
+    assert re.search(r"\ndrafting#1 +writer +Completed ", shown), "what is inside has a line"
     assert "Approve | Change" in refused("runs", "answer", "l1", "answer:review#2", "--result", "fine", *STORE)
     assert "reviev" in refused(*ANSWER, "l1", "reviev", "{}", *STORE, code=2)
     assert "Approve | Change" in refused(*ANSWER, "l1", "review", '{"nix": 1}', *STORE)
@@ -218,3 +220,63 @@ def test_a_function_that_raises_is_told_in_one_line_without_keys(here: Path):
     assert "ValueError: no sk-a***" in last
     assert "sk-abcdef" not in last
     assert len(last) < 2_100
+
+
+OWN = """
+from dataclasses import dataclass
+from fsm_agent import SqliteStore
+from fsm_agent.flows import Flow, end, pause, wait
+
+@dataclass(frozen=True)
+class D:
+    n: int
+
+@wait(bool, within_s=3600)
+def review(d: D) -> str:
+    return "Is it so?"
+
+nap, done, late = pause("nap", 3600), end("done"), end("late")
+naps = Flow("naps", D, start=nap, rows=[nap.elapsed(done)])
+rows = [review.done(done), review.elapsed(late)]
+asks = Flow("asks", D, start=review, rows=rows, store="own.db")
+made = Flow("made", D, start=review, rows=rows, store=SqliteStore("made.db"))
+"""
+MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC")
+
+
+@pytest.fixture
+def _own(here: Path) -> None:
+    (here / "own.py").write_text(OWN)
+
+
+@pytest.mark.usefixtures("_own")
+def test_a_run_that_waits_for_a_time_says_until_when_and_what_continues_it():
+    *_, last = ran("flows", "run", "own:naps", '{"n": 1}', "--run-id", "y", *STORE, code=3).stderr.splitlines()
+    assert MOMENT.search(last)
+    assert "resume(" not in last, "that is Python"
+    again = last[last.index("fsm-agent flows run") :]
+    assert "--run-id y" in ran(*shlex.split(again)[1:], code=3).stderr
+    assert "y" in ran("runs", "list", *STORE).stdout
+    *_, last = ran("flows", "run", "own:naps", '{"n": 1}', code=3).stderr.splitlines()
+    assert "--store" in last
+    assert "fsm-agent flows run" not in last, "nothing is there to continue"
+
+
+@pytest.mark.usefixtures("_own")
+@pytest.mark.parametrize("name", ["asks", "made"])
+def test_a_flow_with_a_store_of_its_own_keeps_its_runs_there(name: str):
+    flow = f"own:{name}"
+    waiting = ran("flows", "run", flow, '{"n": 1}', "--run-id", "x", code=3).stderr
+    assert MOMENT.search(waiting), "it goes on by itself"
+    command = waiting.partition("answer with ")[2].strip()
+    assert "JSON" in command
+    told = ran(*shlex.split(command.replace("JSON", "true"))[1:])
+    assert "answer:review#1" in told.stdout
+    again = told.stderr.partition("to continue: ")[2].strip()
+    assert ran(*shlex.split(again)[1:]).stdout.startswith("done\n")
+    assert "x" in ran("runs", "list", "--store", "own.db" if name == "asks" else "made.db").stdout
+
+
+@pytest.mark.usefixtures("_own")
+def test_a_run_of_no_store_cannot_be_answered():
+    assert "--store" in refused("flows", "answer", "own:naps", "x", "nap", "true", code=2)
