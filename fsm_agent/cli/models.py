@@ -128,8 +128,10 @@ def guesses(model: str, base_url: str | None) -> bool:
 def connected(model: str, base_url: str | None, screen: Screen) -> Iterator[tuple[HttpClient, str]]:
     """Yield a client and the name of its model."""
     with client_for(model, base_url=base_url) as client:
-        screen.resume()
         embedded = is_embedded(model, base_url)
+        if (check := getattr(client, "check_available", None)) is not None and not embedded:
+            check()  # a missing key is told before a run begins, which would be left in the store
+        screen.resume()
         yield client, screen.start_embedded(split_model(model)[1]) if embedded else client.name
 
 

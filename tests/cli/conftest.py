@@ -30,13 +30,23 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Script]]:
+def named() -> list[str]:
+    """The models that commands have asked, by the names that they were given."""
+    return []
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch, named: list[str]) -> Iterator[Callable[..., Script]]:
     """Has all commands from now on ask a script, whatever model they name, and returns it."""
     scripts: list[Script] = []
 
+    def client_for(name: str, **_: Any) -> Any:
+        named.append(name)
+        return nullcontext(scripts[-1])
+
     def asked(*entries: Any) -> Script:
         scripts.append(Script(*entries))
-        monkeypatch.setattr("fsm_agent.cli.models.client_for", lambda *_, **__: nullcontext(scripts[-1]))
+        monkeypatch.setattr("fsm_agent.cli.models.client_for", client_for)
         return scripts[-1]
 
     yield asked

@@ -9,7 +9,6 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -331,6 +330,14 @@ def test_a_mistake_is_one_paragraph_that_names_what_is_wrong(words: list[str], c
         assert ended.stderr.count("\n") == 1
 
 
+def test_without_a_key_nothing_is_begun(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    told = refused("ask", "?", "--model", "openai:gpt-5", *STORE, "--run-id", "tidy")
+    assert "OPENAI_API_KEY" in told
+    assert "runs resume" not in told
+    assert not json.loads(ran("runs", "list", *STORE, "--json").stdout)["runs"]
+
+
 class TestFunctionsOfAModule:
     """Names of objects in modules, as every command takes them."""
 
@@ -507,18 +514,12 @@ class TestLastConversation:
         assert len(ran("logs", "list", *STORE).stdout.splitlines()) == 2
 
     def test_it_asks_the_model_of_the_last_call_unless_another_is_named(
-        self, logs: Path, monkeypatch: pytest.MonkeyPatch
+        self, logs: Path, model: Callable[..., Script], named: list[str]
     ):
-        asked = list[str]()
-
-        def client_for(model: str, **_: Any) -> Any:
-            asked.append(model)
-            return nullcontext(Script("Hi."))
-
-        monkeypatch.setattr("fsm_agent.cli.models.client_for", client_for)
+        model(*["Hi."] * 4)
         for words in (["--model", "openai:a"], ["-c"], ["-c", "--model", "openai:b"], ["-c"]):
             ran("ask", "Hello", *words)
-        assert asked == ["openai:a", "openai:a", "openai:b", "openai:b"]
+        assert named == ["openai:a", "openai:a", "openai:b", "openai:b"]
 
     def test_only_its_owner_can_read_it_and_no_key_is_in_it(
         self, logs: Path, model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
