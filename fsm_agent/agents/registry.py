@@ -104,7 +104,11 @@ def _class_of(config: AgentConfig, agent_type: str) -> Any:
         listed = ", ".join(sorted(AGENTS)) or "none"
         raise config.error(("agent_type",), f": no agent_type is given; registered: {listed}; or 'module:Class'")
     try:
-        found = loaded(kind) if ":" in kind else AGENTS.find(kind)
+        if ":" not in kind and kind not in AGENTS:
+            raise ConfigError(
+                f"no agent_type {kind!r:.80} is registered{AGENTS.hint(kind)}; 'module:Class' imports one"
+            )
+        found = loaded(kind) if ":" in kind else AGENTS[kind]
         if not hasattr(found, "agent_type"):
             raise ConfigError(f"{kind!r} is no class of agents: a subclass of AgentBase would be right")
     except UsageError as error:

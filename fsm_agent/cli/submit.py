@@ -50,7 +50,7 @@ def submit(
         reporting(debug),
         Screen() as screen,
         redirect_stdout(sys.stderr),
-        opened(store, must_exist=not create) as runs,
+        opened(store, must_exist=not create, makes="--create") as runs,
     ):
         found, _ = option("--agents", load_runnables, agents)
         chosen = _chosen(found, agent, agents)

@@ -66,6 +66,8 @@ def test_check_reports_each_file_and_what_is_missing(here: Path):
     assert "OPENAI_API_KEY" in ended.stderr
     assert "OPENAI_API_KEY" in refused("agents", "check", "real.toml", "--available")
     assert "'.toml'" in refused("agents", "run", "x.txt", "?")
+    (here / "unknown.toml").write_text('agent_type = "report"\nmodel = "house:m"\n')
+    assert "'module:Class'" in refused("agents", "check", "unknown.toml")
 
 
 def test_run_does_a_task():

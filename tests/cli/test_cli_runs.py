@@ -480,6 +480,14 @@ class TestOperating:
             agent = Agent(Script("It is printed."), functions=[mended], name="press", store=kept)
             assert agent.resume("a").output == "It is printed."
 
+    @pytest.mark.parametrize("others", [[], ["a"], ["a", "b"]])
+    def test_one_that_is_refused_is_named_however_many_there_are(self, store: Path, others: list[str]):
+        fail(store, "a", "b")
+        ended = ran("runs", "retry", "nobody", *others, code=1)
+        assert "'nobody'" in ended.stderr
+        assert ended.stderr.count("\n") == (2 if others else 1), "a summary of one is none"
+        assert [line.split()[0] for line in ended.stdout.splitlines()] == others
+
     def test_a_run_is_made_due(self, store: Path):
         begin(store, "one")
         assert not runs("list").splitlines()[1].endswith("it is due")
@@ -559,6 +567,8 @@ class TestWorker:
             "@execute\ndef send(letter: Letter) -> str:\n    return letter.about\n"
             "letters = Flow('letters', Letter, start=send, rows=[send.done(end('over'))])\n"
         )
+        assert "--create" in refused("submit", "--agents", "desk", "x", "--store", "new.db")
+        assert "--create" in refused("worker", "--agents", "desk", "--store", "new.db")
         submit = ("submit", "--agents", "desk", "--create")
         for _ in range(2):
             assert ran(*submit, "Sort.", "--agent", "clerk", "--run-id", "r1", "--extra", "ticket=17").stdout == "r1\n"

@@ -40,7 +40,12 @@ RunName = Annotated[str, typer.Argument(metavar="RUN", help="The name of the run
 
 @contextmanager
 def opened(
-    store: str, *, must_exist: bool = True, patience_s: float | None = None, read_only: bool = False
+    store: str,
+    *,
+    must_exist: bool = True,
+    makes: str = "",
+    patience_s: float | None = None,
+    read_only: bool = False,
 ) -> Iterator[Runs]:
     """Yield the runs of a store, and close it.
 
@@ -48,6 +53,7 @@ def opened(
         store: Its path; its address in Postgres; or ``module:name`` of a `Store`, of `Runs`, or of a function that
             returns one.
         must_exist: What is not there is not made.
+        makes: The option of the command that would make it.
         patience_s: Of the runs; see `Runs`.
         read_only: Nothing is made or written, except by a store that code makes.
 
@@ -64,7 +70,8 @@ def opened(
             runs.close()
         return
     if must_exist and not is_there:
-        raise UsageError(f"there is no store at {store!r}: a file that 'ask --store' or Agent(store=…) has written")
+        remedy = f"; {makes} makes it" if makes else ""
+        raise UsageError(f"expected a store that 'ask --store' or Agent(store=…) has made, got {store!r}{remedy}")
     signing_key = os.environ.get(KEY_VARIABLE) or None
     runs = Runs(store, signing_key=signing_key, patience_s=patience_s, read_only=read_only)
     try:

@@ -98,7 +98,7 @@ def worker(
     """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
     if threads is not None and tasks is not None:
         raise typer.BadParameter("either threads or tasks drive runs: give one of both", param_hint="--tasks")
-    kept = opened(store, must_exist=not create)
+    kept = opened(store, must_exist=not create, makes="--create")
     with reporting(debug), _log_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_runnables, agents)
         made = None if deps is None else option("--deps", load_callable, deps)
