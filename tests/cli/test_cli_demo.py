@@ -207,6 +207,19 @@ def test_a_directory_gets_what_can_be_drawn(model: Callable[..., Script], here: 
     assert [path.suffix for path in (here / "new/one").iterdir()] == [".mmd"]
 
 
+@pytest.mark.usefixtures("elsewhere")
+def test_without_an_output_the_picture_is_a_temporary_file(
+    model: Callable[..., Script], here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (here / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(here / "tmp"))
+    monkeypatch.setenv("PATH", str(here))  # no dot here
+    model(*parts())
+    *_, last = ran("demo", *MODEL, code=1).stdout.splitlines()
+    assert Path(last).parent == here / "tmp"
+    assert "ToolInterrupt" in Path(last).read_text()
+
+
 def test_its_function_erases_in_its_directory_only(here: Path):
     (here / "in").mkdir()
     for path in ("x", "in/x"):

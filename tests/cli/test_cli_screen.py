@@ -31,6 +31,10 @@ def count() -> int:
     print("three", end="")
     return 3
 
+def echo(text: str) -> str:
+    "Echo."
+    return text
+
 @function(needs_approval=True)
 def remove(path: str) -> str:
     "Remove a file."
@@ -78,6 +82,25 @@ def test_the_line_tells_state_round_and_tokens(model: Callable[..., Script]):
     for standing in ("Seeded · round 0 · 0 tokens", "Calling · round 1 · "):
         assert standing in told
     assert "functions_asked" not in told, "the line says it"
+
+
+@pytest.mark.parametrize("text", ["x" * 400, "x" * 2_000, "x" + " " * 2_000 + "y", "x\n" * 300])
+def test_what_is_said_of_functions_is_one_bounded_line(
+    text: str, model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TTY_COMPATIBLE", "0")
+    model(call("echo", text=text), "Done.")
+    told = ask("--function", "tools:echo").stderr.splitlines()
+    begun, result = [line for line in told if "Calling" not in line]
+    for line, lead in ((begun, "echo(text='x"), (result, "echo → x")):
+        assert line.startswith(lead)
+        assert line.endswith("…")
+        assert len(line) <= len("echo → ") + 300
+
+
+def test_without_a_call_there_is_no_line():
+    for words in (["models", "list"], ["providers", "list"]):
+        assert ran(*words).stderr == ""
 
 
 def test_what_went_wrong_stays_and_a_failure_is_told_once(model: Callable[..., Script]):

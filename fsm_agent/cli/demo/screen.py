@@ -19,7 +19,7 @@ from fsm_agent.cli.demo.items import DemoItem, Finding, PartStarted, Remark
 from fsm_agent.cli.render import json_text
 from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, folded, one_line, shown_function, shown_step
 from fsm_agent.clients.local.model import SMOLLM2
-from fsm_agent.diagrams.drawing import render, write
+from fsm_agent.diagrams.drawing import write
 from fsm_agent.messages.event import FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, Suspended, TextDelta
 
 INDENT = "   "
@@ -121,8 +121,8 @@ class DemoScreen:
         Args:
             model: The model's name.
             findings: Those of all parts.
-            output: Where the diagram goes: see `write_diagrams`.  None: beside JSON there is none; else its path is
-                that of a temporary file or, without `dot`, it is written on stdout as Mermaid.
+            output: Where the diagram goes: see `write_diagrams`.  None: beside JSON there is none; else it is a
+                temporary file, without `dot` in Mermaid.
 
         Raises:
             UsageError: A file cannot be written.
@@ -140,15 +140,12 @@ class DemoScreen:
             screen.line(f"diagram written to {path}")
         if output is not None:
             return
-        what = "The states that these calls went through"
-        if can_draw():
-            descriptor, name = tempfile.mkstemp(prefix=f"{DIAGRAM_STEM}-", suffix=".svg")
-            os.close(descriptor)
-            self._prose(f"{what}, drawn (--output keeps the picture elsewhere):", indent="")
-            screen.line(str(write(diagram, name)))
-        else:
-            self._prose(f"{what}, in Mermaid (https://mermaid.live draws it):", indent="")
-            screen.line(render(diagram, "mermaid").rstrip())
+        suffix, how = (".svg", "drawn") if can_draw() else (".mmd", "in Mermaid, which https://mermaid.live draws")
+        descriptor, name = tempfile.mkstemp(prefix=f"{DIAGRAM_STEM}-", suffix=suffix)
+        os.close(descriptor)
+        about = f"The states that these calls went through, {how} (--output keeps the picture elsewhere):"
+        self._prose(about, indent="")
+        screen.line(str(write(diagram, name)))
 
     def _prose(self, text: str, style: str = "", *, indent: str = INDENT) -> None:
         """Write a paragraph."""
