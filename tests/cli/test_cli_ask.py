@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import sys
 import unicodedata
@@ -325,6 +326,7 @@ def test_a_mistake_is_one_paragraph_that_names_what_is_wrong(words: list[str], c
     ended = ran("ask", *([] if "--model" in words else MODEL), *words, code=code)
     assert ended.stdout == ""
     assert at_fault in " ".join(ended.stderr.replace("│", " ").split())
+    assert not re.search(r"base_url|limits\.|the document|resume\(", ended.stderr), "that is Python"
     if code == 1:
         assert ended.stderr.startswith("fsm-agent: ")
         assert ended.stderr.count("\n") == 1

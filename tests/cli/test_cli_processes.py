@@ -114,6 +114,15 @@ class TestStreams:
         assert not loaded[1] & {"mcp", "starlette", "fsm_agent.inspector", "fsm_agent.flows"}
 
 
+@pytest.mark.parametrize("words", ["--help", "ask --help", "runs answer --help", "demo -x"])
+def test_on_a_narrow_terminal_help_and_errors_break_no_word(words: str):
+    ended = command(*words.split(), capture_output=True, env={**ENVIRONMENT, "COLUMNS": "40"})
+    told = ended.stdout + ended.stderr
+    assert "Usage: " in told
+    assert not {"│", "…"} & {*told}
+    assert not [line for line in told.splitlines() if len(line) > 40]
+
+
 class TestDemo:
     REPLIES = (
         *(asks_for("add", a=17, b=25), "The answer is 42."),

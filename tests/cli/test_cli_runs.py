@@ -587,3 +587,22 @@ class TestWorker:
         ):
             code = 1 if at_fault in ("'clerk'", "'r9'") else 2
             assert at_fault in refused(*submit, *words, code=code)
+
+    @pytest.mark.parametrize(
+        ("words", "code", "at_fault"),
+        [
+            (["--threads", "2", "--tasks", "2"], 2, "--tasks"),
+            (["--concurrency", "shop"], 2, "shop=4"),
+            (["--concurrency", "=4"], 2, "'=4'"),
+            (["--concurrency", "nobody=4"], 1, "nobody"),
+            (["--deps", "support.shop_agent:nothing"], 1, "nothing"),
+            (["--deps", "support.shop_agent"], 2, "--deps"),
+            (["--max-age", "soon"], 2, "'soon'"),
+            (["--engine", "dbos"], 2, "--once"),
+        ],
+    )
+    def test_a_worker_that_cannot_do_its_work_says_why_and_takes_none(
+        self, store: Path, words: list[str], code: int, at_fault: str
+    ):
+        begin(store, "one")
+        assert at_fault in refused("worker", "--agents", "support.shop_agent", "--once", *words, code=code)

@@ -150,3 +150,32 @@ def test_ctrl_c_leaves_nothing_of_the_line(model: Callable[..., Script]):
     told = ask(code=130).stderr
     assert told.count("\x1b[?25l") == told.count("\x1b[?25h") > 0
     assert seen(told) == "fsm-agent: interrupted"
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "list", "--store", "runs.db"),
+        ("runs", "diff", "an_order_of_" + "9" * 30, "B" * 50, "--store", "runs.db"),
+        ("agents", "list", "crew"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_no_name_is_broken(
+    words: tuple[str, ...], columns: int, wide: Callable[[int], None], model: Callable[..., Script], here: Path
+):
+    names = ("an_order_of_" + "9" * 30, "B" * 50)
+    (here / "crew.py").write_text(
+        "from fsm_agent import AgentBase\nclass ExaminerOfLettersAndOfParcelsOfAllKinds(AgentBase[str]):\n"
+        "    agent_type = 'examiner'\n    expertise = description = 'letters ' * 40\n"
+    )
+    for n, name in enumerate(names):
+        model(f"Done: {n}.")
+        ask("--store", "runs.db", "--run-id", name)
+    wide(columns)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", ran(*words).stdout).split()
+    for name in names if words[0] == "runs" else ["crew:ExaminerOfLettersAndOfParcelsOfAllKinds"]:
+        assert any(name in word for word in shown), f"{name} is broken"
+    if words[0] == "agents":
+        assert shown.count("letters") == 40, "no other word is broken either"
