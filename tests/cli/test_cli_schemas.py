@@ -65,8 +65,10 @@ def test_what_is_no_schema_is_refused_before_a_model_is_asked(given: str, at_fau
     assert at_fault in refused("ask", "?", *MODEL, "--schema", given, code=2)
 
 
-def test_a_schema_may_have_as_many_parts_as_are_said(model: Callable[..., Script]):
-    model("1")
+def test_a_schema_may_be_as_large_as_is_said(model: Callable[..., Script]):
+    most = json.dumps({"enum": [1], "title": ""})
+    model("1", "1")
+    ran("ask", "?", *MODEL, "--schema", most[:-2] + "x" * (100_000 - len(most)) + most[-2:])
     assert ran("ask", "?", *MODEL, "--schema", json.dumps({"enum": [1] * 4_998})).stdout == "1\n"
     assert "5000" in refused("ask", "?", *MODEL, "--schema", json.dumps({"enum": [1] * 4_999}), code=2)
 
