@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mkdocs.structure.files import File, Files
 
 from fsm_agent._internal.exports import PACKAGES
+from fsm_agent.lifecycle import ROWS
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -27,6 +28,7 @@ BOOSTS = {"glossary.md": 3, "changes.md": 0.3}  # in the search: what a word mea
 LINK = re.compile(r"(!?\[[^\]]*\]\()(?!https?:|#|mailto:)([^\s)#]+)")
 DEFINITION = re.compile(r"^(\[[^\]]+\]: )(?!https?:|#)([^\s#]+)", re.MULTILINE)
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ROWS_HERE = re.compile(r"<!-- rows:.*?-->")
 CODE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 WITH_VERBS = {"Agent", "Conversation", "Flow", "Orchestrator"}  # which they share, by inheritance
 TITLES = {"flows.orchestrator": "Orchestrator", "mcp": "MCP", "cli": "Command line"}
@@ -67,6 +69,19 @@ def reference_index() -> str:
     return text.replace("# Where names are", "# Reference", 1)
 
 
+def rows_table() -> str:
+    """Return the table of an agent call: what leads from which states where, and if what."""
+
+    def names(states: object) -> str:
+        return ", ".join(f"`{state}`" for state in (states if isinstance(states, tuple) else (states,)))
+
+    lines = []
+    for trigger, sources, to, guard, _ in ROWS:
+        where, condition = names(to) if to else "stays", f"`{guard.__name__}`" if guard else ""
+        lines.append(f"| `{trigger}` | {names(sources)} | {where} | {condition} |")
+    return "\n".join(["| trigger | from | to | if |", "|---|---|---|---|", *lines])
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the reference into the navigation."""
     pages: list[Any] = ["reference/index.md"]
@@ -96,6 +111,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     path = page.file.src_uri
     if path in BOOSTS:
         page.meta["search"] = {"boost": BOOSTS[path]}
+    markdown = ROWS_HERE.sub(lambda _: rows_table(), markdown)
     stem = posixpath.basename(path).removesuffix(".md")
     for block in MERMAID.findall(markdown):
         markdown = markdown.replace(f"```mermaid\n{block}```", f"![The picture of {stem}]({stem}.svg)", 1)

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from fsm_agent import Limits, Reason
 from fsm_agent.cli import app
-from fsm_agent.diagrams import lifecycle
 from fsm_agent.functions import Policy
 from fsm_agent.lifecycle import State
 from fsm_agent.testing import registries
@@ -160,10 +159,3 @@ def test_the_words_of_the_glossary_are_those_of_the_package():
     assert {
         word for word in names | {word for word, _ in rows} if not re.search(rf"\b{word.lower()}s?\b", source)
     } == set()
-
-
-def test_the_ways_of_the_small_picture_are_ways_of_the_machine():
-    picture = TEXTS["docs/design.md"].partition("```mermaid")[2].partition("```")[0]
-    shown = set(re.findall(r"^ +(\w+) -[-.]+>(?:\|[^|]+\|)? (\w+)$", picture, re.MULTILINE))
-    assert len(shown) == picture.count(">")
-    assert shown <= {(edge.source, edge.target) for edge in lifecycle().edges}

@@ -12,6 +12,7 @@ import typer
 from fsm_agent.cli.models import Debug
 from fsm_agent.cli.reporting import reporting
 from fsm_agent.cli.terminal import Screen
+from fsm_agent.diagrams.arrows import Level
 from fsm_agent.diagrams.diagram import lifecycle
 from fsm_agent.diagrams.drawing import Diagram, render, write
 
@@ -25,6 +26,9 @@ class Format(StrEnum):
     PNG = "png"
 
 
+AtLevel = Annotated[
+    Level | None, typer.Option("--level", help="How much to draw; by default all rows, of 30 or more an overview.")
+]
 AsFormat = Annotated[Format | None, typer.Option("--format", help="By default what --output ends in, or mermaid.")]
 Output = Annotated[Path | None, typer.Option("--output", help="The file; by default stdout.")]
 
@@ -45,7 +49,7 @@ def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
     typer.echo(render(diagram, format or Format.MERMAID), nl=False)
 
 
-def diagram(format: AsFormat = None, output: Output = None, debug: Debug = False) -> None:
+def diagram(level: AtLevel = None, format: AsFormat = None, output: Output = None, debug: Debug = False) -> None:
     """Draw the states of an agent call."""
     with reporting(debug):
-        draw(lifecycle(), format, output)
+        draw(lifecycle(level=level), format, output)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.config.named import imported, within
-from fsm_agent.cli.drawings import AsFormat, Output, draw
+from fsm_agent.cli.drawings import AsFormat, AtLevel, Output, draw
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
 from fsm_agent.cli.options import modules_here, store_option
@@ -88,6 +88,7 @@ def check(module: Module, debug: Debug = False) -> None:
 @app.command()
 def diagram(
     flow: Named,
+    level: AtLevel = None,
     around: Annotated[list[str] | None, typer.Option(help="A state: draw it and what is near it; repeatable.")] = None,
     hops: Annotated[int, typer.Option(min=0, help="How many rows away from --around a state may be.")] = 1,
     depth: Annotated[int | None, typer.Option(min=0, help="How many flows deep to draw; by default all.")] = None,
@@ -102,7 +103,13 @@ def diagram(
         found = _one(flow)
         states = [option("--around", _state, found, name) for name in around or ()]
         drawn = flow_diagram(
-            found, shows_defaults=defaults, shows_actions=actions, depth=depth, around=states, hops=hops
+            found,
+            level=level,
+            shows_defaults=defaults,
+            shows_actions=actions,
+            depth=depth,
+            around=states,
+            hops=hops,
         )
     with reporting(debug):
         draw(drawn, format, output)

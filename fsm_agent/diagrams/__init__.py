@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fsm_agent.diagrams.diagram import lifecycle as lifecycle
     from fsm_agent.diagrams.diagram import trace_diagram as trace_diagram
     from fsm_agent.diagrams.diagram import write_lifecycle as write_lifecycle
+    from fsm_agent.diagrams.drawing import Box as Box
     from fsm_agent.diagrams.drawing import Diagram as Diagram
     from fsm_agent.diagrams.drawing import Edge as Edge
     from fsm_agent.diagrams.drawing import Node as Node
@@ -21,6 +22,6 @@ else:
         __name__,
         {
             "diagram": "lifecycle trace_diagram write_lifecycle",
-            "drawing": "Diagram Edge Node render write",
+            "drawing": "Box Diagram Edge Node render write",
         },
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsm_agent._internal.durations import format_duration
+from fsm_agent.diagrams.arrows import ANY, ANY_NODE, Level, Way, level_for, lines_of, steps_on, with_else, without_done
 from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, render, write
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.record import FINAL, State
@@ -46,24 +47,25 @@ _TONES: dict[str, Tone] = {
 }
 _TONES_OF_WORDS: dict[str, Tone] = {"end": "success", "failure": "failure", "a person": "branch"}
 _ENDS = ("end", "failure")  # words of `FlowTable`, as above
+_CALL_ENDS: dict[str, bool] = {State.COMPLETED: False, State.FAILED: True}
 _STATES = frozenset(map(str, State))
+_ABOUT: dict[str, str] = {  # what happens in a state, for whoever sees the picture first
+    State.CALLING: "the model is asked",
+    State.TOOL_INTERRUPT: "people approve, functions run",
+    State.PARSE_EXCEPTION: "the model is told what was wrong",
+    State.BACKOFF: "a pause before the next attempt",
+    State.CHECKING: "your check reads the answer",
+    State.HANDED_OVER: "another agent goes on",
+}
+_LIMITS = {  # guards of the rows that are taken at a limit; an overview leaves them out
+    *("too_deep", "after_final", "loop_must_stop", "stops_at_limit", "fails_at_limit", "is_stuck", "out_of_handoffs")
+}
+_TWIN = State.PARSE_EXCEPTION, State.CALLING  # the first goes on as the second does, and an overview says only so
+_SPINE = {(State.SEEDED, State.CALLING), (State.CALLING, State.CHECKING), (State.CHECKING, State.COMPLETED)}
 _WEIGHTS: dict[tuple[str, str], int] = {(State.SEEDED, State.CALLING): 8, (State.CALLING, State.PARSE_EXCEPTION): 4}
 _LEGEND = "dashed: seen by the model, pruned from the dialog"
 _REASON = 240  # characters of the reason of a failure
 _REASON_LINE = 70
-_TIMES = "\N{MULTIPLICATION SIGN}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrow:
-    """A row for one of its sources."""
-
-    source: str
-    trigger: str
-    to: str
-    guard: str  # "": none
-    label: str
-    stays: bool
 
 
 @dataclass(slots=True)
@@ -84,42 +86,75 @@ class _Stay:
         return tuple(lines)
 
 
-def lifecycle(rows: Sequence[Row] = ROWS, *, title: str = "One agent call") -> Diagram:
-    """Return the machine of an agent call: its states, and every row as ``trigger [guard]`` on an edge.
-
-    Rows between the same two states share an edge.  ``[else]`` marks a row that is taken if no earlier row with
-    the same trigger is.
+def lifecycle(rows: Sequence[Row] = ROWS, *, level: Level | None = None, title: str = "One agent call") -> Diagram:
+    """Return the machine of an agent call.
 
     Args:
         rows: The table.
+        level: ``"overview"``: the usual ways, from left to right; what a limit does is left out.  ``"triggers"``: an
+            arrow for each pair of states, with all that leads from one to the other.  ``"rows"``: also the guard of
+            each row, as ``trigger [guard]``; ``[else]`` marks a row that is taken if none before it is.
+            None: the overview, but of a table of fewer than 30 rows all of them.
         title: The title above the diagram.
 
+    Raises:
+        UsageError: There is no such level.
+
     Examples:
-        >>> [node.id for node in lifecycle().nodes][:3]
-        [<State.SEEDED: 'Seeded'>, <State.CALLING: 'Calling'>, <State.PARSE_EXCEPTION: 'ParseException'>]
+        >>> "Calling" in render(lifecycle(), "mermaid")
+        True
+        >>> len(lifecycle(level="rows").edges) > len(lifecycle(level="overview").edges)
+        True
     """
-    labels: dict[tuple[str, str], list[str]] = {}
-    for arrow in _arrows(rows):
-        labels.setdefault((arrow.source, arrow.to), []).append(arrow.label)
-    edges = [_edge(source, to, lines) for (source, to), lines in labels.items()]
-    return Diagram(title=title, nodes=tuple([_node(s) for s in State]), edges=tuple(edges), caption=(_LEGEND,))
+    ways = _ways(rows)
+    level = level_for(level, len(ways))
+    nodes = [_node(state) for state in State]
+    if level != "overview":
+        edges = [_edge(*arrow, lines) for arrow, lines in lines_of(ways, level, _CALL_ENDS).items()]
+        nodes += _any_state(edges)
+        return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(_LEGEND,))
+    nodes = [replace(node, note=(_ABOUT[node.id],) if node.id in _ABOUT else ()) for node in nodes]
+    edges = _overview(ways)
+    nodes += _any_state(edges)
+    return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(_LEGEND,), direction="right")
+
+
+def _overview(ways: Sequence[Way]) -> list[Edge]:
+    """Return the usual ways of an agent call."""
+    twin, other = _TWIN
+    usual = [way for way in ways if way.guard not in _LIMITS or way.target == State.FAILED]
+    lines = lines_of(usual, "overview", _CALL_ENDS)
+    as_other = {(twin, to) for source, to in lines if other in (source, to)}
+    into_both = {(source, twin) for source, to in lines if to == other and source != twin}
+    hidden = as_other | {way for way in into_both if {*lines.get(way, ())} <= {*lines[way[0], other]}}
+    lines = {arrow: found for arrow, found in lines.items() if arrow not in hidden}
+    edges = [replace(_edge(*arrow, found), weight=20 if arrow in _SPINE else 1) for arrow, found in lines.items()]
+    if any(twin in (edge.source, edge.target) for edge in edges):
+        edges.append(Edge(source=twin, target=other, lines=("asked again",), is_dashed=True))
+    return edges
 
 
 def trace_diagram(
-    trace: Sequence[Stepped], *, title: str = "A run of an agent call", shows_unvisited: bool = True
+    trace: Sequence[Stepped],
+    *,
+    title: str = "A run of an agent call",
+    shows_unvisited: bool = True,
+    level: Level = "overview",
 ) -> Diagram:
-    """Return one run drawn on the whole machine: how often each edge was taken, and the time and tokens of each state.
+    """Return one run drawn on the machine: the numbers of its steps, and the time and tokens of each state.
 
-    Notes on states show visits, the time spent there, and the tokens (input + output) of the replies awaited there.
-    The current or final state has a thick border; the caption shows why a run failed.
+    Arrows that the run took say when, as ``2, 4 functions_asked``: its second and its fourth step.  Notes on states
+    show visits, the time spent there, and the tokens (input + output) of the replies awaited there.  The current or
+    final state has a thick border; the caption shows why a run failed.
 
     Args:
         trace: The steps in order.  The steps of several runs, one after the other, add up.
         title: The title above the diagram.
         shows_unvisited: Draw the states and edges outside the run too, in gray.
+        level: What of the rest is drawn, as for `lifecycle`; with ``"rows"`` the steps also name their guards.
 
     Raises:
-        UsageError: The trace is not that of an agent call.
+        UsageError: The trace is not that of an agent call, or there is no such level.
 
     Examples:
         >>> result = Agent(Script("Hi.")).call("Hello")
@@ -131,22 +166,26 @@ def trace_diagram(
     if trace and trace[0].source == State.SEEDED and str(trace[0].to) not in _STATES:
         what = f"the trace goes from Seeded to {trace[0].to!r}, as no agent call does"
         raise UsageError(f"{what}: run_diagram(result.run) draws the run of a flow")
+    whole = lifecycle(level=level)
     stays = _stays(trace)
     taken = Counter((str(step.source), str(step.to)) for step in trace)
+    lines = steps_on(trace, _label_of_step if level == "rows" else _trigger_of)
     current = str(trace[-1].to) if trace else State.SEEDED
     nodes = [
         replace(_node(name), visits=stay.visits, note=stay.note, is_current=name == current)
         for name, stay in stays.items()
         if stay.visits or shows_unvisited
     ]
-    labels = _labels_of_taken(trace)
-    ways = dict.fromkeys((arrow.source, arrow.to) for arrow in _arrows(ROWS)) | dict.fromkeys(taken)
+    drawn = {(edge.source, edge.target): edge for edge in whole.edges if shows_unvisited}
+    drawn |= {arrow: _edge(*arrow, ()) for arrow in taken if arrow not in drawn}
     edges = [
-        replace(_edge(source, to, labels.get((source, to), ())), times=taken[source, to])
-        for source, to in ways
-        if taken[source, to] or shows_unvisited
+        replace(edge, times=taken[arrow], lines=lines.get(arrow, ()))
+        for arrow, edge in drawn.items()
+        if taken[arrow] or shows_unvisited
     ]
-    return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=_summary(trace, current, stays))
+    nodes += [replace(node, visits=0) for node in _any_state(edges)]
+    caption = _summary(trace, current, stays)
+    return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=caption, direction=whole.direction)
 
 
 def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: str = "A run of a flow") -> Diagram:
@@ -165,13 +204,13 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
             spent[step.source] = spent.get(step.source, 0.0) + _elapsed_s(since_s, step.at_s)
         since_s = step.at_s
         visits[step.to] += is_entry(step)
-    ways: dict[tuple[str, str], list[str]] = {}
-    for source, event, guard, to in table.rows:
-        ways.setdefault((source, to), []).append(f"{event} [{guard}]" if guard else event)
+    ways = [Way(source, event, to, guard) for source, event, guard, to in table.rows]
+    ends = {name: word == "failure" for name, word in table.states.items() if word in _ENDS}
+    lines = dict(lines_of(without_done(ways), level_for(None, len(ways)), ends))
     taken = Counter((step.source, step.to) for step in trace if step.source != State.SEEDED)
-    for (source, to), triggers in _triggers_by_way(trace).items():
-        ways.setdefault((source, to), triggers)
-    drawn = dict.fromkeys([table.start, *[name for way in ways for name in way]])
+    steps = steps_on(trace, _label_of_step)
+    lines |= {arrow: steps[arrow] for arrow in taken if arrow[0] != arrow[1] or arrow in lines}
+    drawn = dict.fromkeys([table.start, *[name for arrow in lines for name in arrow if name != ANY]])
     current = trace[-1].to if trace else ""
     nodes = [
         Node(
@@ -188,9 +227,9 @@ def table_diagram(table: FlowTable | None, trace: Sequence[Stepped], *, title: s
         if name
     ]
     edges = [
-        Edge(source=source, target=to, lines=tuple(dict.fromkeys(lines)), times=taken[source, to])
-        for (source, to), lines in ways.items()
+        Edge(source=source, target=to, lines=found, times=taken[source, to]) for (source, to), found in lines.items()
     ]
+    nodes += [replace(node, visits=0) for node in _any_state(edges)]
     is_over = table.states.get(current) in _ENDS
     caption = f"{'ended' if is_over else 'is'} in {current} after {_format_count(len(trace), 'step')}"
     return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(caption,) if trace else ())
@@ -205,22 +244,13 @@ def is_entry(step: Stepped) -> bool:
     return step.trigger not in ("started", "interrupted", "run_again", "kept")
 
 
-def _triggers_by_way(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str]]:
-    """Return the triggers by which a run went from one state to another."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for step in trace:
-        if step.source not in (step.to, State.SEEDED):
-            found.setdefault((step.source, step.to), []).append(step.trigger)
-    return found
-
-
 def _stay_note(name: str, visits: Counter[str], spent: Mapping[str, float]) -> list[str]:
     noted = [_format_count(visits[name], "visit")] if visits[name] else []
     return [*noted, format_duration(spent[name])] if name in spent else noted
 
 
 def write_lifecycle(directory: str | os.PathLike[str]) -> list[Path]:
-    """Write ``agent_call.mmd``, ``.dot`` and ``.svg`` into ``directory``.
+    """Write the overview of an agent call into ``directory``: ``agent_call.mmd``, ``.dot`` and ``.svg``.
 
     Raises:
         ConfigError: `dot` is not installed; the other two files have been written.
@@ -232,18 +262,30 @@ def write_lifecycle(directory: str | os.PathLike[str]) -> list[Path]:
     return [write(lifecycle(), Path(directory, f"agent_call{suffix}")) for suffix in (".mmd", ".dot", ".svg")]
 
 
-def _arrows(rows: Sequence[Row]) -> list[_Arrow]:
-    arrows: list[_Arrow] = []
-    guarded: set[tuple[str, str]] = set()
-    for trigger, sources, to, guard, _ in rows:
-        name = guard.__name__ if guard else ""
-        for source in sources if isinstance(sources, tuple) else (sources,):
-            condition = name or ("else" if (trigger, source) in guarded else "")
-            label = f"{trigger} [{condition}]" if condition else trigger
-            arrows.append(_Arrow(source, trigger, to or source, name, label, to is None))
-            if guard:
-                guarded.add((trigger, source))
-    return arrows
+def _ways(rows: Sequence[Row]) -> list[Way]:
+    ways = [
+        Way(source, trigger, to or source, guard.__name__ if guard else "")
+        for trigger, sources, to, guard, _ in rows
+        for source in _sources(sources)
+    ]
+    return with_else(ways)
+
+
+def _sources(sources: str | tuple[str, ...]) -> tuple[str, ...]:
+    return sources if isinstance(sources, tuple) else (sources,)
+
+
+def _any_state(edges: Sequence[Edge]) -> list[Node]:
+    """Return the node that stands for all states, if an edge leaves it."""
+    return [ANY_NODE] if any(edge.source == ANY for edge in edges) else []
+
+
+def _trigger_of(step: Stepped) -> str:
+    return step.trigger
+
+
+def _label_of_step(step: Stepped) -> str:
+    return f"{step.trigger} [{step.guard}]" if step.guard else step.trigger
 
 
 def _node(name: str) -> Node:
@@ -267,7 +309,7 @@ def _edge(source: str, to: str, lines: Sequence[str]) -> Edge:
 def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
     """Return the stays by state, in the order of the lifecycle; unknown states come last."""
     stays: dict[str, _Stay] = {str(state): _Stay() for state in State}
-    lingering = {(arrow.source, arrow.trigger) for arrow in _arrows(ROWS) if arrow.stays}
+    lingering = {(source, row[0]) for row in ROWS if row[2] is None for source in _sources(row[1])}
     before: Stepped | None = None
     at_s = 0.0
     for step in trace:
@@ -283,17 +325,6 @@ def _stays(trace: Sequence[Stepped]) -> dict[str, _Stay]:
     if before is None:
         stays[State.SEEDED].visits = 1
     return stays
-
-
-def _labels_of_taken(trace: Sequence[Stepped]) -> dict[tuple[str, str], list[str]]:
-    """Return the lines of the labels of the edges taken, in the order first taken."""
-    label_of = {(arrow.source, arrow.trigger, arrow.to, arrow.guard): arrow.label for arrow in _arrows(ROWS)}
-    labels: dict[tuple[str, str], list[str]] = {}
-    for taken, times in Counter((str(s.source), s.trigger, str(s.to), s.guard) for s in trace).items():
-        source, trigger, to, guard = taken
-        label = label_of.get(taken, f"{trigger} [{guard}]" if guard else trigger)
-        labels.setdefault((source, to), []).append(f"{_TIMES}{times} {label}" if times > 1 else label)
-    return labels
 
 
 def _summary(trace: Sequence[Stepped], current: str, stays: dict[str, _Stay]) -> tuple[str, ...]:

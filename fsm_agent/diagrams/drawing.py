@@ -10,6 +10,7 @@ a white page and on a black one.
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import tempfile
@@ -44,11 +45,17 @@ _COLORS: dict[str, tuple[str, str, str]] = {  # fill, line, text
 }
 _FONT = "Helvetica,Arial,sans-serif"
 _LINE = 100  # characters in a line of a label; longer ones are truncated
+_AGAIN = "\N{CLOCKWISE OPEN CIRCLE ARROW}"
 _FOLD = 20  # characters in a line of an edge's label, and in a name that is not broken
 _SPACE = re.compile(r"(?<! /) ")  # what follows " / " stays with it
 _PART = re.compile(r"[^_]*_+|[^_]+")  # of a name such as call_model
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")  # between the parts of CallModel or HTTPError
-_CONFIG = ("config:", "  flowchart:", "    wrappingWidth: 600")  # pixels; the lines of labels are short enough
+_CONFIG = (
+    "config:",
+    "  flowchart:",
+    "    nodeSpacing: 80",
+    "    wrappingWidth: 600",
+)  # pixels; the lines of labels are short enough
 _SPECIAL = re.compile(r"[^\w .,\[\]\u0080-\U0010ffff]")  # ASCII that may have a special meaning
 _INSTALL = (
     "`apt-get install graphviz`, `brew install graphviz`, `winget install graphviz` or https://graphviz.org/download"
@@ -68,26 +75,38 @@ class Node:
     label: str
     tone: Tone = "plain"
     is_start: bool = False
-    is_final: bool = False
+    is_final: bool = False  # in a box, a dot: it is an end of what is inside only
     is_current: bool = False  # the current or final state of a run
     visits: int | None = None  # None: not part of a run
     note: tuple[str, ...] = ()  # lines in small print
     is_rest: bool = False  # it stands for all that is not drawn
+    is_dashed: bool = False  # it stands for states that are drawn elsewhere
     box: str = ""  # id of the box that it is in; empty: none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A frame around nodes, and around other boxes."""
+    """A state with others inside of it: a frame around nodes, and around other boxes.
+
+    Examples:
+        >>> box = Box(id="house", label="the house")
+        >>> door = Node(id="door", label="door", box="house")
+        >>> Diagram(title="where", nodes=(door,), edges=(), boxes=(box,)).boxes[0].label
+        'the house'
+    """
 
     id: str
     label: str
+    is_start: bool = False
+    is_current: bool = False
+    visits: int | None = None  # None: not part of a run
+    note: tuple[str, ...] = ()  # lines in small print
     box: str = ""  # id of the box that it is in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A transition from one state to another, or back to itself.
+    """A transition from one state, which is a node or a box, to another, or back to itself.
 
     Examples:
         >>> Edge(source="open", target="closed", lines=("push",)).target
@@ -107,7 +126,7 @@ class Diagram:
     """A graph of states, ready to be drawn.
 
     Raises:
-        UsageError: Two nodes have one id, or an edge leads to no node.
+        UsageError: Two states have one id, an edge leads to none of them, or a box is empty.
 
     Examples:
         >>> door = Diagram(
@@ -124,18 +143,20 @@ class Diagram:
     edges: tuple[Edge, ...]
     caption: tuple[str, ...] = ()  # lines
     boxes: tuple[Box, ...] = ()
+    direction: Literal["down", "right"] = "down"  # in which most edges lead
 
     def __post_init__(self) -> None:
-        ids = Counter(node.id for node in self.nodes)
+        ids = Counter([*[node.id for node in self.nodes], *[box.id for box in self.boxes]])
         if twice := sorted(name for name, times in ids.items() if times > 1):
-            raise UsageError(f"several nodes of a diagram have the ids {twice!r}: each one of its own would be right")
+            raise UsageError(f"nodes and boxes: expected an id for each, got {twice!r} more than once")
         ends = {name for edge in self.edges for name in (edge.source, edge.target)}
         if unknown := sorted(ends - set(ids)):
-            raise UsageError(f"edges of a diagram lead to {unknown!r}: ids of its nodes, {list(ids)!r}, would be right")
-        boxes = {box.id for box in self.boxes}
-        used = {node.box for node in self.nodes} | {box.box for box in self.boxes}
-        if strange := sorted(used - boxes - {""}):
-            raise UsageError(f"nodes of a diagram are in the boxes {strange!r}: ids of its boxes would be right")
+            raise UsageError(f"edges: expected to lead to nodes or boxes, {list(ids)!r}, got {unknown!r}")
+        boxes, full = {box.id for box in self.boxes}, {node.box for node in self.nodes}
+        if strange := sorted((full | {box.box for box in self.boxes}) - boxes - {""}):
+            raise UsageError(f"boxes: expected a box for each id that nodes name, got none for {strange!r}")
+        if empty := sorted(boxes - full - {box.box for box in self.boxes}):
+            raise UsageError(f"boxes: expected nodes in each, got none in {empty!r}")
 
 
 @overload
@@ -215,9 +236,27 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
 
 
 def _names(diagram: Diagram) -> dict[str, str]:
-    """Return the id of each node in Mermaid and DOT, whose keywords are in lower case."""
+    """Return the id of each state in Mermaid and DOT, whose keywords are in lower case."""
     plain = re.compile(r"[A-Z][A-Za-z0-9_]{0,40}")
-    return {node.id: node.id if plain.fullmatch(node.id) else f"n{i}" for i, node in enumerate(diagram.nodes)}
+    names = {node.id: node.id if plain.fullmatch(node.id) else f"n{i}" for i, node in enumerate(diagram.nodes)}
+    return names | {box.id: f"box{i}" for i, box in enumerate(diagram.boxes)}
+
+
+def _states(diagram: Diagram) -> dict[str, Node | Box]:
+    states: list[Node | Box] = [*diagram.nodes, *diagram.boxes]
+    return {state.id: state for state in states}
+
+
+def _arrows(diagram: Diagram) -> list[Edge]:
+    """Return the edges that are arrows: one from a box to itself is a line of its title, where all formats show it."""
+    boxes = {box.id for box in diagram.boxes}
+    return [edge for edge in diagram.edges if edge.source != edge.target or edge.source not in boxes]
+
+
+def _title(box: Box, diagram: Diagram) -> list[str]:
+    own = [edge for edge in diagram.edges if edge.source == edge.target == box.id]
+    again = [f"{_AGAIN} {line}" for edge in own for line in edge.lines or ("",)]
+    return [box.label, *([", ".join(box.note)] if box.note else []), *again]
 
 
 def one_line(text: str, length: int = _LINE) -> str:
@@ -249,43 +288,45 @@ def _parts(word: str) -> list[str]:
     return [part for piece in _PART.findall(word) for part in _HUMP.split(piece)]
 
 
-def _colors(node: Node) -> tuple[str, str, str]:
-    return _COLORS["faded" if node.visits == 0 else node.tone]
+def _colors(state: Node | Box) -> tuple[str, str, str]:
+    is_faded = state.visits == 0 or (isinstance(state, Node) and state.is_dashed)
+    return _COLORS["faded" if is_faded else _tone(state)]
 
 
-def _line_color(edge: Edge, target: Node) -> str:
+def _tone(state: Node | Box) -> Tone:
+    return state.tone if isinstance(state, Node) else "plain"
+
+
+def _line_color(edge: Edge, target: Node | Box) -> str:
     if edge.times == 0:
         return _COLORS["faded"][1]
-    return _COLORS["branch" if edge.is_dashed and target.tone == "plain" else target.tone][1]
+    return _COLORS["branch" if edge.is_dashed and _tone(target) == "plain" else _tone(target)][1]
+
+
+def _is_dot(state: Node | Box) -> bool:
+    """Return whether a state is drawn as a dot: the end of what is inside a box is not an end of the whole."""
+    return isinstance(state, Node) and state.is_final and bool(state.box)
 
 
 def _mermaid(diagram: Diagram) -> str:
     """Return a flowchart: Mermaid's state diagrams have no dashed lines."""
-    names, by_id = _names(diagram), {node.id: node for node in diagram.nodes}
-    lines = ["---", f"title: {_yaml(one_line(diagram.title))}", *_CONFIG, "---", "flowchart TB"]
-    styles: list[str] = []
+    names, states = _names(diagram), _states(diagram)
+    direction = "LR" if diagram.direction == "right" else "TB"
+    lines = ["---", f"title: {_yaml(one_line(diagram.title))}", *_CONFIG, "---", f"flowchart {direction}"]
     lines += _mermaid_nodes(diagram, names, "")
-    for node in diagram.nodes:
-        name = names[node.id]
-        if node.is_rest:
-            styles.append(f"    style {name} fill:none,stroke:none")
-            continue
-        fill, line, color = _colors(node)
-        width = 4 if node.is_current else 2
-        styles.append(f"    style {name} fill:{fill},stroke:{line},color:{color},stroke-width:{width}px")
+    styles = [f"    style {names[state.id]} {_mermaid_style(state)}" for state in states.values()]
     arrows: list[tuple[str, str]] = []  # and their styles
-    for node in diagram.nodes:
-        if node.is_start:
-            color = _COLORS["plain"][1]
-            lines.append(f'    start_{names[node.id]}((" "))')
-            styles.append(f"    style start_{names[node.id]} fill:{color},stroke:{color}")
-            arrows.append((f"start_{names[node.id]} --> {names[node.id]}", f"stroke:{color},stroke-width:2px"))
+    color = _COLORS["plain"][1]
+    for state in states.values():
+        if state.is_start:
+            styles.append(f"    style start_{names[state.id]} fill:{color},stroke:{color}")
+            arrows.append((f"start_{names[state.id]} --> {names[state.id]}", f"stroke:{color},stroke-width:2px"))
     looping = {edge.source for edge in diagram.edges if edge.source == edge.target and edge.lines}
-    for edge in diagram.edges:
+    for edge in _arrows(diagram):
         is_long = edge.source in looping and edge.source != edge.target  # so that it clears the label of the loop
         arrow = ("-..->" if is_long else "-.->") if edge.is_dashed else ("--->" if is_long else "-->")
-        label = f"|{_mermaid_label(_fold_lines(edge))}|" if edge.lines else ""
-        look = f"stroke:{_line_color(edge, by_id[edge.target])},stroke-width:{3 if edge.times else 2}px"
+        label = f"|{_mermaid_label(_fold_lines(edge))}|" if any(edge.lines) else ""
+        look = f"stroke:{_line_color(edge, states[edge.target])},stroke-width:{3 if edge.times else 2}px"
         look += ",stroke-dasharray:7 5" if edge.is_dashed else ""
         arrows.append((f"{names[edge.source]} {arrow}{label} {names[edge.target]}", look))
     lines += [f"    {arrow}" for arrow, _ in arrows]
@@ -298,18 +339,37 @@ def _mermaid(diagram: Diagram) -> str:
     return "\n".join([*lines, *styles]) + "\n"
 
 
+def _mermaid_style(state: Node | Box) -> str:
+    fill, line, color = _colors(state)
+    if isinstance(state, Node) and state.is_rest:
+        return "fill:none,stroke:none"
+    if isinstance(state, Box):
+        fill, color = "none", _COLORS["faded"][2]  # a title outside of any fill is read on every page
+    elif state.is_dashed:
+        return f"fill:none,stroke:{line},color:{color},stroke-dasharray:4 4"
+    return f"fill:{fill},stroke:{line},color:{color},stroke-width:{4 if state.is_current else 2}px"
+
+
 def _mermaid_nodes(diagram: Diagram, names: dict[str, str], box: str, indent: str = "    ") -> list[str]:
-    """Return the lines of the nodes in a box, and of the boxes in it."""
+    """Return the lines of the states in a box."""
     lines = []
-    for node in diagram.nodes:
-        if node.box == box:
-            name, text = names[node.id], _mermaid_label((node.label, *node.note))
-            shape = f"[{text}]" if node.is_rest else f"((({text})))" if node.is_final else f"({text})"
-            lines.append(f"{indent}{name}{shape}")
-    for number, inner in enumerate(diagram.boxes):
-        if inner.box == box:
-            inside = _mermaid_nodes(diagram, names, inner.id, f"{indent}    ")
-            lines += [f"{indent}subgraph box{number}[{_mermaid_label([inner.label])}]", *inside, f"{indent}end"]
+    for state in _states(diagram).values():
+        if state.box != box:
+            continue
+        name = names[state.id]
+        if state.is_start:
+            lines.append(f'{indent}start_{name}((" "))')
+        if isinstance(state, Box):
+            inside = _mermaid_nodes(diagram, names, state.id, f"{indent}    ")
+            lines += [
+                f"{indent}subgraph {name}[{_mermaid_label([', '.join(_title(state, diagram))])}]",
+                *inside,
+                f"{indent}end",
+            ]
+            continue
+        text = _mermaid_label((state.label, *state.note))
+        shape = f"[{text}]" if state.is_rest else f"((({text})))" if state.is_final else f"({text})"
+        lines.append(f"{indent}{name}{shape}")
     return lines
 
 
@@ -330,7 +390,7 @@ def _yaml(text: str) -> str:
 def _digraph(diagram: Diagram) -> Any:
     from graphviz import Digraph
 
-    names, by_id = _names(diagram), {node.id: node for node in diagram.nodes}
+    names, states = _names(diagram), _states(diagram)
     graph = Digraph(
         "diagram",
         graph_attr={
@@ -338,57 +398,99 @@ def _digraph(diagram: Diagram) -> Any:
             "labelloc": "t",
             "fontname": _FONT,
             "fontsize": "14",
-            "bgcolor": "white",
+            "fontcolor": _COLORS["faded"][2],
+            "bgcolor": "transparent",  # each color can be read on a white page and on a black one
+            "rankdir": "LR" if diagram.direction == "right" else "TB",
             "pad": "0.3",
             "nodesep": "0.35",
             "ranksep": "0.65",
+            "compound": "true",  # edges end at the frame of a box
             "newrank": "true",  # ranks for all boxes together: otherwise labels of edges between them are lost
         },
         node_attr={"fontname": _FONT, "fontsize": "14", "shape": "box", "style": "rounded,filled", "margin": ".25,.12"},
         edge_attr={"fontname": _FONT, "fontsize": "11", "arrowsize": "0.7"},
     )
-    _add_nodes(graph, diagram, names, "")
+    _add_states(graph, diagram, names, "")
     with graph.subgraph(graph_attr={"rank": "sink"}) as last:
         for node in diagram.nodes:
             if node.is_final and not node.box:
                 last.node(names[node.id], **_dot_node(node))
-    for node in diagram.nodes:
-        if node.is_start:
-            dot, color = f"start_{names[node.id]}", _COLORS["plain"][1]
-            graph.node(dot, label="", shape="circle", width="0.16", style="filled", fillcolor=color, color=color)
-            graph.edge(dot, names[node.id], weight="8", color=color)
-    for edge in diagram.edges:
-        graph.edge(names[edge.source], names[edge.target], **_dot_edge(edge, by_id[edge.target]))
+    for state in states.values():
+        if state.is_start:
+            head, frame = _dot_end(state, diagram, names, is_source=False)
+            framed = {"lhead": frame} if frame else {}
+            graph.edge(f"start_{names[state.id]}", head, weight="8", color=_COLORS["plain"][1], **framed)
+    for edge in _arrows(diagram):
+        tail, tail_frame = _dot_end(states[edge.source], diagram, names, is_source=True)
+        head, head_frame = _dot_end(states[edge.target], diagram, names, is_source=False)
+        framed = ({"ltail": tail_frame} if tail_frame else {}) | ({"lhead": head_frame} if head_frame else {})
+        graph.edge(tail, head, **_dot_edge(edge, states[edge.target]), **framed)
     return graph
 
 
-def _add_nodes(graph: Any, diagram: Diagram, names: dict[str, str], box: str) -> None:
-    """Add the nodes in a box, but for the ends outside of all, and the boxes in it."""
-    for node in diagram.nodes:
-        if node.box == box and (box or not node.is_final):
-            graph.node(names[node.id], **_dot_node(node))
-    for number, inner in enumerate(diagram.boxes):
-        if inner.box == box:
-            look = {"label": _dot_label([inner.label]), "style": "rounded,dashed", "color": _COLORS["faded"][1]}
-            look |= {"labelloc": "b", "fontsize": "12", "fontcolor": _COLORS["faded"][2]}
-            with graph.subgraph(name=f"cluster_{number}", graph_attr=look) as inside:
-                _add_nodes(inside, diagram, names, inner.id)
+def _dot_end(state: Node | Box, diagram: Diagram, names: dict[str, str], *, is_source: bool) -> tuple[str, str]:
+    """Return the node where an edge ends, and the frame at which it is cut off: of a box, a node inside of it."""
+    if isinstance(state, Node):
+        return names[state.id], ""
+    inside, before = {state.id}, 0
+    while len(inside) > before:
+        before = len(inside)
+        inside |= {box.id for box in diagram.boxes if box.box in inside}
+    nodes = [node for node in diagram.nodes if node.box in inside]
+    node = next((node for node in nodes if node.is_final and is_source), nodes[0])
+    return names[node.id], f"cluster_{names[state.id]}"
+
+
+def _add_states(graph: Any, diagram: Diagram, names: dict[str, str], box: str) -> None:
+    """Add the states in a box, but for the ends outside of all."""
+    joined = {name for edge in diagram.edges for name in (edge.source, edge.target)}
+    for state in _states(diagram).values():
+        if state.box != box:
+            continue
+        if state.is_start:
+            dot, color = f"start_{names[state.id]}", _COLORS["plain"][1]
+            graph.node(dot, label="", shape="circle", width="0.16", style="filled", fillcolor=color, color=color)
+        if isinstance(state, Box):
+            _, line, _ = _colors(state)
+            look = {"label": _dot_text(map(one_line, _title(state, diagram)), r"\l"), "style": "rounded", "color": line}
+            look |= {"labeljust": "l", "fontsize": "12", "fontcolor": _COLORS["faded"][2]}
+            look["penwidth"] = "3" if state.is_current else "1.5"
+            with graph.subgraph(name=f"cluster_{names[state.id]}", graph_attr=look) as inside:
+                _add_states(inside, diagram, names, state.id)
+                with inside.subgraph(graph_attr={"rank": "same"}) as row:  # what happens at once stands side by side
+                    for node in diagram.nodes:
+                        if node.box == state.id and node.id not in joined:
+                            row.node(names[node.id])
+        elif box or not state.is_final:
+            graph.node(names[state.id], **_dot_node(state))
 
 
 def _dot_node(node: Node) -> dict[str, str]:
     if node.is_rest:
         return {"label": _dot_label([node.label]), "shape": "plaintext", "style": "", "margin": "0", "height": "0.2"}
     fill, line, color = _colors(node)
-    attributes = {"label": _dot_label([node.label, *node.note]), "fillcolor": fill, "color": line, "fontcolor": color}
-    attributes["penwidth"] = "3" if node.is_current else "1.5"
-    return attributes | ({"peripheries": "2"} if node.is_final else {})
+    look = {"color": line, "fontcolor": color}
+    if _is_dot(node):
+        beside = {"xlabel": _dot_label([node.label]), "fontsize": "11"} if node.label else {}
+        return look | beside | {"label": "", "shape": "doublecircle", "width": "0.12", "fillcolor": fill}
+    look["label"] = _small_print(node) if node.note else _dot_label([node.label])
+    if node.is_dashed:
+        return look | {"style": "rounded,dashed"}
+    look |= {"fillcolor": fill, "penwidth": "3" if node.is_current else "1.5"}
+    return look | ({"peripheries": "2"} if node.is_final else {})
 
 
-def _dot_edge(edge: Edge, target: Node) -> dict[str, str]:
+def _small_print(node: Node) -> str:
+    """Return a label with notes in small print, for which DOT takes a kind of HTML."""
+    label, *notes = [html.escape(one_line(text)) or " " for text in (node.label, *node.note)]
+    return f'<{label}<BR/><FONT POINT-SIZE="11">{"<BR/>".join(notes)}</FONT>>'
+
+
+def _dot_edge(edge: Edge, target: Node | Box) -> dict[str, str]:
     color = _line_color(edge, target)
     attributes = {"color": color, "fontcolor": color, "weight": str(edge.weight)}
     is_loop = edge.source == edge.target
-    if edge.lines:
+    if any(edge.lines):
         below = [""] * 3 if is_loop else []  # lifts the label over the lines that leave to the side
         attributes["label"] = _dot_text([f" {line} " for line in _fold_lines(edge, "   ")] + below, r"\l")
     if edge.is_dashed:

@@ -1,6 +1,7 @@
 """Diagrams of flows and of their runs, drawn from the table and the trace.
 
-Members of one state, and flows inside a flow, are in boxes.  Default rows are left out unless a run has taken them.
+A state with members, or with a flow inside, is a box around them.  Default rows are left out unless a run has taken
+them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from fsm_agent._internal.field_checks import is_whole
+from fsm_agent.diagrams.arrows import ANY, ANY_NODE, Level, Way, level_for, lines_of, steps_on, with_else, without_done
 from fsm_agent.diagrams.diagram import is_entry
 from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.states import (
+    FIRST_TIME,
     CallState,
     EachState,
     End,
@@ -34,7 +37,7 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.messages.event import Stepped
 from fsm_agent.mistakes import check
 
-_TIMES = "\N{MULTIPLICATION SIGN}"
+_N = TypeVar("_N", Node, Box)
 _KINDS: dict[type, str] = {
     FunctionState: "function",
     WaitState: "a person",
@@ -47,9 +50,11 @@ _KINDS: dict[type, str] = {
 class _Drawing:
     """The parts of a diagram so far, and what is to be drawn."""
 
+    level: Level | None = None
     shows_defaults: bool = False
     shows_actions: bool = False
     depth: int | None = None
+    drawn: dict[str, str] = field(default_factory=dict)  # by the name of a flow inside: the state that shows it
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
@@ -58,19 +63,24 @@ class _Drawing:
 def flow_diagram(
     flow: Flow[Any],
     *,
+    level: Level | None = None,
     shows_defaults: bool = False,
     shows_actions: bool = False,
     depth: int | None = None,
     around: Collection[State[Any]] = (),
     hops: int = 1,
 ) -> Diagram:
-    """Return the machine of a flow: its states, what each waits for, and every row on an edge.
+    """Return the machine of a flow: its states, what each waits for, and its rows on arrows.
 
-    ``[else]`` marks a row that is taken if the rows before it are not.  Of a large flow, a part may be drawn:
-    ``flow_diagram(flow, around=[review], depth=0)``.
+    A row that all states share is one arrow from "any state".  The word "done" is left out where a state has no other
+    way.  Of a large flow, a part may be drawn: ``flow_diagram(flow, around=[review], depth=0)``.
 
     Args:
         flow: The flow.
+        level: ``"rows"``: each row with its guard, as ``done [is_good]``; ``[else]`` marks a row that is taken if none
+            before it is.  ``"triggers"``: the same without guards.  ``"overview"``: the two commonest triggers of an
+            arrow, no arrows from a state to itself, and one arrow for all failures that most states share.
+            None: the overview of a flow of 30 rows or more, else all rows.
         shows_defaults: Whether the rows are drawn that the user did not write.
         shows_actions: Whether the name of a row's action follows, as ``done [is_good] / kept``; of a lambda, λ.
         depth: How many flows deep it is drawn; a flow below is one box that says how many states it has.  None: all.
@@ -78,7 +88,7 @@ def flow_diagram(
         hops: How many rows away a state may be from those of ``around``, in either direction.
 
     Raises:
-        UsageError: It is not a flow, or ``around`` has a state that is not drawn of it.
+        UsageError: It is not a flow, ``around`` has a state that is not drawn of it, or there is no such level.
 
     Examples:
         >>> @execute
@@ -97,7 +107,8 @@ def flow_diagram(
         name = getattr(state, "name", "")
         right = f"a state of the flow {flow.name!r}"
         check("a state of around", state, isinstance(state, State) and flow.states.get(name) is state, right)
-    drawing = _Drawing(shows_defaults, shows_actions, depth)
+    level_for(level, 0)  # checks it
+    drawing = _Drawing(level, shows_defaults, shows_actions, depth)
     _draw(flow, drawing, "", "", 0, [state.name for state in around], hops)
     parts: Any = {name: tuple(getattr(drawing, name)) for name in ("nodes", "edges", "boxes")}
     return Diagram(title=flow.name, **parts)
@@ -128,30 +139,25 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     edited = {step.to for step in trace if step.trigger == EDITED}
     spent = _spent(trace)
     current = _current(run, "")
-    known = {node.id for node in drawn.nodes}
+    known = {node.id for node in drawn.nodes} | {box.id for box in drawn.boxes}
     drawn.nodes += [_node(flow.states[name], name, "", flow) for name in visits if name not in known]
-    nodes = [
-        replace(
-            node,
-            visits=visits[node.id] if "/" not in node.id else None,
-            note=(*node.note, *_note(visits[node.id], spent.get(node.id))),
-            is_current=node.id in current,
-        )
-        for node in drawn.nodes
-    ]
+
+    def of_run(state: _N) -> _N:
+        note = (*state.note, *_note(visits[state.id], spent.get(state.id)))
+        times = None if "/" in state.id else visits[state.id]
+        return replace(state, visits=times, note=note, is_current=state.id in current)
+
     taken = Counter((step.source, step.to) for step in trace if step.source in known)
-    labels: dict[tuple[str, str], list[str]] = {}
-    for (source, to, label), times in Counter((s.source, s.to, _label(s.trigger, s.guard)) for s in trace).items():
-        labels.setdefault((source, to), []).append(f"{_TIMES}{times} {label}" if times > 1 else label)
+    lines = steps_on(trace, _label)
     edges = [
-        replace(edge, times=taken[edge.source, edge.target], lines=tuple(labels.get((edge.source, edge.target), ())))
+        replace(edge, times=taken[edge.source, edge.target], lines=lines.get((edge.source, edge.target), ()))
         if "/" not in edge.source
         else edge
         for edge in drawn.edges
     ]
     drawn_ways = {(edge.source, edge.target) for edge in edges}
     edges += [
-        Edge(source=source, target=to, lines=tuple(labels[source, to]), times=times)
+        Edge(source=source, target=to, lines=lines[source, to], times=times)
         for (source, to), times in taken.items()
         if (source, to) not in drawn_ways and (source != to or source in edited)
     ]
@@ -161,7 +167,11 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
     caption += [ending.detail] if ending is not None and ending.detail else []
     title = f"{flow.name}: {run.record.id or 'a run'}"
     return Diagram(
-        title=title, nodes=tuple(nodes), edges=tuple(edges), boxes=tuple(drawn.boxes), caption=tuple(caption)
+        title=title,
+        nodes=tuple(map(of_run, drawn.nodes)),
+        edges=tuple(edges),
+        boxes=tuple(map(of_run, drawn.boxes)),
+        caption=tuple(caption),
     )
 
 
@@ -178,28 +188,36 @@ def _draw(
     entries = [e for e in flow.entries if e.row is not None and (drawing.shows_defaults or not e.is_default)]
     named = dict.fromkeys([flow.start.name, *[name for entry in entries for name in (entry.source, entry.to)]])
     if lost := [name for name in around if name not in named]:
-        right = "which are not drawn: shows_defaults=True would be right"
+        right = "which are not drawn: pass shows_defaults=True"
         raise UsageError(f"around has {lost[0]}, to which only rows lead that the flow has added, {right}")
     near = _near(entries, around, hops) if around else {*named}
     for name in named:
         if name in near:
             _draw_state(flow.states[name], drawing, f"{prefix}{name}", box, flow, level)
-    labels: dict[tuple[str, str], list[str]] = {}
-    for entry, label in _labelled(entries, drawing.shows_actions):
-        if entry.source not in near and entry.to not in near:
+    ways = without_done(with_else([_way(entry, drawing.shows_actions) for entry in entries]))
+    ends = {name: state.is_failure for name, state in flow.states.items() if isinstance(state, End)}
+    shown: dict[tuple[str, str], list[str]] = {}
+    for (source, to), lines in lines_of(ways, level_for(drawing.level, 0 if around else len(ways)), ends).items():
+        if not {source, to} & near:
             continue
-        source = entry.source if entry.source in near else f"… {entry.to}"
-        to = entry.to if entry.to in near else f"{entry.source} …"
-        lines = labels.setdefault((source, to), [])
-        if entry.source in near and label not in lines:
-            lines.append(label)
-    for (source, to), lines in labels.items():
-        rest = [name for name in (source, to) if name not in near]
-        drawing.nodes += [Node(id=f"{prefix}{name}", label="…", is_rest=True, box=box) for name in rest]
-        weight = 1 if rest else 2
-        drawing.edges.append(
-            Edge(source=f"{prefix}{source}", target=f"{prefix}{to}", lines=tuple(lines), weight=weight)
+        begin = source if source in {*near, ANY} else f"… {to}"
+        finish = to if to in near else f"{source} …"
+        shown.setdefault((begin, finish), []).extend(lines if begin == source else ())
+    outside = dict.fromkeys([name for arrow in shown for name in arrow if name not in near])
+    look = [
+        replace(ANY_NODE, box=box) if name == ANY else Node(id=name, label="…", is_rest=True, box=box)
+        for name in outside
+    ]
+    drawing.nodes += [replace(node, id=f"{prefix}{node.id}") for node in look]
+    drawing.edges += [
+        Edge(
+            source=f"{prefix}{begin}",
+            target=f"{prefix}{finish}",
+            lines=tuple(lines),
+            weight=1 if {begin, finish} & outside.keys() else 2,
         )
+        for (begin, finish), lines in shown.items()
+    ]
 
 
 def _near(entries: Sequence[TableEntry], around: Collection[str], hops: int) -> set[str]:
@@ -227,15 +245,16 @@ def _draw_state(state: State[Any], drawing: _Drawing, id: str, box: str, flow: F
     if not inside and not isinstance(state, SubflowState):
         drawing.nodes.append(_node(state, id, box, flow))
         return
-    own = f"box {id}"
-    drawing.boxes.append(Box(id=own, label=_box_label(state), box=box))
-    drawing.nodes.append(_node(state, id, own, flow))
+    is_start = state is flow.start
+    note = tuple(_time_of(state))
+    drawing.boxes.append(Box(id=id, label=f"{state.name}: {_box_label(state)}", note=note, is_start=is_start, box=box))
     for member in inside:
-        _draw_state(member, drawing, f"{id}/{member.name}", own, flow, level)
-        drawing.edges.append(Edge(source=id, target=f"{id}/{member.name}", is_dashed=True))
+        _draw_state(member, drawing, f"{id}/{member.name}", id, flow, level)
     if isinstance(state, SubflowState):
-        _draw(state.flow, drawing, f"{id}/", own, level + 1)
-        drawing.edges.append(Edge(source=id, target=f"{id}/{state.flow.start.name}", is_dashed=True))
+        if (other := drawing.drawn.setdefault(state.flow.fingerprint, state.name)) != state.name:
+            drawing.nodes.append(Node(id=f"{id}/{other}", label=f"as in {other}", is_dashed=True, box=id))
+        else:
+            _draw(state.flow, drawing, f"{id}/", id, level + 1)
 
 
 def _node(state: State[Any], id: str, box: str, flow: Flow[Any]) -> Node:
@@ -244,11 +263,14 @@ def _node(state: State[Any], id: str, box: str, flow: Flow[Any]) -> Node:
         tone = "failure" if state.is_failure else "success"
     elif isinstance(state, WaitState):
         tone = "branch"
+    is_only = (
+        isinstance(state, End) and bool(box) and len({row.to for row in flow.rows if isinstance(row.to, End)}) == 1
+    )
     return Node(
         id=id,
-        label=state.name,
+        label="" if is_only else state.name,  # a dot says enough
         tone=tone,
-        is_start=state is flow.start and "/" not in id,
+        is_start=state is flow.start,
         is_final=isinstance(state, End),
         note=tuple(_waits_for(state)),
         box=box,
@@ -264,6 +286,10 @@ def _waits_for(state: State[Any]) -> Iterator[str]:
         once = isinstance(state, FunctionState) and state.function.once
         early = isinstance(state, WaitState) and state.is_early
         yield f"{kind}, once" if once else f"{kind}, also early" if early else kind
+    yield from _time_of(state)
+
+
+def _time_of(state: State[Any]) -> Iterator[str]:
     if isinstance(state, LiveState) and state.is_timed:
         yield f"{_time(state)}{'' if state.restart else ', in all'}"
 
@@ -301,14 +327,10 @@ def _enough(enough: float) -> str:
     return f"{enough} {'is' if enough == 1 else 'are'}"
 
 
-def _labelled(entries: Sequence[TableEntry], shows_actions: bool) -> Iterator[tuple[TableEntry, str]]:
-    guarded: set[tuple[str, str]] = set()
-    for entry in entries:
-        condition = entry.guard or ("else" if (entry.source, entry.event) in guarded else "")
-        if entry.guard:
-            guarded.add((entry.source, entry.event))
-        action = _action_name(entry) if shows_actions else ""
-        yield entry, _label(entry.event, condition) + (f" / {action}" if action else "")
+def _way(entry: TableEntry, shows_actions: bool) -> Way:
+    guard = "" if entry.guard == FIRST_TIME else entry.guard  # a rule of all flows, which no author wrote
+    action = _action_name(entry) if shows_actions else ""
+    return Way(entry.source, entry.event, entry.to, guard, action)
 
 
 def _action_name(entry: TableEntry) -> str:
@@ -319,8 +341,8 @@ def _action_name(entry: TableEntry) -> str:
     return "λ" if name == "<lambda>" else name or type(action).__name__
 
 
-def _label(event: str, condition: str) -> str:
-    return f"{event} [{condition}]" if condition else event
+def _label(step: Stepped) -> str:
+    return f"{step.trigger} [{step.guard}]" if step.guard not in ("", FIRST_TIME) else step.trigger
 
 
 def _current(run: FlowProcess, prefix: str) -> set[str]:

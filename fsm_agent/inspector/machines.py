@@ -27,7 +27,7 @@ _TONES_OF_WORDS = {"end": "success", "failure": "failure", "a person": "person"}
 
 @cache
 def _ways_of_calls() -> dict[tuple[str, str], str]:
-    return {(str(edge.source), str(edge.target)): ", ".join(edge.lines) for edge in lifecycle().edges}
+    return {(str(edge.source), str(edge.target)): ", ".join(edge.lines) for edge in lifecycle(level="rows").edges}
 
 
 def picture(reading: RunReading, process: ProcessReading) -> Picture | None:

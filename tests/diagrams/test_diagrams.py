@@ -23,7 +23,7 @@ from support.examples import examples
 from support.paths import ROOT
 from support.programs import needs_dot
 
-from fsm_agent.diagrams import Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
+from fsm_agent.diagrams import Box, Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
 from fsm_agent.lifecycle import (
     ROWS,
@@ -96,9 +96,10 @@ def drawn(svg: str) -> tuple[dict[str, tuple[str, int]], dict[tuple[str, str], t
 
 def wanted(diagram: Diagram) -> tuple[dict[str, tuple[str, int]], dict[tuple[str, str], tuple[str, bool]], str]:
     """What `drawn` should find."""
+    names = {node.id: node.id if node.id.isidentifier() else f"n{i}" for i, node in enumerate(diagram.nodes)}
     return (
-        {node.id: (" ".join([node.label, *node.note]), 2 if node.is_final else 1) for node in diagram.nodes},
-        {ends: (" ".join(edge.lines), edge.is_dashed) for ends, edge in edges(diagram).items()},
+        {names[node.id]: (" ".join([node.label, *node.note]), 2 if node.is_final else 1) for node in diagram.nodes},
+        {(names[a], names[b]): (" ".join(edge.lines), edge.is_dashed) for (a, b), edge in edges(diagram).items()},
         " ".join([diagram.title, *diagram.caption]),
     )
 
@@ -114,6 +115,11 @@ def test_the_committed_diagrams_show_the_table():
 def test_the_committed_picture_of_a_run_is_what_the_code_draws():
     picture = (COMMITTED / "a_run.svg").read_text("utf-8")
     assert drawn(picture) == wanted(run_picture()), "PYTHONPATH=tests python tools/run_picture.py draws it"
+
+
+def whole(rows=ROWS) -> Diagram:
+    """The diagram with every row."""
+    return lifecycle(rows, level="rows")
 
 
 def changed_guard():
@@ -138,14 +144,14 @@ def one_more_stay():
 
 def test_a_change_of_a_row_is_seen_in_each_drawing():
     for change in (changed_guard, changed_target, changed_trigger, fewer_sources, one_more_stay):
-        changed = lifecycle(change())
-        assert wanted(changed) != wanted(lifecycle())
+        changed = whole(change())
+        assert wanted(changed) != wanted(whole())
         for format in ("mermaid", "dot"):
-            assert render(changed, format) != render(lifecycle(), format)
+            assert render(changed, format) != render(whole(), format)
 
 
 def test_every_row_is_on_its_edges():
-    shown = edges(lifecycle())
+    shown = edges(whole())
     for row in ROWS:
         trigger, _, to, guard, _ = row
         for source in sources(row):
@@ -157,13 +163,13 @@ def test_every_row_is_on_its_edges():
 
 def test_every_state_trigger_and_guard_is_in_the_text():
     for format in ("mermaid", "dot"):
-        words = set(re.findall(r"\w+", render(lifecycle(), format)))
+        words = set(re.findall(r"\w+", render(whole(), format)))
         guards = {row[3].__name__ for row in ROWS if row[3]}
         assert words >= {str(state) for state in State} | {row[0] for row in ROWS} | guards
 
 
 def test_one_start_two_ends_and_a_branch_in_their_own_colors():
-    shown = nodes(lifecycle())
+    shown = nodes(whole())
     assert list(shown) == [str(state) for state in State]
     assert {name for name, node in shown.items() if node.is_start} == {"Seeded"}
     assert {name for name, node in shown.items() if node.is_final} == {"Completed", "Failed"}
@@ -174,6 +180,45 @@ def test_one_start_two_ends_and_a_branch_in_their_own_colors():
         "branch",
     )
     assert tones == {"plain": 6, "success": 1, "failure": 1, "branch": 1}
+
+
+def test_an_overview_shows_the_usual_ways_and_one_arrow_to_each_end_that_most_states_share():
+    drawing = lifecycle()
+    shown = {(drawing_label(drawing, edge.source), edge.target): edge.lines for edge in drawing.edges}
+    assert shown["any state", "Failed"][:2] == ("expired", "cancelled")
+    assert shown["any state", "Completed"] == ("stopped",)
+    assert {source for source, to in shown if to == "Failed"} == {"any state"}
+    assert shown["Calling", "Completed"] == ("answered",), "what a limit does is left out"
+    assert shown["Calling", "ToolInterrupt"] == ("functions_asked",)
+    assert shown["ParseException", "Calling"] == ("asked again",)
+    assert [to for source, to in shown if source == "ParseException"] == ["Calling"]
+    assert not [source for source, to in shown if source == to]
+    assert not [line for lines in shown.values() for line in lines if "[" in line]
+
+
+def drawing_label(drawing: Diagram, id: str) -> str:
+    return nodes(drawing)[id].label
+
+
+def test_what_the_exception_branch_does_is_what_calling_does():
+    """So an overview may say it once."""
+    of = {
+        state: {(row[0], row[2]) for row in ROWS if state in sources(row) and row[2] in (None, State.TOOL_INTERRUPT)}
+        for state in (State.CALLING, State.PARSE_EXCEPTION)
+    }
+    assert of[State.PARSE_EXCEPTION] <= of[State.CALLING]
+
+
+def test_the_triggers_are_all_rows_without_their_guards():
+    triggers, rows = edges(lifecycle(level="triggers")), edges(whole())
+    assert {arrow: {line.partition(" ")[0] for line in edge.lines} for arrow, edge in rows.items()} == {
+        arrow: set(edge.lines) for arrow, edge in triggers.items()
+    }
+
+
+def test_an_unknown_level_is_named():
+    with pytest.raises(UsageError, match="'all'"):
+        lifecycle(level="all")
 
 
 def asking_again() -> AgentCall:
@@ -218,12 +263,12 @@ STEPS = {
 
 
 def test_dashed_is_what_never_gets_into_the_dialog():
-    assert edges(lifecycle())["Calling", "ParseException"].is_dashed
+    assert edges(whole())["Calling", "ParseException"].is_dashed
     for step in STEPS.values():
         call = asking_again()
         before, steps = len(call.record.dialog), len(call.record.trace)
         step(call)
-        taken = [edges(lifecycle())[s.source, s.to] for s in call.record.trace[steps:]]
+        taken = [edges(whole())[s.source, s.to] for s in call.record.trace[steps:]]
         has_grown = len(call.record.dialog) > before
         assert [edge.is_dashed for edge in taken] == [not has_grown] * len(taken)
 
@@ -248,7 +293,8 @@ def run() -> list[Stepped]:
 
 def test_a_run_counts_visits_times_and_tokens():
     diagram = trace_diagram(run())
-    assert {name: (node.visits, node.note) for name, node in nodes(diagram).items()} == {
+    assert {node.label: (node.visits, node.note) for node in diagram.nodes} == {
+        "any state": (0, ()),
         "Seeded": (1, ("1 visit",)),
         "Calling": (4, ("4 visits", "3.5 s", "3,300 + 55 tokens")),
         "ParseException": (1, ("1 visit", "400 ms", "1,300 + 0 tokens")),
@@ -261,16 +307,23 @@ def test_a_run_counts_visits_times_and_tokens():
     }
     taken = {ends: (edge.times, edge.lines) for ends, edge in edges(diagram).items() if edge.times}
     assert taken == {
-        ("Seeded", "Calling"): (1, ("begun [else]",)),
-        ("Calling", "Backoff"): (1, ("model_failed [may_recall]",)),
-        ("Backoff", "Calling"): (1, ("slept [else]",)),
-        ("Calling", "ToolInterrupt"): (2, ("×2 functions_asked [some_to_run]",)),  # noqa: RUF001
-        ("ToolInterrupt", "ToolInterrupt"): (1, ("returned [others_pending]",)),
-        ("ToolInterrupt", "Calling"): (2, ("×2 returned [else]",)),  # noqa: RUF001
-        ("Calling", "ParseException"): (1, ("parse_failed [may_retry]",)),
-        ("ParseException", "Completed"): (1, ("answered",)),
+        ("Seeded", "Calling"): (1, ("1 begun",)),
+        ("Calling", "Backoff"): (1, ("2 model_failed",)),
+        ("Backoff", "Calling"): (1, ("3 slept",)),
+        ("Calling", "ToolInterrupt"): (2, ("4, 7 functions_asked",)),
+        ("ToolInterrupt", "ToolInterrupt"): (1, ("5 returned",)),
+        ("ToolInterrupt", "Calling"): (2, ("6, 8 returned",)),
+        ("Calling", "ParseException"): (1, ("9 parse_failed",)),
+        ("ParseException", "Completed"): (1, ("10 answered",)),
     }
     assert diagram.caption == ("ended in Completed after 10 steps, 1 min 12 s, 4,655 tokens",)
+    of_rows = edges(trace_diagram(run(), level="rows"))
+    assert of_rows["Calling", "ToolInterrupt"].lines == ("4, 7 functions_asked [some_to_run]",)
+
+
+def test_an_arrow_that_was_taken_often_counts_its_steps():
+    (edge,) = [edge for edge in trace_diagram([*run()[:1], *run()[4:5] * 9]).edges if edge.source == edge.target]
+    assert (edge.times, edge.lines) == (9, ("2, 3, 4, 5 … (×9) returned",))  # noqa: RUF001
 
 
 def test_a_new_request_in_the_same_state_is_another_visit():
@@ -282,19 +335,22 @@ def test_a_new_request_in_the_same_state_is_another_visit():
 
 def test_the_path_is_vivid_and_the_rest_gray_or_left_out():
     whole, path = trace_diagram(run()), trace_diagram(run(), shows_unvisited=False)
-    assert set(nodes(whole)) == {str(state) for state in State}
-    assert set(edges(whole)) == set(edges(lifecycle()))
+    assert {node.label for node in whole.nodes} == {*map(str, State), "any state"}
+    assert set(edges(whole)) == {*edges(lifecycle()), *[(step.source, step.to) for step in run()]}
     assert set(nodes(path)) == {str(state) for state in State} - {"Failed", "HandedOver", "Checking"}
     assert set(edges(path)) == {(step.source, step.to) for step in run()}
     assert not any(edge.lines for edge in whole.edges if not edge.times)
     dot = render(whole, "dot")
+    (any_state,) = re.findall(r"(\w+) \[label=\"any state", dot)
+    assert any_state in re.findall(r"^\s+(\w+) \[.*dashed", dot, re.M)
+    dot = re.sub(rf"^.*\b{any_state}\b.*\n", "", dot, flags=re.M)
     gray = set(re.findall(r"^\s+(\w+) -> (\w+) \[color=\"#AFB8C1\"", dot, re.M))
     bold = set(re.findall(r"^\s+(\w+) -> (\w+) \[.*penwidth=2.5", dot, re.M))
-    assert gray == set(edges(whole)) - set(edges(path))
+    assert gray == {arrow for arrow in {*edges(whole)} - {*edges(path)} if nodes(whole)[arrow[0]].label != "any state"}
     assert bold == set(edges(path))
     assert re.findall(r"^\s+(\w+) \[.*color=\"#AFB8C1\"", dot, re.M) == ["Checking", "HandedOver", "Failed"]
     mermaid = render(whole, "mermaid")
-    assert re.findall(r"style (\w+) .*stroke:#AFB8C1", mermaid) == ["Checking", "HandedOver", "Failed"]
+    assert re.findall(r"style (\w+) .*stroke:#AFB8C1", mermaid) == ["Checking", "HandedOver", "Failed", any_state]
     numbers = [set(found.split(",")) for found in re.findall(r"linkStyle (\S+) .*stroke-width:3px", mermaid)]
     arrows = re.findall(r"^ +(\w+) -\S*>\S* ?.*?(\w+)$", mermaid, re.M)
     assert {arrows[int(number)] for number in set.union(*numbers)} == set(edges(path))
@@ -351,11 +407,11 @@ def test_the_trace_of_a_real_call_is_on_the_map():
     recall(call)
     give_up(call)
     diagram = trace_diagram(call.record.trace)
-    known = edges(lifecycle())
+    known = edges(lifecycle(level="triggers"))
     assert sum(edge.times for edge in diagram.edges) == len(call.record.trace)
     for edge in diagram.edges:
-        lines = {re.sub(r"^×\d+ ", "", line) for line in edge.lines}  # noqa: RUF001
-        assert lines <= set(known[edge.source, edge.target].lines)
+        lines = {re.sub(r"^[\d, ]+ ", "", line) for line in edge.lines}
+        assert not lines or lines <= set(known[edge.source, edge.target].lines)
     assert nodes(diagram)["ParseException"].visits == 3
     assert diagram.caption[1].startswith("parse_failed: 'nor that' is no number")
 
@@ -369,16 +425,21 @@ def hostile(text: str) -> Diagram:
     ways = (
         Edge(source="Plain", target="End", lines=(text, text)),
         Edge(source="Plain", target="Plain", lines=(text,), is_dashed=True, times=2),
+        Edge(source="Box", target="Box", lines=(text,)),
     )
-    return Diagram(title=text, nodes=rest, edges=ways, caption=(text, text))
+    inside = Node(id="Inside", label=text, is_dashed=True, box="Box")
+    box = Box(id="Box", label=text, note=(text, text), is_start=True)
+    return Diagram(title=text, nodes=(*rest, inside), edges=ways, caption=(text, text), boxes=(box,))
 
 
-LABEL = r'"(?:<br/>|#\d+;|[\w .,\[\]]|[^\x00-\x7f])+"'
+LABEL = r'"(?:<br/>|#\d+;|[A-Za-z0-9_ .,\[\]]|[^\x00-\x7f])+"'
+NODE = rf"\w+(?:\({LABEL}\)|\[{LABEL}\]|\(\(\({LABEL}\)\)\)|\(\(\" \"\)\))"
 MERMAID = re.compile(
-    r'---\ntitle: "(?:\\u[0-9a-f]{4}|[\w .,\[\]]|[^\x00-\x7f])*"\nconfig:\n(?:  [ \w]+: ?\w*\n)+---\nflowchart TB\n'
-    rf'(?:    (?:\w+(?:\({LABEL}\)|\[{LABEL}\]|\(\(\({LABEL}\)\)\)|\(\(" "\)\))'
+    r'---\ntitle: "(?:\\u[0-9a-f]{4}|[A-Za-z0-9_ .,\[\]]|[^\x00-\x7f])*"\n'
+    r"config:\n(?:  [ \w]+: ?\w*\n)+---\nflowchart (?:TB|LR)\n"
+    rf"(?:    (?:    {NODE}|{NODE}|subgraph \w+\[{LABEL}\]|end"
     rf"|\w+ (?:--+>|-\.+->)(?:\|{LABEL}\|)? \w+"
-    r"|style \w+ [\w:#,-]+|linkStyle [\d,]+ [\w:#, -]+)\n)+"
+    r"|style \w+ [\w:#,-]+(?: \d)?|linkStyle [\d,]+ [\w:#, -]+)\n)+"
 )
 
 
@@ -388,8 +449,9 @@ def mermaid_frame(mermaid: str) -> list[str]:
 
 
 def dot_frame(dot: str) -> str:
-    """DOT without what is in quotes."""
-    return re.sub(r'"(?:\\.|[^"\\])*"', '""', dot, flags=re.S)
+    """DOT without what is in quotes, or between the tags of a label."""
+    dot = re.sub(r'"(?:\\.|[^"\\])*"', '""', dot, flags=re.S)
+    return re.sub(r">[^<>]+<|(?<=label=<)[^<>]+<", "><", dot)
 
 
 @examples(150)
@@ -436,7 +498,8 @@ def test_a_hostile_trace_is_drawn_all_the_same():
     ]
     diagram = trace_diagram(steps, title=evil)
     assert nodes(diagram)[evil].visits == 3
-    assert edges(diagram)[evil, evil].lines == (f"{evil} [{evil}]",)
+    assert edges(diagram)[evil, evil].lines == (f"1 {evil}",)
+    assert edges(trace_diagram(steps, level="rows"))[evil, evil].lines == (f"1 {evil} [{evil}]",)
     assert MERMAID.fullmatch(render(diagram, "mermaid"))
     assert evil not in dot_frame(render(diagram, "dot"))
 

@@ -10,7 +10,7 @@ from flow_runs import by_run, s, scripts
 
 from fsm_agent.diagrams import render
 from fsm_agent.errors import UsageError
-from fsm_agent.flows import Flow, call, each, end, execute, flow_diagram, run_diagram, subflow
+from fsm_agent.flows import Flow, any_state, call, each, end, execute, failure, flow_diagram, run_diagram, subflow
 from fsm_agent.testing import FakeClock
 
 over = end("over")
@@ -33,9 +33,10 @@ def test_all_rows_of_the_user_are_drawn() -> None:
     lines = {(edge.source, edge.target): edge.lines for edge in drawn.edges}
     assert lines["judging", "review"] == ("done [is_there]", "done [else]", "failed")
     assert lines["research", "drafting"] == ("done Unclear [else]", "done Known [else]", "failed")
-    assert [box.label for box in drawn.boxes] == ["at once"]
+    assert [(box.id, box.label) for box in drawn.boxes] == [("drafting", "drafting: at once")]
+    assert lines["triage", "dropped"] == ("[is_spam]",), "triage has no way but by its result"
     everything = flow_diagram(s.support, shows_defaults=True)
-    assert ("triage", "Failed") in {(edge.source, edge.target) for edge in everything.edges}
+    assert "Failed" in {edge.target for edge in everything.edges}
 
 
 def test_a_run_is_drawn_on_it() -> None:
@@ -43,11 +44,14 @@ def test_a_run_is_drawn_on_it() -> None:
     nodes = {node.id: node for node in drawn.nodes}
     assert nodes["research"].visits == 2
     assert nodes["sending"].visits == 0
-    assert {node.id for node in drawn.nodes if node.is_current} == {
+    assert {state.id for state in [*drawn.nodes, *drawn.boxes] if state.is_current} == {
         "drafting",
         "drafting/draft_warmly",
         "drafting/draft_tersely",
     }
+    steps = {(edge.source, edge.target): edge.lines for edge in drawn.edges if edge.times}
+    assert steps["triage", "research"] == ("2 done",)
+    assert steps["review", "drafting"] == ("8 done Change [may_change]",)
     taken = {(edge.source, edge.target): edge.times for edge in drawn.edges}
     assert taken["review", "drafting"] == 1
     assert taken["review", "sending"] == 0
@@ -62,13 +66,58 @@ def test_flows_inside_are_boxes_in_all_formats() -> None:
     outer = Flow('a "hostile" <b>name</b> |', int, start=all_of_them, rows=[all_of_them.done(end("finished"))])
     drawn = flow_diagram(outer)
     assert [(box.label, box.box) for box in drawn.boxes] == [
-        ("for each item, 4 at once", ""),
-        ("flow inner", "box all_of_them"),
+        ("all_of_them: for each item, 4 at once", ""),
+        ("nested: flow inner", "all_of_them"),
     ]
     mermaid, dot = render(drawn, "mermaid"), render(drawn, "dot")
     assert mermaid.count("subgraph") == mermaid.count("\n    end") + mermaid.count("\n        end") == 2
     assert dot.count("subgraph cluster_") == 2
     assert "<b>" not in mermaid
+
+
+def test_a_state_with_others_inside_is_their_box() -> None:
+    ask = call(s.judge, name="ask")(lambda n: "?")
+    inner = Flow("inner", int, start=ask, rows=[ask.done(over)])
+    first, again = subflow("first", inner, lambda n: n), subflow("again", inner, lambda n: n)
+    finished = end("finished")
+    rows = [first.done(again), again.done(finished, when=is_third), again.done(again)]
+    drawn = flow_diagram(Flow("outer", int, start=first, rows=rows))
+    assert [(box.id, box.is_start) for box in drawn.boxes] == [("first", True), ("again", False)]
+    assert [node.label for node in drawn.nodes if node.box == "again"] == ["as in first"], "not drawn twice"
+    assert {(edge.source, edge.target): edge.lines for edge in drawn.edges} == {
+        ("first/ask", "first/over"): (),
+        ("first", "again"): (),
+        ("again", "finished"): ("[is_third]",),
+        ("again", "again"): ("[else]",),
+    }
+    dot, mermaid = render(drawn, "dot"), render(drawn, "mermaid")
+    assert "ltail=cluster_box0 lhead=cluster_box1" in dot or "lhead=cluster_box1 ltail=cluster_box0" in dot
+    assert "box0 --> box1" in mermaid
+    for text in (dot, mermaid):
+        assert text.count("\u21bb") == 1, "the way from a box to itself is in its title"
+        assert "over" not in text, "an end inside is no end of the whole: it is a dot"
+
+
+def test_a_row_that_all_states_share_is_one_arrow() -> None:
+    steps = [execute(name=name)(_same) for name in ("a", "b", "c")]
+    rows = [step.done(after) for step, after in zip(steps, [*steps[1:], over], strict=True)]
+    undone = failure("undone")
+    shared = flow_diagram(Flow("undo", int, start=steps[0], rows=[*rows, *any_state(*steps).cancelled(undone)]))
+    (edge,) = [edge for edge in shared.edges if edge.target == "undone"]
+    assert edge.lines == ("cancelled",)
+    assert [node.label for node in shared.nodes if node.id == edge.source] == ["any state"]
+    some = flow_diagram(Flow("undo", int, start=steps[0], rows=[*rows, *any_state(*steps[1:]).cancelled(undone)]))
+    assert [edge.source for edge in some.edges if edge.target == "undone"] == ["b", "c"]
+
+
+def test_a_large_flow_is_an_overview_unless_another_level_is_asked_for() -> None:
+    flow = _chain(30)
+    overview, rows = flow_diagram(flow), flow_diagram(flow, level="rows")
+    assert not [edge for edge in overview.edges if edge.lines]
+    assert ("s3", "s0") in {(edge.source, edge.target) for edge in overview.edges}
+    assert {("[is_third]",), ("[else]",)} <= {edge.lines for edge in rows.edges}
+    with pytest.raises(UsageError, match="'all'"):
+        flow_diagram(flow, level="all")  # type: ignore[arg-type]
 
 
 # A part of it
@@ -105,7 +154,7 @@ def test_a_part_of_a_large_flow_is_drawn_with_what_leaves_it() -> None:
     assert [node.label for node in part.nodes if not node.is_rest] == ["s99", "s100", "s101"]
     assert _edges(part) == {("…", "s99"), ("s99", "s100"), ("s100", "s101"), ("s101", "…"), ("s99", "…")}
     leaving = {edge.source: edge.lines for edge in part.edges if edge.target.endswith("…")}
-    assert leaving == {"s99": ("done [is_third]",), "s101": ("done",)}
+    assert leaving == {"s99": ("[is_third]",), "s101": ()}
     assert {edge.lines for edge in part.edges if edge.source.startswith("…")} == {()}
     assert not [node for node in part.nodes if node.is_start], "the start is not near"
 
@@ -168,13 +217,13 @@ def _nested() -> Any:
     ("depth", "boxes", "folded"),
     [
         (0, [], ("flow nested, 1 state not drawn",)),
-        (1, ["flow nested"], ("flow chain, 3 states not drawn",)),
-        (2, ["flow nested", "flow chain"], ()),
-        (None, ["flow nested", "flow chain"], ()),
+        (1, ["outer: flow nested"], ("flow chain, 3 states not drawn",)),
+        (2, ["outer: flow nested", "middle: flow chain"], ()),
+        (None, ["outer: flow nested", "middle: flow chain"], ()),
     ],
 )
 def test_flows_inside_fold(depth: int | None, boxes: list[str], folded: tuple[str, ...]) -> None:
     drawn = flow_diagram(_nested(), depth=depth)
     assert [box.label for box in drawn.boxes] == boxes
     assert tuple([line for node in drawn.nodes for line in node.note if "not drawn" in line]) == folded
-    assert len([node for node in drawn.nodes if node.label == "over"]) == len(boxes) + 1
+    assert len([node for node in drawn.nodes if node.is_final]) == len(boxes) + 1
