@@ -137,6 +137,9 @@ class ConfigError(UsageError):
 class OutcomeError(UsageError):
     """The call does not wait for this outcome; it is unchanged.
 
+    Attributes:
+        problem: What is wrong with an answer, in words for whoever gave it; empty: not known.
+
     Examples:
         >>> asked = Agent(Script()).seed("Hello")
         >>> try:
@@ -145,6 +148,8 @@ class OutcomeError(UsageError):
         ...     print([effect.key for effect in asked.effects])
         ['begin']
     """
+
+    problem = ""
 
 
 class IllegalTrigger(UsageError):

@@ -25,6 +25,14 @@ LOOKS: dict[str, dict[str, Any]] = {
     "chat-dark": {"color_scheme": "dark", "viewport": {"width": 1000, "height": 720}},
     "chat-narrow": {"color_scheme": "light", "viewport": {"width": 390, "height": 720}},
 }
+FOUND = """I am sorry about that. This is the order:
+
+| order | item | price |
+|---|---|---:|
+| A-17 | lamp | 40 EUR |
+
+The terms let me **refund all of it**. Shall I?
+"""
 
 
 @function
@@ -43,12 +51,15 @@ def main() -> None:
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         for name, look in LOOKS.items():
-            model = Script(call("find_order", number="A-17"), call("refund", number="A-17", euros=40))
+            model = Script(call("find_order", number="A-17"), FOUND, call("refund", number="A-17", euros=40))
             agent = Agent(model, name="support", functions=[find_order, refund], store=f"{folder}/{name}.db")
             with running(serve(agent)) as base:
                 page = browser.new_page(**look)
                 page.goto(base)
                 page.fill("#text", "My lamp, order A-17, arrived broken. I want my money back.")
+                page.click("#send")
+                page.get_by_text("Shall I").wait_for()
+                page.fill("#text", "Yes, please.")
                 page.click("#send")
                 page.get_by_label("Arguments").wait_for()
                 page.evaluate("document.querySelector('#log').scrollTop = 1e6")

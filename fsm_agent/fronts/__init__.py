@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fsm_agent.fronts.ag_ui import AgUi as AgUi
     from fsm_agent.fronts.ai_sdk import AiSdk as AiSdk
     from fsm_agent.fronts.fold import Fold as Fold
+    from fsm_agent.fronts.fold import JsonEvents as JsonEvents
     from fsm_agent.fronts.live import Live as Live
     from fsm_agent.fronts.reading import Asked as Asked
     from fsm_agent.fronts.reading import BadRequest as BadRequest
@@ -25,7 +26,7 @@ else:
         {
             "ag_ui": "AgUi",
             "ai_sdk": "AiSdk",
-            "fold": "Fold",
+            "fold": "Fold JsonEvents",
             "live": "Live",
             "reading": "Asked BadRequest read_json",
             "server_events": "failing sse",

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fsm_agent.fronts.fold import TEXT, Data, Fold, call_of, shown_question, shown_result
+from fsm_agent.fronts.fold import TEXT, Data, ProtocolFold, call_of, shown_question, shown_result
 from fsm_agent.fronts.reading import Asked, BadRequest, converted, edited, image_of, named, verdict
 from fsm_agent.lifecycle.outcomes import Denied
 from fsm_agent.messages.event import FunctionEnded
@@ -19,7 +19,7 @@ HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _KINDS = {"text": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
 
 
-class AgUi(Fold):
+class AgUi(ProtocolFold):
     """A fold into the events of AG-UI.
 
     Args:
@@ -116,14 +116,16 @@ class AgUi(Fold):
         return [start, given, {"type": "TOOL_CALL_END", **about}]
 
     def _returned(self, path: str, id: str, event: FunctionEnded) -> list[Data]:
-        return [self._result(path, id, shown_result(event))]
+        facts = {"outcome": "failed" if event.is_error else "done", "duration_s": round(event.duration_s, 3)}
+        return [self._result(path, id, shown_result(event), facts)]
 
     def _denied(self, path: str, id: str, reason: str) -> list[Data]:
-        return [self._result(path, id, f"denied: {reason}".rstrip(": "))]
+        return [self._result(path, id, f"denied: {reason}".rstrip(": "), {"outcome": "denied"})]
 
-    def _result(self, path: str, id: str, text: str) -> Data:
+    def _result(self, path: str, id: str, text: str, facts: Data) -> Data:
+        """Return the result of a function; ``rawEvent`` has what the protocol has no word for."""
         about = {"messageId": f"{self._id(path, 0)}:{id}", "toolCallId": id, **self._of(path)}
-        return {"type": "TOOL_CALL_RESULT", "content": text, "role": "tool", **about}
+        return {"type": "TOOL_CALL_RESULT", "content": text, "role": "tool", **about, "rawEvent": facts}
 
     def _progressed(self, id: str, data: Any) -> list[Data]:
         return [{"type": "CUSTOM", "name": "progress", "value": {"toolCallId": id, "data": data}}]

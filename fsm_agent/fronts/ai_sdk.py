@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fsm_agent.fronts.fold import Data, Fold, arguments_of, as_json, call_of, shown_question, shown_result
+from fsm_agent.fronts.fold import Data, ProtocolFold, arguments_of, as_json, call_of, shown_question, shown_result
 from fsm_agent.fronts.reading import Asked, BadRequest, converted, edited, image_of, named, verdict
 from fsm_agent.messages.event import FunctionEnded
 from fsm_agent.messages.event_json import parsed
@@ -18,7 +18,7 @@ HEADERS = {"x-vercel-ai-ui-message-stream": "v1", "cache-control": "no-store", "
 END = "data: [DONE]\n\n"
 
 
-class AiSdk(Fold):
+class AiSdk(ProtocolFold):
     """A fold into the chunks of the AI SDK.
 
     Args:

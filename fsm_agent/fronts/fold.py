@@ -34,7 +34,7 @@ from fsm_agent.messages.event import (
     Suspended,
     TextDelta,
 )
-from fsm_agent.messages.event_json import about_question, json_data, masked_data, parsed
+from fsm_agent.messages.event_json import about_question, event_data, json_data, masked_data, parsed
 from fsm_agent.messages.message import Reasoning
 from fsm_agent.messages.question import Question
 from fsm_agent.prompts.output import ANSWER
@@ -61,7 +61,7 @@ class _Inside:
 
 
 class Fold(ABC):
-    """A fold into the words of a protocol, for one stream: `AgUi` and `AiSdk` are folds.
+    """What one stream tells a client of the events of a run: `AgUi`, `AiSdk` and `JsonEvents` are folds.
 
     Examples:
         >>> fold: Fold = AgUi("t1", "r1")
@@ -69,24 +69,58 @@ class Fold(ABC):
         ['TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT']
     """
 
-    def __init__(self, *, tells_again: bool = False) -> None:
-        self._inside: dict[str, _Inside] = {"": _Inside()}
-        self._tells_again = tells_again  # functions that were called before the stream began, once they run
-
     @abstractmethod
     def begin(self) -> list[Data]:
         """Return what the stream begins with."""
 
     @abstractmethod
-    def failed(self, text: str, code: str = "") -> list[Data]:
-        """Return the end of a stream that failed."""
-
     def take(self, event: Event) -> list[Data]:
-        """Return what the protocol says of an event; nothing, if it has no words for it.
+        """Return what is told of an event; empty: nothing.
 
         Args:
             event: The next event of the run.
         """
+
+    @abstractmethod
+    def failed(self, text: str, code: str = "") -> list[Data]:
+        """Return the end of a stream that failed."""
+
+
+class JsonEvents(Fold):
+    """A fold into the events themselves, as `event_data` has them, for a front end of your own.
+
+    An event of an agent or flow inside also has a ``path``.  A stream that fails ends with the type ``error``.
+
+    Examples:
+        >>> fold = JsonEvents()
+        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in fold.take(event)]
+        >>> [data["text"] for data in told if data["type"] == "text_delta"], told[-1]["type"]
+        (['Hi.'], 'result')
+    """
+
+    def begin(self) -> list[Data]:
+        """Return nothing: the first event is the begin."""
+        return []
+
+    def take(self, event: Event) -> list[Data]:
+        """Return the event as JSON data."""
+        path, event = unwrapped(event)
+        return [{**event_data(event), **({"path": path} if path else {})}]
+
+    def failed(self, text: str, code: str = "") -> list[Data]:
+        """Return the error."""
+        return [{"type": "error", "message": text, "code": code}]
+
+
+class ProtocolFold(Fold):
+    """A fold into the words of a protocol."""
+
+    def __init__(self, *, tells_again: bool = False) -> None:
+        self._inside: dict[str, _Inside] = {"": _Inside()}
+        self._tells_again = tells_again  # functions that were called before the stream began, once they run
+
+    def take(self, event: Event) -> list[Data]:
+        """Return what the protocol says of an event; empty: it has no words for it."""
         path, event = unwrapped(event)
         found: list[Data] = []
         if path not in self._inside:

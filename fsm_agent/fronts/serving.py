@@ -22,8 +22,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.errors import FsmAgentError
+from fsm_agent.errors import FsmAgentError, OutcomeError
 from fsm_agent.fronts.ag_ui import HEADERS, AgUi
 from fsm_agent.fronts.guard import LOOPBACK, Guard
 from fsm_agent.fronts.live import Live
@@ -121,6 +122,9 @@ class _Pages:
         try:
             kept = asked._replace(conversation=_kept(who, asked.conversation))
             run, after = await self._live.take(kept, by=who, task=self._task)
+        except OutcomeError as error:  # the names of runs and questions are not for the person who answered
+            problem = mask_keys(error.problem.removeprefix(": ")) or "the answer does not fit the question"
+            return _stream(sse(failing(BadRequest(problem, "bad_answer")), fold))
         except FsmAgentError as error:
             return _stream(sse(failing(error), fold))
         return _stream(sse(self._live.follow(run, after=after), fold))
@@ -167,6 +171,7 @@ class _Pages:
             if name:
                 asks = [question.key for question in row.waits]
                 about = {"name": name, "title": row.title or name, "asks": asks, "ended": row.is_ended}
+                about |= {"at_s": row.updated_s}
                 found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
         return [*found.values()], False
 

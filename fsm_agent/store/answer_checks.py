@@ -42,7 +42,9 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
         if question.key not in typed and (problem := _misfit(question, outcome)):
             what = "arguments that do not fit" if isinstance(outcome, Modified) else "an answer that does not fit"
             asked = f"{question.key!r} of the run {run.id!r}"
-            raise OutcomeError(f"{asked} was given {what}, and stays open: {problem}")
+            refused = OutcomeError(f"{asked} was given {what}, and stays open: {problem}")
+            refused.problem = str(problem)
+            raise refused
 
 
 def _check_kind(question: Question, outcome: Outcome, run: Run) -> None:

@@ -16,7 +16,7 @@ from served import Letter, desk, letters
 from support.examples import examples
 
 from fsm_agent import Agent, Approved, Denied, Image, MemoryStore, Modified
-from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Fold, Live, failing, read_json, sse
+from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Fold, JsonEvents, Live, failing, read_json, sse
 from fsm_agent.messages import (
     Event,
     FunctionEnded,
@@ -138,6 +138,7 @@ class TestAgUi:
         assert progress["value"] == {"toolCallId": "1.0", "data": {"percent": 50}}
         (result,) = [data for data in self.told("broken") if data["type"] == "TOOL_CALL_RESULT"]
         assert "attic" in result["content"]
+        assert result["rawEvent"]["outcome"] == "failed"
         (result,) = [data for data in self.told("nothing") if data["type"] == "TOOL_CALL_RESULT"]
         assert result["content"] == "it was not run"
         end = self.told("fail")[-1]
@@ -366,3 +367,21 @@ class TestServerEvents:
 
         found = asyncio.run(main())
         assert (found[1].partition("\n")[0], found[-1], closed) == ("id: 1", ": alive\n\n", [True])
+
+
+def test_events_of_ones_own_front_end_are_json_with_the_path_of_what_is_inside() -> None:
+    """They are those of the run, in their order; a stream that fails ends with an error."""
+
+    async def main() -> tuple[list[Event], list[str]]:
+        events, _ = await events_of("translate")
+        return events, [line async for line in sse(failing(BadRequest("no name", "bad_name")), JsonEvents())]
+
+    events, failed = asyncio.run(main())
+    told = json.loads(json.dumps(folded(JsonEvents(), events)))
+    assert len(told) == len(events)
+    assert told[-1]["type"] == "result"
+    inside = [data for data in told if data.get("path") == "run:1.0"]
+    assert "Guten Tag" in "".join([data["text"] for data in inside if data["type"] == "text_delta"])
+    assert [json.loads(line.partition("data: ")[2]) for line in failed] == [
+        {"type": "error", "message": "no name", "code": "bad_name"}
+    ]

@@ -19,7 +19,23 @@ from fsm_agent.testing import Pieces, Script, call
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.system, pytest.mark.timeout(300)]
 WAIT_MS = 30_000  # the machine may be busy
-EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+EVIL = (
+    '<img src=x onerror="alert(1)"><script>alert(2)</script> <b onclick=alert(3)>onerror</b> '
+    "[a](javascript:alert(4)) [b](JaVaScRiPt&#58;alert(5)) [c](data:text/html,x) ![d](https://elsewhere.example/d.png)\n\n"
+    '<iframe src="https://elsewhere.example"></iframe>\n<svg onload=alert(6)>\n\n<style>body {display: none}</style>'
+)
+MARKDOWN = """You get **20 EUR** back.
+
+| item | price |
+|---|---:|
+| lamp | 20 |
+
+```python
+print("refund")
+```
+
+See [the terms](https://example.org/terms).
+"""
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +95,8 @@ class Gate:
             return call("slow")
         if last.role == "user" and last.text == "evil":
             return Pieces(EVIL)
+        if last.role == "user" and last.text == "table":
+            return Pieces(*[MARKDOWN[at : at + 7] for at in range(0, len(MARKDOWN), 7)])
         return reply_to(request)
 
     def agent(self, folder: Path) -> Any:
@@ -105,7 +123,8 @@ def test_a_conversation(browser: Any, tmp_path: Path) -> None:
         tab.sees("too much", ".assistant")
         tab.say("evil")
         tab.sees("onerror")
-        assert tab.page.locator("#log script, #log img").count() == 0
+        for tag in ("script", "img", "iframe", "svg", "style", "b", "a[href]"):
+            assert tab.page.locator(f"#log {tag}").count() == 0, tag
         tab.say("slow")
         tab.sees("slow", "summary")
         assert gate.began.wait(30)
@@ -124,6 +143,66 @@ def test_a_conversation(browser: Any, tmp_path: Path) -> None:
         tab.sees("Hello there")
         tab.page.locator("#conversations li").nth(1).wait_for()
         assert tab.complaints == other.complaints == []
+
+
+def test_markdown_is_rendered_and_a_function_shows_its_outcome(browser: Any, tmp_path: Path) -> None:
+    with running(serve(Gate().agent(tmp_path))) as base:
+        tab = Tab(browser, base)
+        tab.sees("Write a message to begin")
+        tab.say("table")
+        tab.sees("See the terms")
+        message = tab.page.locator(".assistant").last
+        assert message.locator("strong").inner_text() == "20 EUR"
+        assert message.locator("td").all_inner_texts() == ["lamp", "20"]
+        assert message.locator("th").last.get_attribute("align") == "right"
+        assert message.locator("pre code").inner_text() == 'print("refund")\n'
+        assert message.locator("a").get_attribute("href") == "https://example.org/terms"
+        assert message.locator("a").get_attribute("rel") == "noopener noreferrer nofollow"
+        assert tab.page.locator(".empty").count() == 0
+        tab.say("weather")
+        tab.page.locator(".call.done .how").get_by_text("done").wait_for()
+        tab.say("broken")
+        tab.page.locator(".call.failed .how").get_by_text("failed").wait_for()
+        assert tab.complaints == []
+
+
+def test_a_question_stays_until_it_is_answered(browser: Any, tmp_path: Path) -> None:
+    with running(serve(Gate().agent(tmp_path))) as base:
+        tab = Tab(browser, base)
+        tab.say("refund")
+        arguments = tab.page.get_by_label("Arguments")
+        arguments.wait_for()
+        assert tab.page.locator("#text").is_disabled()
+        assert tab.page.locator("#send").is_disabled()
+        for given, told in (('{"order": ', "JSON"), ('{"order": "B-2", "euros": "x"}', "euros: ")):
+            arguments.fill(given)
+            tab.page.click("button.yes")
+            tab.page.locator("label", has=arguments).locator(".error").get_by_text(told).wait_for()
+            assert arguments.input_value() == given, "what was written is not lost"
+        assert "ask:" not in tab.page.inner_text("#log")
+        arguments.fill('{"order": "B-2", "euros": 5}')
+        tab.page.click("button.yes")
+        tab.sees("refunded 5 for B-2")
+        assert tab.page.locator(".asked").count() == 0
+        assert tab.page.locator("#text").is_enabled()
+        tab.say("fail")
+        tab.sees("The model could not be reached")
+        assert "AuthFailed" not in tab.page.inner_text("#log")
+        assert tab.complaints == []
+
+
+def test_on_a_phone_the_conversations_are_shown_on_demand(browser: Any, tmp_path: Path) -> None:
+    with running(serve(Gate().agent(tmp_path))) as base:
+        tab = Tab(browser, base, viewport={"width": 390, "height": 800})
+        tab.say("hello")
+        tab.sees("Hello there")
+        assert not tab.page.locator("#conversations").is_visible()
+        tab.page.click("#show")
+        tab.page.locator("#conversations li").wait_for()
+        tab.page.click("#conversations button")
+        assert not tab.page.locator("#conversations").is_visible()
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.complaints == []
 
 
 def test_a_flow_asks_in_a_form(browser: Any, tmp_path: Path) -> None:

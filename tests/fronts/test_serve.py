@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
         assert text(shown).startswith("Hello thereIt is so")
         listed = (await page.client.get("/conversations")).json()
         assert [(one["name"], one["title"], one["asks"]) for one in listed] == [("c1", "hello", [])]
+        assert listed[0]["at_s"] > 1e9, "a Unix time"
 
     run(serve(desk(str(tmp_path / "runs.db"))), use)
 
@@ -98,6 +100,20 @@ def test_approvals_with_edited_arguments(tmp_path: Path) -> None:
         again = await page.answer("c1", asked["id"], edited)
         assert (again[-1]["type"], again[-1]["code"]) == ("RUN_ERROR", "NotAsked")
         assert (await page.shown("c1"))[-1]["outcome"] == {"type": "success"}
+
+    run(serve(desk(str(tmp_path / "runs.db"))), use)
+
+
+def test_an_answer_that_does_not_fit_is_told_without_names_of_runs(tmp_path: Path) -> None:
+    async def use(page: Page) -> None:
+        await page.ask("c1", "refund")
+        told = await page.answer("c1", "ask:1.0", {"approved": True, "editedArgs": {"order": "A-17", "euros": "x"}})
+        assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "bad_answer")
+        assert told[-1]["message"].startswith("euros: ")
+        assert "ask:1.0" not in told[-1]["message"]
+        assert "refunded 5 for A-17" in text(
+            await page.answer("c1", "ask:1.0", {"approved": True, "editedArgs": {"order": "A-17", "euros": 5}})
+        )
 
     run(serve(desk(str(tmp_path / "runs.db"))), use)
 
@@ -228,9 +244,12 @@ class TestGuard:
         async def use(page: Page) -> None:
             answer = await page.client.get("/")
             assert "default-src 'none'" in answer.headers["content-security-policy"]
-            for path in ("/static/chat.js", "/static/chat.css"):
-                assert "http" not in (await page.client.get(path)).text
-            assert "innerHTML" not in (await page.client.get("/static/chat.js")).text
+            parts = re.findall(r'(?:src|href)="(?!data:)([^"]+)"', answer.text)
+            assert {"static/chat.js", "static/vendor/marked.js", "static/vendor/purify.js"} < {*parts}
+            for path in parts:
+                assert (await page.client.get(f"/{path}")).status_code == 200, path
+            own = [(await page.client.get(f"/static/chat.{kind}")).text for kind in ("js", "css")]
+            assert not any("//" in re.sub(r"(?m)//.*$|(?<=:)//$", "", text) or "innerHTML" in text for text in own)
 
         run(serve(desk()), use)
 
