@@ -134,14 +134,12 @@ def test_the_commands_of_the_page_on_agents_make_a_project_that_works(reader: An
     assert '"properties"' in (tmp_path / "agent.schema.json").read_text()
 
 
-(FIRST,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/start.md"]) if "def erase(" in code]  # its mymodule.py
-
-
 @pytest.mark.system
-def test_the_commands_of_the_first_page_let_a_call_wait_and_go_on(reader: Any, tmp_path: Path) -> None:
-    (tmp_path / "mymodule.py").write_text(FIRST)
-    kept = r"fsm-agent .* --store runs.db"
-    asked, answered, resumed = reader("docs/start.md", [asks("erase", "{}"), "All is tidy."], only=kept)
+def test_the_commands_of_the_page_on_the_command_line_let_a_call_wait_and_go_on(reader: Any, tmp_path: Path) -> None:
+    (module,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/cli.md"]) if "def erase(" in code]
+    (tmp_path / "mymodule.py").write_text(module)
+    kept = r"fsm-agent .* tidy .*--store runs.db|fsm-agent ask .*--run-id tidy"
+    asked, answered, resumed = reader("docs/cli.md", [asks("erase", "{}"), "All is tidy."], only=kept)
     assert [code for code, _ in (asked, answered, resumed)] == [3, 0, 0]
     assert "fsm-agent runs answer tidy --store runs.db ask:1.0 --approve" in asked[1]
     assert "All is tidy." in resumed[1]
@@ -149,28 +147,28 @@ def test_the_commands_of_the_first_page_let_a_call_wait_and_go_on(reader: Any, t
 
 @pytest.mark.system
 def test_the_commands_of_the_first_page_ask_a_model(reader: Any, tmp_path: Path) -> None:
-    (tmp_path / "mymodule.py").write_text(FIRST)
+    (example,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/start.md"]) if "def add(" in code]
+    (tmp_path / "mymodule.py").write_text(example.partition("agent =")[0])
     replies = [asks("add", '{"a": 17, "b": 25}'), "It is 42.", "It is a question."]
-    added, read = reader(
-        "docs/start.md", replies, only=r"fsm-agent ask .*--model openai:gpt-5-mini (?!.*--store)", stdin="What?"
-    )
+    added, read = reader("docs/start.md", replies, only="fsm-agent ask .*--model openai:gpt-5-mini", stdin="What?")
     assert [code for code, _ in (added, read)] == [0, 0]
     assert "It is 42." in added[1]
     assert "It is a question." in read[1]
 
 
 @pytest.mark.system
-def test_the_commands_of_the_first_page_draw_the_lifecycle(reader: Any) -> None:
-    ((code, drawn),) = reader("docs/start.md", [], only="fsm-agent diagram")
+@needs_dot
+def test_the_commands_of_the_page_on_the_command_line_draw_the_lifecycle(reader: Any, tmp_path: Path) -> None:
+    ((code, _),) = reader("docs/cli.md", [], only="fsm-agent diagram")
     assert code == 0
-    assert 'title: "One agent call"' in drawn
+    assert "One agent call" in (tmp_path / "call.svg").read_text()
 
 
-def test_each_extra_is_on_the_first_page() -> None:
+def test_each_extra_is_on_the_page_on_installing() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     shown = {
         name
-        for row in re.findall(r"^\| (`.*?) \|", TEXTS["docs/start.md"], re.M)
+        for row in re.findall(r"^\| (`.*?) \|", TEXTS["docs/install.md"], re.M)
         for name in re.findall(r"`([a-z0-9]+)`", row)
     }
     assert {*extras} - {"docs", "dev"} <= shown
