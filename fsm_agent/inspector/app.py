@@ -34,10 +34,10 @@ from fsm_agent.inspector import wording
 from fsm_agent.inspector.acts import ACTS
 from fsm_agent.inspector.comparing import compared
 from fsm_agent.inspector.guard import Headers
-from fsm_agent.inspector.listing import Filters, found_runs, run_state
+from fsm_agent.inspector.listing import Filters, found_runs, is_undriven_now, run_state
 from fsm_agent.inspector.live import ALL, GONE, MOST_PAGES, News
 from fsm_agent.inspector.machines import picture
-from fsm_agent.inspector.questions import FormError, QuestionForm, question_form
+from fsm_agent.inspector.questions import FormError, QuestionForm, asked_text, question_form
 from fsm_agent.inspector.story import labels, story, tried
 from fsm_agent.inspector.timeline import past, timeline
 from fsm_agent.store.errors import RunUnknown
@@ -298,7 +298,7 @@ def _templates() -> Environment:
     names = ("ago", "clock", "money", "pretty", "shown", "span", "tokens")
     found.filters.update({name: getattr(wording, name) for name in names})
     found.filters["json"] = lambda value: json.dumps(value, separators=(",", ":"))
-    found.globals.update(run_state=run_state)
+    found.globals.update(run_state=run_state, is_undriven=is_undriven_now, asked_text=asked_text)
     return found
 
 

@@ -12,7 +12,7 @@ first slash is always the name of a child.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from fsm_agent._internal.values import Value
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fsm_agent.machine.journal import Journal
 
 SEPARATOR = "/"
+_TIMER = "sleep"  # the prefix of keys of waits for a time
 INBOX = "inbox"  # the prefix of keys of outcomes that may come before an effect asks for them
 
 
@@ -174,6 +175,10 @@ class Process(Protocol):
         """The earliest deadline of the process and its children."""
 
     @property
+    def own_deadline_s(self) -> float | None:
+        """Unix time at which the process itself expires; None: never."""
+
+    @property
     def outcome(self) -> Any:
         """The result so far; the final one is in the event `Done`."""
 
@@ -258,6 +263,30 @@ def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
         yield inner, path
 
 
+def questions_of(process: Process) -> tuple[Question, ...]:
+    """Return the open questions of a process, each with the time until which it can be answered."""
+    timers = {effect.key: effect.wakes_at_s for effect in process.effects}
+    asked = [(effect.key, question) for effect in process.effects if (question := effect.question) is not None]
+    return tuple([question.until(_until_s(process, key, timers)) for key, question in asked])
+
+
+def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
+    """Return the earliest of the deadlines of the processes on a path, and of the times of the states that they are in.
+
+    Args:
+        process: The outermost process.
+        key: The key of an effect.
+        timers: The time until which each effect waits, by key; that of a state has a key such as ``sleep:review#3``.
+    """
+    path, _, own = key.rpartition(SEPARATOR)
+    around, moments = "", [process.own_deadline_s]
+    for name, (inner, _) in zip([part for part in path.split(SEPARATOR) if part], along(process, path), strict=True):
+        moments += [timers.get(f"{around}{_TIMER}:{name}"), inner.process.own_deadline_s]
+        around += f"{name}{SEPARATOR}"
+    moments.append(timers.get(f"{around}{_TIMER}:{own.partition(':')[2]}"))
+    return min([moment for moment in moments if moment is not None], default=None)
+
+
 def wakes_at_s(process: Process) -> float | None:
     """Return the Unix time at which a process can continue without an answer; None: never."""
     moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
@@ -280,6 +309,11 @@ class Driven:
     def beginning(self, name: str) -> tuple[str, str]:
         """Return nothing: only calls, flows and their members say what they are; see `Process.beginning`."""
         return "", ""
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        """Unix time at which the process itself expires; None: never."""
+        return None
 
     def end_with(self, outcome: Any) -> None:
         """Take the outcome by which the process around this one ends, and end; see `Process.advance`."""

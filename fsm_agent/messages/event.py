@@ -182,6 +182,9 @@ class Stepped(Value, frozen=True):
     detail: str = ""  # the reason, if the row handles an error
     usage: Usage | None = None  # of the interpreted reply
     served_by: str | None = None  # name of the client that answered, if there are several
+    told: str = ""  # what the model is told of its reply, if its answer or a function call in it was refused
+
+    hidden = ("told",)  # the messages have it
 
 
 class HistoryChanged(Value, frozen=True):

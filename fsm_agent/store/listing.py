@@ -117,6 +117,11 @@ def wanted(after: str | None, limit: int, which: RunFilter) -> Wanted:
     return Wanted(which, _place_in(after), max(0, limit))
 
 
+def is_undriven(run: Run, now_s: float) -> bool:
+    """Return whether a run is due, and has no driver: a worker takes it, or `resume`."""
+    return not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= now_s
+
+
 def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter]) -> Iterator[Run]:
     """Yield the runs of all pages of `Store.list`, the last changed first; a page is read when it is needed.
 

@@ -25,7 +25,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
 from fsm_agent.machine.journal import Chain, Journal, PendingLines
-from fsm_agent.machine.process import SEPARATOR, Process, wakes_at_s, with_prefix
+from fsm_agent.machine.process import SEPARATOR, Process, questions_of, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import PostedOutcome
@@ -477,7 +477,7 @@ def rest_of(process: Process, *, is_stopped: bool) -> Rest:
     state, effects = str(process.record.state), process.effects
     if not effects:
         return Rest(state=state, is_ended=True, is_failed=process.record.failure is not None)
-    questions = tuple([question for effect in effects if (question := effect.question) is not None])
+    questions = questions_of(process)
     if is_stopped:
         return Rest(state=state, due_s=0.0, questions=questions)
     return Rest(state=state, due_s=wakes_at_s(process), questions=questions)

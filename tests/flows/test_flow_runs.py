@@ -375,7 +375,8 @@ class TestStores:
         with pytest.raises(FlowSuspended, match="answer:customer#3"):
             flow.call(s.Ticket("x"), run_id="t1", clients=clients, extra={"ticket": 17})
         (waits,) = flow.runs.store.load("t1").run.waits
-        assert json.loads(waits.about) == {"question": "Which order?", "types": ["str"]}
+        asked = {"question": "Which order?", "types": ["str"], "until_s": waits.until_s}
+        assert json.loads(waits.about) == asked
         assert flow.runs.store.load("t1").run.due_s is not None
         with pytest.raises(NotAsked):
             flow.resume("t1", {"answer:customer#1": Returned(text='"?"')}, clients=clients)

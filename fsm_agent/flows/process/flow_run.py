@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import IllegalTrigger, OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
@@ -32,7 +33,7 @@ from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.effects import describe_effects
 from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.machine.process import INBOX, SEPARATOR, AnyEffect, Deadline, Inner, Owner
+from fsm_agent.machine.process import INBOX, SEPARATOR, AnyEffect, Deadline, Inner, Owner, questions_of
 from fsm_agent.machine.signing import signed
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -493,6 +494,10 @@ class SubflowChild(StateChild):
         return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True, name=flow.name)
 
 
+def _until(at_s: float | None) -> str:
+    return "" if at_s is None else f", until {format_moment(at_s)}"
+
+
 def _describe_wait(run: FlowRun[Any]) -> str:
     """Return, for an error, what the run waits for and how to continue it."""
     effects, name = list(run.effects), run.journal.run if run.journal is not None and run.journal.is_stored else ""
@@ -500,8 +505,11 @@ def _describe_wait(run: FlowRun[Any]) -> str:
     if not isinstance(first, AwaitAnswer):
         asked: list[Any] = sorted(effects, key=lambda effect: effect is not first)
         return describe_effects(asked, name, "flow", "run")
+    until = {question.key: question.until_s for question in questions_of(run)}
     named = [
-        f"{e.key!r} ({e.state.answer_types!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in effects[:3]
+        f"{e.key!r} ({e.state.answer_types!r}{_until(until[e.key])})" if isinstance(e, AwaitAnswer) else repr(e.key)
+        for e in effects[:3]
+        if not isinstance(e, Timer)
     ]
     step = f"flow.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
     then = "" if name else "; flow.run(error.run)"

@@ -65,6 +65,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
 
     outcome = AgentCall.outcome
     definition = AgentCall.definition
+    own_deadline_s = AgentCall.own_deadline_s
     __str__ = AgentCall.__str__
 
     @property
@@ -87,11 +88,6 @@ class DelegatingCall(Parent, AgentCall[Any]):
     def own_effects(self) -> tuple[Effect, ...]:
         children = self.record.children
         return tuple([effect for effect in self._effects_alone(self.record) if effect.key not in children])
-
-    @property
-    def own_deadline_s(self) -> float | None:
-        r = self.record
-        return None if r.limits.deadline_s is None else r.deadline_s
 
     def child(self, name: str, record: Any) -> Process:
         delegate = self._delegate(name)
