@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fsm_agent._internal.values import from_data
+from fsm_agent.errors import ProgramError
 from fsm_agent.inspector.wording import pretty, shown, span
 from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
 from fsm_agent.lifecycle.record import FAILURES, State
@@ -134,7 +135,11 @@ class _Teller:
 
     def _model_failed(self, entry: EntryReading, data: Item, item: Item) -> Item:
         tries, is_last = self._tries[entry.path], item["state"] == State.FAILED
-        told = _failure(entry.outcome, tries, is_last) if isinstance(entry.outcome, ModelFailed) else {}
+        told: Item = {}
+        if isinstance(entry.outcome, ModelFailed):
+            told = _failure(entry.outcome, tries, is_last)
+            if entry.outcome.error.kind == ProgramError.__name__:  # no model has failed
+                told = {"kind": "function_failed", "text": shown(entry.outcome.error.message)}
         return {"role": "error", "is_failure": True, **told}
 
     def _decided(self, entry: EntryReading, data: Item, item: Item) -> Item:

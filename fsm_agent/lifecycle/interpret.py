@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
-from fsm_agent.errors import ErrorReport, OutcomeError, Retry, UsageError
+from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval_policy import UNATTENDED, Gate
@@ -157,6 +157,8 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
         outcome: The outcome.
         prompt: The task's prompt.
     """
+    if type(outcome) is ModelFailed and outcome.error.kind == ProgramError.__name__:
+        return "function_failed", outcome
     if call is None:
         return outcome.kind, outcome if type(outcome) not in _OF_CHECK else _of_check(r, outcome)
     if type(outcome) is Returned and not outcome.is_error:

@@ -60,8 +60,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, first_use
+from fsm_agent._internal.places import with_place
 from fsm_agent._internal.vector import Vector
-from fsm_agent.errors import ErrorReport
+from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.function_limits import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
@@ -352,6 +353,11 @@ def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord
     return _pruned(r, ending=ending)
 
 
+def keep_failed_program(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+    name = (answer.error.model or "").partition(":")[2]
+    return _pruned(r, ending=Ending(reason=Reason.FUNCTION_FAILED, detail=answer.error.message, function=name))
+
+
 def keep_summary(r: CallRecord, answer: SummaryTaken, prompt: Prompt) -> CallRecord:
     summary = HistorySummary(covers=answer.covers, text=answer.text, made_at=len(r.dialog))
     return r.changed(summary=summary, attempt=1)
@@ -433,6 +439,7 @@ ROWS: tuple[Row, ...] = (
     ("check_failed",     State.CHECKING,        State.FAILED,          None,           keep_failed_check),
     ("model_failed",     ASKING,                State.BACKOFF,         may_recall,     count_recall),
     ("model_failed",     ASKING,                State.FAILED,          None,           keep_error),
+    ("function_failed",  ASKING,                State.FAILED,          None,           keep_failed_program),
     ("too_long",         ASKING,                None,                  may_shorten,    shorten),
     ("too_long",         ASKING,                State.FAILED,          None,           keep_error),
     ("summarized",       ASKING,                None,                  None,           keep_summary),
@@ -522,6 +529,9 @@ def _with_problem(r: CallRecord, answer: FinalReply, ending: Ending) -> CallReco
     if is_cut_off(answer.reply):
         ending = ending.changed(detail=f"{ending.detail}; settings.max_tokens sets another limit")
     if answer.error is not None:
+        if not isinstance(answer.error, ValueError | Retry):  # code of the parser or of a validator is at fault
+            detail = with_place(f"{ending.detail}, raised by code of the prompt", answer.error)
+            ending = ending.changed(detail=detail)
         report = ErrorReport(kind=type(answer.error).__name__, message=error_text(answer.error))
         ending = ending.changed(error=report)
     return _pruned(r, ending=ending)
