@@ -47,9 +47,11 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "acall": "ainvoke",
     "stream": "stream_events",
     "astream": "run_stream run_streamed astream_events",
-    "changed(…)": "override",
+    "changed(…)": "override clone",
     "as_function": "as_tool",
-    "result.dialog, and after=result of call": "message_history messages all_messages history",
+    "map": "batch abatch",
+    "usage.cost_usd": "cost",
+    "result.dialog, and after=result of call": "message_history messages all_messages history to_input_list",
     "output of a result": "data final_output structured_response",
     "text": "content",
     "function_calls": "tool_calls",
@@ -75,7 +77,11 @@ _IMPORTED = {  # the same for names that are imported
     "MemoryStore": "MemorySaver InMemorySaver",
     "SqliteStore": "SqliteSaver SQLiteSession",
     "fsm_agent.testing.Script": "TestModel FunctionModel",
-    "fsm_agent.flows.Flow": "StateGraph",
+    "fsm_agent.flows.Flow": "StateGraph START Command",
+    "fsm_agent.flows.end": "END",
+    "fsm_agent.flows.wait": "interrupt",
+    "fsm_agent.flows.each": "Send",
+    "mode=… of a Prompt": "NativeOutput ToolOutput PromptedOutput",
 }
 IMPORTS: Mapping[str, str] = {word: right for right, words in _IMPORTED.items() for word in words.split()}
 WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for word in words.split()} | dict(IMPORTS)

@@ -66,6 +66,16 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "Flow": (lambda: flow(checkpointer=1), TypeError, "Flow has no argument 'checkpointer': here that is store=…"),
     "a near one of Flow": (lambda: flow(stor="x"), TypeError, "Flow has no argument 'stor': did you mean 'store'?"),
+    "call, an argument of the agent": (
+        lambda: agent.call("x", usage_limits=1),
+        UsageError,
+        ".*'usage_limits': here that is limits=Limits.* of Agent",
+    ),
+    "call, an argument of its own": (
+        lambda: agent.call("x", metadata={}),
+        UsageError,
+        ".*'metadata': here that is extra={…} of call$",
+    ),
     "changed": (lambda: agent.changed(modle="x:y"), TypeError, "Agent has no argument 'modle': did you mean 'model'?"),
     "execute": (lambda: execute(timeout=3), TypeError, "execute has no argument 'timeout': did you mean 'timeout_s'?"),
     "Function": (
@@ -151,10 +161,18 @@ def test_and_says_what_is_right(kind: Any, word: str, right: str) -> None:
 
 
 class TestImports:
-    @pytest.mark.parametrize(("name", "right"), [("RunContext", "Context"), ("tool", "@function")])
+    @pytest.mark.parametrize(
+        ("name", "right"), [("RunContext", "Context"), ("tool", "@function"), ("START", "fsm_agent.flows.Flow")]
+    )
     def test_a_name_of_another_library_or_place(self, name: str, right: str) -> None:
         with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'fsm_agent': here that is {right}"):
             exec(f"from fsm_agent import {name}")
+
+    @pytest.mark.parametrize("name", ["trace", "StreamWrapper"])
+    def test_a_guess_that_is_far_off_is_not_made(self, name: str) -> None:
+        with pytest.raises(ImportError) as refused:
+            exec(f"from fsm_agent import {name}")
+        assert "did you mean" not in str(refused.value)
 
     def test_one_that_nobody_knows_is_left_to_python(self) -> None:
         with pytest.raises(ImportError, match="cannot import name 'xyzzy' from 'fsm_agent'"):

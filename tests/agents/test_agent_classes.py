@@ -230,6 +230,7 @@ class TestMany:
         assert [item.output for item in results] == ["00", "11", "22", None, "44", "55", "66", "77", "88"]
         (failed,) = results.failed
         assert (failed.index, failed.task, type(failed.error)) == (3, "3", CallFailed)
+        assert [item.index for item in results.done] == [0, 1, 2, *range(4, 9)]
         assert told == [(count, 9) for count in range(1, 10)]
         with pytest.raises(ExceptionGroup) as caught:
             _ = results.outputs
@@ -330,6 +331,13 @@ class TestMany:
     def test_wrong_arguments_are_named(self, tasks, options, name):
         with pytest.raises(UsageError, match=name):
             Echo(client=Script()).map(tasks, **options)
+
+    def test_the_tokens_of_all_tasks_are_counted_also_of_those_that_failed(self):
+        replies = [Reply.of(text).changed(usage=Usage(input_tokens=7, output_tokens=2)) for text in ("1", "x")]
+        model = Script(by={"one": replies[0], "other": replies[1]})
+        results = Agent(model, output=int, limits=Limits(parse_retries=0)).map(["one", "other"])
+        assert len(results.failed) == 1
+        assert (results.usage.input_tokens, results.usage.output_tokens) == (14, 4)
 
     def test_no_task_is_no_result(self):
         assert Echo(client=Script()).map([]).outputs == []
