@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.config.named import imported, within
 from fsm_agent.cli.drawings import AsFormat, AtLevel, Output, draw
@@ -25,7 +26,7 @@ from fsm_agent.cli.options import modules_here, store_option
 from fsm_agent.cli.render import Approver, add_answers, json_text
 from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
 from fsm_agent.cli.runs.reading import opened
-from fsm_agent.cli.runs.tables import moment, whereabouts
+from fsm_agent.cli.runs.tables import whereabouts
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.flows import Flow, FlowSuspended
@@ -340,7 +341,7 @@ def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, 
         elif isinstance(effect, AskApproval):
             screen.tell(f"{effect.key} waits for approval")
             commands[effect.key] = f"fsm-agent runs answer {name} {shlex.quote(effect.key)} --approve{where}"
-    due = "" if waiting.wake_at_s is None else moment(waiting.wake_at_s)
+    due = "" if waiting.wake_at_s is None else format_moment(waiting.wake_at_s)
     if not again:
         commands.clear()
         otherwise = "the run was not kept: --store runs.db keeps it, to continue it later"
