@@ -177,6 +177,7 @@ class AgentCall(Driven, Generic[Out]):
         self.end_request = None
         self.driver = None
         self.journal = None
+        self.waits_inside = {}
         self.change: Change | None = None
         self._effects: tuple[Any, ...] | None = None
         self._newest: FunctionCall | None = None  # of the first `_folded` function calls of the record: see `_ran_last`

@@ -136,6 +136,13 @@ class EndRequest(Value, frozen=True):
     reason: str
 
 
+class InsideWait(Value, frozen=True):
+    """What the run waits for that a function has begun, so that the function waits, too."""
+
+    effects: tuple[AnyEffect, ...]  # under the keys that they have in the process of the function
+    wakes_at_s: float | None = None  # Unix time at which the run continues without an answer; None: never
+
+
 class Process(Protocol):
     """A state with effects, advanced by their outcomes.
 
@@ -143,6 +150,7 @@ class Process(Protocol):
         driver: The driver that has claimed the process, or None; `wake` makes it check the process again.
         end_request: The latest request to end the process that its driver has not taken yet, or None.
         journal: The journal to which each `advance` adds an entry; None: none, or the process is inside of another.
+        waits_inside: What its functions wait for that its last driver has left, by the keys of their effects.
 
     Examples:
         >>> process: Process = Agent(Script("Hi.")).seed("Hello")
@@ -153,6 +161,7 @@ class Process(Protocol):
     driver: weakref.ref[Any] | None
     end_request: EndRequest | None
     journal: Journal | None
+    waits_inside: dict[str, InsideWait]
 
     @property
     def record(self) -> Any:
@@ -263,11 +272,26 @@ def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
         yield inner, path
 
 
+def open_effects(process: Process) -> Sequence[AnyEffect]:
+    """Return the effects of a process at rest; of a function that waits for a run, those that the run waits for."""
+    inside = process.waits_inside
+    if not inside:
+        return process.effects
+    left = [inside[effect.key].effects if effect.key in inside else (effect,) for effect in process.effects]
+    return [effect for effects in left for effect in effects]
+
+
 def questions_of(process: Process) -> tuple[Question, ...]:
     """Return the open questions of a process, each with the time until which it can be answered."""
+    inside = process.waits_inside
     timers = {effect.key: effect.wakes_at_s for effect in process.effects}
-    asked = [(effect.key, question) for effect in process.effects if (question := effect.question) is not None]
-    return tuple([question.until(_until_s(process, key, timers)) for key, question in asked])
+    found: list[Question] = []
+    for effect in process.effects:
+        if effect.key in inside:
+            found += [question for waits in inside[effect.key].effects if (question := waits.question) is not None]
+        elif (question := effect.question) is not None:
+            found.append(question.until(_until_s(process, effect.key, timers)))
+    return tuple(found)
 
 
 def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
@@ -290,6 +314,8 @@ def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> 
 def wakes_at_s(process: Process) -> float | None:
     """Return the Unix time at which a process can continue without an answer; None: never."""
     moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
+    inside = [wait for effect in process.effects if (wait := process.waits_inside.get(effect.key)) is not None]
+    moments += [wait.wakes_at_s for wait in inside if wait.wakes_at_s is not None]
     if process.deadline is not None:
         moments.append(process.deadline.at_s)
     return min(moments, default=None)
@@ -298,13 +324,14 @@ def wakes_at_s(process: Process) -> float | None:
 class Driven:
     """A base for processes: the attributes that a driver sets, and requests to end the process."""
 
-    __slots__ = ("driver", "end_request", "journal", "traced")
+    __slots__ = ("driver", "end_request", "journal", "traced", "waits_inside")
 
     def __init__(self) -> None:
         self.traced: Any = None  # what a probe keeps of it between two drives
         self.driver: weakref.ref[Any] | None = None
         self.end_request: EndRequest | None = None
         self.journal: Journal | None = None
+        self.waits_inside: dict[str, InsideWait] = {}
 
     def beginning(self, name: str) -> tuple[str, str]:
         """Return nothing: only calls, flows and their members say what they are; see `Process.beginning`."""

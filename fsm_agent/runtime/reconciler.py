@@ -38,7 +38,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
@@ -107,6 +107,7 @@ class Reconciler(ABC):
         self.is_to_write = False  # the next wait is a write of the journal
         self._unreported: list[Event] = []  # events whose entries are not on disk yet
         self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
+        self._posts_inside: list[PostedOutcome] = []  # for runs that functions have begun, and not taken by them yet
         # Of nested processes, by the ids of the worlds on their path: those worlds, which keeps the ids valid, and the
         # world that performs their effects.
         self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}
@@ -160,6 +161,7 @@ class Reconciler(ABC):
                     " wait for the first, or make a process of your own with seed() or restore()"
                 )
             self.process.driver = weakref.ref(self)
+        self.process.waits_inside = {}
         if self.recorder is not None:
             self.recorder.attach(self)
         if probes.installed is not None:
@@ -220,6 +222,8 @@ class Reconciler(ABC):
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
         """Write the last entries and give the run back, if there is a recorder."""
         if self.recorder is not None:
+            for post in self._posts_inside:
+                self.recorder.mark_taken(post, OutcomeError(f"no run inside asks {post.key!r} by now"))
             self.recorder.finish(is_stopped=False)
             yield from self._record_first()
 
@@ -253,6 +257,8 @@ class Reconciler(ABC):
         What a guard or an action raises at it ends the drive, and the post stays for a driver whose code is mended.
         """
         assert self.recorder is not None
+        if self._keep_for_function(post):
+            return ()
         try:
             outcome = self._redacted(self.process.decode(post.key, post.document))
         except Exception as error:  # any, as a post that stayed would end each later driver, too
@@ -270,6 +276,29 @@ class Reconciler(ABC):
         self.recorder.mark_taken(post)
         self._withdraw(post.key)  # a `Change` does not list the effect that was answered
         return steps
+
+    def _keep_for_function(self, post: PostedOutcome) -> bool:
+        """Keep a post for the run that a function has begun, and run the function again; return whether it is one."""
+        if SEPARATOR not in post.key:
+            return False
+        function = next((e.key for e in self.process.effects if post.key.startswith(f"{e.key}{SEPARATOR}")), None)
+        if function is None:
+            return False
+        self._posts_inside.append(post)
+        if function in self._unanswered:
+            self._unanswered.discard(function)
+            self.reread()
+        return True
+
+    def posts_inside(self, key: str) -> list[PostedOutcome]:
+        """Return the posts for runs that the function with this key has begun; they stay until they are used."""
+        return [post for post in self._posts_inside if post.key.startswith(f"{key}{SEPARATOR}")]
+
+    def use_posts_inside(self, posts: Collection[PostedOutcome]) -> None:
+        """Remove posts that the runs inside have taken, or will never take."""
+        if posts and self.recorder is not None:
+            self._posts_inside = [post for post in self._posts_inside if post not in posts]
+            self.recorder.mark_used([post.id for post in posts])
 
     def _assign(self, activity: Activity) -> None:
         """Assign an activity to the nested process that waits for it."""
@@ -439,6 +468,7 @@ class Reconciler(ABC):
                 if self.recorder is not None:
                     self.recorder.keep(activity.key, outcome)
                 raise
+        activity.leave_open()
         self._unanswered.add(activity.key)
         self._record = None
         return ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fsm_agent._internal.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Future
 
     from fsm_agent.runtime.reconciler import Reconciler
@@ -70,6 +70,9 @@ class Recorder(Protocol):
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
         """Note that a post was taken, or refused with an error, which is logged."""
+
+    def mark_used(self, posts: Iterable[int]) -> None:
+        """Remove these posts, by their ids, with the next write."""
 
     def keep(self, key: str, outcome: Any) -> None:
         """Keep an outcome that no row could take, since a guard or an action raised, for the next driver."""

@@ -122,7 +122,8 @@ class FunctionExecution:
         self.inner: InnerCalls | None = None
         if self.function.takes_context:
             key = f"{self.agent_call_id}/{effect.call.id}"
-            self.inner = InnerCalls(call, key, self.depth, world, recorder)
+            asks_for_them = recorder is not None and not effect.is_once
+            self.inner = InnerCalls(call, key, self.depth, world, recorder, asks_for_them)
 
     def cancel(self, *, is_over: bool = True) -> None:
         """Mark the run as no longer wanted.
@@ -134,6 +135,11 @@ class FunctionExecution:
         if self.inner is not None:
             self.inner.is_over = is_over
             self.inner.is_left = True
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if a run that the function has begun waits for somebody to find out what became of a function."""
+        return self.inner is not None and bool(self.inner.waits)
 
     def check(self) -> None:
         """Raise `Aborted` if the run is no longer wanted."""
@@ -235,27 +241,45 @@ def program_of(context: Context[Any]) -> Iterator[None]:
         _PROGRAM_DEPTH.reset(token)
 
 
-def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -> Ended:
-    """Run a function in this thread; a coroutine function runs in a new event loop, that of ``child`` if given."""
+def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -> Ended | None:
+    """Run a function in this thread; a coroutine function runs in a new event loop, that of ``child`` if given.
+
+    Returns:
+        The outcome; None: the function waits, see `InnerCalls.waits`.
+    """
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
-        run.ended = _run_plain(run, wait) if run.is_plain else run.with_usage(_run_with_policy(run, wait))
+        with _left_if_waiting(run):
+            run.ended = _run_plain(run, wait) if run.is_plain else run.with_usage(_run_with_policy(run, wait))
         return run.ended
     finally:
         _run.reset(token)
 
 
-async def arun_function(run: FunctionExecution) -> Ended:
+async def arun_function(run: FunctionExecution) -> Ended | None:
     """Run a function in this task; a plain one runs in a thread, unless its policy says that it does not block."""
     if run.function.takes_thread:  # all of it in the thread, since a future cannot hold a StopIteration
         return await _run_in_thread(run)
     token = _run.set(run)
     try:
-        run.ended = await _arun_plain(run) if run.is_plain else run.with_usage(await _arun_with_policy(run))
+        with _left_if_waiting(run):
+            run.ended = await _arun_plain(run) if run.is_plain else run.with_usage(await _arun_with_policy(run))
         return run.ended
     finally:
         _run.reset(token)
+
+
+@contextmanager
+def _left_if_waiting(run: FunctionExecution) -> Iterator[None]:
+    """Drop the outcome of a function that waits, however it has taken the `Aborted` by which it was left."""
+    try:
+        yield
+    except (Aborted, BaseExceptionGroup):  # a group, of a function with tasks
+        if not run.is_waiting or run.is_cancelled:
+            raise
+    if run.is_waiting:
+        run.ended = None
 
 
 def _run_plain(run: FunctionExecution, wait: Wait) -> Ended:
@@ -341,8 +365,8 @@ async def _arun_with_policy(run: FunctionExecution) -> Ended:
         return _preparation_failed(error, run)
 
 
-async def _run_in_thread(run: FunctionExecution) -> Ended:
-    child: ThreadTask[Ended] = ThreadTask(partial(run_function, run))
+async def _run_in_thread(run: FunctionExecution) -> Ended | None:
+    child: ThreadTask[Ended | None] = ThreadTask(partial(run_function, run))
     try:
         return await asyncio.wrap_future(child.start().future)
     except asyncio.CancelledError:

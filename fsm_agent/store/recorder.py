@@ -25,8 +25,9 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
 from fsm_agent.machine.journal import Chain, Journal, PendingLines
-from fsm_agent.machine.process import SEPARATOR, Process, questions_of, wakes_at_s, with_prefix
+from fsm_agent.machine.process import SEPARATOR, Process, open_effects, questions_of, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
+from fsm_agent.runtime.inner_calls import is_in_doubt
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import PostedOutcome
 from fsm_agent.runtime.thread_task import ThreadTask
@@ -126,6 +127,7 @@ class StoreRecorder:
         self.lease_s = lease_s
         self.patience_s = patience_s
         self.rests_for_people = False
+        self.is_asked_outside = False  # if it is in doubt, the run whose function has begun it asks its questions
         self.is_instant = store.is_volatile
         self.posts: deque[PostedOutcome] = deque()
         self.lost: LeaseLost | None = None
@@ -287,6 +289,8 @@ class StoreRecorder:
         rest = snapshot = None
         if self._is_stopped is not None:
             rest = self._by_the_clock_of_the_store(rest_of(self._process, is_stopped=self._is_stopped))
+            if self.is_asked_outside and rest.due_s != 0.0 and is_in_doubt(self._process):
+                rest = rest.changed(questions=())
             is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
             # The next turn of a conversation reads the snapshot of an ended run, and a retry that of a failed one.
             if self._chain.n and not (is_over and not rest.is_failed):
@@ -351,6 +355,11 @@ class StoreRecorder:
     def fetch(self) -> None:
         """Load the unread posts, and wake the driver if some are new."""
         self._receive(self.store.load(self.run, after=self._n).posts)
+
+    def offer(self, post: PostedOutcome) -> None:
+        """Give the driver an outcome that was posted to the run around this one, which removes the post."""
+        self._seen.add(post.id)
+        self.posts.append(post)
 
     def _receive(self, posts: Iterable[Post]) -> None:
         is_ending = is_new = False
@@ -474,7 +483,7 @@ def packed_snapshot(
 
 def rest_of(process: Process, *, is_stopped: bool) -> Rest:
     """Return the rest in which a process is given back: when it is due again, and its open questions."""
-    state, effects = str(process.record.state), process.effects
+    state, effects = str(process.record.state), open_effects(process)
     if not effects:
         return Rest(state=state, is_ended=True, is_failed=process.record.failure is not None)
     questions = questions_of(process)

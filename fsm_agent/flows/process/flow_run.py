@@ -33,7 +33,7 @@ from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.effects import describe_effects
 from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.machine.process import INBOX, SEPARATOR, AnyEffect, Deadline, Inner, Owner, questions_of
+from fsm_agent.machine.process import INBOX, SEPARATOR, AnyEffect, Deadline, Inner, Owner, open_effects, questions_of
 from fsm_agent.machine.signing import signed
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -500,7 +500,10 @@ def _until(at_s: float | None) -> str:
 
 def _describe_wait(run: FlowRun[Any]) -> str:
     """Return, for an error, what the run waits for and how to continue it."""
-    effects, name = list(run.effects), run.journal.run if run.journal is not None and run.journal.is_stored else ""
+    effects, name = (
+        list(open_effects(run)),
+        run.journal.run if run.journal is not None and run.journal.is_stored else "",
+    )
     first = next((effect for effect in effects if effect.question is not None), None)
     if not isinstance(first, AwaitAnswer):
         asked: list[Any] = sorted(effects, key=lambda effect: effect is not first)
