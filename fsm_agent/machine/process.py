@@ -139,6 +139,7 @@ class EndRequest(Value, frozen=True):
 class InsideWait(Value, frozen=True):
     """What the run waits for that a function has begun, so that the function waits, too."""
 
+    run: str  # its name in the store
     effects: tuple[AnyEffect, ...]  # under the keys that they have in the process of the function
     wakes_at_s: float | None = None  # Unix time at which the run continues without an answer; None: never
 
@@ -161,7 +162,7 @@ class Process(Protocol):
     driver: weakref.ref[Any] | None
     end_request: EndRequest | None
     journal: Journal | None
-    waits_inside: dict[str, InsideWait]
+    waits_inside: dict[str, tuple[InsideWait, ...]]
 
     @property
     def record(self) -> Any:
@@ -274,24 +275,32 @@ def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
 
 def open_effects(process: Process) -> Sequence[AnyEffect]:
     """Return the effects of a process at rest; of a function that waits for a run, those that the run waits for."""
-    inside = process.waits_inside
-    if not inside:
+    if not process.waits_inside:
         return process.effects
-    left = [inside[effect.key].effects if effect.key in inside else (effect,) for effect in process.effects]
-    return [effect for effects in left for effect in effects]
+    return [effect for effect, _ in open_effects_of_runs(process)]
+
+
+def open_effects_of_runs(process: Process) -> Iterator[tuple[AnyEffect, str]]:
+    """Yield the `open_effects`, each with the name of the run of a function that waits for it; empty: the process's."""
+    for effect in process.effects:
+        waits = process.waits_inside.get(effect.key)
+        if waits is None:
+            yield effect, ""
+        else:
+            yield from ((inside, wait.run) for wait in waits for inside in wait.effects)
 
 
 def questions_of(process: Process) -> tuple[Question, ...]:
     """Return the open questions of a process, each with the time until which it can be answered."""
-    inside = process.waits_inside
+    return tuple([question for question, _ in questions_of_runs(process)])
+
+
+def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
+    """Yield the `questions_of` a process, each with the name of the run as `open_effects_of_runs` has it."""
     timers = {effect.key: effect.wakes_at_s for effect in process.effects}
-    found: list[Question] = []
-    for effect in process.effects:
-        if effect.key in inside:
-            found += [question for waits in inside[effect.key].effects if (question := waits.question) is not None]
-        elif (question := effect.question) is not None:
-            found.append(question.until(_until_s(process, effect.key, timers)))
-    return tuple(found)
+    for effect, run in open_effects_of_runs(process):
+        if (question := effect.question) is not None:
+            yield question if run else question.until(_until_s(process, effect.key, timers)), run
 
 
 def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
@@ -314,7 +323,7 @@ def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> 
 def wakes_at_s(process: Process) -> float | None:
     """Return the Unix time at which a process can continue without an answer; None: never."""
     moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
-    inside = [wait for effect in process.effects if (wait := process.waits_inside.get(effect.key)) is not None]
+    inside = [wait for effect in process.effects for wait in process.waits_inside.get(effect.key, ())]
     moments += [wait.wakes_at_s for wait in inside if wait.wakes_at_s is not None]
     if process.deadline is not None:
         moments.append(process.deadline.at_s)
@@ -331,7 +340,7 @@ class Driven:
         self.driver: weakref.ref[Any] | None = None
         self.end_request: EndRequest | None = None
         self.journal: Journal | None = None
-        self.waits_inside: dict[str, InsideWait] = {}
+        self.waits_inside: dict[str, tuple[InsideWait, ...]] = {}
 
     def beginning(self, name: str) -> tuple[str, str]:
         """Return nothing: only calls, flows and their members say what they are; see `Process.beginning`."""

@@ -30,7 +30,7 @@ from fsm_agent.lifecycle.outcomes import (
     Slept,
     Started,
 )
-from fsm_agent.machine.process import SEPARATOR, InsideWait, with_prefix
+from fsm_agent.machine.process import SEPARATOR, with_prefix
 from fsm_agent.messages.event import (
     Event,
     FunctionEnded,
@@ -359,9 +359,12 @@ class FunctionActivity(Activity):
     def leave_open(self) -> None:
         inner, driver = self.run.inner, self.driver
         assert inner is not None
-        effects = [e.changed(key=f"{self.key}{SEPARATOR}{e.key}") for wait in inner.waits for e in wait.effects]
-        moments = [wait.wakes_at_s for wait in inner.waits if wait.wakes_at_s is not None]
-        driver.process.waits_inside[self.key] = InsideWait(tuple(effects), min(moments, default=None))
+        driver.process.waits_inside[self.key] = tuple(
+            [
+                wait.changed(effects=tuple([e.changed(key=f"{self.key}{SEPARATOR}{e.key}") for e in wait.effects]))
+                for wait in inner.waits
+            ]
+        )
         used = {post.id for post in inner.used_posts}
         driver.use_posts_inside([post for post in driver.posts_inside(self.key) if post.id in used])
 

@@ -115,7 +115,7 @@ class InnerCalls:
         """Let the function wait for what a process inside waits for."""
         prefix = self._place_of(run)
         effects: list[AnyEffect] = [effect.changed(key=f"{prefix}{effect.key}") for effect in open_effects(process)]
-        self.waits.append(InsideWait(tuple(effects), wakes_at_s(process)))
+        self.waits.append(InsideWait(run, tuple(effects), wakes_at_s(process)))
 
     def _place_of(self, run: str) -> str:
         """Return what the keys of a run inside begin with here; "%" and "/" in a name of the caller's are escaped."""

@@ -239,7 +239,7 @@ class Claiming:
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
             raise StoreError(f"{there}: resume({journal.run!r}) continues it")
-        return process, self._make_recorder(lease, process, definition, loaded.posts)
+        return process, self._make_recorder(lease, process, definition, loaded.posts, waits=loaded.run.waits)
 
     def resume(self, run: str, definition: Definition) -> Claimed:
         """Claim a run and make its process, from its last snapshot on.
@@ -298,7 +298,8 @@ class Claiming:
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
         changed_to = process.definition if process.definition != header_of(loaded.header).definition else ""
-        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others], changed_to)
+        posts = [*cancellations, *others]
+        recorder = self._make_recorder(lease, process, definition, posts, changed_to, loaded.run.waits)
         recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
         return process, recorder
 
@@ -393,7 +394,13 @@ class Claiming:
         return lease
 
     def _make_recorder(
-        self, lease: Lease, process: Process, definition: Definition, posts: Any = (), changed_to: str = ""
+        self,
+        lease: Lease,
+        process: Process,
+        definition: Definition,
+        posts: Any = (),
+        changed_to: str = "",
+        waits: Sequence[Question] = (),
     ) -> StoreRecorder:
         return StoreRecorder(
             self.store,
@@ -407,6 +414,7 @@ class Claiming:
             signing_key=self._key,
             definition=changed_to,
             ahead_s=lease.since_s - definition.now(),
+            waits=waits,
         )
 
     # Folding

@@ -15,18 +15,20 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from copy import copy
 from typing import Any, NamedTuple
 
 import msgspec
 
-from fsm_agent._internal.values import Value, decoder_of, to_json
+from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
 from fsm_agent.machine.journal import Chain, Journal, PendingLines
-from fsm_agent.machine.process import SEPARATOR, Process, open_effects, questions_of, wakes_at_s, with_prefix
+from fsm_agent.machine.process import SEPARATOR, Process, questions_of_runs, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
+from fsm_agent.messages.question import Question
 from fsm_agent.runtime.inner_calls import is_in_doubt
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import PostedOutcome
@@ -99,6 +101,7 @@ class StoreRecorder:
         lease_s: How many seconds the lease lasts unless it is renewed.
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
         ahead_s: By how many seconds the clock of the store is ahead of that of the driver.
+        waits: The open questions of the run when it was claimed.
         redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
         definition: The fingerprint of the code, if it is not that with which the run began.
@@ -118,6 +121,7 @@ class StoreRecorder:
         signing_key: bytes | None = None,
         definition: str = "",
         ahead_s: float = 0.0,
+        waits: Sequence[Question] = (),
     ) -> None:
         assert process.journal is not None
         assert process.journal.chain is not None
@@ -156,6 +160,7 @@ class StoreRecorder:
         self._is_back = False  # the run was given back
         self._late: set[str] = set()  # keys of functions whose outcomes will be posted when they return
         self._is_reported = False  # the driver was told that the run is lost
+        self._inside = runs_inside(waits)  # the runs that rest while this run asks their questions
         self._driver: weakref.ref[Reconciler] | None = None
         self._lock = threading.RLock()
         if posts:
@@ -236,6 +241,8 @@ class StoreRecorder:
             self._raise_if_lost()
         elif is_posted:
             self.fetch()
+        elif batch.rest is not None and batch.rest.is_ended:
+            self._release_inside()
 
     def submit(self) -> Future[Any] | None:
         if self.is_instant:
@@ -266,6 +273,8 @@ class StoreRecorder:
         is_posted = self._acknowledge(batch, left)
         if self._may_be_superseded(batch):
             return ThreadTask[None](lambda _: self._renew()).start().future
+        if batch.rest is not None and batch.rest.is_ended and self._inside:
+            return ThreadTask[None](lambda _: self._release_inside()).start().future
         return ThreadTask[None](lambda _: self.fetch()).start().future if is_posted else None
 
     def _may_be_superseded(self, batch: _Batch) -> bool:
@@ -274,6 +283,19 @@ class StoreRecorder:
         What comes next may be a function that must not run twice, and another holder may have been told to run it.
         """
         return batch.rest is None and time.monotonic() - self._sent_at_s > self.lease_s
+
+    def _release_inside(self) -> None:
+        """Make the runs due that rested while this one, which has ended, asked their questions: now they ask them."""
+        for run in self._inside:
+            try:
+                row = self.store.get(run)
+                if row.is_ended or row.due_s == 0.0:
+                    continue
+                lease = self.store.claim(self.lease.holder, for_s=self.lease_s, run=run)
+                assert lease is not None
+                self.store.append(lease, lease.n, (), Rest(state=row.state, due_s=0.0, questions=row.waits))
+            except StoreError as error:
+                _log.warning("run %s has ended, and %s, of which it asked, rests: %s", self.run, run, error)
 
     def _renew(self) -> None:
         (result,) = self.store.renew_all([self.lease], for_s=self.lease_s)
@@ -483,13 +505,31 @@ def packed_snapshot(
 
 def rest_of(process: Process, *, is_stopped: bool) -> Rest:
     """Return the rest in which a process is given back: when it is due again, and its open questions."""
-    state, effects = str(process.record.state), open_effects(process)
-    if not effects:
+    state = str(process.record.state)
+    if not process.effects:
         return Rest(state=state, is_ended=True, is_failed=process.record.failure is not None)
-    questions = questions_of(process)
+    asked = questions_of_runs(process)
+    questions = tuple([_of_run(question, run) if run else question for question, run in asked])
     if is_stopped:
         return Rest(state=state, due_s=0.0, questions=questions)
     return Rest(state=state, due_s=wakes_at_s(process), questions=questions)
+
+
+def _of_run(question: Question, run: str) -> Question:
+    """Return the question of a run that a function has begun; it names that run, for people and for `runs_inside`."""
+    about = from_json(question.about or "{}", Any)
+    return question.changed(about=to_json({**about, "run": run})) if isinstance(about, dict) else question
+
+
+def runs_inside(questions: Iterable[Question]) -> set[str]:
+    """Return the names of the runs inside whose questions these are."""
+    found = set[str]()
+    for question in questions:
+        if SEPARATOR in question.key:
+            with suppress(ValueError):
+                about = from_json(question.about or "{}", Any)
+                found.update([about["run"]] if isinstance(about, dict) and "run" in about else [])
+    return found
 
 
 class _Outcome(msgspec.Struct):

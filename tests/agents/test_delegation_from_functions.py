@@ -644,6 +644,24 @@ def test_a_payment_inside_that_was_killed_is_asked_about_and_made_once(tmp_path:
     agent.runs.close()
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_run_inside_asks_itself_when_the_outer_run_has_ended(is_async: bool, tmp_path: Path):
+    till = Till()
+    with suppress(Crash):
+        outer(plain(payer(till)), store=str(tmp_path / "runs.db")).call("Go.", run_id="r")
+    after_the_fall(till)
+    inside = payer(till, spending(5, "Found."))
+    agent = outer(plain(inside), store=str(tmp_path / "runs.db"))
+    with pytest.raises(CallSuspended):
+        agent.resume("r")
+    agent.runs.cancel("r")
+    with pytest.raises(CallFailed):
+        asyncio.run(agent.aresume("r")) if is_async else agent.resume("r")
+    Worker([inside], agent.runs).run(once=True)
+    assert asked_in(agent.runs.store) == [("r/1.0/1", "doubt:1.0", "doubt")]
+    agent.runs.close()
+
+
 def test_an_answer_to_what_no_run_inside_asks_is_dropped():
     store, till = MemoryStore(), Till()
     with suppress(Crash):
