@@ -107,6 +107,9 @@ class Reconciler(ABC):
         self.is_to_write = False  # the next wait is a write of the journal
         self._unreported: list[Event] = []  # events whose entries are not on disk yet
         self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
+        self._open: dict[str, AnyEffect] = {}  # what it could not answer, and somebody else can
+        self._asked: set[str] = set()  # keys of those that others have been asked while it drives
+        self._is_last_look = False  # for answers to them, before their time is over
         self._posts_inside: list[PostedOutcome] = []  # for runs that functions have begun, and not taken by them yet
         # Of nested processes, by the ids of the worlds on their path: those worlds, which keeps the ids valid, and the
         # world that performs their effects.
@@ -200,16 +203,16 @@ class Reconciler(ABC):
             if process.end_request is not None:
                 events = self._end(process.end_request)
             elif recorder is not None and recorder.posts and not self._is_instant_next():
-                events = self._open(recorder.posts.popleft())
+                events = self._take_post(recorder.posts.popleft())
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
+            elif recorder is not None and self._is_to_ask(is_late):
+                yield from self._record_first()
+                continue
             elif self.inbox or is_late:
                 events = self._take_next(is_late)
-            elif self._sleeps and not self.active:
-                self._wake_next()
-                continue
-            elif self.active:
-                yield None
+            elif self._sleeps or self.active:
+                yield from self._idle()
                 continue
             else:
                 break
@@ -218,6 +221,29 @@ class Reconciler(ABC):
             else:
                 yield from events
         yield from self._come_to_rest()
+
+    def _idle(self) -> Generator[None, None, None]:
+        """Wait until something happens, or start the next sleep, since nothing is active."""
+        if self.active:
+            yield None
+        else:
+            self._wake_next()
+
+    def _is_to_ask(self, is_late: bool) -> bool:
+        """Return whether to write before a wait, since there are new questions; or a last time before one expires.
+
+        What was answered in time counts, although nobody has told this driver of it.
+        """
+        assert self.recorder is not None
+        if is_late:
+            is_first_look, self._is_last_look = bool(self._asked) and not self._is_last_look, True
+            return is_first_look
+        self._is_last_look = False
+        if self._open.keys() == self._asked or self.inbox or not (self.active or self._sleeps):
+            return False
+        self._asked = {*self._open}
+        self.recorder.ask([question for effect in self._open.values() if (question := effect.question) is not None])
+        return True
 
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
         """Write the last entries and give the run back, if there is a recorder."""
@@ -251,12 +277,13 @@ class Reconciler(ABC):
     def _is_instant_next(self) -> bool:
         return bool(self.waiting) and self.waiting[0].is_instant
 
-    def _open(self, post: PostedOutcome) -> Iterable[Event]:
+    def _take_post(self, post: PostedOutcome) -> Iterable[Event]:
         """Take the step of a posted outcome, or refuse one that does not fit.
 
         What a guard or an action raises at it ends the drive, and the post stays for a driver whose code is mended.
         """
         assert self.recorder is not None
+        self._asked.discard(post.key)  # if it is refused, the question is asked again
         if self._keep_for_function(post):
             return ()
         try:
@@ -335,6 +362,7 @@ class Reconciler(ABC):
         self.waiting.clear()
         self._sleeps = []
         self._withdrawn.clear()
+        self._open.clear()
         self._record = process.record
         self._deadline = process.deadline
         self._has_timeouts, self._may_run_inline, self._is_mixed = False, True, False
@@ -354,6 +382,7 @@ class Reconciler(ABC):
 
     def _withdraw(self, key: str) -> None:
         """Drop an effect that is gone, whether or not its activity was started."""
+        self._open.pop(key, None)
         if key in self.active:
             self.drop(key)
         else:
@@ -370,6 +399,8 @@ class Reconciler(ABC):
                 if SEPARATOR in effect.key:
                     self._assign(activity)
                 if not activity.prepare() or effect.key in self._unanswered:
+                    if self.recorder is not None and effect.question is not None:
+                        self._open[effect.key] = effect
                     continue
                 if activity.is_sleep:
                     heappush(self._sleeps, (activity.effect.until_s, effect.key, activity))

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fsm_agent._internal.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
+    from fsm_agent.messages.question import Question
     from fsm_agent.runtime.reconciler import Reconciler
 
 
@@ -67,6 +68,9 @@ class Recorder(Protocol):
 
     def detach(self) -> None:
         """Undo `attach`."""
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        """Let others answer these questions while the run is driven, from the next write on."""
 
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
         """Note that a post was taken, or refused with an error, which is logged."""

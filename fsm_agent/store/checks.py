@@ -12,6 +12,7 @@ from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import decoder_of
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.machine.journal import PendingLines
+from fsm_agent.messages.question import Question
 from fsm_agent.mistakes import check
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import MAX_PRIORITY, Start
@@ -190,10 +191,19 @@ def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
         return None
     check_text("the state", rest.state)
     check_text("the key of the question that is heeded", rest.heeds or "")
-    for question in rest.questions:
+    check_questions(rest.questions)
+    return rest.changed(due_s=0.0) if rest.due_s is not None and rest.due_s < 0.0 else rest
+
+
+def check_questions(questions: Sequence[Question]) -> None:
+    """Refuse questions that cannot be stored.
+
+    Raises:
+        UsageError: A text holds half a surrogate pair.
+    """
+    for question in questions:
         for text in (question.key, question.kind, question.about, question.schema, *question.answers):
             check_text(f"the question {question.key!r}", text)
-    return rest.changed(due_s=0.0) if rest.due_s is not None and rest.due_s < 0.0 else rest
 
 
 def check_post(run: str, key: str, body: str, by: str) -> None:

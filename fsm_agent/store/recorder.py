@@ -160,6 +160,7 @@ class StoreRecorder:
         self._is_back = False  # the run was given back
         self._late: set[str] = set()  # keys of functions whose outcomes will be posted when they return
         self._is_reported = False  # the driver was told that the run is lost
+        self._to_ask: Sequence[Question] | None = None  # behind the next write
         self._inside = runs_inside(waits)  # the runs that rest while this run asks their questions
         self._driver: weakref.ref[Reconciler] | None = None
         self._lock = threading.RLock()
@@ -171,6 +172,9 @@ class StoreRecorder:
     @property
     def is_behind(self) -> bool:
         return self._is_urgent or len(self._entries) >= self._behind_at
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        self._to_ask = questions
 
     def flush_now(self) -> None:
         self._is_insisted = self._is_urgent = True
@@ -239,6 +243,9 @@ class StoreRecorder:
         if self._may_be_superseded(batch):
             self._renew()
             self._raise_if_lost()
+        if self._to_ask is not None:
+            self._ask_now()
+            self._raise_if_lost()
         elif is_posted:
             self.fetch()
         elif batch.rest is not None and batch.rest.is_ended:
@@ -273,6 +280,8 @@ class StoreRecorder:
         is_posted = self._acknowledge(batch, left)
         if self._may_be_superseded(batch):
             return ThreadTask[None](lambda _: self._renew()).start().future
+        if self._to_ask is not None:
+            return ThreadTask[None](lambda _: self._ask_now()).start().future
         if batch.rest is not None and batch.rest.is_ended and self._inside:
             return ThreadTask[None](lambda _: self._release_inside()).start().future
         return ThreadTask[None](lambda _: self.fetch()).start().future if is_posted else None
@@ -296,6 +305,17 @@ class StoreRecorder:
                 self.store.append(lease, lease.n, (), Rest(state=row.state, due_s=0.0, questions=row.waits))
             except StoreError as error:
                 _log.warning("run %s has ended, and %s, of which it asked, rests: %s", self.run, run, error)
+
+    def _ask_now(self) -> None:
+        """Ask what others may answer meanwhile, and fetch the answers that are there already."""
+        if self._to_ask is not None and not self._is_back:
+            try:
+                self.store.ask(self.lease, self._to_ask)
+            except LeaseLost as error:
+                self.lose(error)
+                return
+            self._to_ask = None
+            self.fetch()
 
     def _renew(self) -> None:
         (result,) = self.store.renew_all([self.lease], for_s=self.lease_s)

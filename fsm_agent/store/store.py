@@ -406,6 +406,19 @@ class Store(Protocol):
                 written.
         """
 
+    def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
+        """Make questions the open ones of a run that keeps its holder, so that they can be answered meanwhile.
+
+        They are kept as those of a rest are.  The lease stays, and nothing else of the run changes.
+
+        Args:
+            lease: The lease.
+            questions: All open questions.
+
+        Raises:
+            LeaseLost: The lease was superseded or given back.
+        """
+
     def submit(
         self,
         lease: Lease,

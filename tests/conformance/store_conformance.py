@@ -12,7 +12,7 @@ from conformance.lease_conformance import LeaseConformance, claimed_due
 from conformance.listing_conformance import ListingConformance
 from conformance.queue_conformance import QueueConformance
 from conformance.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
-from fsm_agent.store import AlreadyAnswered, NotAsked, Rest
+from fsm_agent.store import AlreadyAnswered, LeaseLost, NotAsked, Rest
 
 ROUNDS = 40  # of a race
 
@@ -141,6 +141,27 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
             store.post("r", "old", "late")
         store.append(claimed(store), 3, ["four"], ENDED)
         assert store.load("r").run.waits == ()
+
+    def test_the_holder_asks_while_it_goes_on(self, storage: Storage) -> None:
+        """Without an entry, and it keeps the run; what it asks no more is not answered."""
+        store = storage.store
+        lease = begun(store)
+        store.ask(lease, waiting("one", "two").questions)
+        run = storage.another().load("r").run
+        assert ([question.key for question in run.waits], run.n, run.holder) == (["one", "two"], 0, lease.holder)
+        assert [found.id for found in store.list(asked=True)] == ["r"]
+        storage.another().post("r", "one", "yes", by="ann")
+        with pytest.raises(AlreadyAnswered):
+            store.post("r", "one", "no")
+        assert store.append(lease, 0, ["first"]) == 1
+        store.ask(lease, ())
+        assert storage.another().list(asked=True) == []
+        with pytest.raises(NotAsked):
+            store.post("r", "two", "late")
+        assert [post.body for post in store.load("r").posts] == ["yes"]
+        store.append(lease, 1, ["last"], ENDED)
+        with pytest.raises(LeaseLost):
+            store.ask(lease, waiting("three").questions)
 
     def test_a_question_that_is_asked_again_stays_as_it_is(self, storage: Storage) -> None:
         """Answered or not; what was asked first is what people see."""

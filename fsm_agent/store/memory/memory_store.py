@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.with_options_shown import with_options_shown
+from fsm_agent.messages.question import Question
 from fsm_agent.store import checks
 from fsm_agent.store.changes import wait_limit_s
 from fsm_agent.store.checks import (
@@ -22,6 +23,7 @@ from fsm_agent.store.checks import (
     check_create,
     check_for_s,
     check_post,
+    check_questions,
     check_run,
 )
 from fsm_agent.store.concurrency import Held, counts_held, room
@@ -235,6 +237,16 @@ class MemoryStore:
                 self._give_back(kept, rest)
             return len(kept.posts)
 
+    def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
+        check_questions(questions)
+        with self._lock:
+            kept = self._run_of(lease)
+            if kept.until_s is None:
+                raise checks.lost_lease(lease)
+            self._ask(kept, questions)
+            self._listed.put(kept)
+            self._notify()
+
     def submit(
         self,
         lease: Lease,
@@ -411,14 +423,17 @@ class MemoryStore:
         if self._waiting:
             self._due.notify_all()
 
+    def _ask(self, kept: StoredRun, questions: Sequence[Question]) -> None:
+        unread = {post.key for post in kept.posts.values()}
+        kept.asked = merge_questions(kept.asked, questions, unread)
+
     def _give_back(self, kept: StoredRun, rest: Rest) -> None:
         kept.until_s = None
         kept.state, kept.is_ended, kept.is_failed = rest.state, rest.is_ended, rest.is_failed
         kept.heeds = rest.heeds
         kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
-            unread = {post.key for post in kept.posts.values()}
-            kept.asked = merge_questions(kept.asked, rest.questions, unread)
+            self._ask(kept, rest.questions)
         self._listed.put(kept)
         kept.ticket = 0
         if rest.is_ended:

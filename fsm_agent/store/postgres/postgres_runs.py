@@ -300,6 +300,15 @@ class RunTables:
         found = c.execute(f"SELECT id FROM {self.schema}.run WHERE id = ANY(%s) AND unread > 0", ([*by_id],))
         return {by_id[run] for (run,) in found}
 
+    def ask(self, c: Connection[Any], lease: Lease, questions: Sequence[Question]) -> None:
+        """Replace the questions of a run that keeps its holder."""
+        s = self.schema
+        locked = f"SELECT key FROM {s}.run WHERE {_LEASED} AND until IS NOT NULL FOR UPDATE"
+        if (row := c.execute(locked, _lease_key(lease)).fetchone()) is None:
+            raise checks.lost_lease(lease)
+        self._ask(c, row[0], questions)
+        c.execute(f"UPDATE {s}.run SET asks = {self._asks} WHERE key = %(key)s", {"key": row[0]})
+
     def append(self, c: Connection[Any], new: Append, now_s: float) -> int:
         """Add entries; give the lease back if there is a rest; return the number of unread posts."""
         s, lease, rest, end = self.schema, new.lease, new.rest, new.n + len(new.lines)

@@ -22,6 +22,7 @@ from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ConfigError
+from fsm_agent.messages.question import Question
 from fsm_agent.store.checks import (
     check_append,
     check_claim,
@@ -29,6 +30,7 @@ from fsm_agent.store.checks import (
     check_create,
     check_for_s,
     check_post,
+    check_questions,
     check_run,
 )
 from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, StoreError
@@ -314,6 +316,10 @@ class PostgresStore:
         check_run(run)
         loaded: Loaded = self._read(lambda c: self._tables.load(c, run, after, self._now(c)))
         return loaded
+
+    def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
+        check_questions(questions)
+        self._do(lambda c: self._tables.ask(c, lease, questions), may_repeat=True)
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
         check_post(run, key, body, by)

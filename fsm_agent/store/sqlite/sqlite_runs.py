@@ -269,6 +269,18 @@ def unread(connection: Connection, names: Sequence[str]) -> set[str]:
     return found
 
 
+def ask(connection: Connection, lease: Lease, questions: Sequence[Question]) -> None:
+    """Replace the questions of a run that keeps its holder."""
+    row = connection.execute(
+        "SELECT key FROM run WHERE id = ? AND fence = ? AND since = ? AND holder = ? AND until IS NOT NULL",
+        (lease.run, lease.fence, lease.since_s, lease.holder),
+    ).fetchone()
+    if row is None:
+        raise checks.lost_lease(lease)
+    _ask(connection, row[0], questions)
+    connection.execute(f"UPDATE run SET asks = {_ASKS} WHERE key = :key", {"key": row[0]})
+
+
 class Append(NamedTuple):
     """The arguments of `Store.append`; the due time of the rest is not negative."""
 

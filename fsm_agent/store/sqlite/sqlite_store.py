@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
+from fsm_agent.messages.question import Question
 from fsm_agent.store.changes import ChangeNotifier, wait_limit_s
 from fsm_agent.store.checks import (
     check_append,
@@ -32,6 +33,7 @@ from fsm_agent.store.checks import (
     check_for_s,
     check_path,
     check_post,
+    check_questions,
     check_run,
     result_or_loss,
 )
@@ -223,6 +225,11 @@ class SqliteStore:
         check_run(run)
         with self._read_transaction() as connection:
             return runs.load(connection, run, after, self._clock())
+
+    def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
+        check_questions(questions)
+        self._writer.run(lambda connection: runs.ask(connection, lease, questions))
+        self._changes.add()
 
     def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
         check_post(run, key, body, by)
