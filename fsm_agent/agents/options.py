@@ -120,9 +120,11 @@ class StreamedResumeOptions(ReadOptions[Deps], total=False):
 
     Attributes:
         by: Who answers, for people.
+        post_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
     """
 
     by: str
+    post_id: str
 
 
 class ResumeOptions(StreamedResumeOptions[Deps], total=False):

@@ -178,20 +178,22 @@ class RunHandle(Generic[Result]):
         """
         self._runs.cancel(self.run_id, reason, by=by)
 
-    def answer(self, answers: Any, *, by: str = "") -> None:
+    def answer(self, answers: Any, *, by: str = "", post_id: str = "") -> None:
         """Answer what the run asks, for its next driver; nothing is driven here.
 
         Args:
             answers: Answers by key, as of ``resume``; or the one answer, if one question is open.
             by: Who answers, for people.
+            post_id: An id of the one answer: given again under it, it counts once.
 
         Raises:
             NotAsked: It asks no such question, or has ended.
             AlreadyAnswered: Another answer came first.
+            PostExists: Another answer has this ``post_id``.
             OutcomeError: It asks several questions, and one answer without a key was given.
             UsageError: The answer is of a kind that its question does not accept.
         """
-        self._runnable.post_answers(self.run_id, answers, by, self._definition)
+        self._runnable.post_answers(self.run_id, answers, by, self._definition, post_id)
 
     def _load(self) -> Loaded:
         return self._runs.store.load(self.run_id, after=None)

@@ -85,10 +85,12 @@ class FlowResumeOptions(UnstoredFlowOptions, total=False):
 
     Attributes:
         by: Who answers, for people.
+        post_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
         sink: Receives every event.
     """
 
     by: str
+    post_id: str
     sink: Sink | None
 
 
@@ -203,7 +205,14 @@ class FlowVerbs(Runnable, Generic[D]):
     def stream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> Generator[Event]: ...
     @overload
     def stream(
-        self, /, *, run_id: str, answers: Answers | Any = None, by: str = "", **options: Unpack[UnstoredFlowOptions]
+        self,
+        /,
+        *,
+        run_id: str,
+        answers: Answers | Any = None,
+        by: str = "",
+        post_id: str = "",
+        **options: Unpack[UnstoredFlowOptions],
     ) -> Generator[Event]: ...
     @with_options_shown(FlowOptions)
     def stream(self, one: Any = RESUMED, /, **options: Any) -> Generator[Event]:
@@ -222,7 +231,14 @@ class FlowVerbs(Runnable, Generic[D]):
     def astream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]: ...
     @overload
     def astream(
-        self, /, *, run_id: str, answers: Answers | Any = None, by: str = "", **options: Unpack[UnstoredFlowOptions]
+        self,
+        /,
+        *,
+        run_id: str,
+        answers: Answers | Any = None,
+        by: str = "",
+        post_id: str = "",
+        **options: Unpack[UnstoredFlowOptions],
     ) -> AsyncGenerator[Event]: ...
     @with_options_shown(FlowOptions)
     def astream(self, one: Any = RESUMED, /, **options: Any) -> AsyncGenerator[Event]:
@@ -306,13 +322,13 @@ class FlowVerbs(Runnable, Generic[D]):
         result: FlowResult[D] = await self._aresume(run_id, answers, options)
         return result
 
-    @with_options_shown(FlowResumeOptions, without=("by", "sink"))
+    @with_options_shown(FlowResumeOptions, without=("by", "post_id", "sink"))
     def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[D]:
         """Return a stored run, rebuilt from its whole journal. Each entry is verified.
 
         Args:
             run_id: The run.
-            options: Those of `FlowResumeOptions`, but for ``by`` and ``sink``.
+            options: Those of `FlowResumeOptions`, but for ``by``, ``post_id`` and ``sink``.
 
         Raises:
             JournalError: The journal is damaged, foreign or forged.

@@ -14,7 +14,7 @@ from fsm_agent.errors import UsageError, hint
 from fsm_agent.machine.journal import PendingLines
 from fsm_agent.messages.question import Question
 from fsm_agent.mistakes import check
-from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, StoreError
+from fsm_agent.store.errors import LeaseLost, NotAsked, PostExists, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import MAX_PRIORITY, Start
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def check_questions(questions: Sequence[Question]) -> None:
             check_text(f"the question {question.key!r}", text)
 
 
-def check_post(run: str, key: str, body: str, by: str) -> None:
+def check_post(run: str, key: str, body: str, by: str, post_id: str = "") -> None:
     """Refuse a post that cannot be stored.
 
     Raises:
@@ -216,6 +216,23 @@ def check_post(run: str, key: str, body: str, by: str) -> None:
     check_text("the key", key)
     check_text("the body", body)
     check_text("the name of who posts", by)
+    check_post_id(post_id)
+
+
+def check_post_id(post_id: str) -> None:
+    """Refuse a text that cannot name a post."""
+    check_text("post_id", post_id)
+
+
+def is_repeated_post(run: str, post_id: str, there: str | None, content: str) -> bool:
+    """Return whether the run has a post of this id, whose content is ``there``.
+
+    Raises:
+        PostExists: It is another content.
+    """
+    if there is not None and there != content:
+        raise PostExists(run, post_id)
+    return there is not None
 
 
 def unknown_run(run: str) -> RunUnknown:

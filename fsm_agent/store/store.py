@@ -442,7 +442,7 @@ class Store(Protocol):
             RunUnknown: The run does not exist.
         """
 
-    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
+    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
         """Add a post to a run, which becomes due at once if it heeds the post.
 
         Args:
@@ -450,11 +450,22 @@ class Store(Protocol):
             key: The key of the open question that the post answers; empty: it answers none.
             body: The text of the post.
             by: Who posts it, for people.
+            post_id: A post of an id is made once in the life of the run: to repeat it changes nothing, and raises none
+                of the errors below.  Empty: it has none.
+            content: What a repeated post has to have in common with the first; empty: the body.
 
         Raises:
             RunUnknown: The run does not exist.
             NotAsked: The run has no such open question, or has ended.
             AlreadyAnswered: The question was answered before.
+            PostExists: The run has a post of this id with another content.
+        """
+
+    def posted(self, run: str, post_id: str) -> str | None:
+        """Return the content of the post of this id, whether or not it was used up; None: there is none.
+
+        Raises:
+            RunUnknown: The run does not exist.
         """
 
     def get(self, run: str) -> Run:

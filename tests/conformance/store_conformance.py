@@ -12,7 +12,7 @@ from conformance.lease_conformance import LeaseConformance, claimed_due
 from conformance.listing_conformance import ListingConformance
 from conformance.queue_conformance import QueueConformance
 from conformance.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
-from fsm_agent.store import AlreadyAnswered, LeaseLost, NotAsked, Rest
+from fsm_agent.store import AlreadyAnswered, LeaseLost, NotAsked, PostExists, Rest, RunUnknown
 
 ROUNDS = 40  # of a race
 
@@ -141,6 +141,31 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
             store.post("r", "old", "late")
         store.append(claimed(store), 3, ["four"], ENDED)
         assert store.load("r").run.waits == ()
+
+    def test_a_post_with_an_id_is_made_once(self, storage: Storage) -> None:
+        """Also when it was used up, its question is closed, or the run has ended; another content is refused."""
+        store, other = storage.store, storage.another()
+        store.append(begun(store), 0, ["one"], waiting("k"))
+        for _ in range(2):
+            other.post("r", "k", "yes", post_id="p-1", content="yes, at whatever time")
+        store.post("r", "k", "yes, later", post_id="p-1", content="yes, at whatever time")
+        store.post("r", "", "hello", post_id="p-2")
+        assert [(post.key, post.body) for post in store.load("r").posts] == [("k", "yes"), ("", "hello")]
+        assert (store.posted("r", "p-1"), store.posted("r", "p-2")) == ("yes, at whatever time", "hello")
+        assert other.posted("r", "p-3") is None
+        with pytest.raises(PostExists, match="p-1"):
+            store.post("r", "k", "no", post_id="p-1")
+        took = [post.id for post in store.load("r").posts]
+        store.append(claimed(store), 1, ["two"], ENDED, took=took)
+        other.post("r", "k", "yes", post_id="p-1", content="yes, at whatever time")
+        assert store.load("r").posts == ()
+        with pytest.raises(PostExists, match="p-2"):
+            other.post("r", "", "bye", post_id="p-2")
+        store.delete("r")
+        store.append(begun(store), 0, ["one"], waiting("k"))
+        store.post("r", "k", "no", post_id="p-1")
+        with pytest.raises(RunUnknown):
+            store.posted("other", "p-1")
 
     def test_the_holder_asks_while_it_goes_on(self, storage: Storage) -> None:
         """Without an entry, and it keeps the run; what it asks no more is not answered."""

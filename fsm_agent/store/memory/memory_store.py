@@ -25,6 +25,7 @@ from fsm_agent.store.checks import (
     check_post,
     check_questions,
     check_run,
+    is_repeated_post,
 )
 from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
@@ -279,10 +280,12 @@ class MemoryStore:
                 run=row_of(kept, self._clock()),
             )
 
-    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_post(run, key, body, by)
+    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
+        check_post(run, key, body, by, post_id)
         with self._lock:
             kept = self._get(run)
+            if post_id and is_repeated_post(run, post_id, kept.posted.get(post_id), content or body):
+                return
             if kept.is_ended:
                 raise checks.ended_run(run)
             now_s = self._clock()
@@ -293,6 +296,8 @@ class MemoryStore:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
                 self._listed.put(kept)
+            if post_id:
+                kept.posted[post_id] = content or body
             self._last_post += 1
             was_woken = is_woken(kept)
             kept.posts[self._last_post] = Post(self._last_post, key, body, by, now_s)
@@ -300,6 +305,11 @@ class MemoryStore:
                 self._make_due(kept, now_s)
             else:
                 self._notify()
+
+    def posted(self, run: str, post_id: str) -> str | None:
+        check_run(run)
+        with self._lock:
+            return self._get(run).posted.get(post_id)
 
     def get(self, run: str) -> Run:
         check_run(run)

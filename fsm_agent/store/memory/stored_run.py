@@ -28,7 +28,7 @@ class StoredRun:
     __slots__ = (
         *("agent", "asked", "created_s", "due_s", "fence", "heeds", "returned_at", "header", "holder", "is_ended"),
         *("is_failed", "n", "name", "number", "ticket", "posts", "since_s", "snapshot", "state", "title", "tries"),
-        *("until_s", "updated_s", "_lines", "_unread", "awaits", "followers", "priority", "tags", "listed"),
+        *("until_s", "updated_s", "_lines", "_unread", "awaits", "followers", "priority", "tags", "listed", "posted"),
     )
 
     def __init__(self, name: str, number: int, header: str, agent: str, title: str, start: Start, now_s: float) -> None:
@@ -40,6 +40,7 @@ class StoredRun:
         self._lines: list[str] = []  # the entries that were read before
         self._unread: list[tuple[int, Sequence[str]]] = []  # the others, with the number of entries before each
         self.posts: dict[int, Post] = {}
+        self.posted: dict[str, str] = {}  # the contents of the posts that have ids, used up or not
         self.asked: dict[str, OpenQuestion] = {}
         self.snapshot: tuple[int, bytes] | None = None
         self.state, self.is_ended, self.is_failed = "", False, False

@@ -66,6 +66,17 @@ _SESSIONS = (  # of which some process holds the lock that `Session` describes
 )
 
 
+class NewPost(NamedTuple):
+    """The arguments of `Store.post`."""
+
+    run: str
+    key: str
+    body: str
+    by: str
+    post_id: str
+    content: str
+
+
 class Append(NamedTuple):
     """The arguments of `Store.append`; the due time of the rest is not negative."""
 
@@ -403,13 +414,24 @@ class RunTables:
             (key, [*asked], kinds, abouts, answers, schemas),
         )
 
-    def post(self, c: Connection[Any], run: str, key: str, body: str, by: str, now_s: float) -> bool:
-        """Add a post to a run; return whether it makes the run due."""
+    def posted(self, c: Connection[Any], run: str, post_id: str) -> str | None:
+        """Return the content of the post of an id; None: there is none."""
         s = self.schema
+        found = f"SELECT content FROM {s}.run r LEFT JOIN {s}.posted p ON p.run = r.key AND p.id = %s WHERE r.id = %s"
+        row = c.execute(found, (encode(post_id), encode(run))).fetchone()
+        if row is None:
+            raise checks.unknown_run(run)
+        return None if row[0] is None else _decode(row[0])
+
+    def post(self, c: Connection[Any], new: NewPost, now_s: float) -> bool:
+        """Add a post to a run; return whether it makes the run due."""
+        s, (run, key, body, by, post_id, content) = self.schema, new
         found = f"SELECT key, is_ended, until IS NOT NULL, heeds FROM {s}.run WHERE id = %s FOR UPDATE"
         row = c.execute(found, (encode(run),)).fetchone()
         if row is None:
             raise checks.unknown_run(run)
+        if post_id and checks.is_repeated_post(run, post_id, self.posted(c, run, post_id), content):
+            return False
         if row[1]:
             raise checks.ended_run(run)
         if key:
@@ -421,6 +443,9 @@ class RunTables:
                 raise AlreadyAnswered(run, key, _decode(answer[0]), answer[1])
             taken = f"UPDATE {s}.question SET answered_by = %s, answered = %s WHERE run = %s AND key = %s"
             c.execute(taken, (encode(by), now_s, *place))
+        if post_id:
+            named = f"INSERT INTO {s}.posted VALUES (%s, %s, %s)"
+            c.execute(named, (row[0], encode(post_id), encode(content)))
         posted = f"INSERT INTO {s}.post (run, key, body, posted_by, posted) VALUES (%s, %s, %s, %s, %s)"
         c.execute(posted, (row[0], encode(key), encode(body), encode(by), now_s))
         is_held, heeds = row[2], row[3]
@@ -539,7 +564,7 @@ class RunTables:
     def delete(self, c: Connection[Any], run: str, now_s: float) -> None:
         """Delete a run without a holder."""
         key = self.lock_free(c, run, now_s)
-        for table in ("entry", "snapshot", "question", "post", "predecessor"):
+        for table in ("entry", "snapshot", "question", "post", "posted", "predecessor"):
             c.execute(f"DELETE FROM {self.schema}.{table} WHERE run = %s", (key,))
         c.execute(f"DELETE FROM {self.schema}.run WHERE key = %s", (key,))
 

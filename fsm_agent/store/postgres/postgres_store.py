@@ -30,6 +30,7 @@ from fsm_agent.store.checks import (
     check_create,
     check_for_s,
     check_post,
+    check_post_id,
     check_questions,
     check_run,
 )
@@ -38,7 +39,7 @@ from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.postgres.address import Address, address_of
 from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
-from fsm_agent.store.postgres.postgres_runs import Append, Found, RunTables
+from fsm_agent.store.postgres.postgres_runs import Append, Found, NewPost, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session, rests_channel
 from fsm_agent.store.spending import check_spend
@@ -321,15 +322,22 @@ class PostgresStore:
         check_questions(questions)
         self._do(lambda c: self._tables.ask(c, lease, questions), may_repeat=True)
 
-    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_post(run, key, body, by)
+    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
+        check_post(run, key, body, by, post_id)
+        new = NewPost(run, key, body, by, post_id, content or body)
 
         def work(c: psycopg.Connection[Any]) -> None:
             now_s = self._now(c)
-            if self._tables.post(c, run, key, body, by, now_s):
+            if self._tables.post(c, new, now_s):
                 self._tell(c, run, now_s, now_s)
 
-        self._do(work)
+        self._do(work, may_repeat=bool(post_id))
+
+    def posted(self, run: str, post_id: str) -> str | None:
+        check_run(run)
+        check_post_id(post_id)
+        content: str | None = self._read(lambda c: self._tables.posted(c, run, post_id))
+        return content
 
     def get(self, run: str) -> Run:
         check_run(run)

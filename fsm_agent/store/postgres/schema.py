@@ -134,6 +134,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX {s}.run_held",
         "CREATE INDEX run_held ON {s}.run (agent, concurrency_key) WHERE until IS NOT NULL",
     ),
+    (  # a post that was repeated was two
+        """CREATE TABLE {s}.posted (
+            run bigint NOT NULL,
+            id text COLLATE "C" NOT NULL,
+            content text NOT NULL,
+            PRIMARY KEY (run, id)
+        )""",
+    ),
 )
 
 

@@ -148,6 +148,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE INDEX run_held ON run (instance, priority, until, due, agent, concurrency_key)
             WHERE until IS NOT NULL""",
     ),
+    (  # a post that was repeated was two
+        """CREATE TABLE posted (
+            run INTEGER NOT NULL, id TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (run, id)
+        ) STRICT, WITHOUT ROWID""",
+    ),
 )
 
 

@@ -375,12 +375,35 @@ def _ask(connection: Connection, key: int, questions: Sequence[Question]) -> Non
             )
 
 
-def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: float) -> None:
+class NewPost(NamedTuple):
+    """The arguments of `Store.post`."""
+
+    run: str
+    key: str
+    body: str
+    by: str
+    post_id: str
+    content: str
+
+
+def posted(connection: Connection, run: str, post_id: str) -> str | None:
+    """Return the content of the post of an id; None: there is none."""
+    found = "SELECT content FROM run LEFT JOIN posted ON posted.run = run.key AND posted.id = ? WHERE run.id = ?"
+    row: tuple[str | None] | None = connection.execute(found, (post_id, run)).fetchone()
+    if row is None:
+        raise checks.unknown_run(run)
+    return row[0]
+
+
+def post(connection: Connection, new: NewPost, now_s: float) -> None:
     """Add a post to a run."""
+    run, key, body, by, post_id, content = new
     found = "SELECT key, is_ended, until IS NOT NULL, heeds FROM run WHERE id = ?"
     row = connection.execute(found, (run,)).fetchone()
     if row is None:
         raise checks.unknown_run(run)
+    if post_id and checks.is_repeated_post(run, post_id, posted(connection, run, post_id), content):
+        return
     if row[1]:
         raise checks.ended_run(run)
     if key:
@@ -392,6 +415,8 @@ def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: 
         connection.execute(
             "UPDATE question SET answered_by = ?, answered = ? WHERE run = ? AND key = ?", (by, now_s, row[0], key)
         )
+    if post_id:
+        connection.execute("INSERT INTO posted VALUES (?, ?, ?)", (row[0], post_id, content))
     connection.execute(
         "INSERT INTO post (run, key, body, posted_by, posted) VALUES (?, ?, ?, ?, ?)", (row[0], key, body, by, now_s)
     )
@@ -498,7 +523,7 @@ def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]
     _end(connection, key, now_s)
     first = key << 32
     connection.execute("DELETE FROM journal WHERE place BETWEEN ? AND ?", (first, first + 0xFFFFFFFF))
-    for table in ("snapshot", "question", "post", "predecessor"):
+    for table in ("snapshot", "question", "post", "posted", "predecessor"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (key,))
     connection.execute("DELETE FROM run WHERE key = ?", (key,))
 

@@ -33,6 +33,7 @@ from fsm_agent.store.checks import (
     check_for_s,
     check_path,
     check_post,
+    check_post_id,
     check_questions,
     check_run,
     result_or_loss,
@@ -231,10 +232,17 @@ class SqliteStore:
         self._writer.run(lambda connection: runs.ask(connection, lease, questions))
         self._changes.add()
 
-    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_post(run, key, body, by)
-        self._writer.run(lambda connection: runs.post(connection, run, key, body, by, self._clock()))
+    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
+        check_post(run, key, body, by, post_id)
+        new = runs.NewPost(run, key, body, by, post_id, content or body)
+        self._writer.run(lambda connection: runs.post(connection, new, self._clock()))
         self._changes.add()
+
+    def posted(self, run: str, post_id: str) -> str | None:
+        check_run(run)
+        check_post_id(post_id)
+        with self._read_transaction() as connection:
+            return runs.posted(connection, run, post_id)
 
     def get(self, run: str) -> Run:
         check_run(run)
