@@ -12,13 +12,13 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.errors import ReplayError
+from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check, wrong
 from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
-from fsm_agent.store.store import Loaded, Run, Start
+from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
 from fsm_agent.store.watching import is_settled
 
 if TYPE_CHECKING:
@@ -258,4 +258,6 @@ def start_of(after: tuple[str, ...], delay_s: float, priority: int) -> Start:
     """
     if not is_amount(delay_s):
         raise wrong("delay_s", delay_s, "a number of seconds from 0 on")
+    if time.time() + delay_s > MAX_TIME_S:
+        raise UsageError(f"delay_s: expected seconds until the year 9999 at most, got {delay_s!r}")
     return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority)

@@ -34,7 +34,7 @@ from fsm_agent.runtime.drivers import last_event
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.store.checks import UNTIL_DUE, tags_of
-from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
+from fsm_agent.store.claiming import MAX_TRIES, Claimed, Definition, OnChange, is_of_code, stuck_under
 from fsm_agent.store.concurrency import counts_held
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
@@ -401,19 +401,28 @@ class Worker:
             return None
         return self.runs.fingerprint(header, definition) not in ("", fingerprint)
 
-    def _give_back(self, lease: Lease) -> None:
-        """Give back a run that could not be driven at all, to be tried again later; its questions stay open.
+    def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
+        """Give back a run that could not be driven, to be tried again later; its questions stay open.
+
+        One at which driver after driver fails, such as one whose entries the store refuses, asks a person; a driver
+        that came to an entry did not fail in vain.
 
         Posts that it has already do not make it due before: it would be due at once, before all others, and count as
         one that driver after driver fails at.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
+        lease = lease.changed(n=loaded.run.n, tries=lease.tries if loaded.run.n == lease.n else 0)
         if loaded.run.is_ended:
             self.runs.give_back(lease, loaded)
             return
+        if is_in_vain and lease.tries >= MAX_TRIES:
+            definition = self._definition(self._agents[lease.agent], header_of(loaded.header))
+            self.runs.give_up(lease, loaded, error, definition)
+            return
         due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead would keep it from others
         heeds = UNTIL_DUE if loaded.posts else None
-        rest = Rest(state=loaded.run.state, due_s=due_s, questions=loaded.run.waits, heeds=heeds)
+        waits = loaded.run.waits
+        rest = Rest(state=loaded.run.state, due_s=due_s, questions=waits, heeds=heeds, is_in_vain=is_in_vain)
         self.runs.store.append(lease, lease.n, (), rest)
 
     def _take(self, lease: Lease | None) -> Claimed | None:
@@ -426,7 +435,7 @@ class Worker:
             if self.on_change == "stop" and is_of_code(error):
                 self._failure = error
                 self.stop()
-            self._give_up(lease, error)
+            self._give_up(lease, error, is_in_vain=False)
             return None, None
 
     def _prepare(self, lease: Lease) -> Claimed:
@@ -497,8 +506,14 @@ class Worker:
         self.pulse.count_step(self._driving[driver].lease.agent)
         return self.is_stopping and not driver.active and bool(driver.process.effects)
 
-    def _give_up(self, lease: Lease, error: Exception) -> None:
-        """Log why a run could not be driven, and give it back."""
+    def _give_up(self, lease: Lease, error: Exception, is_in_vain: bool = True) -> None:
+        """Log why a run could not be driven, and give it back.
+
+        Args:
+            lease: Its lease.
+            error: Why.
+            is_in_vain: It was driven, and failed: enough of that, and it is stuck.
+        """
         is_lost = isinstance(error, LeaseLost | RunUnknown)
         self.pulse.count(self.pulse.lost if is_lost else self.pulse.failures, lease.agent)
         if is_lost:
@@ -506,7 +521,7 @@ class Worker:
             return
         _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=error)
         with suppress(LeaseLost, RunUnknown):  # then it was given back already
-            self._give_back(lease)
+            self._give_back(lease, error, is_in_vain)
 
     def _definition(self, agent: Runnable, header: Header) -> Definition:
         return agent.definition_of_run(header, self._deps_of(agent, header), self._prompts)

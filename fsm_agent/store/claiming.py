@@ -58,6 +58,7 @@ from fsm_agent.store.watching import RunWatcher
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
 MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
 TITLE_CHARS = 160
+MAX_PROBLEM_CHARS = 2000  # of the exception in the question about a stuck run
 BEHIND_S = 1.0  # by which a clock may be behind that of the store without being told from one that is right
 STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
@@ -337,6 +338,21 @@ class Claiming:
             rest = Rest(state=run.state, is_ended=True, is_failed=run.is_failed)
         self.store.append(lease, lease.n, (), rest)
 
+    def give_up(self, lease: Lease, loaded: Loaded, error: Exception, definition: Definition) -> None:
+        """Give back a run that driver after driver has failed at, with a question that says why.
+
+        Args:
+            lease: The lease.
+            loaded: The run as it is now.
+            error: What the last driver raised.
+            definition: How its process is made.
+        """
+        problem = (
+            f"{lease.tries} drivers have claimed it in a row, and none added an entry: the last raised {typed(error)}"
+        )
+        stuck = Stuck(problem, self.fingerprint(loaded.header, definition))
+        self._give_up(lease.changed(n=loaded.run.n), loaded.run.waits, stuck, [])
+
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Post]) -> None:
         """Give back a run that cannot be driven, with a question about it; end the run if the answer was to cancel it.
 
@@ -600,6 +616,12 @@ def _find_lost_approval(process: Process, posts: Sequence[Post]) -> str | None:
 def _head_before(journal: Journal) -> Head | None:
     """Return the head that the conversation of a run had before it; None: the run is no turn of a conversation."""
     return None if journal.earlier is None else conversation_turns.head_before(header_of(journal.header))
+
+
+def typed(error: BaseException) -> str:
+    """Return an exception as a text that every store can hold, with its type."""
+    text = f"{type(error).__name__}: {error}"[:MAX_PROBLEM_CHARS]
+    return text.encode("ascii", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def renamed_entry(line: Line, name: str) -> Entry:

@@ -39,6 +39,8 @@ from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import LeaseLost
 
 MAX_PRIORITY = 100
+MAX_NAME_BYTES = 1000  # of the names of runs, agents, conversations and posts, and of a concurrency key, in UTF-8
+MAX_TIME_S = 253_402_300_799.0  # Unix time of the last second that calendars have: the end of the year 9999
 
 if TYPE_CHECKING:
     import builtins
@@ -63,7 +65,7 @@ class Lease(Value, frozen=True):
     since_s: float  # Unix time of the claim
     until_s: float  # Unix time at which others may claim the run
     n: int  # how many entries there were at the claim
-    tries: int  # claims since the last entry or the last rest that was not due at once, this one included
+    tries: int  # claims since the last entry, or the last rest that was not due at once or in vain; this one included
 
 
 class Rest(Value, frozen=True, kw_only=True):
@@ -80,6 +82,7 @@ class Rest(Value, frozen=True, kw_only=True):
     is_failed: bool = False  # it has ended in a failure
     questions: tuple[Question, ...] = ()  # the open questions from now on
     heeds: str | None = None  # the key of the only question whose answer makes the run due; None: any post does
+    is_in_vain: bool = False  # its driver failed: `Lease.tries` goes on counting, although it is not due at once
 
 
 class Start(Value, frozen=True, kw_only=True):
@@ -385,7 +388,7 @@ class Store(Protocol):
         question whose answer was used up, in this append or before, is asked again.
 
         A run with unread posts is due whatever the rest says, unless it has ended or heeds other posts.  An ended run
-        is never due.  Entries reset `Lease.tries`, and so does a rest that is not due at once.
+        is never due.  Entries reset `Lease.tries`, and so does a rest that is neither due at once nor in vain.
 
         A repeated append changes nothing if no other claim came in between.  It has the same lease, the same ``n`` and
         the same lines, and a rest exactly if the first had one.

@@ -225,7 +225,7 @@ class MemoryStore:
                 return len(kept.posts)
             if lines:
                 kept.add(lines)
-            if lines or (rest is not None and rest.due_s != 0.0):
+            if lines or (rest is not None and rest.due_s != 0.0 and not rest.is_in_vain):
                 kept.tries = 0
             for post in took:
                 kept.posts.pop(post, None)

@@ -370,7 +370,8 @@ class RunTables:
                 due_s = wake_s = rest.due_s
             changed |= {"state": encode(rest.state), "is_ended": rest.is_ended, "due": due_s, "wake": wake_s}
             changed |= {"heeds": None if rest.heeds is None else encode(rest.heeds), "until": None}
-            changed |= {"given_back": new.n, "updated": now_s, "tries": tries if rest.due_s == 0.0 else 0}
+            changed |= {"given_back": new.n, "updated": now_s, "tries": tries}
+            changed |= {} if rest.due_s == 0.0 or rest.is_in_vain else {"tries": 0}
             changed |= {"is_failed": rest.is_failed}
         assigned = ", ".join([f"{name} = %({name})s" for name in changed])
         if rest is not None:

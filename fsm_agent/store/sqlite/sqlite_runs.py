@@ -338,11 +338,12 @@ def _give_back(connection: Connection, key: int, n: int, rest: Rest, unread: int
     asks = _ASKS if rest.questions else "''"
     connection.execute(
         "UPDATE run SET state = :state, is_ended = :is_ended, is_failed = :is_failed, due = :due_s, queued = :queued_s,"
-        f" heeds = :heeds, asks = {asks}, until = NULL, given_back = :n, updated = :now_s, tries = tries * :is_due"
+        f" heeds = :heeds, asks = {asks}, until = NULL, given_back = :n, updated = :now_s, tries = tries * :counts"
         " WHERE key = :key",
         {
             **{"state": rest.state, "is_ended": rest.is_ended, "is_failed": rest.is_failed, "heeds": rest.heeds},
-            **{"due_s": due_s, "queued_s": queued_s, "n": n, "now_s": now_s, "is_due": rest.due_s == 0.0, "key": key},
+            **{"due_s": due_s, "queued_s": queued_s, "n": n, "now_s": now_s, "key": key},
+            "counts": rest.due_s == 0.0 or rest.is_in_vain,
         },
     )
 
