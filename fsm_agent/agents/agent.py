@@ -35,7 +35,7 @@ from fsm_agent.agents.persistence import (
     with_options,
 )
 from fsm_agent.agents.prompt_resolution import PromptResolver, check_deps, check_parser_args
-from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, dialog_before
+from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, call_without_result, check_system, dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.context.plan import ContextOption, ContextPlan, keeping, kept
@@ -436,8 +436,9 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
                 raise UsageError(
                     f"the task is {task!r:.60}: text, a Payload, a Prompt, a Message or a Dialog would be right"
                 )
-        if dialog.tail is None or dialog.tail.function_calls:
-            what = "asks for functions that have no results" if dialog.tail else "is empty"
+        asked = call_without_result(dialog)
+        if dialog.tail is None or asked is not None:
+            what = f"asks for functions that have no results, such as {asked}" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
         dialog = system_prompt.before(dialog)
         return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -10,7 +11,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.agents.prompt_resolution import LATER
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import FunctionResult, Message
 from fsm_agent.messages.numbering import renumbered
 from fsm_agent.mistakes import check, shown, wrong
 from fsm_agent.prompts.dialog import Dialog
@@ -166,8 +167,32 @@ def dialog_before(after: object) -> Dialog:
     right = "the result of a call, a Dialog, or a list of messages"
     check("after", after, isinstance(after, Dialog | list | tuple), right)
     dialog = after if isinstance(after, Dialog) else Dialog(cast("Any", after))
-    if dialog.tail is not None and dialog.tail.function_calls:
+    if (asked := call_without_result(dialog)) is not None:
         raise UsageError(
-            "the dialog of after=… asks for functions that have no results: the call that it is of has to end first"
+            f"the dialog of after=… asks for functions that have no results, such as {asked}:"
+            " the call that it is of has to end first"
         )
     return dialog
+
+
+def call_without_result(dialog: Dialog) -> str | None:
+    """Return the name, with the id, of the first function call at the end of a dialog that has no result; None: none.
+
+    Services refuse such a dialog, and a result that is missing among others is a mistake that is hard to see.
+    """
+    results = list[str]()
+    for message in reversed(dialog.messages):
+        if message.role != "tool":
+            break
+        results += [part.provider_id or part.id for part in message.parts if isinstance(part, FunctionResult)]
+    else:
+        return None
+    calls, left = message.function_calls, Counter(results)
+    if len(results) >= len(calls):
+        return None
+    for call in calls:
+        id = call.provider_id or call.id
+        if not left[id]:
+            return f"{call.name!r} (id {id!r})"
+        left[id] -= 1
+    return None
