@@ -100,6 +100,8 @@ class Function(Policy, Generic[P, R, Deps]):
         validator = self.validator or ArgumentsValidator(self.parameters)
         object.__setattr__(self, "_validate", validator.validate_json)
         governed = self.takes_context or self.retries or self.middleware or self.on_error == "retry"
+        if self.call and any(map(inspect.iscoroutinefunction, (self.call, type(self.call).__call__))):
+            object.__setattr__(self, "is_async", True)  # however it was made: a driver has to be able to cancel it
         awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
         needs = self.needs_approval
         asks_with = callable(needs) and accepts_context(needs, f"needs_approval of function {self.name!r}")
