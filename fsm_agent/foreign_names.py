@@ -6,6 +6,7 @@ of a configuration, so each entry reads right in all of these places.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import wraps
@@ -42,6 +43,8 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "agent.conversation('…').call": "session_id thread_id",
     "an argument of the Agent, or of a Prompt as the task": "system functions output settings",
     "an argument of the Agent": "limits hooks approve check stop_when",
+    "settings=Settings(temperature=…), or an attribute of an AgentBase": "profile",
+    "an attribute of an AgentBase, or a key of build_agent": "system_path prompts agent_type agent_configs",
     # attributes
     "call": "run_sync invoke kickoff ask chat",
     "acall": "ainvoke",
@@ -108,11 +111,14 @@ class OptionsType(ValueType):
             known = cls.__struct_fields__
             for word in kwargs:
                 if word not in known:
-                    right = (
-                        remedy(word, known).replace(f"{cls.__name__.lower()}={cls.__name__}(", "").replace("…)", "…")
-                    )
-                    raise TypeError(f"{cls.__name__} has no argument {word!r}{right}") from None
+                    raise TypeError(f"{cls.__name__} has no argument {word!r}{_remedy_in(cls, word)}") from None
             raise
+
+
+def _remedy_in(cls: Any, word: str) -> str:
+    """Return the end of a message about an unknown argument of a class that the remedy may be an argument of."""
+    right = re.sub(rf"\w+={cls.__name__}\((.+?)\)", r"\1", WORDS.get(word, ""))
+    return remedy(word, cls.__struct_fields__, {word: right} if right.strip("…") else {})
 
 
 def hinting(cls: T) -> T:

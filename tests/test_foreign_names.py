@@ -140,6 +140,26 @@ def test_a_word_that_is_not_ours_is_answered(make: Callable[[], object], kind: t
         make()
 
 
+@pytest.mark.parametrize("key", ["profile", "system_path", "prompts", "agent_type", "agent_configs"])
+def test_a_key_of_a_configuration_is_no_argument_of_an_agent_and_its_place_is_named(key: str) -> None:
+    with pytest.raises(TypeError, match=f"Agent .*{key!r}: .* AgentBase"):
+        Agent(Script(), **{key: "deterministic"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "right"),
+    [
+        (Limits, "max_turns", "here that is rounds=…"),
+        (Limits, "usage_limits", "did you mean"),  # the word for the class itself
+        (Settings, "model_args", "there are: temperature"),
+        (Settings, "max_retries", "here that is limits=Limits(parse_retries=…)"),
+    ],
+)
+def test_a_remedy_does_not_name_the_class_that_is_being_made(kind: Any, word: str, right: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"{word!r}") + "[:;] " + re.escape(right)):
+        kind(**{word: 3})
+
+
 @pytest.mark.parametrize("kind", [Limits, Settings, Price, Budget, Retries, Network, WebSearch, FlowLimits])
 def test_a_value_refuses_an_unknown_argument_by_its_name(kind: Any) -> None:
     with pytest.raises(TypeError, match=f"{kind.__name__}.*'max_trns'"):
