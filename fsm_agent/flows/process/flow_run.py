@@ -181,14 +181,12 @@ class FlowRun(FlowProcess, Generic[D]):
         prefix, _, name = key.partition(":")
         if prefix == INBOX and name not in self.flow.states and self.record.upgraded_from:
             return f"{INBOX}:{snapshot.present_name(self.flow, self.record.upgraded_from, name)}"
-        before = self.record.renamed
-        if not before:
-            return key
         first, separator, rest = key.partition(SEPARATOR)
-        prefix = first.removesuffix(before)
-        if prefix == first or prefix not in _BEFORE_STEPS:
-            return key
-        return f"{prefix}{self.record.here}{separator}{rest}"
+        for before in self.record.former_names:
+            prefix = first.removesuffix(before)
+            if prefix != first and prefix in _BEFORE_STEPS:
+                return f"{prefix}{self.record.here}{separator}{rest}"
+        return key
 
     # Its states
 
@@ -436,7 +434,7 @@ class FlowRun(FlowProcess, Generic[D]):
         """Return the record after entering the state that the step leads to."""
         to: Any = self.flow.states[str(r.state)]
         n = r.steps + 1
-        changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "renamed": ""}
+        changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "former_names": ()}
         changes["once"] = changes["children"] = {}
         if r.due_at_s != 0.0:
             changes["due_at_s"] = 0.0
