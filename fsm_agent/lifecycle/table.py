@@ -296,7 +296,7 @@ def hand_over(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) 
 def relay(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> CallRecord:
     inner, start = answer.record, len(r.dialog)
     moved, messages = start - inner.seeded_with, renumbered(inner.dialog[inner.seeded_with :], start)
-    calls = [f.changed(id=_moved(f.id, moved)) for f in inner.function_calls]
+    calls = [f.changed(id=_moved(f.id, moved), round=r.rounds + f.round) for f in inner.function_calls]
     path = f"{answer.name}{SEPARATOR}{inner.governed_by}" if inner.governed_by else answer.name
     return r.changed(
         dialog=r.dialog.append(*messages),

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypedDict
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import Retry, UsageError
@@ -50,6 +50,11 @@ Ended: TypeAlias = Returned | FunctionFailed
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]  # for a coroutine, in sync code
 
 _RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
+
+
+class _Times(TypedDict):
+    at_s: float
+    duration_s: float
 
 
 class FunctionExecution:
@@ -181,10 +186,15 @@ class FunctionExecution:
         if self._tell is not None:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
+    def times(self) -> _Times:
+        """Return when the run ended, which is now, and how long it took."""
+        now = self.world.clock.now()
+        return _Times(at_s=now, duration_s=max(0.0, now - self.started_at_s))
+
     def preparation_failure(self, error: Exception) -> Ended:
         """Return the outcome of a function whose result could not be prepared."""
         if self.function.on_error == "fail":
-            return FunctionFailed(text=unprepared(error), at_s=self.world.clock.now())
+            return FunctionFailed(text=unprepared(error), **self.times())
         return _error_result(
             f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it.", self
         )
@@ -489,7 +499,7 @@ def _as_failure(error: BaseException, run: FunctionExecution) -> Exception:
 
 def _result_outcome(value: Any, run: FunctionExecution) -> Ended:
     if run.is_plain and run.function.format is None and (type(value) is str or type(value) is int):
-        return Returned(text=result_text(value), at_s=run.world.clock.now())
+        return Returned(text=result_text(value), **run.times())
     try:
         text, attachments = _content(value, run)
     except Exception as error:
@@ -499,7 +509,7 @@ def _result_outcome(value: Any, run: FunctionExecution) -> Ended:
         attachments=attachments,
         is_cached=run.is_cached,
         releases=run.releases,
-        at_s=run.world.clock.now(),
+        **run.times(),
     )
 
 
@@ -526,7 +536,7 @@ def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
     match run.function.on_error:
         case "fail":
             run.raised = error
-            return FunctionFailed(text=text, at_s=run.world.clock.now())
+            return FunctionFailed(text=text, **run.times())
         case Default(value):
             return _result_outcome(value, run)
     return _error_result(text, run)
@@ -557,7 +567,7 @@ def _log_subject(run: FunctionExecution) -> str:
 
 
 def _error_result(text: str, run: FunctionExecution) -> Returned:
-    return Returned(text=text, is_error=True, releases=run.releases, at_s=run.world.clock.now())
+    return Returned(text=text, is_error=True, releases=run.releases, **run.times())
 
 
 def timeout_outcome(run: FunctionExecution) -> Ended:
