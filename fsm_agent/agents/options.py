@@ -60,8 +60,8 @@ class CallOptions(_SeedOptions[Deps], total=False):
             JSON can hold, kept in the record.
         deps: What functions find in their `Context`.
         model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-        extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra`` and snapshots have it.
-            The model does not see it.
+        extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the messages
+            that the call adds to the dialog have it.  The model does not see it.
         run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
             with the same task, the call continues that run, or returns its result.
         after: What the task follows: the result of a call, a dialog, or messages.

@@ -12,7 +12,7 @@ from fsm_agent.lifecycle.function_limits import rounds_used_up
 from fsm_agent.lifecycle.interpret import Answer, FinalReply, FunctionsRequested, TooLong
 from fsm_agent.lifecycle.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.lifecycle.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
-from fsm_agent.lifecycle.table import MACHINE, at_round_limit
+from fsm_agent.lifecycle.table import MACHINE, at_round_limit, tracked
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -98,7 +98,7 @@ def _count_usage(
         usage: Usage = outcome.reply.usage
         if not key.startswith(_OF_SUMMARIES):  # those are no answers
             changes["replies"] = before.replies + 1
-            changes["reply"] = outcome.reply
+            changes["reply"] = tracked(before, outcome.reply)
         if use is not None:
             use = use.changed(reported=usage.input_tokens, cached=usage.cached_tokens)
             changes["requests"] = before.requests.push(use)

@@ -102,6 +102,7 @@ from fsm_agent.lifecycle.record import (
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
 from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.reply import Reply
 from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
@@ -198,7 +199,7 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     message = answer.reply.message
-    dialog = r.dialog.push(message) if answer.call is None else r.dialog.append(*_taken(message, len(r.dialog), TAKEN))
+    dialog = _longer(r, message) if answer.call is None else _longer(r, *_taken(message, len(r.dialog), TAKEN))
     ending = _ANSWERED
     if r.rounds and not is_within(r.rounds, r.limits.rounds):
         ending = Ending(reason=Reason.ANSWERED, detail=rounds_used_up(r.limits), limit="rounds", count=r.rounds)
@@ -215,7 +216,7 @@ def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     is_form = prompt.finalizer is None
     text = prompt.handler_text("form") if is_form else prompt.finalizer_text(answer.reply.message.text)
     plea = Message.of("user", text)
-    return _pruned(r, dialog=r.dialog.append(answer.reply.message, plea), is_drafted=True)
+    return _pruned(r, dialog=_longer(r, answer.reply.message, plea), is_drafted=True)
 
 
 def keep_stopped(r: CallRecord, answer: StoppedReply | Stopped, prompt: Prompt) -> CallRecord:
@@ -242,7 +243,7 @@ def keep_pause(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> Cal
 
 
 def go_on(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=r.dialog.push(answer.message), rounds=r.rounds + 1)
+    return _pruned(r, dialog=_longer(r, answer.message), rounds=r.rounds + 1)
 
 
 def keep_loop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
@@ -261,7 +262,7 @@ def close_round(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt
     if r.limits.on_loop == "tell" and r.is_looping:
         names = ", ".join(f.name for f in r.newest_round)
         text = prompt.handler_text("loop", name=names, count=r.identical_rounds)
-        return r.changed(dialog=r.dialog.push(Message.of(r.limits.loop_role, text)))
+        return r.changed(dialog=_longer(r, Message.of(r.limits.loop_role, text)))
     return r
 
 
@@ -299,18 +300,18 @@ def relay(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> CallRecord:
     calls = [f.changed(id=_moved(f.id, moved), round=r.rounds + f.round) for f in inner.function_calls]
     path = f"{answer.name}{SEPARATOR}{inner.governed_by}" if inner.governed_by else answer.name
     return r.changed(
-        dialog=r.dialog.append(*messages),
+        dialog=_longer(r, *messages),
         function_calls=r.function_calls.extend(calls),
         governed_by=path,
         successor=inner.changed(dialog=Vector(), seeded_with=0, function_calls=Vector()),
-        reply=inner.reply or r.reply,
+        reply=r.reply if inner.reply is None else tracked(r, inner.reply),
         repairs=inner.repairs,
         ending=inner.ending,
     )
 
 
 def inject(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
-    return r.changed(dialog=r.dialog.append(*answer.messages), turn=r.turn + 1)
+    return r.changed(dialog=_longer(r, *answer.messages), turn=r.turn + 1)
 
 
 def inject_later(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
@@ -494,10 +495,20 @@ def _moved(id: str, by: int) -> str:
     return f"{int(position) + by}.{number}"
 
 
+def tracked(r: CallRecord, reply: Reply) -> Reply:
+    """Return a reply whose message has the caller's data."""
+    return reply.changed(message=reply.message.changed(extra=r.extra)) if r.extra else reply
+
+
+def _longer(r: CallRecord, *messages: Message) -> Vector[Message]:
+    """Return the dialog with more messages, which have the caller's data."""
+    return r.dialog.extend([one.changed(extra=r.extra) for one in messages] if r.extra else messages)
+
+
 def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:
     """Return the record with the assistant's message in the dialog, and its calls as the round."""
     same = _identical_rounds(r, answer)
-    return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
+    return _pruned(r, dialog=_longer(r, answer.message), round=answer.calls, identical_rounds=same)
 
 
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
@@ -569,7 +580,7 @@ def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> C
         results.append(Message(role="tool", parts=(_result(f, prompt, asked.get(f.id)),)))
         runs += f.was_run
     return r.changed(
-        dialog=r.dialog.extend((*results, *r.injected) if r.injected else results),
+        dialog=_longer(r, *results, *r.injected),
         function_calls=r.function_calls.extend(calls),
         tallies=tallied(r, calls, prompt),
         runs=runs,

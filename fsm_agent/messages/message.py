@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from msgspec import field
 from msgspec.structs import astuple
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
@@ -349,8 +350,14 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
         ('user', 'Hello')
     """
 
+    hidden = ("extra",)
+
     role: Role
     parts: tuple[Part, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON, of the call that added it
+
+    def __hash__(self) -> int:
+        return hash((self.role, self.parts))
 
     @classmethod
     def of(cls, role: Role, *content: str | Part) -> Message:
