@@ -66,6 +66,7 @@ class ArgumentsDelta(Value, frozen=True):
 
     index: int
     text: str
+    id: str = ""  # as in `FunctionCallStarted`
 
 
 class FunctionCallCompleted(Value, frozen=True):
@@ -74,11 +75,13 @@ class FunctionCallCompleted(Value, frozen=True):
     It comes once more when a service resumes a call that it had left.
 
     Examples:
-        >>> FunctionCallCompleted(0).index
-        0
+        >>> events = Agent(Script(call("add", a=1), "3")).stream("1 + 2?")
+        >>> [event.call.arguments for event in events if isinstance(event, FunctionCallCompleted)]
+        [{'a': 1}]
     """
 
     index: int
+    call: FunctionCall | None = None  # so far, with its id as in `FunctionStarted`; the driver sets it, no client does
 
 
 class UsageReported(Value, frozen=True):

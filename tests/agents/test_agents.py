@@ -36,7 +36,17 @@ from fsm_agent import (
 )
 from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle import Request, State
-from fsm_agent.messages import Done, FunctionCallStarted, FunctionStarted, LoopDetected, Reply, Suspended, TextDelta
+from fsm_agent.messages import (
+    ArgumentsDelta,
+    Done,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    FunctionStarted,
+    LoopDetected,
+    Reply,
+    Suspended,
+    TextDelta,
+)
 from fsm_agent.testing import Script, call
 
 
@@ -439,6 +449,14 @@ def test_the_stream_names_a_function_by_one_id_from_its_first_piece_to_its_resul
         started = [event.id for event in events if isinstance(event, FunctionCallStarted)]
         assert started == [event.id for event in events if isinstance(event, FunctionStarted)]
         assert len({*started}) == 3
+        pieces: dict[str, str] = {}
+        for event in events:
+            if isinstance(event, ArgumentsDelta):
+                pieces[event.id] = pieces.get(event.id, "") + event.text
+        calls = [event.call for event in events if isinstance(event, FunctionCallCompleted)]
+        assert [one.id for one in calls] == started
+        assert [one.arguments for one in calls] == [{"a": a, "b": a + 1} for a in (1, 3, 5)]
+        assert [one.arguments_json for one in calls] == [*pieces.values()]
 
 
 def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script):
