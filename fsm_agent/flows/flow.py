@@ -11,7 +11,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import pydantic
-from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent._internal.values import fields_alone, to_json
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
@@ -22,6 +21,7 @@ from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
+from fsm_agent.flows.definition.kept_json import kept_adapter
 from fsm_agent.flows.definition.reactions import rows_in_states
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import (
@@ -200,7 +200,7 @@ class Flow(FlowVerbs[D], Generic[D]):
     @cached_property
     def adapter(self) -> pydantic.TypeAdapter[D]:
         """The writer and reader of its data."""
-        return type_adapter(self.data)
+        return kept_adapter(self.data)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -7,12 +7,14 @@ import inspect
 import typing
 from collections.abc import Iterable
 from enum import EnumType
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.abandonment import check_abandonment
 from fsm_agent.flows.definition.annotations import check_annotations
@@ -106,6 +108,36 @@ def check_data(where: str, data: Any) -> None:
         if dataclasses.is_dataclass(origin) and not _is_frozen(origin):
             what = f"the field {path} of the data is a {case_name(origin)}, which can be changed in place"
             raise FlowError(f"{where}: {what}: a frozen dataclass would be right")
+    if problem := _lost_always(data):
+        raise FlowError(f"{where}: the data {case_name(data)} do not come back from JSON as they were: {problem}")
+
+
+@lru_cache(512)
+def _lost_always(data: type) -> str:
+    """Return what a type never reads as it writes it, by the schemas of both; empty: nothing that they show."""
+    try:
+        reads, writes = (
+            _objects(type_adapter(data).json_schema(mode=mode)) for mode in ("validation", "serialization")
+        )
+    except Exception:  # of a type with a schema of its own: each value is checked when it is written
+        return ""
+    for name, read in reads.items():
+        written = writes.get(name, {}).get("properties", {})
+        for field, schema in read.get("properties", {}).items():
+            if field not in written:
+                return (
+                    f"{name}.{field} is read, and is not written: a field without exclude=True, and one alias, is right"
+                )
+            if schema.get("writeOnly"):
+                return f"{name}.{field} is secret, and is written as asterisks: pass it as deps"
+        if read.get("additionalProperties") is False and (more := written.keys() - read.get("properties", {}).keys()):
+            return f"{name}.{min(more)} is written, and cannot be read: extra='ignore' is right"
+    return ""
+
+
+def _objects(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schemas of objects by name, the root's first."""
+    return {schema.get("title", "the data"): schema, **schema.get("$defs", {})}
 
 
 def _is_frozen(data: Any) -> bool:
