@@ -80,9 +80,11 @@ _IMPORTED = {  # the same for names that are imported
     "MemoryStore": "MemorySaver InMemorySaver",
     "SqliteStore": "SqliteSaver SQLiteSession",
     "fsm_agent.testing.Script": "TestModel FunctionModel",
-    "fsm_agent.flows.Flow": "StateGraph START Command",
-    "fsm_agent.flows.end": "END",
+    "fsm_agent.flows.Flow": "StateGraph",
     "fsm_agent.flows.wait": "interrupt",
+    "fsm_agent.flows.end": "END",
+    "the argument start of fsm_agent.flows.Flow": "START",
+    "a row, state.done(target)": "Command",
     "fsm_agent.flows.each": "Send",
     "mode=… of a Prompt": "NativeOutput ToolOutput PromptedOutput",
 }

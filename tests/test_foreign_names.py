@@ -125,6 +125,11 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "Message": (lambda: Message.of("user", "x").content, AttributeError, "'Message' .* 'content': here that is text"),
     "Usage": (lambda: Usage().prompt_tokens, AttributeError, "'Usage' .* 'prompt_tokens': here that is input_tokens"),
+    "FlowResult": (
+        lambda: flow(answer=lambda q: 1).call(0).data,
+        AttributeError,
+        "'FlowResult' .* 'data': here that is output of a result",
+    ),
     "Flow.invoke": (
         lambda: flow().invoke,
         AttributeError,
@@ -193,6 +198,11 @@ class TestImports:
         with pytest.raises(ImportError) as refused:
             exec(f"from fsm_agent import {name}")
         assert "did you mean" not in str(refused.value)
+
+    @pytest.mark.parametrize("name", ["StateGraph", "interrupt", "END", "START", "Command", "Send"])
+    def test_a_name_of_a_graph_is_answered_in_flows(self, name: str) -> None:
+        with pytest.raises(ImportError, match=f"cannot import name '{name}' .*: here that is "):
+            exec(f"from fsm_agent.flows import {name}")
 
     def test_one_that_nobody_knows_is_left_to_python(self) -> None:
         with pytest.raises(ImportError, match="cannot import name 'xyzzy' from 'fsm_agent'"):

@@ -124,6 +124,7 @@ def outcomes_of(
     state: State[Any] | None
     found: dict[str, Outcome] = {}
     for whom, value in answers.items():
+        whom = _named(flow, whom, keys)
         if made is not None and _may_come_early(whom):
             key, outcome = _for_inbox(flow, made(), whom, value)
             found[key] = outcome
@@ -176,6 +177,13 @@ def _members(work: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
     for member in work.members:
         yield member
         yield from _members(member)
+
+
+def _named(flow: Flow[Any], whom: Any, keys: Mapping[str, str]) -> Any:
+    """Return the state that asks and has this name; what is given, if none does."""
+    if not (isinstance(whom, str) and whom.isidentifier()):
+        return whom
+    return next((state for key in keys if (state := state_at(flow, key)[0]) is not None and state.name == whom), whom)
 
 
 def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:

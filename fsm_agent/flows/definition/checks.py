@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
-_HAPPENS = ("done", "elapsed")  # triggers that are not failures
+_LEADS = ("done", "elapsed", "cancelled", "expired")  # triggers that are not failures
 
 
 def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
@@ -66,9 +66,14 @@ def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
             what = shown(row.to)
             raise FlowError(f"{where}: {row.source.name} has a row to {what}: a state or an end would be right")
     for state in states_in(flow.start, flow.rows):
-        if named.setdefault(state.name, state) is not state:
+        if not _is_same(named.setdefault(state.name, state), state):
             raise FlowError(f"{where}: two states are called {state.name!r}: other names would be right")
     return named
+
+
+def _is_same(one: State[Any], other: State[Any]) -> bool:
+    """Return whether two states are one: ends are, if they are made alike."""
+    return one is other or (isinstance(one, End) and isinstance(other, End) and vars(one) == vars(other))
 
 
 def check_flow(flow: Flow[Any]) -> None:
@@ -338,7 +343,7 @@ def _check_ways(where: str, flow: Flow[Any]) -> None:
     if lost := [state.name for state in flow.live if state.name not in reached]:
         raise FlowError(f"{where}: nothing leads to {lost[0]}: a row to it would be right, or remove its rows")
     ending = {state.name for state in flow.states.values() if isinstance(state, End)}
-    while more := {r.source.name for r in flow.own_rows if r.trigger in _HAPPENS and r.to.name in ending} - ending:
+    while more := {r.source.name for r in flow.own_rows if r.trigger in _LEADS and r.to.name in ending} - ending:
         ending |= more
     if stuck := [state.name for state in flow.live if state.name not in ending]:
         raise FlowError(f"{where}: from {stuck[0]} an end is reached only by failing: a row to an end would be right")
