@@ -292,7 +292,7 @@ class Claiming:
                 raise ReplayError(problem)
         except BaseException as error:
             if on_change == "stop" and is_of_code(error):
-                self.give_back(lease, loaded)
+                self.give_back(lease, loaded, counts=False)
             else:
                 self._fail(lease, loaded, error, answers, definition)
             raise
@@ -330,10 +330,17 @@ class Claiming:
             f" {process.definition!r}; RunAgain() continues with the code as it is now"
         )
 
-    def give_back(self, lease: Lease, loaded: Loaded) -> None:
-        """Give back a run unchanged: due at once, or ended as it was."""
+    def give_back(self, lease: Lease, loaded: Loaded, *, counts: bool = True) -> None:
+        """Give back a run unchanged: due at once, or ended as it was.
+
+        Args:
+            lease: The lease.
+            loaded: The run.
+            counts: Whether the claim counts as a try: after too many, the run is stuck.
+        """
         run = loaded.run
-        rest = Rest(state=run.state, due_s=0.0, questions=run.waits)
+        due_s = 0.0 if counts else max(lease.since_s, 1.0)  # a time that has passed resets the tries
+        rest = Rest(state=run.state, due_s=due_s, questions=run.waits)
         if run.is_ended:
             rest = Rest(state=run.state, is_ended=True, is_failed=run.is_failed)
         self.store.append(lease, lease.n, (), rest)
