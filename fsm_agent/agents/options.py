@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, T
 
 from fsm_agent.context.passes import AnyPass
 from fsm_agent.context.plan import ContextOption
+from fsm_agent.functions.deps import GivenDeps
 from fsm_agent.functions.toolset import Functions
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
@@ -38,7 +39,7 @@ class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
 
     args: Mapping[str, Any] | None
     parser_args: Mapping[str, Any] | None
-    deps: Deps
+    deps: GivenDeps[Deps]
     model: str | Client | None
 
 
@@ -46,6 +47,7 @@ class _SeedOptions(_UnstoredOptions[Deps], total=False):
     """The options of a call, but for ``after``, which `submit` has with a wider type."""
 
     extra: Mapping[str, Any] | None
+    by: str
     run_id: str | None
     system_args: Mapping[str, Any] | None
     keep_system: bool
@@ -58,10 +60,11 @@ class CallOptions(_SeedOptions[Deps], total=False):
         args: Settings for this call, over the agent's: ``{"temperature": 0}``.
         parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
             JSON can hold, kept in the record.
-        deps: What functions find in their `Context`.
+        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
         model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
         extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the messages
             that the call adds to the dialog have it.  The model does not see it.
+        by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
         run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
             with the same task, the call continues that run, or returns its result.
         after: What the task follows: the result of a call, a dialog, or messages.
@@ -178,7 +181,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     """The arguments of an `Agent` that any of its variants may have."""
 
     model: str | Client
-    system: str | Prompt[Any] | Callable[[Deps], str]
+    system: str | Prompt[Any] | Callable[[Deps], str] | Callable[[], str]
     functions: Functions[Deps]
     finalizer: str | Prompt[Any] | None
     prompt: Prompt[Any]

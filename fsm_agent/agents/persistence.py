@@ -12,6 +12,7 @@ from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.deps import deps_for
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.lifecycle.snapshots import check_change, check_on_change
@@ -158,12 +159,15 @@ def definition_of(
         if seed.prompt != (prompt or agent.prompt).path:
             actual = "the agent's own" if prompt is None else repr(prompt.path)
             raise UsageError(f"the run is of prompt {seed.prompt!r}, and {actual} was given: resume(…, prompt=…)")
-        resolved = agent.resolve_prompt(prompt, options)
-        parts = agent.call_parts(resolved, options.get("args") or seed.args or None, options.get("deps"), keep)
+        deps = deps_for(options.get("deps"), agent.name, header.extra, header.by)
+        resolved = agent.resolve_prompt(prompt, {**options, "deps": deps})
+        parts = agent.call_parts(resolved, options.get("args") or seed.args or None, deps, keep)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
         call = warned_of_change(call_of(header, seed, document, resolved, earlier, **parts))
         if seed.is_system_own:
             call.system_args = None
+        if seed.is_system_late:
+            call.opening = agent.opening(deps)
         return with_options(agent, call, options)
 
     world = agent.world_with_model(options.get("model"))

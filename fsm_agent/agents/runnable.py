@@ -19,6 +19,7 @@ from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.deps import LATER
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event
@@ -177,10 +178,21 @@ class Runnable(ABC):
 
         Args:
             header: The header of the run's journal.
-            deps: What functions find in their `Context`.
+            deps: As of `check_deps`.
             prompts: Prompts of tasks, by their paths.
         """
         return self.definition(deps=deps)
+
+    @abstractmethod
+    def check_deps(self, deps: Any) -> None:
+        """Refuse deps with which its runs cannot be driven.
+
+        Args:
+            deps: A value, or a function of (agent, extra, user) that makes it, which is not called here.
+
+        Raises:
+            UsageError: They are neither; or a value with which a function of an agent cannot do.
+        """
 
     @abstractmethod
     def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
@@ -339,8 +351,6 @@ class Runnable(ABC):
             return await asyncio.to_thread(partial(self.seed, task, **options))
         return self.seed(task, **options)
 
-    _at_submission: ClassVar[Mapping[str, Any]] = {}  # options of `seed` for tasks that are only submitted
-
     def _submit(self, task: Any, after: tuple[str, ...], options: Mapping[str, Any]) -> RunHandle[Any]:
         """Put a task into the store.
 
@@ -358,7 +368,7 @@ class Runnable(ABC):
                     f"{name} is {shown(value)}, which no store keeps: a Worker has its own, those of its agents"
                 )
         runs = self.runs
-        process = self.seed(task, **{**self._at_submission, **of_seed})
+        process = self.seed(task, **_without_deps(of_seed))
         definition = self.definition_of(process)
         name = runs.submit(process, definition, run_handle.start_of(after, delay_s, priority))
         return run_handle.RunHandle(self, name, definition)
@@ -369,11 +379,15 @@ class Runnable(ABC):
         return await asyncio.to_thread(self._submit, task, after, options)
 
     def _handle(self, run_id: str, options: Mapping[str, Any]) -> RunHandle[Any]:
-        definition = self.definition(**options)
+        definition = self._to_read(options)
         run = self.runs.store.get(run_id)
         if run.agent != definition.agent:
             raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this is {definition.agent!r}")
         return run_handle.RunHandle(self, run_id, definition)
+
+    def _to_read(self, options: Mapping[str, Any]) -> Definition:
+        """Return how its processes are rebuilt from a store to be read, for which no deps are needed."""
+        return self.definition(**_without_deps(options))
 
     def post_answers(self, run_id: str, answers: Any, by: str, definition: Definition, post_id: str = "") -> None:
         """Post answers to a run: a mapping by key, or the one answer to its only open question."""
@@ -406,6 +420,7 @@ class Runnable(ABC):
     def _resumption(self, options: Mapping[str, Any]) -> tuple[str, str, Sink | None, Definition]:
         """Return, from the options of `resume`: who answers, the id, the sink, and how to rebuild the process."""
         rest = {name: value for name, value in options.items() if name not in ("by", "post_id", "sink")}
+        self.check_deps(rest.get("deps"))
         return options.get("by", ""), options.get("post_id", ""), options.get("sink"), self.definition(**rest)
 
     def _map(
@@ -470,6 +485,11 @@ def _content_of(answers: Mapping[Any, Any]) -> str:
     return pydantic_core.to_json(
         [[name, to_json(value) if isinstance(value, Outcome) else value] for name, value in told], fallback=repr
     ).decode()
+
+
+def _without_deps(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return options with deps that only the driver of a run has, unless there are some."""
+    return options if options.get("deps") is not None else {**options, "deps": LATER}
 
 
 def _both(tell: Sink | None, sink: Sink | None) -> Sink | None:

@@ -265,7 +265,7 @@ class Flow(FlowVerbs[D], Generic[D]):
             what = f"flow {self.name!r} was given {shown(document)}: JSON of {self.data.__name__} would be right"
             raise FlowError(f"{what}: {describe_json_error(error)}") from None
 
-    def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None) -> FlowRecord:
+    def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None, by: str = "") -> FlowRecord:
         """Return the record of a run that has not begun.
 
         Raises:
@@ -276,6 +276,9 @@ class Flow(FlowVerbs[D], Generic[D]):
         except Misfit as error:
             raise FlowError(f"flow {self.name!r} was given {error.words(self.data)}") from None
         kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
+        if by:
+            check("by", by, isinstance(by, str), "who asks, a text such as 'ada',", FlowError)
+            kept["by"] = by
         stage: Any = self.state_enum
         return FlowRecord(
             flow=self.name,

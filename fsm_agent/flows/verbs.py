@@ -22,6 +22,7 @@ from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
+from fsm_agent.functions.deps import LATER, GivenDeps, check_deps
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
 from fsm_agent.messages.event import Event
@@ -51,7 +52,7 @@ Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant 
 class UnstoredFlowOptions(TypedDict, total=False):
     """The options of a run that is in no store."""
 
-    deps: Any
+    deps: GivenDeps[Any]
     clients: Clients | None
 
 
@@ -61,13 +62,15 @@ class FlowOptions(UnstoredFlowOptions, total=False):
     Attributes:
         run_id: The name of its run in the flow's store; None: a new one.  If the store has a run of
             this name with the same data, that run is continued.
-        deps: What functions find in their `Context`.
+        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
         extra: Data of yours that JSON can hold, kept in the record.
+        by: Who asks, by your login: kept in the record, and the ``user`` of a function of deps.
         clients: Models by state, in place of those of their agents; for tests, a `Script` each.
     """
 
     run_id: str | None
     extra: Mapping[str, Any] | None
+    by: str
 
 
 class FlowSubmitOptions(FlowOptions, StartOptions, total=False):
@@ -159,8 +162,11 @@ class FlowVerbs(Runnable, Generic[D]):
         """Return a run that has not begun, and is in no store."""
         self.check_options(options)
         flow = self._flow
-        record = flow.record_of(data, current_depth(), options.get("extra"))
-        return FlowRun(flow, record, self.run_context(options.get("deps"), options.get("clients")))
+        record = flow.record_of(data, current_depth(), options.get("extra"), options.get("by") or "")
+        deps = options.get("deps")
+        if deps is not LATER:
+            self.check_deps(deps)
+        return FlowRun(flow, record, self.run_context(deps, options.get("clients")))
 
     def seed_inside(self, data: D, options: Mapping[str, Any], around: InnerCalls) -> FlowRun[D]:
         made = self._unstored(data, options)
@@ -334,7 +340,7 @@ class FlowVerbs(Runnable, Generic[D]):
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and decides otherwise.
         """
-        run: FlowRun[D] = self.runs.replay(run_id, self.definition(**options))
+        run: FlowRun[D] = self.runs.replay(run_id, self._to_read(options))
         return run
 
     @with_options_shown(UnstoredFlowOptions)
@@ -357,7 +363,7 @@ class FlowVerbs(Runnable, Generic[D]):
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and decides otherwise up to this step.
         """
-        run: FlowRun[D] = self.runs.at(run_id, step, self.definition(**options))
+        run: FlowRun[D] = self.runs.at(run_id, step, self._to_read(options))
         return run
 
     @with_options_shown(UnstoredFlowOptions)
@@ -394,7 +400,7 @@ class FlowVerbs(Runnable, Generic[D]):
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and decides otherwise up to this step.
         """
-        definition = self.definition(**options)
+        definition = self._to_read(options)
         run: FlowRun[D] = self.runs.at(run_id, step, definition)
         assert run.journal is not None
         edit = "" if data is None else forking.edit_json(run, data, by)
@@ -454,6 +460,11 @@ class FlowVerbs(Runnable, Generic[D]):
 
     def definition_of(self, process: FlowRun[D]) -> Definition:
         return definition_of(self._flow, process.run_context)
+
+    def check_deps(self, deps: Any) -> None:
+        check_deps(deps)
+        for agent in agents_of(self._flow):
+            agent.check_deps(deps)
 
     def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
         return {self._flow.fingerprint}

@@ -24,6 +24,7 @@ from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.fronts.reading import Asked, BadRequest, answers_to
 from fsm_agent.fronts.told import Told, is_last, is_step
+from fsm_agent.functions.deps import LATER, check_deps
 from fsm_agent.messages.event import Done, Event
 from fsm_agent.mistakes import shown
 from fsm_agent.runtime.log import LOG
@@ -56,7 +57,8 @@ class Live:
     Args:
         runnable: The agent or flow.
         drives: Whether runs are driven here; False: a `Worker` drives them.
-        options: Of `Agent.resume`, for each run, such as ``deps``.
+        options: Of `Agent.resume`, for each run.  ``deps`` are a value for all of them, or a function of (agent, extra,
+            user) that makes it for each: who drives a run has them, so with ``drives=False`` they are the worker's.
 
     Examples:
         >>> async def main():
@@ -74,7 +76,11 @@ class Live:
         self.runnable: Any = runnable if self.has_store else with_store(runnable, MemoryStore())
         self.has_conversations = hasattr(self.runnable, "conversation")
         self.runs: Runs = self.runnable.runs
-        self._definition = self.runnable.definition(**options)
+        if drives:
+            self.runnable.check_deps(options.get("deps"))
+        else:
+            check_deps(options.get("deps"))
+        self._definition = self.runnable.definition(**{**options, "deps": LATER})  # to read runs
         self._options, self._drives = options, drives
         self._driven: dict[str, Told] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -100,7 +106,7 @@ class Live:
             task: As of ``submit``: the task of an agent, or the data of a flow.
             run_id: The name of the run; None: a new one.
             conversation: The conversation of which it is the next turn; None: it is of none.
-            options: Of ``submit``, such as ``extra`` and ``args``.
+            options: Of ``submit``, such as ``extra``, ``args``, and ``by``: who asks, by the login of your service.
 
         Raises:
             RunExists: Another run has this name.
@@ -110,8 +116,6 @@ class Live:
         """
         self._check_open()
         self._loop = asyncio.get_running_loop()
-        if (deps := self._options.get("deps")) is not None:
-            options = {"deps": deps, **options}
         if conversation is None:
             of = self.runnable
         elif self.has_conversations:
@@ -159,7 +163,7 @@ class Live:
 
         Args:
             asked: What the client says, as a fold reads it.
-            by: Who says it; see `answer`.
+            by: Who says it; see `answer`.  A function of ``deps`` is told of who began the run.
             task: Makes the task, or the data of a flow, of a message; None: the message is the task, and its text, or
                 the JSON that it is, the data.
 
@@ -171,10 +175,10 @@ class Live:
         if asked.message is not None:
             said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
             if not self.has_conversations:
-                return await self.begin(said, run_id=asked.conversation), 0
+                return await self.begin(said, run_id=asked.conversation, by=by), 0
             own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
             run_id = f"{asked.conversation}:{own}" if own else None
-            return await self.begin(said, run_id=run_id, conversation=asked.conversation), 0
+            return await self.begin(said, run_id=run_id, conversation=asked.conversation, by=by), 0
         run = await self.newest(asked.conversation)
         if run is None:
             raise NotAsked(f"there is no conversation {asked.conversation!r}")

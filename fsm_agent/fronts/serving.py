@@ -61,7 +61,8 @@ def serve(
         user: Returns who sends a request, by your login, or None to refuse it; may be a coroutine function.
         hosts: The names under which the service is reached; None: with ``user`` any, else those of this machine.
         task: Makes the task, or the data of a flow, of a message; None: as of `Live.take`.
-        options: Of `Live`, such as ``deps``.
+        options: Of `Live`, such as ``deps``: a value, or a function of (agent, extra, user), of which ``user`` is who
+            began the run.
 
     Examples:
         >>> app = serve(Agent(Script("Hi."), name="host"))      # uvicorn module:app

@@ -72,6 +72,7 @@ class Function(Policy, Generic[P, R, Deps]):
     is_async: bool = False
     takes_context: bool = False  # its first argument is a `Context`, which no model sees
     deps_type: str = field(default="", repr=False)  # of that context, unless it may be None
+    deps_class: type | None = field(default=None, repr=False)  # the same as a class, if it is one
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
     validator: pydantic_core.SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
     delegate: Delegate | None = field(default=None, repr=False)  # the agent that it is
@@ -159,6 +160,7 @@ class Function(Policy, Generic[P, R, Deps]):
             is_async=signature.passing.is_async,
             takes_context=signature.passing.takes_context,
             deps_type=signature.passing.deps_type,
+            deps_class=signature.passing.deps_class,
             positional=signature.passing.positional,
             validator=signature.validator,
             source=call,
@@ -197,6 +199,7 @@ class Function(Policy, Generic[P, R, Deps]):
             is_async=accepted.is_async,
             takes_context=accepted.takes_context,
             deps_type=accepted.deps_type,
+            deps_class=accepted.deps_class,
             positional=accepted.positional,
         )
         return linked

@@ -30,6 +30,7 @@ from starlette.staticfiles import StaticFiles
 
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.fronts.door import derived, is_same, new_token
+from fsm_agent.functions.deps import LATER
 from fsm_agent.inspector import wording
 from fsm_agent.inspector.acts import ACTS
 from fsm_agent.inspector.comparing import compared
@@ -50,7 +51,6 @@ MOST_BODY = 1_000_000  # bytes of a form
 _MOST_FIELDS = 200
 _KEPT = 8  # runs that were read
 _COUNTED_S = 20.0  # how long counts of all runs stay as they are
-_NO_DEPS: Any = object()  # functions that need some are not run here
 _HERE = Path(__file__).parent
 Failed: TypeAlias = tuple[str, FormError, Mapping[str, str]]  # the key of a question, what is wrong, what was typed
 
@@ -231,7 +231,7 @@ class Inspector:
     def _definition(self, reading: RunReading) -> Any:
         """Return how the process of a run is made; None: its code is not known here."""
         agent = self._agents.get(reading.header.agent)
-        return None if agent is None else agent.definition_of_run(reading.header, _NO_DEPS, self._prompts)
+        return None if agent is None else agent.definition_of_run(reading.header, LATER, self._prompts)
 
     # Live
 

@@ -107,6 +107,7 @@ class AgentCall(Driven, Generic[Out]):
         prompt_change: The change of its prompt since its snapshot or run was made; None: the prompt is the same.
         client: The client of the model in its record, for the driver; not inspected here.  None: the driver finds one
             by the model's name, or uses its own.
+        opening: Makes the system prompt when the call begins, for the driver; None: the dialog has it.
         system_args: See `Dialog`.  They are unknown for a restored call, whose system message is taken for an agent's.
 
     Examples:
@@ -132,6 +133,7 @@ class AgentCall(Driven, Generic[Out]):
         "client",
         "deps",
         "has_approver",
+        "opening",
         "problem",
         "prompt",
         "prompt_change",
@@ -174,6 +176,7 @@ class AgentCall(Driven, Generic[Out]):
         self.prompt_change: PromptChange | None = None
         self.system_args: Mapping[str, Any] | None = _NO_ARGS
         self.client: Any = None
+        self.opening: Callable[[], str] | None = None
         self.end_request = None
         self.driver = None
         self.journal = None

@@ -92,6 +92,7 @@ class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
 
     at_s: float
     id: str = ""  # the call's, unique
+    system: str | None = None  # the system prompt, in place of the dialog's; None: the dialog has it
 
 
 class Replied(_Checked, frozen=True, kw_only=True, tag="replied"):

@@ -188,6 +188,10 @@ def ended_well(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> bool:
 
 
 def start(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
+    if answer.system is not None:
+        rest = r.dialog[1:] if len(r.dialog) and r.dialog[0].role == "system" else r.dialog
+        dialog = Vector(renumbered([Message.of("system", answer.system), *rest]))
+        r = r.changed(dialog=dialog, seeded_with=r.seeded_with + len(dialog) - len(r.dialog))
     return r.changed(started_at_s=answer.at_s, id=answer.id)
 
 

@@ -72,6 +72,7 @@ class Header(Value, frozen=True, kw_only=True):
     edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; empty: none
     tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by their names, see `FlowTable`; empty: none
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
+    by: str = ""  # who asked, by the caller's login; empty: unknown
     traceparent: str = ""  # of W3C: where it began in a trace; no part of what was asked, and the last field
 
 

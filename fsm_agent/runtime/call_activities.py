@@ -75,7 +75,9 @@ class BeginActivity(Activity):
         recorder = self.driver.recorder
         if self.path:
             return begin(self.world, f"{self.driver.process.record.id}{SEPARATOR}{self.path}")
-        return begin(self.world, None if recorder is None else recorder.run)
+        begun = begin(self.world, None if recorder is None else recorder.run)
+        opening = getattr(self.process, "opening", None)  # a flow has no system prompt
+        return begun if opening is None else begun.changed(system=opening())
 
 
 @activity_of(CallModel)

@@ -174,7 +174,7 @@ class TestOfDeps:
     def test_a_request_that_comes_twice_is_the_same_under_another_system_prompt(self, tmp_path):
         """It may tell the time, or come from a newer deployment."""
         script, times = Script("a"), iter(["noon", "one o'clock"])
-        agent = Agent(script, system=lambda deps: f"It is {next(times)}.", name="clerk", store=tmp_path / "runs.db")
+        agent = Agent(script, system=lambda: f"It is {next(times)}.", name="clerk", store=tmp_path / "runs.db")
         assert [agent.call("hi", run_id="r").output for _ in range(2)] == ["a", "a"]
         assert Agent(Script(), name="clerk", store=tmp_path / "runs.db").call("hi", run_id="r").output == "a"
         with pytest.raises(RunExists):

@@ -590,13 +590,36 @@ class TestWorker:
         assert (here / "new.db").exists()
 
     def test_what_the_users_code_raises_is_told_once_and_from_there(self, store: Path, here: Path):
-        (here / "deps.py").write_text("def made(agent, extra):\n    return {}['deps']\n")
+        (here / "deps.py").write_text("def made(agent, extra, user):\n    return {}['deps']\n")
         begin(store, "one")
         runs("answer", "one", "ask:3.0", "--approve")
         told = ran("worker", *AGENTS, "--deps", "deps:made", "--once").stderr
         assert told.count("run one of agent 'shop' raised") == 1
         assert 'deps.py", line 2, in made' in told
         assert "worker.py" not in told
+
+    def test_deps_are_a_value_or_a_function_of_who_asks(self, here: Path):
+        (here / "desk.py").write_text(
+            "from fsm_agent import Agent, Context, function\nfrom fsm_agent.testing import Script, call\n"
+            "class Shop:\n    def __init__(self, name): self.name = name\n"
+            "@function\ndef look(context: Context[Shop]) -> str:\n    'Look.'\n    return context.deps.name\n"
+            "agent = Agent(Script(*[call('look'), lambda request: request.messages[-1].text] * 9), functions=[look],\n"
+            "    name='desk', system=lambda shop: f'You work for {shop.name}.')\n"
+            "def of_user(agent, extra, user):\n    return Shop(f'{user} {agent}')\n"
+            "corner, wrong = Shop('corner'), lambda agent: agent\n"
+        )
+        submit = ("submit", "--agents", "desk", "--create", "--store", "runs.db", "?", "--run-id")
+        worker = ("worker", "--agents", "desk", "--store", "runs.db", "--once")
+        for deps, told in (("corner", "corner"), ("of_user", "ada desk")):
+            ran(*submit, deps, "--by", "ada")
+            ran(*worker, "--deps", f"desk:{deps}")
+            assert told in runs("show", deps)
+        for deps in ("Shop", "wrong"):
+            assert "deps" in refused(*worker, "--deps", f"desk:{deps}", code=2)
+            assert "deps" in refused(*submit, "x", "--deps", f"desk:{deps}", code=2)
+            assert "deps" in refused("serve", "desk:agent", "--deps", f"desk:{deps}", code=2)
+        assert "deps" in refused(*worker, code=2)
+        assert "deps" in refused("serve", "desk:agent", code=2)
 
     def test_what_is_submitted_is_done(self, here: Path):
         (here / "desk.py").write_text(

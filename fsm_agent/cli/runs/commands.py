@@ -58,6 +58,7 @@ from fsm_agent.cli.runs.tables import (
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
 from fsm_agent.errors import CallSuspended, ReplayError, UsageError, hint
+from fsm_agent.functions.deps import LATER
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -227,7 +228,7 @@ def _code_of(runs: Runs, run: str, agents: str) -> tuple[Definition, Header]:
     if header.agent not in by_name:
         raise UsageError(f"the run is one of agent {header.agent!r}; {agents!r} has {', '.join(sorted(by_name))}")
     by_path = {prompt.path: prompt for prompt in prompts}
-    return by_name[header.agent].definition_of_run(header, _NO_DEPS, by_path), header
+    return by_name[header.agent].definition_of_run(header, LATER, by_path), header
 
 
 def _step(text: str) -> int | str:
@@ -246,9 +247,6 @@ def _tell_past(screen: Screen, process: Any, *, as_json: bool) -> None:
     screen.prose(f"After step {process.journal.n} the run was in {process.state}{about}.")
     if data is not None:
         screen.line(json_text(json.loads(data)))
-
-
-_NO_DEPS: Any = object()  # functions that need some are not run
 
 
 @app.command()

@@ -72,7 +72,8 @@ class FlowRun(FlowProcess, Generic[D]):
     _is_to_end = False  # what it is inside of ends, so that no row takes it
 
     def __init__(self, flow: Flow[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
-        super().__init__(record, run_context or flow.run_context())
+        context = run_context or flow.run_context()
+        super().__init__(record, context.for_run(flow.name, record.extra, record.by))
         self.flow = flow
         self.machine = flow.machine
         self._ahead = record  # the record after the present advance, until the step is committed

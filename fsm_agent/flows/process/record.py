@@ -123,6 +123,7 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     data: Any
     limits: FlowLimits = FlowLimits()
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; the package does not read it
+    by: str = ""  # who asked, as the caller says; empty: unknown
     steps: int = 0  # states that were entered
     former_names: tuple[str, ...] = ()  # of the present step, in older versions of the flow: its question has them
     upgraded_from: int = 0  # the oldest version from which the record was upgraded, for early answers; 0: it was not

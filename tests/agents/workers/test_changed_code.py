@@ -85,7 +85,7 @@ class TestStuck:
         """What hindered the first look has passed."""
         away = [True]
 
-        def deps(name, extra):
+        def deps(name, extra, user):
             if away:
                 raise OSError("the database is away")
             return
