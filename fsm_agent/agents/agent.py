@@ -393,7 +393,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         extra, by, parser_args = options.get("extra"), options.get("by") or "", options.get("parser_args")
         deps = deps_for(options.get("deps"), self.name, extra or {}, by)
         if callable(self.system):
-            check_needs(deps, self.prompt)  # before it is made of them
+            check_needs(deps, self.prompt.offers)  # before it is made of them
         resolved = self.resolve_task(task, {**options, "deps": deps})
         prompt = self._resolver.for_call(resolved.prompt, deps)
         if parser_args:
@@ -551,7 +551,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         check_deps(deps)
         if not is_maker(deps):
             value = deps.value if isinstance(deps, Made) else deps
-            check_needs(value, self.prompt)
+            check_needs(value, self.prompt.offers)
             check_system_needs(self.system, self.name, value)
 
     def check_resumed(self, claimed: Claimed) -> Claimed:
@@ -561,7 +561,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
     ) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and that no record holds."""
-        check_needs(deps, prompt)
+        check_needs(deps, prompt.offers)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
         keep = self._keep if keep is None else keep
         plan = keeping(self._plan, keep) if keep else self._plan

@@ -80,23 +80,23 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
         raise UsageError(f"parser_args {parser_args!r:.200} need a prompt with a parser, or with a type as output")
 
 
-def check_needs(deps: object, prompt: Prompt) -> None:
-    """Refuse deps with which a function of a prompt cannot do: None, or of a type of Python's own in place of theirs.
+def check_needs(deps: object, functions: Iterable[Function]) -> None:
+    """Refuse deps with which a function cannot do: None, or of a type of Python's own in place of theirs.
 
     Raises:
         UsageError: It names the first of these functions.
     """
-    if deps is LATER or (needy := prompt.needs_deps) is None:
+    if deps is LATER:
         return
-    kind = needy.deps_type
-    if deps is None:
-        raise UsageError(
-            f"deps=: expected {kind}, got None: function {needy.name!r} takes Context[{kind}]; pass deps={kind}(…), or"
-            f" annotate it Context[{kind} | None] if it can do without"
-        )
-    for function in prompt.offers:
+    for function in functions:
+        if not (kind := function.deps_type):
+            continue
+        if deps is None:
+            raise UsageError(
+                f"deps=: expected {kind}, got None: function {function.name!r} takes Context[{kind}]; pass"
+                f" deps={kind}(…), or annotate it Context[{kind} | None] if it can do without"
+            )
         if misfit(deps, function.deps_class):
-            kind = function.deps_type
             raise UsageError(
                 f"deps=: expected {kind}, got {type(deps).__name__}: function {function.name!r} takes Context[{kind}]"
             )

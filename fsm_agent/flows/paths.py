@@ -9,8 +9,17 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import make_listener
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
-from fsm_agent.flows.definition.states import CallState, LiveState, ParallelState, State, SubflowState, WaitState
+from fsm_agent.flows.definition.states import (
+    CallState,
+    FunctionState,
+    LiveState,
+    ParallelState,
+    State,
+    SubflowState,
+    WaitState,
+)
 from fsm_agent.flows.process.flow_process import name_in, outcome_of
+from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.messages.event import Event
@@ -37,6 +46,20 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
 def agents_of(flow: Flow[Any]) -> list[Agent[Any, Any]]:
     """Return the agents that a flow asks, including flows and members inside it."""
     return [agent for work, agents in _works(flow.live, flow.agents) if (agent := work.agent_in(agents)) is not None]
+
+
+def functions_of(flow: Flow[Any]) -> list[Function]:
+    """Return the functions that are states of a flow, including flows and members inside it."""
+    return [*_functions(flow.live)]
+
+
+def _functions(works: Iterable[LiveState[Any, Any]]) -> Iterator[Function]:
+    for work in works:
+        if isinstance(work, FunctionState):
+            yield work.function
+        elif isinstance(work, SubflowState):
+            yield from _functions(work.flow.live)
+        yield from _functions(work.members)
 
 
 def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:

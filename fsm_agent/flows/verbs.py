@@ -10,19 +10,20 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, Progress, StartOptions
 from fsm_agent.agents.persistence import run_name, runs_of
+from fsm_agent.agents.prompt_resolution import check_needs
 from fsm_agent.agents.runnable import MAP_OPTIONS, RESUMED, Answers, Runnable, Sink
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
 from fsm_agent.flows.definition.roles import check_agents
 from fsm_agent.flows.definition.states import D, State
-from fsm_agent.flows.paths import agents_of, check_clients, listener_of, outcomes_of
+from fsm_agent.flows.paths import agents_of, check_clients, functions_of, listener_of, outcomes_of
 from fsm_agent.flows.persistence import attach_journal, definition_of
 from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
-from fsm_agent.functions.deps import LATER, GivenDeps, check_deps
+from fsm_agent.functions.deps import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
 from fsm_agent.messages.event import Event
@@ -465,6 +466,8 @@ class FlowVerbs(Runnable, Generic[D]):
         check_deps(deps)
         for agent in agents_of(self._flow):
             agent.check_deps(deps)
+        if not is_maker(deps):
+            check_needs(deps.value if isinstance(deps, Made) else deps, functions_of(self._flow))
 
     def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
         return {self._flow.fingerprint}

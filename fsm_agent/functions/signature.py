@@ -190,6 +190,17 @@ def _deps_type(
     return _type_fields(getattr(found[0], "__name__", str(found[0])), found[0]) if found else {}
 
 
+def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
+    """Return the type of dependencies of a function of data and a context, as fields of `Passing`; {}: none."""
+    target, signature = _find_docstring(call)[0], inspect.signature(call)
+    parameter = [*signature.parameters.values()][1]
+    annotation, scope = parameter.annotation, _scope(call, target)
+    hints = _evaluated({parameter.name: annotation}, scope, {})
+    if not hints and isinstance(annotation, str):  # its type of dependencies is known to type checkers only
+        hints = _evaluated({parameter.name: annotation.partition("[")[0]}, scope, {})
+    return _deps_type(call, target, signature, hints, {}) if _is_context(hints.get(parameter.name)) else {}
+
+
 def _type_fields(name: str, hint: Any) -> dict[str, Any]:
     return {"deps_type": name, "deps_class": hint if isinstance(hint, type) and get_origin(hint) is None else None}
 

@@ -149,7 +149,7 @@ TAKERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Callable2(Shop):
+class CallableShop(Shop):
     """A value that can be called."""
 
     def __call__(self) -> None:
@@ -174,7 +174,7 @@ class TestShape:
 
     @pytest.mark.parametrize("way", [by_call, by_submit, by_flow])
     def test_an_object_that_can_be_called_is_a_value(self, way):
-        assert way(Callable2("corner")) == "You work for corner. corner"
+        assert way(CallableShop("corner")) == "You work for corner. corner"
 
     def test_a_function_that_is_the_value_comes_from_one_and_reaches_functions_of_functions(self):
         @function
@@ -300,7 +300,21 @@ class TestReading:
         assert run.result().output == "You work for corner. corner"
 
 
-def test_a_state_without_an_agent_needs_none():
+def test_a_state_of_a_flow_needs_what_its_function_says():
+    @execute
+    def name(data: str, context: Context[Shop]) -> str:
+        return context.deps.name
+
+    names = Flow("names", str, start=name, rows=[name.done(end("over"), do=lambda data, text: text)])
+    for wrong in (None, {"name": "corner"}, lambda agent, extra, user: None):
+        with pytest.raises(UsageError, match="'name'"):
+            names.call("?", deps=wrong)
+    assert names.call("?", deps=lambda agent, extra, user: Shop(f"{agent} {extra} {user}"), by="ada").output == (
+        "names {} ada"
+    )
+
+
+def test_a_state_without_a_context_needs_none():
     @execute
     def greet(name: str) -> str:
         return f"Hello, {name}."

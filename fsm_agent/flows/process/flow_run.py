@@ -73,7 +73,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
     def __init__(self, flow: Flow[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
         context = run_context or flow.run_context()
-        super().__init__(record, context.for_run(flow.name, record.extra, record.by))
+        super().__init__(record, context.for_run(flow, record.extra, record.by))
         self.flow = flow
         self.machine = flow.machine
         self._ahead = record  # the record after the present advance, until the step is committed

@@ -64,13 +64,14 @@ class RunContext:
     def has_listener(self, value: bool) -> None:
         self._outermost._has_listener = value
 
-    def for_run(self, flow: str, extra: Mapping[str, Any], by: str) -> RunContext:
+    def for_run(self, flow: Flow[Any], extra: Mapping[str, Any], by: str) -> RunContext:
         """Return the context of one run, with deps that are made for it."""
         if not self._makes_deps:
             return self
         made = copy(self)
         made._outermost, made._makes_deps = made, False
-        made.deps = deps_for(self.deps, flow, extra, by)
+        made.deps = deps_for(self.deps, flow.name, extra, by)
+        flow.check_deps(Made(made.deps))
         return made
 
     def join(self, around: InnerCalls) -> None:
