@@ -127,9 +127,9 @@ class ResolvedTask(NamedTuple):
 class Agent(CallVerbs[Deps, Out], Classifying, Closing):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
-    Type checkers see an ``Agent[Deps, Out]``: the types of its calls' deps and of its answers.  Plain
-    ``Agent(…)`` needs no deps and answers with text, as ``Agent`` in an annotation does; ``output=Person`` is an
-    ``Agent[object, Person]``; ``Agent[Shop, str](…)`` takes functions and approvers of ``Context[Shop]``.
+    Type checkers see an ``Agent[Deps, Out]``: the types of its calls' deps and of its answers.  Plain ``Agent(…)``
+    takes any functions and any deps, and answers with text, as ``Agent`` in an annotation does; ``output=Person`` is an
+    ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` takes functions and approvers of ``Context[Shop]`` alone.
 
     ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent holds no state
     of a call, so many threads and tasks may use it.  ``call("…", after=result)`` continues a dialog, and

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 else:
     run_handle = deferred("fsm_agent.agents.run_handle")
 
-Deps = TypeVar("Deps", default=object, contravariant=True)
+Deps = TypeVar("Deps", default=Any, contravariant=True)
 Out = TypeVar("Out", default=str, covariant=True)
 Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
 # What is asked for the agent's own output: words, and prompts of texts.

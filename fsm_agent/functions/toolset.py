@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 Functions: TypeAlias = (
     "Iterable[Function[..., Any, FnDeps] | FunctionSource[FnDeps] | AsFunction[FnDeps] | PlainFunction | partial[Any]]"
 )
-NO_FUNCTIONS: tuple[Function[..., Any, object], ...] = ()  # a default from which type checkers conclude no deps
+NO_FUNCTIONS: tuple[Function[..., Any, Any], ...] = ()  # a default from which type checkers conclude any deps
 
 
 def functions_of(items: Functions) -> tuple[Function, ...]:
