@@ -28,7 +28,9 @@ from fsm_agent.agents.options import CallOptions, ReadOptions
 from fsm_agent.agents.persistence import (
     attach_journal,
     check_drivable,
+    decides_per_call,
     definition_of,
+    opening_of,
     runs_of,
     warned_of_change,
     with_model,
@@ -49,7 +51,7 @@ from fsm_agent.context.plan import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.context import Context, accepts_context
-from fsm_agent.functions.deps import GivenDeps, Made, check_deps, deps_for, is_maker
+from fsm_agent.functions.deps import LATER, GivenDeps, Made, check_deps, deps_for, is_maker
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
@@ -415,7 +417,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         call = call_class(prompt)(record, prompt, **self.call_parts(prompt, options.get("args"), deps, keep))
         call.system_args = resolved.system_args
         if resolved.is_system_late:
-            call.opening = self.opening(deps)
+            call.opening = opening_of(self, deps)
         model = options.get("model")
         return call if model is None else with_model(self, call, model)
 
@@ -459,10 +461,6 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         is_late = system_prompt.is_late(dialog)
         dialog = system_prompt.before(dialog)
         return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary, is_late)
-
-    def opening(self, deps: Any) -> Callable[[], str]:
-        """Return what makes the system prompt of a call that was put in without it."""
-        return SystemPrompt(self.system, self.name, deps=deps).text
 
     def _put_in_words(self, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
         """Return a dialog with a task in words; parts of a payload that are not text follow the prompt."""
@@ -545,7 +543,8 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         return definition_of(self, {"deps": deps, "prompt": None if path == self.prompt.path else prompts.get(path)})
 
     def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        return {self.resolve_prompt(prompt, {}).fingerprint for prompt in (None, *prompts)}
+        known = {self.resolve_prompt(prompt, {"deps": LATER}).fingerprint for prompt in (None, *prompts)}
+        return known | {""} if decides_per_call(self) else known  # of runs that were put in without deps
 
     def check_deps(self, deps: Any) -> None:
         check_deps(deps)

@@ -79,7 +79,12 @@ def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int
 
 
 def header_of_call(
-    call: AgentCall, agent: str, args: Mapping[str, Any] | None, turn: ConversationTurn | None = None
+    call: AgentCall,
+    agent: str,
+    args: Mapping[str, Any] | None,
+    turn: ConversationTurn | None = None,
+    *,
+    is_offer_late: bool = False,
 ) -> str:
     """Return the header of the journal of a call that has not begun.
 
@@ -88,6 +93,7 @@ def header_of_call(
         agent: The agent's name.
         args: Settings of the call.
         turn: Its place in a conversation.
+        is_offer_late: Which functions it has depends on deps, so that its fingerprint is not known yet.
 
     Raises:
         UsageError: An argument cannot be written as JSON.
@@ -109,7 +115,8 @@ def header_of_call(
         is_system_late=call.opening is not None,
     )
     version: Literal[1] = VERSION
-    header = Header(version=version, agent=agent, definition=call.definition, seed=seed, extra=r.extra, by=r.by)
+    definition = "" if is_offer_late else call.definition
+    header = Header(version=version, agent=agent, definition=definition, seed=seed, extra=r.extra, by=r.by)
     if tables := [f.delegate.tables_json[1:-1] for f in call.prompt.offers if f.delegate and f.delegate.tables_json]:
         header = header.changed(tables=msgspec.Raw(b"{" + b",".join(tables) + b"}"))
     if turn is not None:

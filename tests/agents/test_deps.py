@@ -292,12 +292,14 @@ class TestReading:
 
         assert asyncio.run(main()) == "You work for ada. ada"
 
-    def test_a_toolset_that_depends_on_them_is_decided_by_the_driver(self):
-        tools = Toolset([look]).filtered(lambda function, shop: shop.name == "corner")
+    @pytest.mark.parametrize("options", [{"on_change": "stop"}, {"on_change": "rest"}, {"only_known": True}])
+    def test_a_toolset_that_depends_on_them_is_decided_by_the_driver(self, options):
+        tools = Toolset([look, ask]).filtered(lambda function, shop: function.name == shop.name)
         agent = shop(functions=tools)
         run = agent.submit("?")
-        Worker([agent], agent.store, deps=Shop("corner"), on_change="stop").run(once=True)
-        assert run.result().output == "You work for corner. corner"
+        Worker([agent], agent.store, deps=Shop("look"), **options).run(once=True)
+        assert run.result().output == "You work for look. look"
+        assert run.result().prompt_change is None
 
 
 def test_a_state_of_a_flow_needs_what_its_function_says():
