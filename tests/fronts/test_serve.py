@@ -14,7 +14,7 @@ import httpx
 import pytest
 from served import Letter, desk, letters
 
-from fsm_agent import Agent, function
+from fsm_agent import Agent, Context, function
 from fsm_agent.flows import Flow, end, wait
 from fsm_agent.fronts import serve
 from fsm_agent.store import MemoryStore
@@ -72,6 +72,49 @@ def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
         assert listed[0]["at_s"] > 1e9, "a Unix time"
 
     run(serve(desk(str(tmp_path / "runs.db"))), use)
+
+
+def test_functions_and_the_system_prompt_know_who_asks(tmp_path: Path) -> None:
+    @dataclass
+    class Customer:
+        name: str
+
+    @function(needs_approval=True)
+    def orders(context: Context[Customer]) -> str:
+        "List the orders."
+        return f"the orders of {context.deps.name}"
+
+    def answer(request: Any) -> Any:
+        last = request.messages[-1]
+        return f"{request.messages[0].text} {last.text}" if last.role == "tool" else call("orders")
+
+    def made() -> Any:
+        agent = Agent(
+            Script(*[answer] * 20),
+            functions=[orders],
+            name="desk",
+            store=str(tmp_path / "runs.db"),
+            system=lambda customer: f"You talk to {customer.name}.",
+        )
+        return serve(
+            agent,
+            user=lambda request: request.headers.get("x-user"),
+            deps=lambda agent, extra, user: Customer(user),
+        )
+
+    async def begin(page: Page) -> None:
+        for who in ("ada", "bob"):
+            page.client.headers["x-user"] = who
+            await page.ask("c1", "What did I order?")
+
+    async def go_on(page: Page) -> None:  # by another OS process, say
+        for who in ("bob", "ada"):
+            page.client.headers["x-user"] = who
+            told = await page.answer("c1", "ask:2.0", {"approved": True})
+            assert text(told) == f"You talk to {who}. the orders of {who}"
+
+    run(made(), begin)
+    run(made(), go_on)
 
 
 def test_a_long_conversation_says_that_its_first_turns_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
