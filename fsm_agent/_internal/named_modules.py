@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 
@@ -27,9 +27,9 @@ def _is_program(main: Any, name: str) -> bool:
     if spec is not None:  # of python -m
         return bool(spec.name == name)
     file = getattr(main, "__file__", None)
-    if not file or os.path.splitext(os.path.basename(file))[0] != name.rpartition(".")[2]:
+    if not file or Path(file).stem != name.rpartition(".")[2]:
         return False
     with suppress(Exception):  # of a package around it; the import tells
         found = find_spec(name)
-        return found is not None and found.origin is not None and os.path.samefile(found.origin, file)
+        return found is not None and found.origin is not None and Path(found.origin).samefile(file)
     return False

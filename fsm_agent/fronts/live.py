@@ -24,7 +24,7 @@ from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.fronts.reading import Asked, BadRequest, answers_to
 from fsm_agent.fronts.told import Told, is_last, is_step
-from fsm_agent.functions.deps import LATER, check_deps
+from fsm_agent.functions.deps import LATER, GivenDeps, check_deps
 from fsm_agent.messages.event import Done, Event
 from fsm_agent.mistakes import shown
 from fsm_agent.runtime.log import LOG
@@ -57,8 +57,9 @@ class Live:
     Args:
         runnable: The agent or flow.
         drives: Whether runs are driven here; False: a `Worker` drives them.
-        options: Of `Agent.resume`, for each run.  ``deps`` are a value for all of them, or a function of (agent, extra,
-            user) that makes it for each: who drives a run has them, so with ``drives=False`` they are the worker's.
+        deps: What functions find in their `Context`: a value for all runs, or a function of (agent, extra, user) that
+            makes it for each.  With ``drives=False`` they are the worker's.
+        options: Others of `Agent.resume`, for each run.
 
     Examples:
         >>> async def main():
@@ -71,17 +72,17 @@ class Live:
         'Hi.'
     """
 
-    def __init__(self, runnable: Runnable, *, drives: bool = True, **options: Any) -> None:
+    def __init__(self, runnable: Runnable, *, drives: bool = True, deps: GivenDeps[Any] = None, **options: Any) -> None:
         self.has_store = getattr(runnable, "store", None) is not None
         self.runnable: Any = runnable if self.has_store else with_store(runnable, MemoryStore())
         self.has_conversations = hasattr(self.runnable, "conversation")
         self.runs: Runs = self.runnable.runs
         if drives:
-            self.runnable.check_deps(options.get("deps"))
+            self.runnable.check_deps(deps)
         else:
-            check_deps(options.get("deps"))
-        self._definition = self.runnable.definition(**{**options, "deps": LATER})  # to read runs
-        self._options, self._drives = options, drives
+            check_deps(deps)
+        self._definition = self.runnable.definition(**options, deps=LATER)  # to read runs
+        self._options, self._drives = {**options, "deps": deps}, drives
         self._driven: dict[str, Told] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: dict[str, set[object]] = defaultdict(set)  # of runs that are in no store

@@ -30,6 +30,7 @@ from fsm_agent.fronts.guard import LOOPBACK, Guard
 from fsm_agent.fronts.live import Live
 from fsm_agent.fronts.reading import MAX_BODY, BadRequest, named, read_json
 from fsm_agent.fronts.server_events import failing, sse, told_error
+from fsm_agent.functions.deps import GivenDeps
 from fsm_agent.machine.journal import header_of
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.store import conversation_turns
@@ -49,6 +50,7 @@ def serve(
     user: UserOf | None = None,
     hosts: Collection[str] | None = None,
     task: Callable[[Message], Any] | None = None,
+    deps: GivenDeps[Any] = None,
     **options: Any,
 ) -> Starlette:
     """Return an application with a chat page for an agent or a flow: conversations, approvals, forms, pictures.
@@ -61,15 +63,16 @@ def serve(
         user: Returns who sends a request, by your login, or None to refuse it; may be a coroutine function.
         hosts: The names under which the service is reached; None: with ``user`` any, else those of this machine.
         task: Makes the task, or the data of a flow, of a message; None: as of `Live.take`.
-        options: Of `Live`, such as ``deps``: a value, or a function of (agent, extra, user), of which ``user`` is who
-            began the run.
+        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
+            each run; ``user`` is who began it.
+        options: Others of `Live`.
 
     Examples:
         >>> app = serve(Agent(Script("Hi."), name="host"))      # uvicorn module:app
         >>> [route.path for route in app.routes][:2]
         ['/', '/static']
     """
-    live = Live(runnable, **options)
+    live = Live(runnable, deps=deps, **options)
     pages = _Pages(live, user, task)
     known = LOOPBACK if hosts is None and user is None else hosts
 
