@@ -186,7 +186,7 @@ def definition_of(
 
     world = agent.world_with_model(options.get("model"))
     check_changes = partial(check_change, on_change=on_change) if on_change == "error" else None
-    return claiming.Definition(agent.name, make, turn_snapshot, world.new_id, now=world.clock.now, check=check_changes)
+    return claiming.Definition(agent.name, make, turn_snapshot, world.new_id, clock=world.clock, check=check_changes)
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:

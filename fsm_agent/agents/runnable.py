@@ -402,7 +402,7 @@ class Runnable(ABC):
         outcomes = self.outcomes(run_id, answers, definition)
         given = [id(answer) for answer in answers.values()]
         typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # they were made of values
-        at_s = definition.now()
+        at_s = self.runs.clock_of(definition).now()
         self.runs.answer(run_id, outcomes, by=by, at_s=at_s, typed=typed, post_id=post_id, content=content)
 
     def _resume(self, run_id: str, answers: Any, options: Mapping[str, Any]) -> Any:

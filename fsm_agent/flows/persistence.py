@@ -72,7 +72,7 @@ def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 
     return Definition(
-        flow.name, make, FlowRun.snapshot, world.new_id, request_differences, world.clock.now, entry_of=entry_of
+        flow.name, make, FlowRun.snapshot, world.new_id, request_differences, world.clock, entry_of=entry_of
     )
 
 

@@ -53,7 +53,7 @@ from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.probes import TIMED_OUT
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.world import World, lasting
 
 GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
 MAX_BACKLOG = 64  # events of streams that may wait to be taken; a stream with more blocks
@@ -91,6 +91,8 @@ class Reconciler(ABC):
         recorder: Recorder | None = None,
     ) -> None:
         self.process = process
+        if recorder is not None and recorder.is_lasting:
+            world = world.changed(clock=lasting(world.clock))
         self.world = world
         self.recorder = recorder
         self.begun: set[str] = set()  # keys of functions that must not run twice, and that this driver may run

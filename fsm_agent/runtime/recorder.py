@@ -39,6 +39,7 @@ class Recorder(Protocol):
             limit.
         rests_for_people: A run that waits for a person is given back at once, however little time the person has, so
             that others hear of the question.
+        is_lasting: True if the run outlives the OS process, so that the clock of a test must not time it.
         is_instant: True if `write` never blocks, so the driver may call it between two steps.
         redact: Returns an outcome without what must not be stored; None: outcomes are stored as they are.
         posts: Posted outcomes for the driver to take; filled from any thread.
@@ -52,6 +53,7 @@ class Recorder(Protocol):
 
     patience_s: float | None
     rests_for_people: bool
+    is_lasting: bool
     is_instant: bool
     redact: Callable[[Any], Any] | None
     posts: deque[PostedOutcome]

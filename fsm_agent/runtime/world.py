@@ -69,6 +69,16 @@ class Clock(Protocol):
         """Wait in this task."""
 
 
+def lasting(clock: Clock) -> Clock:
+    """Return the clock for a run that outlives the OS process: this one, or what a clock of tests gives way to.
+
+    Raises:
+        UsageError: A test has asked for its clock, and no other.
+    """
+    give_way: Callable[[], Clock] | None = getattr(clock, "give_way", None)
+    return clock if give_way is None else give_way()
+
+
 class SystemClock:
     """The system's clock.
 

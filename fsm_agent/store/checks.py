@@ -18,12 +18,17 @@ from fsm_agent.store.errors import LeaseLost, NotAsked, PostExists, RunExists, R
 from fsm_agent.store.store import MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
 
 if TYPE_CHECKING:
-    from fsm_agent.store.store import Head, Lease, Rest
+    from fsm_agent.store.store import Head, Lease, Rest, Store
 
 
 CONCURRENCY_KEY = "concurrency_key"  # in a run's `extra`: the key of those that share a limit, such as a tenant
 UNTIL_DUE = "start"  # what a run heeds that is due later: the key of no question, so that no post makes it due
 _AT_ONCE = Start()
+
+
+def keeps_real_time(store: Store) -> bool:
+    """Return whether runs outlive the OS process, timed by the clock of the system or of the server."""
+    return not store.is_volatile and not getattr(store, "has_own_clock", False)
 
 
 def check_text(what: str, text: str) -> None:

@@ -46,6 +46,7 @@ from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, veri
 from fsm_agent.messages.question import Question
 from fsm_agent.mistakes import check
 from fsm_agent.runtime import probes
+from fsm_agent.runtime.world import Clock, SystemClock, lasting
 from fsm_agent.store import checks, conversation_turns
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
@@ -85,7 +86,7 @@ class Definition(NamedTuple):
     new_id: Callable[[], str]  # returns a name for a run without one
     # Returns the arguments in which two headers differ, as words for an error; a change of code is no difference.
     differences: Callable[[Header, Header], Sequence[str]] = request_differences
-    now: Callable[[], float] = time.time  # returns Unix time, by the clock of the drivers
+    clock: Clock = SystemClock()  # that of the drivers, if the store is not kept; see `Claiming.clock_of`
     check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
     # Takes a process, all entries of its journal and the name of a step; returns the number of the entry by which the
     # process came there.  None: its steps have no names.
@@ -129,12 +130,14 @@ class Claiming:
         Raises:
             RunExists: Another run has this name.
             RunBusy: Another holder drives the run.
-            UsageError: The process is one of `Runs.at`, to be read.
+            UsageError: The process is one of `Runs.at`, to be read; or it is timed by the clock of a test, and the
+                store outlives this OS process.
         """
         journal = process.journal
         assert journal is not None
         if isinstance(journal, PastJournal):
             raise UsageError(journal.refusal)
+        self.clock_of(definition)
         if journal.chain is not None:
             return self._reclaim(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
@@ -159,6 +162,7 @@ class Claiming:
         """
         journal = process.journal
         assert journal is not None
+        self.clock_of(definition)
         if probes.installed is not None:
             journal.header = with_traceparent(journal.header, probes.traceparent_here())
         start = start.changed(queue_limit=self.queue_limit)
@@ -254,6 +258,7 @@ class Claiming:
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
             return self.fold_run(loaded, definition), None
+        self.clock_of(definition)
         return self.load_claimed(self.claim(run), definition)
 
     def load_claimed(self, lease: Lease, definition: Definition, on_change: OnChange | None = None) -> Claimed:
@@ -436,9 +441,17 @@ class Claiming:
             redact=self.redact,
             signing_key=self._key,
             definition=changed_to,
-            ahead_s=lease.since_s - definition.now(),
+            ahead_s=lease.since_s - self.clock_of(definition).now(),
             waits=waits,
         )
+
+    def clock_of(self, definition: Definition) -> Clock:
+        """Return the clock that times a run: the drivers', but never a test's if the run outlives the OS process.
+
+        Raises:
+            UsageError: A test has asked for its clock, and no other.
+        """
+        return lasting(definition.clock) if checks.keeps_real_time(self.store) else definition.clock
 
     # Folding
 
@@ -519,7 +532,7 @@ class Claiming:
         # As `_copy_entries`: if `fork` dies between its two commits, the first holder edits the fork.
         header = header_of(loaded.header)
         if header.forked is not None and header.forked[1] == loaded.run.n:
-            apply_edit(process, header, definition)
+            apply_edit(process, header, self.clock_of(definition))
 
     def _copy_entries(self, lease: Lease, fork: Loaded) -> Lease:
         """Copy the entries of the run that this one is a fork of, unless it has them; return the lease after that."""
@@ -639,10 +652,10 @@ def renamed_entry(line: Line, name: str) -> Entry:
     return entry
 
 
-def apply_edit(process: Process, header: Header, definition: Definition) -> None:
+def apply_edit(process: Process, header: Header, clock: Clock) -> None:
     """Take the step that a person has put behind the common entries of a fork."""
     if edit := bytes(header.edit):
-        process.advance("", process.decode("", edit).changed(at_s=definition.now()))
+        process.advance("", process.decode("", edit).changed(at_s=clock.now()))
 
 
 def holder_name() -> str:

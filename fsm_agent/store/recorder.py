@@ -33,6 +33,7 @@ from fsm_agent.runtime.inner_calls import is_in_doubt
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import PostedOutcome
 from fsm_agent.runtime.thread_task import ThreadTask
+from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.store import Lease, Post, Rest, Store
@@ -133,6 +134,7 @@ class StoreRecorder:
         self.rests_for_people = False
         self.is_asked_outside = False  # if it is in doubt, the run whose function has begun it asks its questions
         self.is_instant = store.is_volatile
+        self.is_lasting = checks.keeps_real_time(store)
         self.posts: deque[PostedOutcome] = deque()
         self.lost: LeaseLost | None = None
         self._process = process

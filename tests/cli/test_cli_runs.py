@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from command_line import CONTROLS, EVIL, ran, refused
 from support import shop_agent as shop
+from support.kept_runs import OWN_CLOCK
 
 from fsm_agent import Agent, CallFailed, CallSuspended, Limits, function
 from fsm_agent.cli.options import store_option
@@ -63,7 +64,7 @@ def not_done(*words: str, code: int = 1) -> str:
 
 
 def begin(store: Path, *names: str, **options: Any) -> None:
-    with closing(Runs(store, signing_key=options.pop("signing_key", None))) as kept:
+    with closing(Runs(SqliteStore(store, OWN_CLOCK), signing_key=options.pop("signing_key", None))) as kept:
         for name in names:
             with suppress(CallSuspended):
                 shop.shop(store=kept).call("Refund order A-17.", run_id=name, extra={"ticket": name}, **options)

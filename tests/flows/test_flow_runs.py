@@ -42,7 +42,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Returned, RunAgain, Started, Stopped
 from fsm_agent.messages import FunctionCall, Message, Suspended, TokenLogprob
-from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists
+from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists, SqliteStore
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 
@@ -370,8 +370,8 @@ class TestInside:
 class TestStores:
     def test_a_run_survives_its_process_at_each_rest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
-        store, clients = tmp_path / "runs.db", scripts()
-        flow = replace(s.support, store=store, world={"clock": FakeClock()})
+        clock, clients = FakeClock(), scripts()
+        flow = replace(s.support, store=SqliteStore(tmp_path / "runs.db", clock.now), world={"clock": clock})
         with pytest.raises(FlowSuspended, match="answer:customer#3"):
             flow.call(s.Ticket("x"), run_id="t1", clients=clients, extra={"ticket": 17})
         (waits,) = flow.runs.store.load("t1").run.waits

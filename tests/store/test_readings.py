@@ -27,7 +27,7 @@ from fsm_agent import (
 from fsm_agent.diagrams import trace_diagram
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, call, end, execute, failure
-from fsm_agent.store import MemoryStore, ReadOnly, StoreError
+from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
 from fsm_agent.store.reading import read
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
@@ -179,9 +179,10 @@ def test_runs_are_opened_for_reading_only(tmp_path: Path):
 def test_what_was_retried_had_failed(tmp_path: Path):
     """The same trigger leads to a pause as well, which the table alone cannot tell from the failure."""
     busy = Overloaded("busy", status=529)
-    with closing(Runs(tmp_path / "runs.db")) as runs:
+    clock = FakeClock()
+    with closing(Runs(SqliteStore(tmp_path / "runs.db", clock.now))) as runs:
         agent = Agent(Script(busy, busy, "Hi."), name="host", limits=Limits(recalls=1), store=runs)
-        agent = replace(agent, world={"clock": FakeClock()})
+        agent = replace(agent, world={"clock": clock})
         with pytest.raises(CallFailed):
             agent.call("Hello", run_id="r")
         runs.retry("r", by="ann")

@@ -128,6 +128,7 @@ class PostgresStore:
             ) from None
         self._address = address_of(url)
         self._clock = clock
+        self.has_own_clock = clock is not None
         self._size = connections
         self._patience_s = patience_s
         self._is_read_only = read_only

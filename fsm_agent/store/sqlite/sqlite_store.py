@@ -85,6 +85,7 @@ class SqliteStore:
         check_path(path)
         self._path = Path(path).absolute()
         self._clock = clock
+        self.has_own_clock = clock is not time.time
         self._is_read_only = read_only
         with _opening:
             check_file(self._path) if read_only else prepare(self._path)
