@@ -250,7 +250,7 @@ def runs_named(after: Any) -> tuple[str, ...] | None:
     return tuple([run if isinstance(run, str) else run.run_id for run in after])
 
 
-def start_of(after: tuple[str, ...], delay_s: float, priority: int) -> Start:
+def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str) -> Start:
     """Return when a run starts.
 
     Raises:
@@ -260,4 +260,4 @@ def start_of(after: tuple[str, ...], delay_s: float, priority: int) -> Start:
         raise wrong("delay_s", delay_s, "a number of seconds from 0 on")
     if time.time() + delay_s > MAX_TIME_S:
         raise UsageError(f"delay_s: expected seconds until the year 9999 at most, got {delay_s!r}")
-    return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority)
+    return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority, service=service)

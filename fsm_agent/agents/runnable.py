@@ -52,7 +52,7 @@ Sink: TypeAlias = Callable[[Event], Any]
 # The usage of processes that a program drives, for the call that the program answers.
 USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside", default=None)
 Answers: TypeAlias = Mapping[Any, Any]
-START_OPTIONS = ("delay_s", "priority")  # which `submit` has besides those of `seed`
+START_OPTIONS = ("delay_s", "priority", "service")  # which `submit` has besides those of `seed`
 SUBMIT_OPTIONS = ("after", *START_OPTIONS)
 RESUMED: Any = ...  # in place of a task: a run of the store is continued
 MAP_OPTIONS = ("concurrency", "progress", "fail_fast")  # which `map` has besides those of each call
@@ -357,9 +357,9 @@ class Runnable(ABC):
         Args:
             task: The task.
             after: The names of runs that have to end before.
-            options: Those of `seed`, with ``delay_s`` and ``priority``.
+            options: Those of `seed`, and `START_OPTIONS`.
         """
-        delay_s, priority = options.get("delay_s", 0.0), options.get("priority", 0)
+        delay_s, priority, service = options.get("delay_s", 0.0), options.get("priority", 0), options.get("service", "")
         of_seed = {name: value for name, value in options.items() if name not in START_OPTIONS}
         self.check_options(of_seed, task, SUBMIT_OPTIONS)
         for name in ("clients", "model"):
@@ -370,7 +370,7 @@ class Runnable(ABC):
         runs = self.runs
         process = self.seed(task, **_without_deps(of_seed))
         definition = self.definition_of(process)
-        name = runs.submit(process, definition, run_handle.start_of(after, delay_s, priority))
+        name = runs.submit(process, definition, run_handle.start_of(after, delay_s, priority, service))
         return run_handle.RunHandle(self, name, definition)
 
     async def _asubmit(self, task: Any, after: tuple[str, ...], options: Mapping[str, Any]) -> RunHandle[Any]:

@@ -150,6 +150,7 @@ def check_create(
 def _checked_start(start: Start) -> Start:
     check_time("due_s", start.due_s)
     check_priority(start.priority)
+    check_text("the name of a service", start.service)
     check_queue_limit(start.queue_limit)
     right = "a tuple of the names of runs"
     check("after", start.after, isinstance(start.after, tuple | list), right)

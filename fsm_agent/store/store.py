@@ -97,6 +97,7 @@ class Start(Value, frozen=True, kw_only=True):
 
     due_s: float = 0.0  # Unix time; 0.0 or less: at once
     after: tuple[str, ...] = ()  # runs of this store; it is not due before each of them has ended or was deleted
+    service: str = ""  # the name of the service that goes on with it when it is left behind, for `list`; see `Live`
     priority: int = 0  # from -MAX_PRIORITY to MAX_PRIORITY, the highest first; kept until the run has ended
     queue_limit: int | None = None  # the largest number of runs of its agent that were never claimed; None: no limit
 
@@ -170,6 +171,7 @@ class Run(Value, frozen=True, kw_only=True):
     updated_s: float  # the time of the last entry or rest
     waits: tuple[Question, ...]  # open questions, by key
     priority: int = 0  # as in `Start`
+    service: str = ""  # as in `Start`
     title: str = ""  # what it is about, in a few words; empty: not known
     is_failed: bool = False  # it has ended in a failure
 
@@ -188,6 +190,8 @@ class RunFilter(TypedDict, total=False):
         changed_before: They have changed last before this Unix time.
         changed_after: They have changed last at this Unix time or after it.
         text: Their name or title contains this, in whatever case.
+        prefix: Their name begins with this.
+        service: The name of their service, as in `Start`.
     """
 
     agent: str | None
@@ -200,6 +204,8 @@ class RunFilter(TypedDict, total=False):
     changed_before: float | None
     changed_after: float | None
     text: str
+    prefix: str
+    service: str
 
 
 class Page(list[Run]):

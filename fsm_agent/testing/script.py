@@ -126,8 +126,8 @@ class _OwnClock(FakeClock):
     def advance(self, delay_s: float) -> None:
         if self._has_given_way:
             raise UsageError(
-                f"clock of a Script: {delay_s!r} s cannot be skipped, since the store outlives this process and its time"
-                " is the system's: MemoryStore() lets a test skip them"
+                f"clock of a Script: {delay_s!r} s cannot be skipped, since the store outlives this process and its"
+                " time is the system's: MemoryStore() lets a test skip them"
             )
         super().advance(delay_s)
 

@@ -421,6 +421,37 @@ class TestUsers:
 
         run(app, use)
 
+    def test_one_cannot_take_the_whole_service(self) -> None:
+        free = asyncio.Event()
+
+        class Waiting(Script):
+            async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+                if "wait" in request.messages[-1].text:
+                    await free.wait()
+                async for piece in super().astream(request, timeout_s=timeout_s):
+                    yield piece
+
+        agent = Agent(Waiting(*["Done."] * 9), name="desk", store=MemoryStore())
+        app = serve(agent, user=lambda request: request.headers.get("x-user"), at_once=2)
+
+        async def use(nobody: Page) -> None:
+            ann, bob = (Page(app, **{"x-user": name}) for name in ("ann", "bob"))
+            asked = [asyncio.ensure_future(ann.ask(f"c{n}", "wait")) for n in range(2)]
+            said = {"role": "user", "id": "m", "content": "hello"}
+            body = {"threadId": "c3", "runId": "r", "messages": [said]}
+            while True:  # until both are in the store
+                refused = await ann.client.post("/agui", json=body)
+                if refused.status_code == 429:
+                    break
+                body["threadId"] += "+"
+            assert refused.json()["code"] == "too_many"
+            assert text(await bob.ask("c1", "hello")) == "Done."
+            free.set()
+            await asyncio.gather(*asked)
+            assert text(await ann.ask("c9", "hello")) == "Done."
+
+        run(app, use)
+
     @pytest.mark.parametrize("of", [desk, letters])
     def test_one_finds_conversations_behind_more_of_others_than_a_page_looks_at(
         self, of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,7 @@ from fsm_agent.store.checks import (
 )
 from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
-from fsm_agent.store.listing import health_of, page_of, paged, wanted
+from fsm_agent.store.listing import Place, health_of, page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.listed_runs import ListedRuns
 from fsm_agent.store.memory.stored_run import (
@@ -319,11 +319,12 @@ class MemoryStore:
     @with_options_shown("fsm_agent.store.store:RunFilter")
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         asked = wanted(after, limit, which)
+
+        def is_wanted(place: Place, kept: StoredRun) -> bool:
+            return asked.takes(place, effective_due_s(kept), kept.name, kept.title, kept.service)
+
         with self._lock:
-            found = (
-                (place, kept if asked.takes(place, effective_due_s(kept), kept.name, kept.title) else None)
-                for place, kept in self._listed.found(asked)
-            )
+            found = ((place, kept if is_wanted(place, kept) else None) for place, kept in self._listed.found(asked))
             rows, following = paged(found, asked)
             now_s = self._clock()
             return page_of([row_of(kept, now_s) for _, kept in rows], following)
@@ -355,6 +356,12 @@ class MemoryStore:
             self._listed.remove(kept)
             kept.ticket = 0
             self._end(kept, self._clock())
+
+    def forget(self, conversation: str) -> None:
+        """Delete a conversation; its runs stay.  For those that bound what they keep in memory."""
+        check_conversation(conversation)
+        with self._lock:
+            self._heads.pop(conversation, None)
 
     def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
         check_spend(name, amount, limit, within_s)

@@ -16,7 +16,7 @@ from fsm_agent.messages.question import Question
 from fsm_agent.store import checks, spending
 from fsm_agent.store.concurrency import Room, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
-from fsm_agent.store.listing import Group, Wanted, health_of, page_of, paged
+from fsm_agent.store.listing import Group, Place, Wanted, behind, health_of, page_of, paged
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ROW = (
     "key, id, agent, n, state, is_ended, due, holder, until, created, greatest(updated, touched) AS changed, title,"
-    " is_failed, asks, priority"
+    " is_failed, asks, priority, service"
 )
 _GROUP = "agent, is_failed, is_ended, asks, state"
 _QUEUES = 0x66736D61  # "fsma": sets the locks of queues apart from other programs'
@@ -131,13 +131,13 @@ class RunTables:
         made = c.execute(
             f"INSERT INTO {s}.run (id, agent, header, n, state, is_ended, due, wake, unread, fence, tries, holder,"
             " instance, since, given_back, created, updated, touched, priority, heeds, title, definition,"
-            " concurrency_key)"
-            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s, %s, %s, %s)"
+            " concurrency_key, service)"
+            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
             (
                 *(encode(run), encode(agent), encode(header), start.due_s, start.due_s or now_s, now_s, now_s),
                 *(start.priority, checks.UNTIL_DUE if start.due_s else None, encode(title)),
-                *map(encode, checks.tags_of(header)),
+                *map(encode, [*checks.tags_of(header), start.service]),
             ),
         )
         if not made.rowcount:
@@ -499,6 +499,8 @@ class RunTables:
 
     def select(self, c: Connection[Any], asked: Wanted, now_s: float) -> Page:
         """Return a page of rows, the last changed first."""
+        if asked.is_narrow:
+            return self._select_narrow(c, asked, now_s)
         held = c.execute(f"SELECT {_ROW} FROM {self.schema}.run WHERE until IS NOT NULL").fetchall()
         rows = [row for row in held if asked.takes_group(_group(row[2], row[12], row[5], row[13], row[4]))]
         chosen = [group for group in self.groups(c) if asked.takes_group(group)]
@@ -526,12 +528,29 @@ class RunTables:
         rows.sort(key=lambda row: (row[10], row[0]), reverse=True)
         places = [((row[10], row[0]), row) for row in rows]
         marked = [
-            (place, row if asked.takes(place, row[6], _decode(row[1]), _decode(row[11])) else None)
-            for place, row in places
-            if place < asked.before
+            (place, row if self._takes(asked, place, row) else None) for place, row in places if place < asked.before
         ]
         page, following = paged(iter(marked), asked)
         return page_of(self._runs(c, [row for _, row in page], now_s), following)
+
+    def _select_narrow(self, c: Connection[Any], asked: Wanted, now_s: float) -> Page:
+        """Return a page of the runs whose names begin alike, or that are of one service."""
+        prefix, service = encode(asked.which.get("prefix") or ""), encode(asked.which.get("service") or "")
+        ended, end = asked.which.get("ended"), behind(prefix)
+        which = (["id >= %(prefix)s"] if prefix else []) + (["id < %(end)s"] if end else [])
+        which += ["service = %(service)s AND service <> ''"] if service else []
+        which += ["is_ended = %(ended)s"] if ended is not None else []
+        found = c.execute(
+            f"SELECT {_ROW} FROM {self.schema}.run WHERE {' AND '.join(which)} ORDER BY changed DESC, key DESC",
+            {"prefix": prefix, "end": end, "service": service, "ended": ended},
+        ).fetchall()
+        rows = [row for row in found if asked.takes_group(_group(row[2], row[12], row[5], row[13], row[4]))]
+        places = [((row[10], row[0]), row) for row in rows]
+        page, following = paged(iter([(at, row) for at, row in places if self._takes(asked, at, row)]), asked)
+        return page_of(self._runs(c, [row for _, row in page], now_s), following)
+
+    def _takes(self, asked: Wanted, place: Place, row: Sequence[Any]) -> bool:
+        return asked.takes(place, row[6], *map(_decode, (row[1], row[11], row[15])))
 
     def stats(self, c: Connection[Any]) -> list[RunCount]:
         """Return how many runs there are of each group."""
@@ -658,6 +677,7 @@ class RunTables:
             title=_decode(title),
             is_failed=is_failed,
             priority=row[14],
+            service=_decode(row[15]),
         )
 
 

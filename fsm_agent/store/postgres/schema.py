@@ -142,6 +142,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run, id)
         )""",
     ),
+    (  # a service took up whatever was due, and could not tell the runs that it had begun
+        """ALTER TABLE {s}.run ADD COLUMN service text COLLATE "C" NOT NULL DEFAULT ''""",
+        "CREATE INDEX run_of_service ON {s}.run (service, is_ended) WHERE service <> ''",
+    ),
 )
 
 

@@ -153,6 +153,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             run INTEGER NOT NULL, id TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (run, id)
         ) STRICT, WITHOUT ROWID""",
     ),
+    (  # a service took up whatever was due, and could not tell the runs that it had begun
+        "ALTER TABLE run ADD COLUMN service TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX run_of_service ON run (service, is_ended) WHERE service != ''",
+    ),
 )
 
 
