@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from fsm_agent.store.runs import Runs
 
 Item: TypeAlias = "tuple[int, Event]"  # how many steps the run has taken with the event
-KEPT_IN_MEMORY = 1000  # runs of an agent without a store
-KEPT_BYTES = 100_000_000  # of their journals
 RETRY_S = 1.0  # before a run is driven again that has come no further
 SWEEP_S = 5.0  # between two looks for runs that were left behind
 TAKEN_UP = 100  # of them at each look
@@ -66,6 +64,10 @@ class Live:
             makes it for each.  With ``drives=False`` they are the worker's.
         options: Others of `Agent.resume`, for each run.
 
+    Attributes:
+        kept_runs: How many runs stay in memory without a store; what has rested longest is forgotten first.
+        kept_bytes: How many bytes of their journals do.
+
     Examples:
         >>> async def main():
         ...     async with Live(Agent(Script("Hi."), name="host", store=MemoryStore())) as live:
@@ -76,6 +78,9 @@ class Live:
         >>> asyncio.run(main())
         'Hi.'
     """
+
+    kept_runs = 1000
+    kept_bytes = 100_000_000
 
     def __init__(
         self,
@@ -426,7 +431,7 @@ class Live:
             texts = (loaded.header, *loaded.lines)
             size = sum(map(len, texts)) + (len(loaded.snapshot[1]) if loaded.snapshot else 0)
             self._kept.note(run, conversation, size)
-        for name, runs in self._kept.oldest():
+        for name, runs in self._kept.beyond(self.kept_runs, self.kept_bytes):
             if run in runs or any(one in self._driven or self._listeners.get(one) for one in runs):
                 continue
             for one in runs:
@@ -477,10 +482,11 @@ class _Kept:
         for run in self._sizes.pop(name):
             del self._of[run]
 
-    def oldest(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield conversations and their runs until no more is kept than there is room for."""
+    def beyond(self, most_runs: int, most_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield conversations and their runs, to be dropped, until no more are left than there is room for."""
         for name in tuple(self._sizes):
-            if len(self._of) <= KEPT_IN_MEMORY and sum(map(sum, map(dict.values, self._sizes.values()))) <= KEPT_BYTES:
+            size = sum([sum(sizes.values()) for sizes in self._sizes.values()])
+            if len(self._of) <= most_runs and size <= most_bytes:
                 return
             yield name, tuple(self._sizes[name])
 

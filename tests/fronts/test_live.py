@@ -790,9 +790,9 @@ class TestTheQueueOfWorkers:
 class TestMemory:
     """Without a store, what is kept is bounded: the conversations that have rested longest are forgotten."""
 
-    @pytest.mark.parametrize(("limit", "most"), [("KEPT_IN_MEMORY", 6), ("KEPT_BYTES", 20_000)])
+    @pytest.mark.parametrize(("limit", "most"), [("kept_runs", 6), ("kept_bytes", 20_000)])
     def test_runs_and_turns(self, limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(f"fsm_agent.fronts.live.{limit}", most)
+        monkeypatch.setattr(Live, limit, most)
 
         async def main() -> None:
             async with Live(Agent(Script(*["Done."] * 99), name="desk")) as live:
@@ -807,11 +807,11 @@ class TestMemory:
         asyncio.run(main())
 
     def test_questions_that_were_not_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("fsm_agent.fronts.live.KEPT_IN_MEMORY", 3)
+        monkeypatch.setattr(Live, "kept_runs", 3)
 
         async def main() -> None:
             async with Live(desk()) as live:
-                runs = [await live.begin("refund", conversation=f"c{n}") for n in range(1)]
+                runs: list[str] = []
                 for n in range(8):
                     runs.append(await live.begin("refund", conversation=f"d{n}"))
                     assert isinstance(last(await heard(live, runs[-1])), Suspended)
