@@ -143,8 +143,8 @@ class _Pages:
                     return JSONResponse(problem, 429)
                 run, after = await self._live.take(kept, by=who, task=self._task)
         except OutcomeError as error:  # the names of runs and questions are not for the person who answered
-            problem = mask_keys(error.problem.removeprefix(": ")) or "the answer does not fit the question"
-            return _stream(sse(failing(BadRequest(problem, "bad_answer")), fold))
+            text = mask_keys(error.problem.removeprefix(": ")) or "the answer does not fit the question"
+            return _stream(sse(failing(BadRequest(text, "bad_answer")), fold))
         except FsmAgentError as error:
             return _stream(sse(failing(error), fold))
         return _stream(sse(self._live.follow(run, after=after), fold))

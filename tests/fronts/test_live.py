@@ -779,7 +779,7 @@ class TestTheQueueOfWorkers:
         async def main() -> None:
             async with Live(agent, deps="the chat's") as live:
                 await heard(live, await live.begin("chat", run_id="chat"))
-                worker = Worker([agent], live.runs, deps=lambda name, extra: extra["tenant"])
+                worker = Worker([agent], live.runs, deps=lambda name, extra, user: extra["tenant"])
                 await asyncio.to_thread(worker.run, once=True)
 
         asyncio.run(asyncio.wait_for(main(), 50))

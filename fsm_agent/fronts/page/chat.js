@@ -100,7 +100,7 @@ const TROUBLE = {
   RunBusy: "This conversation is still busy. Please try again in a moment.",
   internal: "Something went wrong. Please try again; if it happens again, tell the people who run this service.",
 };
-const PLAIN = ["too_large", "bad_part", "bad_answer", "too_many"];  // errors whose text is for people
+const PLAIN = ["too_large", "bad_part", "bad_answer", "too_many", "for_operators"];  // errors whose text is for people
 function trouble(code, message) {
   return PLAIN.includes(code) ? message : TROUBLE[code] ?? TROUBLE.internal;
 }
@@ -207,6 +207,7 @@ function asks(interrupts) {
     const stop = asked.appendChild(make("div", "row")).appendChild(make("button", "no", "Stop"));
     stop.type = "button";
     stop.addEventListener("click", cancel);
+    compose();
     return;
   }
   const answers = interrupts.map((interrupt) => question(asked, interrupt));
