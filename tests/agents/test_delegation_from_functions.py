@@ -283,6 +283,7 @@ def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: 
         asyncio.run(main())
     else:
         stopped_when_asked(agent, model)
+    until(lambda: store.load("r/1.0/1").run.holder is None)  # or the one who resumes it waits for that, and sleeps
     assert not store.load("r/1.0/1").run.is_ended
     again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
     result = again.resume("r")
