@@ -187,7 +187,8 @@ def test_and_says_what_is_right(kind: Any, word: str, right: str) -> None:
 
 class TestImports:
     @pytest.mark.parametrize(
-        ("name", "right"), [("RunContext", "Context"), ("tool", "@function"), ("START", "fsm_agent.flows.Flow")]
+        ("name", "right"),
+        [("RunContext", "Context"), ("tool", "@function"), ("START", "the argument start of fsm_agent.flows.Flow")],
     )
     def test_a_name_of_another_library_or_place(self, name: str, right: str) -> None:
         with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'fsm_agent': here that is {right}"):

@@ -341,9 +341,11 @@ class TestWhy:
     def test_a_question_says_until_when_it_can_be_answered(self, store: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("COLUMNS", "200")
         rows = [measure.done(end("measured"))]
-        world = {"clock": FakeClock(start_s=2_000_000_000.0)}
-        flow = Flow("timed", str, start=measure, rows=rows, limits=FlowLimits(deadline_s=3600.0), world=world)
-        with closing(Runs(store)) as kept, suppress(FlowSuspended):
+        clock = FakeClock(start_s=2_000_000_000.0)
+        flow = Flow(
+            "timed", str, start=measure, rows=rows, limits=FlowLimits(deadline_s=3600.0), world={"clock": clock}
+        )
+        with closing(Runs(SqliteStore(store, clock=clock.now))) as kept, suppress(FlowSuspended):
             replace(flow, store=kept).call("the door", run_id="one")
         for shown in (runs("show", "one"), runs("list"), runs("list", "--asked")):
             assert "2033-05-18 04:33:20 UTC" in shown
