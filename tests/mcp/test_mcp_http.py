@@ -92,7 +92,7 @@ def test_the_status_of_a_server_that_refuses_is_told(stub):
 def test_bodies_are_bounded_over_the_old_transport_too(caplog):
     events = [SSE_HEAD, chunk(b"event: endpoint\ndata: /message\n\n"), STALL]
     with FaultServer(events, [http(b"x", content_encoding="gzip")]) as server:
-        far = MCPServer.http(f"{server.base_url}/sse", sse=True, start_timeout_s=1.0)
+        far = MCPServer.http(f"{server.base_url}/sse", sse=True, start_timeout_s=10.0)
         with pytest.raises(MCPServerError):
             _ = far.functions
     assert "'gzip'" in caplog.text
