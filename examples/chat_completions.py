@@ -1,9 +1,12 @@
 """An endpoint like OpenAI's chat completions, so that any chat page can talk to an agent.
 
-Run it with ``uvicorn examples.chat_completions:app``; its base URL is http://127.0.0.1:8000/v1.
+Run it with ``uvicorn examples.chat_completions:app``; its base URL is http://127.0.0.1:8000/v1.  ``MODEL`` names a
+model, such as ``openai:gpt-5-mini``; by default the embedded one answers, which needs no key.
 """
 
 import json
+import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,10 +18,8 @@ from starlette.routing import Route
 
 from fsm_agent import Agent, CallFailed, CallSuspended, TextDelta
 from fsm_agent.errors import FsmAgentError, UsageError
-from fsm_agent.testing import Script
 
-# A script stands in for the model, for 99 answers; yours: Agent("openai:gpt-5-mini", …)
-AGENTS: dict[str, Agent[Any, str]] = {"host": Agent(Script(*["Good day."] * 99), name="host")}
+AGENTS: dict[str, Agent[Any, str]] = {"host": Agent(os.environ.get("MODEL", "local:"), name="host")}
 
 
 def problem(status: int, message: str, code: str = "") -> JSONResponse:
@@ -87,3 +88,6 @@ async def chunks(agent: Agent[Any, str], call: Any, head: dict[str, Any]) -> Asy
 app = Starlette(
     routes=[Route("/v1/models", models), Route("/v1/chat/completions", completions, methods=["POST"])],
 )
+
+if __name__ == "__main__":
+    sys.exit(__doc__)

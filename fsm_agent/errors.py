@@ -15,6 +15,7 @@ FsmAgentError
 │   ├── RateLimited, Overloaded, TimedOut, AuthFailed, BadReply
 │   ├── ContextTooLong
 │   │   └── BudgetExceeded     a request that its `Budget` does not allow, and that was not sent
+│   └── ProgramError           the user's: code in place of a model, such as `answer`, raised
 ├── CallFailed                 an agent call ended without an output
 ├── CallSuspended              an agent call waits for an answer that its driver cannot give
 ├── SnapshotError              a snapshot that cannot be read
@@ -57,6 +58,7 @@ __all__ = [
     "Overloaded",
     "ParseError",
     "ParseFailed",
+    "ProgramError",
     "PromptChanged",
     "PromptError",
     "ProviderError",
@@ -491,6 +493,27 @@ class BadReply(ProviderError):
     retryable_by_nature = True
 
 
+class ProgramError(ProviderError):
+    """Code of the user's own in place of a model raised, or returned another type: no provider is at fault.
+
+    It is the `answer` of a class of agents, or a function in a team.  The exception itself is the cause of the
+    `CallFailed`, whose reason is that a function failed.
+
+    Examples:
+        >>> class Clerk(AgentBase):
+        ...     model = Script()
+        ...     def answer(self, task: str) -> str:
+        ...         return {}["order"]
+        >>> try:
+        ...     Clerk().call("Hello")
+        ... except CallFailed as error:
+        ...     print(error.reason, repr(error.__cause__))
+        function failed KeyError('order')
+    """
+
+    retryable_by_nature = False
+
+
 class CallFailed(FsmAgentError):
     """An agent call ended without an output.
 
@@ -603,5 +626,6 @@ _PROVIDER_ERRORS: dict[str, type[ProviderError]] = {
         ContextTooLong,
         BudgetExceeded,
         BadReply,
+        ProgramError,
     )
 }

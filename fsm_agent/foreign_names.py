@@ -6,6 +6,7 @@ of a configuration, so each entry reads right in all of these places.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import wraps
@@ -42,14 +43,18 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "agent.conversation('…').call": "session_id thread_id",
     "an argument of the Agent, or of a Prompt as the task": "system functions output settings",
     "an argument of the Agent": "limits hooks approve check stop_when",
+    "settings=Settings(temperature=…), or an attribute of an AgentBase": "profile",
+    "an attribute of an AgentBase, or a key of build_agent": "system_path prompts agent_type agent_configs",
     # attributes
     "call": "run_sync invoke kickoff ask chat",
     "acall": "ainvoke",
     "stream": "stream_events",
     "astream": "run_stream run_streamed astream_events",
-    "changed(…)": "override",
+    "changed(…)": "override clone",
     "as_function": "as_tool",
-    "result.dialog, and after=result of call": "message_history messages all_messages history",
+    "map": "batch abatch",
+    "usage.cost_usd": "cost",
+    "result.dialog, and after=result of call": "message_history messages all_messages history to_input_list",
     "output of a result": "data final_output structured_response",
     "text": "content",
     "function_calls": "tool_calls",
@@ -76,6 +81,12 @@ _IMPORTED = {  # the same for names that are imported
     "SqliteStore": "SqliteSaver SQLiteSession",
     "fsm_agent.testing.Script": "TestModel FunctionModel",
     "fsm_agent.flows.Flow": "StateGraph",
+    "fsm_agent.flows.wait": "interrupt",
+    "fsm_agent.flows.end": "END",
+    "the argument start of fsm_agent.flows.Flow": "START",
+    "a row, state.done(target)": "Command",
+    "fsm_agent.flows.each": "Send",
+    "mode=… of a Prompt": "NativeOutput ToolOutput PromptedOutput",
 }
 IMPORTS: Mapping[str, str] = {word: right for right, words in _IMPORTED.items() for word in words.split()}
 WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for word in words.split()} | dict(IMPORTS)
@@ -102,11 +113,14 @@ class OptionsType(ValueType):
             known = cls.__struct_fields__
             for word in kwargs:
                 if word not in known:
-                    right = (
-                        remedy(word, known).replace(f"{cls.__name__.lower()}={cls.__name__}(", "").replace("…)", "…")
-                    )
-                    raise TypeError(f"{cls.__name__} has no argument {word!r}{right}") from None
+                    raise TypeError(f"{cls.__name__} has no argument {word!r}{_remedy_in(cls, word)}") from None
             raise
+
+
+def _remedy_in(cls: Any, word: str) -> str:
+    """Return the end of a message about an unknown argument of a class that the remedy may be an argument of."""
+    right = re.sub(rf"\w+={cls.__name__}\((.+?)\)", r"\1", WORDS.get(word, ""))
+    return remedy(word, cls.__struct_fields__, {word: right} if right.strip("…") else {})
 
 
 def hinting(cls: T) -> T:

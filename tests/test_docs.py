@@ -120,7 +120,7 @@ def test_the_test_of_the_docs_passes_with_the_installed_plugin(tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", *without, "--fsm-coverage", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
-    assert "MISSED" in done.stdout
+    assert "rows were taken" in done.stdout
 
 
 def anchors(page):

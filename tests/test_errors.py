@@ -24,6 +24,7 @@ from fsm_agent.errors import (
     Overloaded,
     ParseError,
     ParseFailed,
+    ProgramError,
     PromptChanged,
     PromptError,
     ProviderError,
@@ -36,7 +37,7 @@ from fsm_agent.errors import (
 )
 from fsm_agent.testing import as_json
 
-PROVIDER_ERRORS = [ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply]
+PROVIDER_ERRORS = [ProviderError, RateLimited, Overloaded, TimedOut, AuthFailed, ContextTooLong, BadReply, ProgramError]
 FACTS = {"status": 429, "code": "too_many", "request_id": "req_1", "retryable": False, "retry_after_s": 2.5}
 
 

@@ -66,6 +66,16 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "Flow": (lambda: flow(checkpointer=1), TypeError, "Flow has no argument 'checkpointer': here that is store=…"),
     "a near one of Flow": (lambda: flow(stor="x"), TypeError, "Flow has no argument 'stor': did you mean 'store'?"),
+    "call, an argument of the agent": (
+        lambda: agent.call("x", usage_limits=1),
+        UsageError,
+        ".*'usage_limits': here that is limits=Limits.* of Agent",
+    ),
+    "call, an argument of its own": (
+        lambda: agent.call("x", metadata={}),
+        UsageError,
+        ".*'metadata': here that is extra={…} of call$",
+    ),
     "changed": (lambda: agent.changed(modle="x:y"), TypeError, "Agent has no argument 'modle': did you mean 'model'?"),
     "execute": (lambda: execute(timeout=3), TypeError, "execute has no argument 'timeout': did you mean 'timeout_s'?"),
     "Function": (
@@ -115,6 +125,11 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "Message": (lambda: Message.of("user", "x").content, AttributeError, "'Message' .* 'content': here that is text"),
     "Usage": (lambda: Usage().prompt_tokens, AttributeError, "'Usage' .* 'prompt_tokens': here that is input_tokens"),
+    "FlowResult": (
+        lambda: flow(answer=lambda q: 1).call(0).data,
+        AttributeError,
+        "'FlowResult' .* 'data': here that is output of a result",
+    ),
     "Flow.invoke": (
         lambda: flow().invoke,
         AttributeError,
@@ -128,6 +143,26 @@ def test_a_word_that_is_not_ours_is_answered(make: Callable[[], object], kind: t
     pattern = ".*".join(map(re.escape, said.removesuffix("$").split(".*"))) + ("$" if said.endswith("$") else "")
     with pytest.raises(kind, match=f"^{pattern}"):
         make()
+
+
+@pytest.mark.parametrize("key", ["profile", "system_path", "prompts", "agent_type", "agent_configs"])
+def test_a_key_of_a_configuration_is_no_argument_of_an_agent_and_its_place_is_named(key: str) -> None:
+    with pytest.raises(TypeError, match=f"Agent .*{key!r}: .* AgentBase"):
+        Agent(Script(), **{key: "deterministic"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "word", "right"),
+    [
+        (Limits, "max_turns", "here that is rounds=…"),
+        (Limits, "usage_limits", "did you mean"),  # the word for the class itself
+        (Settings, "model_args", "there are: temperature"),
+        (Settings, "max_retries", "here that is limits=Limits(parse_retries=…)"),
+    ],
+)
+def test_a_remedy_does_not_name_the_class_that_is_being_made(kind: Any, word: str, right: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"{word!r}") + "[:;] " + re.escape(right)):
+        kind(**{word: 3})
 
 
 @pytest.mark.parametrize("kind", [Limits, Settings, Price, Budget, Retries, Network, WebSearch, FlowLimits])
@@ -151,10 +186,24 @@ def test_and_says_what_is_right(kind: Any, word: str, right: str) -> None:
 
 
 class TestImports:
-    @pytest.mark.parametrize(("name", "right"), [("RunContext", "Context"), ("tool", "@function")])
+    @pytest.mark.parametrize(
+        ("name", "right"),
+        [("RunContext", "Context"), ("tool", "@function"), ("START", "the argument start of fsm_agent.flows.Flow")],
+    )
     def test_a_name_of_another_library_or_place(self, name: str, right: str) -> None:
         with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'fsm_agent': here that is {right}"):
             exec(f"from fsm_agent import {name}")
+
+    @pytest.mark.parametrize("name", ["trace", "StreamWrapper"])
+    def test_a_guess_that_is_far_off_is_not_made(self, name: str) -> None:
+        with pytest.raises(ImportError) as refused:
+            exec(f"from fsm_agent import {name}")
+        assert "did you mean" not in str(refused.value)
+
+    @pytest.mark.parametrize("name", ["StateGraph", "interrupt", "END", "START", "Command", "Send"])
+    def test_a_name_of_a_graph_is_answered_in_flows(self, name: str) -> None:
+        with pytest.raises(ImportError, match=f"cannot import name '{name}' .*: here that is "):
+            exec(f"from fsm_agent.flows import {name}")
 
     def test_one_that_nobody_knows_is_left_to_python(self) -> None:
         with pytest.raises(ImportError, match="cannot import name 'xyzzy' from 'fsm_agent'"):

@@ -726,7 +726,7 @@ class TestDeps:
     def test_also_on_the_way_back_from_a_snapshot(self) -> None:
         shop = Agent(Script(), functions=[self.price])
         document = snapshot(shop.seed("x", deps=Shop("corner")))
-        with pytest.raises(UsageError, match="deps is None"):
+        with pytest.raises(UsageError, match="'price'"):
             shop.restore(document)
         assert shop.restore(document, deps=Shop("x")).effects
 

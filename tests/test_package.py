@@ -25,7 +25,14 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 TOOLS = ("build", "twine", "check_wheel_contents")
 RECIPES = sorted((ROOT / "examples" / "recipes").glob("*.py"))
-WITHOUT_MODEL = ("approval", "bank_support", "custom_agent", "orchestrator", "triage")  # a script stands in for it
+WITHOUT_MODEL = (
+    "approval",
+    "bank_support",
+    "custom_agent",
+    "drawing",
+    "orchestrator",
+    "triage",
+)  # a script stands in for it
 EMBEDDED = ("sums", "person")
 FIRST_PAGES = ("README.md", "docs/index.md", "docs/start.md")
 QUICK_START = {page: EXAMPLE.findall((ROOT / page).read_text("utf-8")) for page in FIRST_PAGES}

@@ -19,6 +19,11 @@ BODIES = {
         "import threading\nfrom time import sleep\n{mark}\ndef test_it():\n"
         "    thread = threading.Thread(target=sleep, args=(0.02,))\n    thread.start()\n    thread.join()\n"
     ),
+    "sleep of the package in a thread": (
+        "import threading\nfrom fsm_agent.runtime import SystemClock\n{mark}\ndef test_it():\n"
+        "    thread = threading.Thread(target=SystemClock().sleep, args=(0.02,))\n"
+        "    thread.start()\n    thread.join()\n"
+    ),
     "process": "import subprocess\n{mark}\ndef test_it():\n    subprocess.run(['true'])\n",
     "port": "import socket\n{mark}\ndef test_it():\n    with socket.socket() as s:\n        s.bind(('127.0.0.1', 0))\n",
     "port of a fixture that is shared": (

@@ -6,7 +6,7 @@ assertion about a clock.  ``pytest --tiers report --tiers-out uses.json`` fails 
 
 Seen while a test runs, in any thread, and in its fixtures (a shared one counts for every test that asks for it):
 
-- ``sleep``: `time.sleep` or `asyncio.sleep` of more than `SLEEP_S`, unless the package sleeps beside the main thread;
+- ``sleep``: `time.sleep` or `asyncio.sleep` of more than `SLEEP_S`, but for the watcher of runs;
 - ``process``: `Popen`, `fork`, `posix_spawn`, `forkpty`, `system`;
 - ``port``: `socket.bind` to an address of the network; ``connect`` (not refused) is `socket.connect` to one.
 
@@ -39,6 +39,7 @@ SLEEP_S, SLOW_S = 0.01, 0.5
 PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.spawn", "pty.spawn"}
 LAW = ("sleep", "process", "port", "bound")  # what fails in strict mode
 FREE = ("system", "nightly")
+WATCHER = "fsm_agent run watcher"  # the name of a thread of `fsm_agent.store`
 CLOCKS = {n + s for n in ("monotonic", "perf_counter", "process_time", "thread_time") for s in ("", "_ns")}
 
 _now: collections.Counter[str] | None = None  # what the test, or the shared fixture, that runs now has used
@@ -55,12 +56,11 @@ def _use(kind: str) -> None:
     now = _now  # the test may end while a thread is here
     if now is None:
         return
-    frame, is_of_package = sys._getframe(2), False
+    if kind == "sleep" and threading.current_thread().name == WATCHER:
+        return  # it rests for as long as its look at the store has taken, which is up to the machine
+    frame = sys._getframe(2)
     while frame is not None and not _is_of_tests(frame.f_code.co_filename):
-        is_of_package = is_of_package or frame.f_globals.get("__name__", "").startswith("fsm_agent.")
         frame = frame.f_back
-    if kind == "sleep" and is_of_package and threading.current_thread() is not threading.main_thread():
-        return  # a watcher, or a function that was let go of: when they rest is up to the machine
     now[kind] += 1
     if frame is not None:
         now[f"{kind} @ {pathlib.Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"] += 1

@@ -72,6 +72,8 @@ def main(amount: str = "") -> None:
     try:
         if amount:
             result = reminder.resume("invoice-17", {payment: int(amount)})
+        elif reminder.runs.store.list(text="invoice-17"):  # it has begun before
+            result = reminder.resume("invoice-17")
         else:
             due = datetime.now(UTC) + timedelta(seconds=0.05)
             result = reminder.call(Invoice("ann", 80, due), run_id="invoice-17")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hmac
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -75,3 +76,6 @@ def make_app(model: Any, store: str = "support.db") -> FastAPI:
 
 
 app = make_app(os.environ.get("MODEL", "local:"))
+
+if __name__ == "__main__":
+    sys.exit(__doc__)

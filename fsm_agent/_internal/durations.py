@@ -1,6 +1,8 @@
-"""Durations, as people read them."""
+"""Durations and moments, as people read them."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 
 def format_duration(seconds: float, *, with_days: bool = False) -> str:
@@ -14,3 +16,11 @@ def format_duration(seconds: float, *, with_days: bool = False) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours // 24} days" if with_days and hours >= 48 else f"{hours:,} h {minutes} min"
+
+
+def format_moment(at_s: float) -> str:
+    """Return a Unix time in UTC; "?": no calendar has it."""
+    try:
+        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return "?"

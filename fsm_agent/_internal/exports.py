@@ -21,6 +21,7 @@ PACKAGES = (  # that have public names
     *("testing", "diagrams", "inspector", "cli"),
 )
 _ROOT = "fsm_agent"
+_NEAR = 0.75  # of a name that is imported: a guess that is far off misleads
 
 
 def exports(
@@ -84,5 +85,5 @@ def _unknown(package: str, name: str, known: Iterable[str], former: Mapping[str,
     elif name in foreign_names.IMPORTS:
         remedy = foreign_names.remedy(name)
     else:
-        remedy = import_module(f"{_ROOT}._internal.hints").guess(name, known)
+        remedy = import_module(f"{_ROOT}._internal.hints").guess(name, known, _NEAR)
     return ImportError(f"cannot import name {name!r} from {package!r}{remedy}", name=package) if remedy else plain

@@ -28,20 +28,30 @@ from fsm_agent.agents.options import CallOptions, ReadOptions
 from fsm_agent.agents.persistence import (
     attach_journal,
     check_drivable,
+    decides_per_call,
     definition_of,
+    opening_of,
     runs_of,
     warned_of_change,
     with_model,
     with_options,
 )
-from fsm_agent.agents.prompt_resolution import PromptResolver, check_deps, check_parser_args
-from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt, check_system, dialog_before
+from fsm_agent.agents.prompt_resolution import PromptResolver, check_needs, check_parser_args, needs_of
+from fsm_agent.agents.system_prompt import (
+    NO_ARGS,
+    SystemPrompt,
+    call_without_result,
+    check_system,
+    check_system_needs,
+    dialog_before,
+)
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.context.plan import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.context import Context, accepts_context
+from fsm_agent.functions.deps import LATER, GivenDeps, Made, check_deps, deps_for, is_maker
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
@@ -53,7 +63,7 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.prices import Prices
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.seeding import seed_of
-from fsm_agent.lifecycle.snapshots import restore
+from fsm_agent.lifecycle.snapshots import asked_in, restore
 from fsm_agent.machine.journal import Header
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.summary import HistorySummary
@@ -103,6 +113,7 @@ class ResolvedTask(NamedTuple):
         prompt: The prompt.
         governed_by: The path of handoffs to the agent that the dialog was handed over to.
         summary: What stands for the beginning of the dialog in requests.
+        is_system_late: The driver makes the system prompt, for which there is an empty message.
     """
 
     messages: Vector[Message]
@@ -110,6 +121,7 @@ class ResolvedTask(NamedTuple):
     prompt: Prompt
     governed_by: str = ""
     summary: HistorySummary | None = None
+    is_system_late: bool = False
 
 
 @hinting
@@ -117,9 +129,9 @@ class ResolvedTask(NamedTuple):
 class Agent(CallVerbs[Deps, Out], Classifying, Closing):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
-    Type checkers see an ``Agent[Deps, Out]``: the types of its calls' deps and of its answers.  Plain
-    ``Agent(…)`` needs no deps and answers with text, as ``Agent`` in an annotation does; ``output=Person`` is an
-    ``Agent[object, Person]``; ``Agent[Shop, str](…)`` takes functions and approvers of ``Context[Shop]``.
+    Type checkers see an ``Agent[Deps, Out]``: the types of its calls' deps and of its answers.  Plain ``Agent(…)``
+    takes any functions and any deps, and answers with text, as ``Agent`` in an annotation does; ``output=Person`` is an
+    ``Agent[Any, Person]``.  ``Agent[Shop, str](…)`` takes functions and approvers of ``Context[Shop]`` alone.
 
     ``call``, ``acall``, ``stream`` and ``astream`` are one machine under different drivers.  An agent holds no state
     of a call, so many threads and tasks may use it.  ``call("…", after=result)`` continues a dialog, and
@@ -128,8 +140,8 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
 
     Args:
         model: ``"provider:model"``, or a client.
-        system: The system prompt of every call: text; a function of the call's ``deps`` that returns text; or a
-            `Prompt` whose variables are given with the call, as ``system_args``.
+        system: The system prompt of every call: text; a function of the call's ``deps``, or of nothing, that returns
+            text; or a `Prompt` whose variables are given with the call, as ``system_args``.
         functions: What the model may ask for: `Function`s, plain callables, toolsets, MCP servers.  Toolsets and
             servers are asked anew for each call.
         output: The type of the answer; see `Prompt`.
@@ -173,7 +185,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
 
     model: str | Client
     _: KW_ONLY
-    system: str | Prompt | Callable[[Deps], str] = ""
+    system: str | Prompt | Callable[[Deps], str] | Callable[[], str] = ""
     functions: Functions[Deps] = NO_FUNCTIONS
     output: TypeForm[Out] = str  # type: ignore[assignment]  # what Out is by default
     finalizer: str | Prompt | None = field(default=None, repr=False)
@@ -380,8 +392,11 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             keep: The passes of a conversation, which were applied to ``after`` already; None: the agent's.
         """
         self.check_options(options, task)
-        deps, parser_args = options.get("deps"), options.get("parser_args")
-        resolved = self.resolve_task(task, options)
+        extra, by, parser_args = options.get("extra"), options.get("by") or "", options.get("parser_args")
+        deps = deps_for(options.get("deps"), self.name, extra or {}, by)
+        if callable(self.system):
+            check_needs(deps, self.prompt.offers)  # before it is made of them
+        resolved = self.resolve_task(task, {**options, "deps": deps})
         prompt = self._resolver.for_call(resolved.prompt, deps)
         if parser_args:
             check_parser_args(prompt, parser_args)
@@ -391,7 +406,8 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             resolved.messages,
             limits=self.limits,
             depth=current_depth(),
-            extra=options.get("extra"),
+            extra=extra,
+            by=by,
             parser_args=parser_args,
             governed_by=resolved.governed_by and handoffs.path_from(self, prompt, resolved.governed_by),
             summary=resolved.summary,
@@ -400,6 +416,8 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             handoffs.check_agents(self, prompt)
         call = call_class(prompt)(record, prompt, **self.call_parts(prompt, options.get("args"), deps, keep))
         call.system_args = resolved.system_args
+        if resolved.is_system_late:
+            call.opening = opening_of(self, deps)
         model = options.get("model")
         return call if model is None else with_model(self, call, model)
 
@@ -436,11 +454,13 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
                 raise UsageError(
                     f"the task is {task!r:.60}: text, a Payload, a Prompt, a Message or a Dialog would be right"
                 )
-        if dialog.tail is None or dialog.tail.function_calls:
-            what = "asks for functions that have no results" if dialog.tail else "is empty"
+        asked = call_without_result(dialog)
+        if dialog.tail is None or asked is not None:
+            what = f"asks for functions that have no results, such as {asked}" if dialog.tail else "is empty"
             raise UsageError(f"the dialog {what}: one that ends with a task would be right")
+        is_late = system_prompt.is_late(dialog)
         dialog = system_prompt.before(dialog)
-        return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary)
+        return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary, is_late)
 
     def _put_in_words(self, dialog: Dialog, task: str | Payload, model: str | Client | None) -> Dialog:
         """Return a dialog with a task in words; parts of a payload that are not text follow the prompt."""
@@ -516,14 +536,22 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         return definition_of(self, options)
 
     def definition_of(self, process: AgentCall[Any]) -> Definition:
-        return definition_of(self, {"prompt": process.prompt, "deps": process.deps, "model": process.client})
+        return definition_of(self, {"prompt": process.prompt, "deps": Made(process.deps), "model": process.client})
 
     def definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
         path = seed_of(header).prompt
         return definition_of(self, {"deps": deps, "prompt": None if path == self.prompt.path else prompts.get(path)})
 
     def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        return {self.resolve_prompt(prompt, {}).fingerprint for prompt in (None, *prompts)}
+        known = {self.resolve_prompt(prompt, {"deps": LATER}).fingerprint for prompt in (None, *prompts)}
+        return known | {""} if decides_per_call(self) else known  # of runs that were put in without deps
+
+    def check_deps(self, deps: Any) -> None:
+        check_deps(deps)
+        if not is_maker(deps):
+            value = deps.value if isinstance(deps, Made) else deps
+            check_needs(value, self.prompt.offers)
+            check_system_needs(self.system, self.name, value)
 
     def check_resumed(self, claimed: Claimed) -> Claimed:
         return check_drivable(self, claimed)
@@ -532,7 +560,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
     ) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and that no record holds."""
-        check_deps(deps, prompt)
+        check_needs(deps, prompt.offers)
         check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
         keep = self._keep if keep is None else keep
         plan = keeping(self._plan, keep) if keep else self._plan
@@ -556,7 +584,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         *,
         args: Mapping[str, Any] | None = None,
         parser_args: Mapping[str, Any] | None = None,
-        deps: Any = None,
+        deps: GivenDeps[Any] = None,
         model: str | Client | None = None,
         signing_key: str | bytes | None = None,
         on_change: OnChange = "report",
@@ -573,6 +601,8 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             SnapshotError: The document is damaged, changed, inconsistent, or of another prompt.
             PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
         """
+        extra, by = ({}, "") if not is_maker(deps) else asked_in(document, signing_key)
+        deps = deps_for(deps, self.name, extra, by)
         resolved = self.resolve_prompt(prompt, {"parser_args": parser_args, "deps": deps})
         keys: Any = {"signing_key": signing_key, "on_change": on_change}
         call = warned_of_change(restore(document, resolved, **keys, **self.call_parts(resolved, args, deps)))
@@ -599,15 +629,16 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         name = name or self.name
         delegates.check_policy("agent", name, policy)
         made = Function.of(self._ask, name=name, description=description or "", acall=self._aask, **policy)
-        needy = self.prompt.needs_deps
         delegate = delegates.AgentDelegate(self, policy.get("timeout_s"))
-        return replace(made, delegate=delegate, deps_type=needy.deps_type if needy else made.deps_type)
+        return replace(made, delegate=delegate, **needs_of(self.prompt.needs_deps))
 
     def _ask(self, context: Context[Any], task: str) -> Out:
-        return self.call(task, deps=context.deps).output
+        made: Any = Made(context.deps)
+        return self.call(task, deps=made).output
 
     async def _aask(self, context: Context[Any], task: str) -> Out:
-        return (await self.acall(task, deps=context.deps)).output
+        made: Any = Made(context.deps)
+        return (await self.acall(task, deps=made)).output
 
     @cached_property
     def _system_messages(self) -> tuple[Message, ...]:

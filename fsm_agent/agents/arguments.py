@@ -10,7 +10,7 @@ from fsm_agent._internal.values import field_names
 from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS
 from fsm_agent.context.plan import DEFAULT, ContextPlan
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.foreign_names import remedy
+from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import Rights, check, check_fields
@@ -25,6 +25,7 @@ else:
     price_lists = deferred("fsm_agent.runtime.price_list")
 
 MODEL = "'provider:model', as 'openai:gpt-5-mini' is, or a client"
+_OF_AGENT = frozenset({"functions", "output", "system", "model", "settings", "limits", "hooks", "store", "approve"})
 UNNAMED = "agent"  # the name of an agent that was given none
 TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is given no other
 
@@ -95,7 +96,9 @@ def unknown_option(options: Mapping[str, Any], task: object, known: Collection[s
     prompt = task.prompt if isinstance(task, Task) else task
     if isinstance(prompt, Prompt) and name in prompt.variables:
         return UsageError(f"there is no option {name!r}: here that is a value of the prompt, call(prompt({name}=…))")
-    return UsageError(f"there is no option {name!r}{remedy(name, sorted(known))}")
+    right = remedy(name, sorted(known))
+    is_of_agent = name in WORDS and WORDS[name].partition("=")[0] in _OF_AGENT
+    return UsageError(f"there is no option {name!r}{right}{' of Agent(…), or of agent.changed(…)' * is_of_agent}")
 
 
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:

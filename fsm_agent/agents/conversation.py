@@ -17,6 +17,7 @@ from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.context.plan import kept
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.deps import Made
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, seed_of
 from fsm_agent.machine.journal import Journal, header_of
@@ -150,11 +151,14 @@ class Conversation(CallVerbs[Deps, Out]):
         return definition_of(self.agent, options, self._keep)
 
     def definition_of(self, process: AgentCall[Any]) -> Definition:
-        options = {"prompt": process.prompt, "deps": process.deps, "model": process.client}
+        options = {"prompt": process.prompt, "deps": Made(process.deps), "model": process.client}
         return definition_of(self.agent, options, self._keep)
 
     def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
         return self.agent.fingerprints(prompts)
+
+    def check_deps(self, deps: Any) -> None:
+        self.agent.check_deps(deps)
 
     def check_resumed(self, claimed: Claimed) -> Claimed:
         return self.agent.check_resumed(claimed)
@@ -198,8 +202,8 @@ class Conversation(CallVerbs[Deps, Out]):
         seed = seed_of(header)
         call = self.agent.build_call(task, {**options, "after": None})
         r = call.record
-        now = (r.dialog[-1], options.get("args") or {}, options.get("parser_args") or {}, r.extra, r.model)
-        then = (seed.dialog[-1], seed.args, seed.parser_args, header.extra, seed.model)
+        now = (r.dialog[-1], options.get("args") or {}, options.get("parser_args") or {}, r.extra, r.by, r.model)
+        then = (seed.dialog[-1], seed.args, seed.parser_args, header.extra, header.by, seed.model)
         if header.conversation != self.name or now != then:
             return None
         call.journal = Journal(call, run, text)

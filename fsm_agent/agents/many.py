@@ -14,6 +14,7 @@ from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.options import Progress
 from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
@@ -74,9 +75,19 @@ class TaskResults(Sequence[TaskResult[Out]]):
         return [item.output for item in self._items]  # type: ignore[misc]
 
     @property
+    def done(self) -> list[TaskResult[Out]]:
+        """The tasks that did not fail."""
+        return [item for item in self._items if item.error is None]
+
+    @property
     def failed(self) -> list[TaskResult[Out]]:
         """The tasks that failed."""
         return [item for item in self._items if item.error is not None]
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all tasks together, also of those that failed."""
+        return sum([item.result.usage for item in self._items if item.result is not None], UNUSED)
 
     @overload
     def __getitem__(self, index: int) -> TaskResult[Out]: ...

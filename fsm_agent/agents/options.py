@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, T
 
 from fsm_agent.context.passes import AnyPass
 from fsm_agent.context.plan import ContextOption
+from fsm_agent.functions.deps import GivenDeps
 from fsm_agent.functions.toolset import Functions
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.interpret import StopWhen
@@ -38,7 +39,7 @@ class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
 
     args: Mapping[str, Any] | None
     parser_args: Mapping[str, Any] | None
-    deps: Deps
+    deps: GivenDeps[Deps]
     model: str | Client | None
 
 
@@ -46,6 +47,7 @@ class _SeedOptions(_UnstoredOptions[Deps], total=False):
     """The options of a call, but for ``after``, which `submit` has with a wider type."""
 
     extra: Mapping[str, Any] | None
+    by: str
     run_id: str | None
     system_args: Mapping[str, Any] | None
     keep_system: bool
@@ -58,10 +60,11 @@ class CallOptions(_SeedOptions[Deps], total=False):
         args: Settings for this call, over the agent's: ``{"temperature": 0}``.
         parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
             JSON can hold, kept in the record.
-        deps: What functions find in their `Context`.
+        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
         model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-        extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra`` and snapshots have it.
-            The model does not see it.
+        extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the messages
+            that the call adds to the dialog have it.  The model does not see it.
+        by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
         run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
             with the same task, the call continues that run, or returns its result.
         after: What the task follows: the result of a call, a dialog, or messages.
@@ -82,10 +85,12 @@ class StartOptions(TypedDict, total=False):
         delay_s: How many seconds from now it starts, at the earliest.
         priority: From -100 to 100; of the runs that are due, workers take one of the highest priority.  It holds until
             the run has ended.
+        service: The name of the `Live` that goes on with the run as with its own; empty: workers do.
     """
 
     delay_s: float
     priority: int
+    service: str
 
 
 class SubmitOptions(_SeedOptions[Deps], StartOptions, total=False):
@@ -120,9 +125,11 @@ class StreamedResumeOptions(ReadOptions[Deps], total=False):
 
     Attributes:
         by: Who answers, for people.
+        post_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
     """
 
     by: str
+    post_id: str
 
 
 class ResumeOptions(StreamedResumeOptions[Deps], total=False):
@@ -176,7 +183,7 @@ class _AgentOptions(TypedDict, Generic[Deps], total=False):
     """The arguments of an `Agent` that any of its variants may have."""
 
     model: str | Client
-    system: str | Prompt[Any] | Callable[[Deps], str]
+    system: str | Prompt[Any] | Callable[[Deps], str] | Callable[[], str]
     functions: Functions[Deps]
     finalizer: str | Prompt[Any] | None
     prompt: Prompt[Any]

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
+from fsm_agent.agents.system_prompt import SystemPrompt
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.deps import LATER, deps_for
+from fsm_agent.functions.toolset import Toolset
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.lifecycle.snapshots import check_change, check_on_change
@@ -56,9 +59,21 @@ def attach_journal(
         options: Its `CallOptions`.
         turn: Its place in a conversation.
     """
-    call.journal = Journal(call, run_name(options), header_of_call(call, agent.name, options.get("args"), turn))
+    is_offer_late = call.deps is LATER and decides_per_call(agent)
+    header = header_of_call(call, agent.name, options.get("args"), turn, is_offer_late=is_offer_late)
+    call.journal = Journal(call, run_name(options), header)
     if turn is not None:
         call.journal.earlier = turn.earlier(call.record.dialog) if turn.is_continued else range(0)
+
+
+def decides_per_call(agent: Agent[Any, Any]) -> bool:
+    """Return whether it may depend on the deps of a call which functions an agent offers."""
+    return any(isinstance(item, Toolset) and item.decides_per_call for item in agent.functions)
+
+
+def opening_of(agent: Agent[Any, Any], deps: Any) -> Callable[[], str]:
+    """Return what makes the system prompt of a call that was put in without it."""
+    return SystemPrompt(agent.system, agent.name, deps=deps).text
 
 
 def run_name(options: Mapping[str, Any]) -> str:
@@ -158,17 +173,20 @@ def definition_of(
         if seed.prompt != (prompt or agent.prompt).path:
             actual = "the agent's own" if prompt is None else repr(prompt.path)
             raise UsageError(f"the run is of prompt {seed.prompt!r}, and {actual} was given: resume(…, prompt=…)")
-        resolved = agent.resolve_prompt(prompt, options)
-        parts = agent.call_parts(resolved, options.get("args") or seed.args or None, options.get("deps"), keep)
+        deps = deps_for(options.get("deps"), agent.name, header.extra, header.by)
+        resolved = agent.resolve_prompt(prompt, {**options, "deps": deps})
+        parts = agent.call_parts(resolved, options.get("args") or seed.args or None, deps, keep)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
         call = warned_of_change(call_of(header, seed, document, resolved, earlier, **parts))
         if seed.is_system_own:
             call.system_args = None
+        if seed.is_system_late:
+            call.opening = opening_of(agent, deps)
         return with_options(agent, call, options)
 
     world = agent.world_with_model(options.get("model"))
     check_changes = partial(check_change, on_change=on_change) if on_change == "error" else None
-    return claiming.Definition(agent.name, make, turn_snapshot, world.new_id, now=world.clock.now, check=check_changes)
+    return claiming.Definition(agent.name, make, turn_snapshot, world.new_id, clock=world.clock, check=check_changes)
 
 
 def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:

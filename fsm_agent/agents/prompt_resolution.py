@@ -7,20 +7,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.deps import LATER, misfit
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset, functions_of
-from fsm_agent.mistakes import shown
 from fsm_agent.prompts.prompt import Prompt
-
-
-class Later:
-    """Stands for the deps of a run that is only submitted; its driver supplies them."""
-
-    def __repr__(self) -> str:
-        return "the deps of the driver"
-
-
-LATER = Later()
 
 
 class PromptResolver:
@@ -50,7 +40,6 @@ class PromptResolver:
         """Return the functions of one call."""
         if self.is_fixed:
             return self._functions
-        deps = None if deps is LATER else deps
         found = list[Function]()
         for item in self._functions:
             found += item.for_call(deps) if isinstance(item, Toolset) else functions_of([item])
@@ -91,23 +80,28 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
         raise UsageError(f"parser_args {parser_args!r:.200} need a prompt with a parser, or with a type as output")
 
 
-def check_deps(deps: object, prompt: Prompt) -> None:
-    """Refuse a call without ``deps`` whose functions cannot do without, or with their class instead of an object.
+def check_needs(deps: object, functions: Iterable[Function]) -> None:
+    """Refuse deps with which a function cannot do: None, or of a type of Python's own in place of theirs.
 
     Raises:
         UsageError: It names the first of these functions.
     """
     if deps is LATER:
         return
-    if deps is None:
-        if (needy := prompt.needs_deps) is not None:
-            kind = needy.deps_type
+    for function in functions:
+        if not (kind := function.deps_type):
+            continue
+        if deps is None:
             raise UsageError(
-                f"deps is None, and function {needy.name!r} takes Context[{kind}]: deps=… of call gives it one;"
-                f" one that can do without takes Context[{kind} | None]"
+                f"deps=: expected {kind}, got None: function {function.name!r} takes Context[{kind}]; pass"
+                f" deps={kind}(…), or annotate it Context[{kind} | None] if it can do without"
             )
-    elif isinstance(deps, type) and (needy := prompt.needs_deps) is not None and needy.deps_type == deps.__name__:
-        raise UsageError(
-            f"deps is {shown(deps)}, a class, and function {needy.name!r} takes Context[{needy.deps_type}]: an object"
-            f" of it, {needy.deps_type}(…), would be right"
-        )
+        if misfit(deps, function.deps_class):
+            raise UsageError(
+                f"deps=: expected {kind}, got {type(deps).__name__}: function {function.name!r} takes Context[{kind}]"
+            )
+
+
+def needs_of(function: Function | None) -> dict[str, Any]:
+    """Return what a function of an agent says of deps, if that agent has a function that needs them."""
+    return {} if function is None else {"deps_type": function.deps_type, "deps_class": function.deps_class}

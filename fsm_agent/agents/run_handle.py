@@ -12,13 +12,13 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.errors import ReplayError
+from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check, wrong
 from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
-from fsm_agent.store.store import Loaded, Run, Start
+from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
 from fsm_agent.store.watching import is_settled
 
 if TYPE_CHECKING:
@@ -178,20 +178,22 @@ class RunHandle(Generic[Result]):
         """
         self._runs.cancel(self.run_id, reason, by=by)
 
-    def answer(self, answers: Any, *, by: str = "") -> None:
+    def answer(self, answers: Any, *, by: str = "", post_id: str = "") -> None:
         """Answer what the run asks, for its next driver; nothing is driven here.
 
         Args:
             answers: Answers by key, as of ``resume``; or the one answer, if one question is open.
             by: Who answers, for people.
+            post_id: An id of the one answer: given again under it, it counts once.
 
         Raises:
             NotAsked: It asks no such question, or has ended.
             AlreadyAnswered: Another answer came first.
+            PostExists: Another answer has this ``post_id``.
             OutcomeError: It asks several questions, and one answer without a key was given.
             UsageError: The answer is of a kind that its question does not accept.
         """
-        self._runnable.post_answers(self.run_id, answers, by, self._definition)
+        self._runnable.post_answers(self.run_id, answers, by, self._definition, post_id)
 
     def _load(self) -> Loaded:
         return self._runs.store.load(self.run_id, after=None)
@@ -248,7 +250,7 @@ def runs_named(after: Any) -> tuple[str, ...] | None:
     return tuple([run if isinstance(run, str) else run.run_id for run in after])
 
 
-def start_of(after: tuple[str, ...], delay_s: float, priority: int) -> Start:
+def start_of(after: tuple[str, ...], delay_s: float, priority: int, service: str) -> Start:
     """Return when a run starts.
 
     Raises:
@@ -256,4 +258,6 @@ def start_of(after: tuple[str, ...], delay_s: float, priority: int) -> Start:
     """
     if not is_amount(delay_s):
         raise wrong("delay_s", delay_s, "a number of seconds from 0 on")
-    return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority)
+    if time.time() + delay_s > MAX_TIME_S:
+        raise UsageError(f"delay_s: expected seconds until the year 9999 at most, got {delay_s!r}")
+    return Start(due_s=time.time() + delay_s if delay_s else 0.0, after=after, priority=priority, service=service)

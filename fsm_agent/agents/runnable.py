@@ -15,9 +15,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.values import to_json
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.deps import LATER
+from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.reply import Usage
@@ -34,13 +37,14 @@ if TYPE_CHECKING:
     from fsm_agent.agents.many import TaskResults
     from fsm_agent.agents.options import Progress
     from fsm_agent.agents.run_handle import RunHandle
-    from fsm_agent.lifecycle.outcomes import Outcome
     from fsm_agent.runtime.inner_calls import InnerCalls
+    from fsm_agent.store import answer_checks
     from fsm_agent.store.claiming import Claimed, Definition
     from fsm_agent.store.recorder import StoreRecorder
     from fsm_agent.store.runs import Runs
 else:
     asyncio, many = deferred("asyncio"), deferred("fsm_agent.agents.many")
+    answer_checks = deferred("fsm_agent.store.answer_checks")
     run_handle = deferred("fsm_agent.agents.run_handle")
     from_functions = deferred("fsm_agent.agents.delegation.from_functions")
 
@@ -48,7 +52,7 @@ Sink: TypeAlias = Callable[[Event], Any]
 # The usage of processes that a program drives, for the call that the program answers.
 USED_INSIDE: ContextVar[list[Usage] | None] = ContextVar("fsm_agent_used_inside", default=None)
 Answers: TypeAlias = Mapping[Any, Any]
-START_OPTIONS = ("delay_s", "priority")  # which `submit` has besides those of `seed`
+START_OPTIONS = ("delay_s", "priority", "service")  # which `submit` has besides those of `seed`
 SUBMIT_OPTIONS = ("after", *START_OPTIONS)
 RESUMED: Any = ...  # in place of a task: a run of the store is continued
 MAP_OPTIONS = ("concurrency", "progress", "fail_fast")  # which `map` has besides those of each call
@@ -174,10 +178,21 @@ class Runnable(ABC):
 
         Args:
             header: The header of the run's journal.
-            deps: What functions find in their `Context`.
+            deps: As of `check_deps`.
             prompts: Prompts of tasks, by their paths.
         """
         return self.definition(deps=deps)
+
+    @abstractmethod
+    def check_deps(self, deps: Any) -> None:
+        """Refuse deps with which its runs cannot be driven.
+
+        Args:
+            deps: A value, or a function of (agent, extra, user) that makes it, which is not called here.
+
+        Raises:
+            UsageError: They are neither; or a value with which a function of an agent cannot do.
+        """
 
     @abstractmethod
     def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
@@ -312,8 +327,8 @@ class Runnable(ABC):
         run_id = options.get("run_id")
         if not isinstance(run_id, str) or "sink" in rest:
             raise UsageError("a stream needs a task, or run_id='…' of a run in the store to continue, and has no sink")
-        by, _, definition = self._resumption(rest)
-        return partial(self._reclaim, run_id, options.get("answers"), by, definition)
+        by, post_id, _, definition = self._resumption(rest)
+        return partial(self._reclaim, run_id, options.get("answers"), by, definition, post_id)
 
     async def adrive_claimed(self, process: Any, recorder: StoreRecorder | None, sink: Sink | None) -> None:
         """Drive a process that was claimed, as far as it goes, whatever comes of it."""
@@ -336,17 +351,15 @@ class Runnable(ABC):
             return await asyncio.to_thread(partial(self.seed, task, **options))
         return self.seed(task, **options)
 
-    _at_submission: ClassVar[Mapping[str, Any]] = {}  # options of `seed` for tasks that are only submitted
-
     def _submit(self, task: Any, after: tuple[str, ...], options: Mapping[str, Any]) -> RunHandle[Any]:
         """Put a task into the store.
 
         Args:
             task: The task.
             after: The names of runs that have to end before.
-            options: Those of `seed`, with ``delay_s`` and ``priority``.
+            options: Those of `seed`, and `START_OPTIONS`.
         """
-        delay_s, priority = options.get("delay_s", 0.0), options.get("priority", 0)
+        delay_s, priority, service = options.get("delay_s", 0.0), options.get("priority", 0), options.get("service", "")
         of_seed = {name: value for name, value in options.items() if name not in START_OPTIONS}
         self.check_options(of_seed, task, SUBMIT_OPTIONS)
         for name in ("clients", "model"):
@@ -355,9 +368,9 @@ class Runnable(ABC):
                     f"{name} is {shown(value)}, which no store keeps: a Worker has its own, those of its agents"
                 )
         runs = self.runs
-        process = self.seed(task, **{**self._at_submission, **of_seed})
+        process = self.seed(task, **_without_deps(of_seed))
         definition = self.definition_of(process)
-        name = runs.submit(process, definition, run_handle.start_of(after, delay_s, priority))
+        name = runs.submit(process, definition, run_handle.start_of(after, delay_s, priority, service))
         return run_handle.RunHandle(self, name, definition)
 
     async def _asubmit(self, task: Any, after: tuple[str, ...], options: Mapping[str, Any]) -> RunHandle[Any]:
@@ -366,37 +379,49 @@ class Runnable(ABC):
         return await asyncio.to_thread(self._submit, task, after, options)
 
     def _handle(self, run_id: str, options: Mapping[str, Any]) -> RunHandle[Any]:
-        definition = self.definition(**options)
+        definition = self._to_read(options)
         run = self.runs.store.get(run_id)
         if run.agent != definition.agent:
             raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this is {definition.agent!r}")
         return run_handle.RunHandle(self, run_id, definition)
 
-    def post_answers(self, run_id: str, answers: Any, by: str, definition: Definition) -> None:
+    def _to_read(self, options: Mapping[str, Any]) -> Definition:
+        """Return how its processes are rebuilt from a store to be read, for which no deps are needed."""
+        return self.definition(**_without_deps(options))
+
+    def post_answers(self, run_id: str, answers: Any, by: str, definition: Definition, post_id: str = "") -> None:
         """Post answers to a run: a mapping by key, or the one answer to its only open question."""
+        content = ""
+        if post_id:
+            answer_checks.check_one_answer(answers)
+            content = _content_of(answers)
+            if self.runs.is_posted(run_id, post_id, content):
+                return
         if not isinstance(answers, Mapping):
             answers = {self.runs.only_question(run_id): answers}
         outcomes = self.outcomes(run_id, answers, definition)
         given = [id(answer) for answer in answers.values()]
         typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # they were made of values
-        self.runs.answer(run_id, outcomes, by=by, at_s=definition.now(), typed=typed)
+        at_s = self.runs.clock_of(definition).now()
+        self.runs.answer(run_id, outcomes, by=by, at_s=at_s, typed=typed, post_id=post_id, content=content)
 
     def _resume(self, run_id: str, answers: Any, options: Mapping[str, Any]) -> Any:
-        by, sink, definition = self._resumption(options)
-        process, recorder = self._reclaim(run_id, answers, by, definition)
+        by, post_id, sink, definition = self._resumption(options)
+        process, recorder = self._reclaim(run_id, answers, by, definition, post_id)
         run(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
         return self.result_of(process)
 
     async def _aresume(self, run_id: str, answers: Any, options: Mapping[str, Any]) -> Any:
-        by, sink, definition = self._resumption(options)
-        process, recorder = await aclaim(partial(self._reclaim, run_id, answers, by, definition))
+        by, post_id, sink, definition = self._resumption(options)
+        process, recorder = await aclaim(partial(self._reclaim, run_id, answers, by, definition, post_id))
         await self.adrive_claimed(process, recorder, sink)
         return self.result_of(process)
 
-    def _resumption(self, options: Mapping[str, Any]) -> tuple[str, Sink | None, Definition]:
-        """Return, from the options of `resume`: who answers, the sink, and how to rebuild the process."""
-        rest = {name: value for name, value in options.items() if name not in ("by", "sink")}
-        return options.get("by", ""), options.get("sink"), self.definition(**rest)
+    def _resumption(self, options: Mapping[str, Any]) -> tuple[str, str, Sink | None, Definition]:
+        """Return, from the options of `resume`: who answers, the id, the sink, and how to rebuild the process."""
+        rest = {name: value for name, value in options.items() if name not in ("by", "post_id", "sink")}
+        self.check_deps(rest.get("deps"))
+        return options.get("by", ""), options.get("post_id", ""), options.get("sink"), self.definition(**rest)
 
     def _map(
         self, tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool, options: Mapping[str, Any]
@@ -434,7 +459,7 @@ class Runnable(ABC):
             return self._claim(process)
         return await aclaim(partial(self._claim, process))
 
-    def _reclaim(self, run_id: str, answers: Any, by: str, definition: Definition) -> Claimed:
+    def _reclaim(self, run_id: str, answers: Any, by: str, definition: Definition, post_id: str = "") -> Claimed:
         """Post the answers to a run, claim it, and return its process and its recorder."""
         if definition.check is not None:
             header = header_of(self.runs.store.load(run_id, after=None).header)
@@ -442,7 +467,7 @@ class Runnable(ABC):
         from fsm_agent.store.errors import RunBusy
 
         if answers is not None:
-            self.post_answers(run_id, answers, by, definition)
+            self.post_answers(run_id, answers, by, definition, post_id)
         try:
             return self.check_resumed(self.runs.resume(run_id, definition))
         except RunBusy as error:
@@ -452,6 +477,19 @@ class Runnable(ABC):
     def check_resumed(self, claimed: Claimed) -> Claimed:
         """Refuse a run that was claimed and cannot be driven here."""
         return claimed
+
+
+def _content_of(answers: Mapping[Any, Any]) -> str:
+    """Return as text what is the same when somebody gives these answers again, whatever the run asks by then."""
+    told = [[getattr(whom, "name", whom), value] for whom, value in answers.items()]
+    return pydantic_core.to_json(
+        [[name, to_json(value) if isinstance(value, Outcome) else value] for name, value in told], fallback=repr
+    ).decode()
+
+
+def _without_deps(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return options with deps that only the driver of a run has, unless there are some."""
+    return options if options.get("deps") is not None else {**options, "deps": LATER}
 
 
 def _both(tell: Sink | None, sink: Sink | None) -> Sink | None:

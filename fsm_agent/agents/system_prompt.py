@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
-from fsm_agent.agents.prompt_resolution import LATER
 from fsm_agent.errors import PromptError, UsageError
+from fsm_agent.functions.deps import LATER
 from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import FunctionResult, Message
 from fsm_agent.messages.numbering import renumbered
 from fsm_agent.mistakes import check, shown, wrong
 from fsm_agent.prompts.dialog import Dialog
@@ -23,11 +24,12 @@ else:
     inspect = deferred("inspect")
 
 NO_ARGS: Mapping[str, Any] = {}
-System: TypeAlias = str | Prompt | Callable[[Any], str]
+NO_DEPS = (None,)
+System: TypeAlias = str | Prompt | Callable[[Any], str] | Callable[[], str]
 
 
 def check_system(system: object) -> None:
-    """Refuse a system prompt that is a function of anything but the deps of a call.
+    """Refuse a system prompt that is a function of anything but the deps of a call, or nothing.
 
     Raises:
         UsageError: It names the function.
@@ -37,12 +39,37 @@ def check_system(system: object) -> None:
     right = "a function of the deps of a call, such as def system(deps: Shop) -> str,"
     if inspect.iscoroutinefunction(system) or isinstance(system, type):
         raise wrong("system of an agent", system, right)
+    if not _takes(system, NO_DEPS) and not _takes(system, ()):
+        raise wrong("system of an agent", system, right)
+
+
+def _takes(function: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether a function can be called with these arguments."""
     try:
-        inspect.signature(system).bind(None)  # type: ignore[arg-type]
+        inspect.signature(function).bind(*args)
     except TypeError:
-        raise wrong("system of an agent", system, right) from None
+        return False
     except ValueError:  # written in C, without a signature
-        return
+        return bool(args)
+    return True
+
+
+def is_of_deps(system: System) -> bool:
+    """Return whether a system prompt is made of the deps of a call."""
+    return not isinstance(system, str | Prompt) and _takes(system, NO_DEPS)
+
+
+def check_system_needs(system: System, agent: str, deps: object) -> None:
+    """Refuse a call without deps whose system prompt cannot be made without.
+
+    Raises:
+        UsageError: It names the agent.
+    """
+    if deps is None and is_of_deps(system) and not _takes(system, ()):
+        raise UsageError(
+            f"deps=: expected some, got None: system of the agent {agent!r} is a function of them; pass deps=…, or give"
+            " its parameter a default if it can do without"
+        )
 
 
 class SystemPrompt:
@@ -90,9 +117,10 @@ class SystemPrompt:
                 raise UsageError("system_args and keep_system=True are given: one of them would be right")
             return dialog
         args = self._values(dialog)
-        text = self._text(args, has_own)
+        is_late = self.is_late(dialog)
+        text = "" if is_late else self._text(args, has_own)
         rest = dialog.messages
-        if not text:
+        if not text and not is_late:
             if not has_own or dialog.system_args is None:
                 return dialog
             return _like(dialog, renumbered(rest[1:]), NO_ARGS)
@@ -102,6 +130,22 @@ class SystemPrompt:
         else:
             messages = Vector(renumbered([message, *rest]))
         return _like(dialog, messages, args)
+
+    def is_late(self, dialog: Dialog) -> bool:
+        """Return whether the system prompt of a dialog is made by its driver, which has the deps.
+
+        Until then an empty system message holds its place.
+        """
+        is_kept = self._keep and len(dialog) > 0 and dialog[0].role == "system"
+        return self._deps is LATER and not is_kept and is_of_deps(self._system)
+
+    def text(self) -> str:
+        """Return the system prompt of a dialog whose driver makes it.
+
+        Raises:
+            UsageError: There are no deps, or the function of them does not return a text.
+        """
+        return self._text(NO_ARGS, may_keep=False)
 
     def _values(self, dialog: Dialog) -> Mapping[str, Any]:
         """Return the values for the variables, from the call or from the dialog."""
@@ -124,21 +168,9 @@ class SystemPrompt:
                 kept = ", keep_system=True keeps what the dialog begins with" if may_keep else ""
                 right = f"system_args={{…}} of call gives variables{kept}"
                 raise PromptError(f"system of the agent {self._agent!r}: {error}: {right}") from error
-        if self._deps is LATER:
-            raise UsageError(
-                f"submit: expected deps, got none: the system prompt of the agent {self._agent!r} is a function of"
-                " deps, and is made at submission. Pass deps=… to submit; functions get the deps of the driver"
-            )
-        try:
-            text: object = system(self._deps)
-        except Exception as error:
-            if self._deps is not None:
-                raise
-            problem = f"{type(error).__name__}: {error}"
-            raise UsageError(
-                f"system of the agent {self._agent!r} is a function of deps, and deps is None ({problem:.200}):"
-                " deps=… of call gives it some"
-            ) from error
+        check_system_needs(system, self._agent, self._deps)
+        makes: Any = system
+        text: object = makes(self._deps) if is_of_deps(system) and self._deps is not None else makes()
         if not isinstance(text, str):
             raise wrong(f"what system of the agent {self._agent!r} returned", text, "a text")
         return text
@@ -166,8 +198,32 @@ def dialog_before(after: object) -> Dialog:
     right = "the result of a call, a Dialog, or a list of messages"
     check("after", after, isinstance(after, Dialog | list | tuple), right)
     dialog = after if isinstance(after, Dialog) else Dialog(cast("Any", after))
-    if dialog.tail is not None and dialog.tail.function_calls:
+    if (asked := call_without_result(dialog)) is not None:
         raise UsageError(
-            "the dialog of after=… asks for functions that have no results: the call that it is of has to end first"
+            f"the dialog of after=… asks for functions that have no results, such as {asked}:"
+            " the call that it is of has to end first"
         )
     return dialog
+
+
+def call_without_result(dialog: Dialog) -> str | None:
+    """Return the name, with the id, of the first function call at the end of a dialog that has no result; None: none.
+
+    Services refuse such a dialog, and a result that is missing among others is a mistake that is hard to see.
+    """
+    results = list[str]()
+    for message in reversed(dialog.messages):
+        if message.role != "tool":
+            break
+        results += [part.provider_id or part.id for part in message.parts if isinstance(part, FunctionResult)]
+    else:
+        return None
+    calls, left = message.function_calls, Counter(results)
+    if len(results) >= len(calls):
+        return None
+    for call in calls:
+        id = call.provider_id or call.id
+        if not left[id]:
+            return f"{call.name!r} (id {id!r})"
+        left[id] -= 1
+    return None

@@ -23,7 +23,6 @@ from fsm_agent.agents.options import (
     StreamedResumeOptions,
     SubmitOptions,
 )
-from fsm_agent.agents.prompt_resolution import LATER
 from fsm_agent.agents.runnable import RESUMED, Runnable, Sink
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 else:
     run_handle = deferred("fsm_agent.agents.run_handle")
 
-Deps = TypeVar("Deps", default=object, contravariant=True)
+Deps = TypeVar("Deps", default=Any, contravariant=True)
 Out = TypeVar("Out", default=str, covariant=True)
 Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
 # What is asked for the agent's own output: words, and prompts of texts.
@@ -67,7 +66,6 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     approve: Approve[Deps] | None
     hooks: Sequence[Any]
     process_type: ClassVar[type[Any]] = AgentCall
-    _at_submission: ClassVar[Mapping[str, Any]] = {"deps": LATER}
 
     @overload
     def call(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -292,7 +290,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and decides otherwise.
         """
-        call: AgentCall[Out] = self.runs.replay(run_id, self.definition(**options))
+        call: AgentCall[Out] = self.runs.replay(run_id, self._to_read(options))
         return call
 
     @with_options_shown(ReadOptions)
@@ -314,7 +312,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and decides otherwise up to this step.
         """
-        call: AgentCall[Out] = self.runs.at(run_id, step, self.definition(**options))
+        call: AgentCall[Out] = self.runs.at(run_id, step, self._to_read(options))
         return call
 
     @with_options_shown(ReadOptions)
@@ -346,7 +344,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and decides otherwise up to this step.
         """
-        return self.runs.fork(run_id, step, new_run_id, self.definition(**options), by=by)
+        return self.runs.fork(run_id, step, new_run_id, self._to_read(options), by=by)
 
     if TYPE_CHECKING:
 

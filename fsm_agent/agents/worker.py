@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import deferred
@@ -24,6 +24,7 @@ from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.agents.worker_health import Pulse, RunsReading, WorkerHealth
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.functions.deps import GivenDeps, Made, deps_for
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.mistakes import check
@@ -34,7 +35,7 @@ from fsm_agent.runtime.drivers import last_event
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
 from fsm_agent.store.checks import UNTIL_DUE, tags_of
-from fsm_agent.store.claiming import Claimed, Definition, OnChange, is_of_code, stuck_under
+from fsm_agent.store.claiming import MAX_TRIES, Claimed, Definition, OnChange, is_of_code, stuck_under
 from fsm_agent.store.concurrency import counts_held
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
@@ -58,7 +59,6 @@ STUCK_AT_A_TIME = 1_000  # runs that are read at a time
 _log = logging.getLogger("fsm_agent")
 
 Done = TypeVar("Done")
-Deps: TypeAlias = Mapping[str, Any] | Callable[[str, Mapping[str, Any]], Any]
 
 
 class Worker:
@@ -67,8 +67,8 @@ class Worker:
     Args:
         agents: The agents, flows and orchestrators by whose names runs are claimed; other runs are left alone.
         runs: Where the runs are: a path, a `Store`, or `Runs` with options.
-        deps: What functions find in their `Context`: a mapping by the agent's name, or a function of the agent's name
-            and the run's ``extra`` that makes it.
+        deps: What functions find in their `Context`: a value for all runs, or a function of (agent, extra, user) that
+            makes it for each: of the name of its agent, its ``extra``, and who asked.
         prompts: Those of tasks that had prompts of their own, found by their paths.
         patience_s: How many seconds a run may only wait, such as for the next attempt at a model, before it rests.
         store_patience_s: How many seconds the store may fail before the worker gives up.
@@ -107,7 +107,7 @@ class Worker:
         agents: Iterable[Runnable],
         runs: Runs | Store | str | os.PathLike[str],
         *,
-        deps: Deps | None = None,
+        deps: GivenDeps[Any] = None,
         prompts: Iterable[Prompt[Any]] = (),
         patience_s: float = PATIENCE_S,
         store_patience_s: float = STORE_PATIENCE_S,
@@ -139,6 +139,8 @@ class Worker:
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
         check("agents", agents, bool(self._agents), "one Agent or more")
+        for agent in given:
+            agent.check_deps(deps)
         limits = tuple(_checked_concurrency(concurrency, self._agents).items())
         right = "a whole number from 1 on, or None"
         check("key_concurrency", key_concurrency, key_concurrency is None or is_whole(key_concurrency, 1), right)
@@ -152,7 +154,7 @@ class Worker:
             self._known = tuple(sorted(set().union(*(agent.fingerprints(own) for agent in self._agents.values()))))
         choice = Choice(self._known, limits=limits, key_limit=key_concurrency)
         self._choice = None if choice == Choice() else choice
-        self._deps: Deps = {} if deps is None else deps
+        self._deps = deps
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
         self._driving: dict[Reconciler, StoreRecorder] = {}
@@ -401,19 +403,28 @@ class Worker:
             return None
         return self.runs.fingerprint(header, definition) not in ("", fingerprint)
 
-    def _give_back(self, lease: Lease) -> None:
-        """Give back a run that could not be driven at all, to be tried again later; its questions stay open.
+    def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
+        """Give back a run that could not be driven, to be tried again later; its questions stay open.
+
+        One at which driver after driver fails, such as one whose entries the store refuses, asks a person; a driver
+        that came to an entry did not fail in vain.
 
         Posts that it has already do not make it due before: it would be due at once, before all others, and count as
         one that driver after driver fails at.
         """
         loaded = self.runs.store.load(lease.run, after=lease.n)
+        lease = lease.changed(n=loaded.run.n, tries=lease.tries if loaded.run.n == lease.n else 0)
         if loaded.run.is_ended:
             self.runs.give_back(lease, loaded)
             return
+        if is_in_vain and lease.tries >= MAX_TRIES:
+            definition = self._definition(self._agents[lease.agent], header_of(loaded.header))
+            self.runs.give_up(lease, loaded, error, definition)
+            return
         due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead would keep it from others
         heeds = UNTIL_DUE if loaded.posts else None
-        rest = Rest(state=loaded.run.state, due_s=due_s, questions=loaded.run.waits, heeds=heeds)
+        waits = loaded.run.waits
+        rest = Rest(state=loaded.run.state, due_s=due_s, questions=waits, heeds=heeds, is_in_vain=is_in_vain)
         self.runs.store.append(lease, lease.n, (), rest)
 
     def _take(self, lease: Lease | None) -> Claimed | None:
@@ -426,7 +437,7 @@ class Worker:
             if self.on_change == "stop" and is_of_code(error):
                 self._failure = error
                 self.stop()
-            self._give_up(lease, error)
+            self._give_up(lease, error, is_in_vain=False)
             return None, None
 
     def _prepare(self, lease: Lease) -> Claimed:
@@ -497,8 +508,14 @@ class Worker:
         self.pulse.count_step(self._driving[driver].lease.agent)
         return self.is_stopping and not driver.active and bool(driver.process.effects)
 
-    def _give_up(self, lease: Lease, error: Exception) -> None:
-        """Log why a run could not be driven, and give it back."""
+    def _give_up(self, lease: Lease, error: Exception, is_in_vain: bool = True) -> None:
+        """Log why a run could not be driven, and give it back.
+
+        Args:
+            lease: Its lease.
+            error: Why.
+            is_in_vain: It was driven, and failed: enough of that, and it is stuck.
+        """
         is_lost = isinstance(error, LeaseLost | RunUnknown)
         self.pulse.count(self.pulse.lost if is_lost else self.pulse.failures, lease.agent)
         if is_lost:
@@ -506,15 +523,11 @@ class Worker:
             return
         _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=error)
         with suppress(LeaseLost, RunUnknown):  # then it was given back already
-            self._give_back(lease)
+            self._give_back(lease, error, is_in_vain)
 
     def _definition(self, agent: Runnable, header: Header) -> Definition:
-        return agent.definition_of_run(header, self._deps_of(agent, header), self._prompts)
-
-    def _deps_of(self, agent: Runnable, header: Header) -> Any:
-        if callable(self._deps):
-            return self._deps(agent.name, header.extra)
-        return self._deps.get(agent.name)
+        deps = deps_for(self._deps, agent.name, header.extra, header.by)
+        return agent.definition_of_run(header, Made(deps), self._prompts)
 
 
 def _checked_concurrency(concurrency: Mapping[str, int] | None, agents: Collection[str]) -> Mapping[str, int]:

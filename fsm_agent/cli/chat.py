@@ -169,7 +169,7 @@ class Chat:
         if not self._run:
             self._screen.tell("there is nothing to draw: no turn was taken here")
             return
-        self._screen.show(picture(read(self._agent.runs, self._run)))
+        self._screen.show(picture(read(self._agent.runs, self._run), self._screen.out.width))
 
 
 def chat_lines(screen: Screen) -> Iterator[str]:

@@ -16,16 +16,17 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.config.named import imported, within
 from fsm_agent.cli.drawings import AsFormat, AtLevel, Output, draw
 from fsm_agent.cli.json_lines import LineWriter
-from fsm_agent.cli.models import Debug, Json, JsonLines, Quiet
-from fsm_agent.cli.options import modules_here, store_option
+from fsm_agent.cli.models import Debug, Deps, Json, JsonLines, Quiet
+from fsm_agent.cli.options import load_deps, modules_here, store_option
 from fsm_agent.cli.render import Approver, add_answers, json_text
 from fsm_agent.cli.reporting import SUSPENDED, error_text, option, reporting
 from fsm_agent.cli.runs.reading import opened
-from fsm_agent.cli.runs.tables import moment, whereabouts
+from fsm_agent.cli.runs.tables import whereabouts
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.flows import Flow, FlowSuspended
@@ -123,6 +124,7 @@ def run(
     ] = None,
     store: FlowStore = None,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
+    deps: Deps = None,
     as_json: JsonLines = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -131,18 +133,19 @@ def run(
     lines = LineWriter(as_json)
     with reporting(debug, lines), Screen(quiet=quiet) as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
+        given = option("--deps", load_deps, deps, [found])
         if data is None and run_id is None:
             raise typer.BadParameter("expected data, or --run-id of a run to continue", param_hint="data")
         if store is None and found.store is None:
             if run_id is not None:
                 raise typer.BadParameter("expected the store of the run: --store runs.db", param_hint="--run-id")
-            _drive(screen, found, data, None, lines)
+            _drive(screen, found, data, None, lines, given)
             return
         with _kept(found, store, must_exist=data is None) as (kept, where):
             run_id = run_id or secrets.token_hex(4)
             again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run_id)}{where}"
             try:
-                _drive(screen, kept, data, run_id, lines, named=flow, where=where, again=again)
+                _drive(screen, kept, data, run_id, lines, given, named=flow, where=where, again=again)
             except KeyboardInterrupt:
                 screen.tell(f"to continue: {again}")
                 raise
@@ -273,6 +276,7 @@ def _drive(
     data: str | None,
     run_id: str | None,
     lines: LineWriter,
+    deps: Any,
     *,
     named: str = "",
     where: str = "",
@@ -289,13 +293,13 @@ def _drive(
     try:
         if data is None:
             assert run_id is not None
-            result = flow.resume(run_id, sink=sink)
+            result = flow.resume(run_id, sink=sink, deps=deps)
         else:
             try:
                 value = flow.adapter.validate_json(data)
             except ValidationError as error:
                 raise typer.BadParameter(wrong_data(flow, error), param_hint="data") from None
-            result = flow.run(flow.seed(value, run_id=run_id), sink)
+            result = flow.run(flow.seed(value, run_id=run_id, deps=deps), sink)
     except FlowSuspended as waiting:
         answers = _tell_waits(screen, waiting, named, where, again)
         waits_for = [effect.key for effect in waiting.run.effects]
@@ -340,7 +344,7 @@ def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, 
         elif isinstance(effect, AskApproval):
             screen.tell(f"{effect.key} waits for approval")
             commands[effect.key] = f"fsm-agent runs answer {name} {shlex.quote(effect.key)} --approve{where}"
-    due = "" if waiting.wake_at_s is None else moment(waiting.wake_at_s)
+    due = "" if waiting.wake_at_s is None else format_moment(waiting.wake_at_s)
     if not again:
         commands.clear()
         otherwise = "the run was not kept: --store runs.db keeps it, to continue it later"

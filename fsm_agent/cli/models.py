@@ -54,6 +54,14 @@ NamedPrompt = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")]
+Deps = Annotated[
+    str | None,
+    typer.Option(
+        "--deps",
+        metavar="MODULE:NAME",
+        help="What functions find in their Context: a value, or a function of (agent, extra, user) that makes it.",
+    ),
+]
 Approve = Annotated[bool, typer.Option("--approve", help="Approve every function that the model calls.")]
 Many = list[str] | None
 SettingsAndLimits = Annotated[

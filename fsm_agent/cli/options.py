@@ -15,6 +15,7 @@ from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.config.named import imported, loaded, within
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import UsageError, hint
+from fsm_agent.functions.deps import check_deps
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
@@ -62,6 +63,24 @@ def load_object(named: str, kind: str = "object") -> Any:
     """
     with modules_here():
         return loaded(named, kind)
+
+
+def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
+    """Return the deps that ``module:name`` is, a value or a function of (agent, extra, user); None: there are none.
+
+    Args:
+        named: The name.
+        drives: The agents and flows that are driven with them.
+
+    Raises:
+        UsageError: The name has another form, or they are neither, or of no use to an agent.
+        ConfigError: There is no such module or name, or the module cannot be imported.
+    """
+    deps = None if named is None else load_object(named, "deps")
+    check_deps(deps)
+    for runnable in drives:
+        runnable.check_deps(deps)
+    return deps
 
 
 def _show_value(value: object) -> str:

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fsm_agent.cli.models import Debug
-from fsm_agent.cli.options import load_callable, load_runnables
+from fsm_agent.cli.models import Debug, Deps
+from fsm_agent.cli.options import load_callable, load_deps, load_runnables
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import ConfigError, UsageError
@@ -36,6 +36,7 @@ def serve(
     token: Annotated[
         bool, typer.Option("--token", help="Print an address with a token, against other users of this machine.")
     ] = False,
+    deps: Deps = None,
     debug: Debug = False,
 ) -> None:
     """Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures."""
@@ -57,7 +58,7 @@ def serve(
             from fsm_agent.fronts.serving import serve as served
         except ModuleNotFoundError as error:
             raise ConfigError(f"serve needs {error.name}: pip install 'fsm-agent[serve]'") from None
-        app: Any = served(runnable, user=known)
+        app: Any = served(runnable, user=known, deps=option("--deps", load_deps, deps, [runnable]))
         if known is None and (token or os.environ.get(TOKEN)):
             app, address = locked(app, host=host, port=port, command="serve", token=_token())
             screen.line(address)

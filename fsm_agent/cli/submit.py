@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.cli.flows import wrong_data
-from fsm_agent.cli.models import Debug, Many
-from fsm_agent.cli.options import load_runnables, pairs, store_option, written_task
+from fsm_agent.cli.models import Debug, Deps, Many
+from fsm_agent.cli.options import load_deps, load_runnables, pairs, store_option, written_task
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.operating import seconds_of
@@ -42,6 +42,8 @@ def submit(
     priority: Annotated[int, typer.Option(min=-100, max=100, help="Workers take a higher one first.")] = 0,
     after: Annotated[Many, typer.Option(metavar="RUN", help="A run that has to end before. Repeatable.")] = None,
     extra: Annotated[Many, typer.Option(help="Data of yours in the run, as name=value. Repeatable.")] = None,
+    by: Annotated[str, typer.Option(metavar="USER", help="Who asks: the worker's deps may depend on it.")] = "",
+    deps: Deps = None,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -62,6 +64,8 @@ def submit(
             "run_id": run_id,
             "priority": priority,
             "extra": option("--extra", pairs, extra or ()),
+            "by": by,
+            "deps": option("--deps", load_deps, deps),
         }
         if delay is not None:
             options["delay_s"] = seconds_of(delay, "--delay")
@@ -69,7 +73,8 @@ def submit(
             options["after"] = list(after)
         handle = runnable.submit(_task(runnable, task), **options)
         screen.line(handle.run_id)
-        screen.tell(f"a worker does it: fsm-agent worker {store_option(store)} --agents {agents}")
+        has_deps = "" if deps is None else f" --deps {deps}"
+        screen.tell(f"a worker does it: fsm-agent worker {store_option(store)} --agents {agents}{has_deps}")
 
 
 def _chosen(found: list[Runnable], name: str | None, named: str) -> Any:

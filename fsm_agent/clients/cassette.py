@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, closing, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -100,10 +100,18 @@ class Cassette:
 
     @with_options_shown(Network)
     def network(self, **options: Any) -> Network:
-        """Return a network that this cassette serves; options are those of `Network`."""
-        tape = _Tape(self, Network(**options))
-        others = {name: value for name, value in options.items() if name not in OF_OWN_CLIENTS}  # they are the tape's
-        return Network(client=httpx.Client(transport=tape), async_client=httpx.AsyncClient(transport=tape), **others)
+        """Return a network that this cassette serves; options are those of `Network`.
+
+        A ``client`` or ``async_client`` sends the requests that are recorded.
+        """
+        real = Network(**options)
+        tape, takes_any = _Tape(self, real), real.client is None and real.async_client is None
+        of_tape = OF_OWN_CLIENTS | {"client", "async_client"}
+        return Network(
+            client=httpx.Client(transport=tape) if takes_any or real.client is not None else None,
+            async_client=httpx.AsyncClient(transport=tape) if takes_any or real.async_client is not None else None,
+            **{name: value for name, value in options.items() if name not in of_tape},
+        )
 
     def play(self, request: httpx.Request) -> httpx.Response:
         """Return the next recorded response to ``request``.
@@ -191,24 +199,45 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
         request.read()
         if not self._cassette.is_recording:
             return self._cassette.play(request)
-        with self._mask_logs(request), httpx.Client(**httpx_options(self._network, request.url)) as client:
-            response = client.send(request, stream=True)
+        with self._mask_logs(request), self._client(request.url) as client:
+            sent = _with_additions(client, request)
+            response = client.send(sent, stream=True, follow_redirects=False)
             body = bytearray()
-            for data in response.iter_bytes():
-                _append(body, data)
-            return self._cassette.record(request, response, bytes(body))
+            with closing(response):
+                for data in response.iter_bytes():
+                    _append(body, data)
+            return self._record(request, sent, response, bytes(body))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         await request.aread()
         if not self._cassette.is_recording:
             return self._cassette.play(request)
         with self._mask_logs(request):
-            async with httpx.AsyncClient(**httpx_options(self._network, request.url)) as client:
-                response = await client.send(request, stream=True)
+            async with self._async_client(request.url) as client:
+                sent = _with_additions(client, request)
+                response = await client.send(sent, stream=True, follow_redirects=False)
                 body = bytearray()
-                async for data in response.aiter_bytes():
-                    _append(body, data)
-                return self._cassette.record(request, response, bytes(body))
+                async with aclosing(response):
+                    async for data in response.aiter_bytes():
+                        _append(body, data)
+                return self._record(request, sent, response, bytes(body))
+
+    def _record(
+        self, request: httpx.Request, sent: httpx.Request, response: httpx.Response, body: bytes
+    ) -> httpx.Response:
+        """Record the request as it comes again; what the client added to it, such as a key, is masked in the reply."""
+        secrets = frozenset([*_request_secrets(request), *_request_secrets(sent)])
+        request.extensions[EXTENSION] = lambda: secrets
+        return self._cassette.record(request, response, body)
+
+    def _client(self, url: httpx.URL) -> AbstractContextManager[httpx.Client]:
+        """Return the client that sends requests of threads: the user's, which stays open, or one for this request."""
+        own = self._network.client
+        return httpx.Client(**httpx_options(self._network, url)) if own is None else nullcontext(own)
+
+    def _async_client(self, url: httpx.URL) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+        own = self._network.async_client
+        return httpx.AsyncClient(**httpx_options(self._network, url)) if own is None else nullcontext(own)
 
     def _mask_logs(self, request: httpx.Request) -> AbstractContextManager[None]:
         """Mask logs, with the secrets of the network declared too."""
@@ -229,6 +258,13 @@ class _Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for piece in self._pieces:
             yield piece
+
+
+def _with_additions(client: httpx.Client | httpx.AsyncClient, request: httpx.Request) -> httpx.Request:
+    """Return a request with the headers, cookies and parameters that its client adds to all."""
+    return client.build_request(
+        request.method, request.url, headers=request.headers, content=request.content, extensions=request.extensions
+    )
 
 
 def _append(body: bytearray, data: bytes) -> None:

@@ -16,6 +16,7 @@ from fsm_agent.flows.process.document import document_of
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
+from fsm_agent.functions.deps import Made
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
 from fsm_agent.lifecycle.outcomes import Cancelled, Stopped
@@ -201,7 +202,7 @@ class FlowDelegate:
         return self._start.run(pydantic_core.to_json(arguments).decode())
 
     def _around(self, deps: Any, has_approver: bool) -> RunContext:
-        around = self.flow.run_context(deps)
+        around = self.flow.run_context(Made(deps))
         around.has_approver |= has_approver
         around.has_listener = self.has_listener
         return around

@@ -11,7 +11,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from fsm_agent._internal.lazy_import import pydantic
-from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent._internal.values import fields_alone, to_json
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
@@ -22,6 +21,7 @@ from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
 from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
+from fsm_agent.flows.definition.kept_json import kept_adapter
 from fsm_agent.flows.definition.reactions import rows_in_states
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import (
@@ -200,7 +200,7 @@ class Flow(FlowVerbs[D], Generic[D]):
     @cached_property
     def adapter(self) -> pydantic.TypeAdapter[D]:
         """The writer and reader of its data."""
-        return type_adapter(self.data)
+        return kept_adapter(self.data)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -265,7 +265,7 @@ class Flow(FlowVerbs[D], Generic[D]):
             what = f"flow {self.name!r} was given {shown(document)}: JSON of {self.data.__name__} would be right"
             raise FlowError(f"{what}: {describe_json_error(error)}") from None
 
-    def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None) -> FlowRecord:
+    def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None, by: str = "") -> FlowRecord:
         """Return the record of a run that has not begun.
 
         Raises:
@@ -276,6 +276,9 @@ class Flow(FlowVerbs[D], Generic[D]):
         except Misfit as error:
             raise FlowError(f"flow {self.name!r} was given {error.words(self.data)}") from None
         kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
+        if by:
+            check("by", by, isinstance(by, str), "who asks, a text such as 'ada',", FlowError)
+            kept["by"] = by
         stage: Any = self.state_enum
         return FlowRecord(
             flow=self.name,

@@ -9,8 +9,17 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import make_listener
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
-from fsm_agent.flows.definition.states import CallState, LiveState, ParallelState, State, SubflowState, WaitState
+from fsm_agent.flows.definition.states import (
+    CallState,
+    FunctionState,
+    LiveState,
+    ParallelState,
+    State,
+    SubflowState,
+    WaitState,
+)
 from fsm_agent.flows.process.flow_process import name_in, outcome_of
+from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.machine.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.messages.event import Event
@@ -37,6 +46,20 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
 def agents_of(flow: Flow[Any]) -> list[Agent[Any, Any]]:
     """Return the agents that a flow asks, including flows and members inside it."""
     return [agent for work, agents in _works(flow.live, flow.agents) if (agent := work.agent_in(agents)) is not None]
+
+
+def functions_of(flow: Flow[Any]) -> list[Function]:
+    """Return the functions that are states of a flow, including flows and members inside it."""
+    return [*_functions(flow.live)]
+
+
+def _functions(works: Iterable[LiveState[Any, Any]]) -> Iterator[Function]:
+    for work in works:
+        if isinstance(work, FunctionState):
+            yield work.function
+        elif isinstance(work, SubflowState):
+            yield from _functions(work.flow.live)
+        yield from _functions(work.members)
 
 
 def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
@@ -124,6 +147,7 @@ def outcomes_of(
     state: State[Any] | None
     found: dict[str, Outcome] = {}
     for whom, value in answers.items():
+        whom = _named(flow, whom, keys)
         if made is not None and _may_come_early(whom):
             key, outcome = _for_inbox(flow, made(), whom, value)
             found[key] = outcome
@@ -176,6 +200,13 @@ def _members(work: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
     for member in work.members:
         yield member
         yield from _members(member)
+
+
+def _named(flow: Flow[Any], whom: Any, keys: Mapping[str, str]) -> Any:
+    """Return the state that asks and has this name; what is given, if none does."""
+    if not (isinstance(whom, str) and whom.isidentifier()):
+        return whom
+    return next((state for key in keys if (state := state_at(flow, key)[0]) is not None and state.name == whom), whom)
 
 
 def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:

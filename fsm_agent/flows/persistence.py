@@ -50,6 +50,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
         definition=run.definition,
         seed=msgspec.Raw(to_json(seed).encode()),
         extra=r.extra,
+        by=r.by,
     )
     if flow.tables_json:
         header = header.changed(tables=msgspec.Raw(flow.tables_json))
@@ -71,7 +72,7 @@ def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
             raise JournalError(f"the snapshot of the run cannot be used: {error}") from error
 
     return Definition(
-        flow.name, make, FlowRun.snapshot, world.new_id, request_differences, world.clock.now, entry_of=entry_of
+        flow.name, make, FlowRun.snapshot, world.new_id, request_differences, world.clock, entry_of=entry_of
     )
 
 
@@ -113,7 +114,7 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
         what = f"the header of the journal holds no run of the flow {flow.name!r} of version {flow.version}"
         raise JournalError(f"{what}: {describe_json_error(error)}") from None
     extra: Mapping[str, Any] = header.extra
-    return flow.record_of(data, seed.depth, extra).changed(version=flow.version, lent=seed.lent)
+    return flow.record_of(data, seed.depth, extra, header.by).changed(version=flow.version, lent=seed.lent)
 
 
 def request_differences(one: Header, other: Header) -> list[str]:
@@ -122,6 +123,7 @@ def request_differences(one: Header, other: Header) -> list[str]:
     compared: dict[str, list[Any]] = {
         "data": seeds,
         "extra": [one.extra, other.extra],
+        "by": [one.by, other.by],
         "agent": [one.agent, other.agent],
         "run that it is a fork of": [one.forked, other.forked],
     }

@@ -10,18 +10,20 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, Progress, StartOptions
 from fsm_agent.agents.persistence import run_name, runs_of
+from fsm_agent.agents.prompt_resolution import check_needs
 from fsm_agent.agents.runnable import MAP_OPTIONS, RESUMED, Answers, Runnable, Sink
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
 from fsm_agent.flows.definition.roles import check_agents
 from fsm_agent.flows.definition.states import D, State
-from fsm_agent.flows.paths import agents_of, check_clients, listener_of, outcomes_of
+from fsm_agent.flows.paths import agents_of, check_clients, functions_of, listener_of, outcomes_of
 from fsm_agent.flows.persistence import attach_journal, definition_of
 from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
+from fsm_agent.functions.deps import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
 from fsm_agent.messages.event import Event
@@ -51,7 +53,7 @@ Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant 
 class UnstoredFlowOptions(TypedDict, total=False):
     """The options of a run that is in no store."""
 
-    deps: Any
+    deps: GivenDeps[Any]
     clients: Clients | None
 
 
@@ -61,13 +63,15 @@ class FlowOptions(UnstoredFlowOptions, total=False):
     Attributes:
         run_id: The name of its run in the flow's store; None: a new one.  If the store has a run of
             this name with the same data, that run is continued.
-        deps: What functions find in their `Context`.
+        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
         extra: Data of yours that JSON can hold, kept in the record.
+        by: Who asks, by your login: kept in the record, and the ``user`` of a function of deps.
         clients: Models by state, in place of those of their agents; for tests, a `Script` each.
     """
 
     run_id: str | None
     extra: Mapping[str, Any] | None
+    by: str
 
 
 class FlowSubmitOptions(FlowOptions, StartOptions, total=False):
@@ -85,10 +89,12 @@ class FlowResumeOptions(UnstoredFlowOptions, total=False):
 
     Attributes:
         by: Who answers, for people.
+        post_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
         sink: Receives every event.
     """
 
     by: str
+    post_id: str
     sink: Sink | None
 
 
@@ -157,8 +163,11 @@ class FlowVerbs(Runnable, Generic[D]):
         """Return a run that has not begun, and is in no store."""
         self.check_options(options)
         flow = self._flow
-        record = flow.record_of(data, current_depth(), options.get("extra"))
-        return FlowRun(flow, record, self.run_context(options.get("deps"), options.get("clients")))
+        record = flow.record_of(data, current_depth(), options.get("extra"), options.get("by") or "")
+        deps = options.get("deps")
+        if deps is not LATER:
+            self.check_deps(deps)
+        return FlowRun(flow, record, self.run_context(deps, options.get("clients")))
 
     def seed_inside(self, data: D, options: Mapping[str, Any], around: InnerCalls) -> FlowRun[D]:
         made = self._unstored(data, options)
@@ -203,7 +212,14 @@ class FlowVerbs(Runnable, Generic[D]):
     def stream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> Generator[Event]: ...
     @overload
     def stream(
-        self, /, *, run_id: str, answers: Answers | Any = None, by: str = "", **options: Unpack[UnstoredFlowOptions]
+        self,
+        /,
+        *,
+        run_id: str,
+        answers: Answers | Any = None,
+        by: str = "",
+        post_id: str = "",
+        **options: Unpack[UnstoredFlowOptions],
     ) -> Generator[Event]: ...
     @with_options_shown(FlowOptions)
     def stream(self, one: Any = RESUMED, /, **options: Any) -> Generator[Event]:
@@ -222,7 +238,14 @@ class FlowVerbs(Runnable, Generic[D]):
     def astream(self, one: D | FlowRun[D], /, **options: Unpack[FlowOptions]) -> AsyncGenerator[Event]: ...
     @overload
     def astream(
-        self, /, *, run_id: str, answers: Answers | Any = None, by: str = "", **options: Unpack[UnstoredFlowOptions]
+        self,
+        /,
+        *,
+        run_id: str,
+        answers: Answers | Any = None,
+        by: str = "",
+        post_id: str = "",
+        **options: Unpack[UnstoredFlowOptions],
     ) -> AsyncGenerator[Event]: ...
     @with_options_shown(FlowOptions)
     def astream(self, one: Any = RESUMED, /, **options: Any) -> AsyncGenerator[Event]:
@@ -306,19 +329,19 @@ class FlowVerbs(Runnable, Generic[D]):
         result: FlowResult[D] = await self._aresume(run_id, answers, options)
         return result
 
-    @with_options_shown(FlowResumeOptions, without=("by", "sink"))
+    @with_options_shown(FlowResumeOptions, without=("by", "post_id", "sink"))
     def replay(self, run_id: str, **options: Unpack[FlowResumeOptions]) -> FlowRun[D]:
         """Return a stored run, rebuilt from its whole journal. Each entry is verified.
 
         Args:
             run_id: The run.
-            options: Those of `FlowResumeOptions`, but for ``by`` and ``sink``.
+            options: Those of `FlowResumeOptions`, but for ``by``, ``post_id`` and ``sink``.
 
         Raises:
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and decides otherwise.
         """
-        run: FlowRun[D] = self.runs.replay(run_id, self.definition(**options))
+        run: FlowRun[D] = self.runs.replay(run_id, self._to_read(options))
         return run
 
     @with_options_shown(UnstoredFlowOptions)
@@ -341,7 +364,7 @@ class FlowVerbs(Runnable, Generic[D]):
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and decides otherwise up to this step.
         """
-        run: FlowRun[D] = self.runs.at(run_id, step, self.definition(**options))
+        run: FlowRun[D] = self.runs.at(run_id, step, self._to_read(options))
         return run
 
     @with_options_shown(UnstoredFlowOptions)
@@ -378,7 +401,7 @@ class FlowVerbs(Runnable, Generic[D]):
             JournalError: The journal is damaged, foreign or forged.
             ReplayError: The code has changed, and decides otherwise up to this step.
         """
-        definition = self.definition(**options)
+        definition = self._to_read(options)
         run: FlowRun[D] = self.runs.at(run_id, step, definition)
         assert run.journal is not None
         edit = "" if data is None else forking.edit_json(run, data, by)
@@ -438,6 +461,13 @@ class FlowVerbs(Runnable, Generic[D]):
 
     def definition_of(self, process: FlowRun[D]) -> Definition:
         return definition_of(self._flow, process.run_context)
+
+    def check_deps(self, deps: Any) -> None:
+        check_deps(deps)
+        for agent in agents_of(self._flow):
+            agent.check_deps(deps)
+        if not is_maker(deps):
+            check_needs(deps.value if isinstance(deps, Made) else deps, functions_of(self._flow))
 
     def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
         return {self._flow.fingerprint}

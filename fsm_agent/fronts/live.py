@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -24,8 +24,9 @@ from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.fronts.reading import Asked, BadRequest, answers_to
 from fsm_agent.fronts.told import Told, is_last, is_step
+from fsm_agent.functions.deps import LATER, GivenDeps, check_deps
 from fsm_agent.messages.event import Done, Event
-from fsm_agent.mistakes import shown
+from fsm_agent.mistakes import check, shown
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import stuck_problem
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from fsm_agent.store.runs import Runs
 
 Item: TypeAlias = "tuple[int, Event]"  # how many steps the run has taken with the event
-KEPT_IN_MEMORY = 1000  # runs of an agent without a store
 RETRY_S = 1.0  # before a run is driven again that has come no further
 SWEEP_S = 5.0  # between two looks for runs that were left behind
 TAKEN_UP = 100  # of them at each look
@@ -53,10 +53,20 @@ class Live:
     next OS process takes it up.  Without one it is kept in memory, and cancelled when its last listener goes away.
     Use it in one event loop, as ``async with Live(agent) as live``, or call `close` in the end.
 
+    What others have put into the store is theirs: it is driven here only if `answer` or `cancel` continues it.
+
     Args:
         runnable: The agent or flow.
         drives: Whether runs are driven here; False: a `Worker` drives them.
-        options: Of `Agent.resume`, for each run, such as ``deps``.
+        service: The name under which runs are found again after a crash, and by other OS processes of the service.  Two
+            services of one agent in one store, with ``deps`` of their own, need two.
+        deps: What functions find in their `Context`: a value for all runs, or a function of (agent, extra, user) that
+            makes it for each.  With ``drives=False`` they are the worker's.
+        options: Others of `Agent.resume`, for each run.
+
+    Attributes:
+        kept_runs: How many runs stay in memory without a store; what has rested longest is forgotten first.
+        kept_bytes: How many bytes of their journals do.
 
     Examples:
         >>> async def main():
@@ -69,18 +79,34 @@ class Live:
         'Hi.'
     """
 
-    def __init__(self, runnable: Runnable, *, drives: bool = True, **options: Any) -> None:
+    kept_runs = 1000
+    kept_bytes = 100_000_000
+
+    def __init__(
+        self,
+        runnable: Runnable,
+        *,
+        drives: bool = True,
+        service: str = "live",
+        deps: GivenDeps[Any] = None,
+        **options: Any,
+    ) -> None:
+        check("service", service, isinstance(service, str) and bool(service), "a name such as 'live'")
         self.has_store = getattr(runnable, "store", None) is not None
         self.runnable: Any = runnable if self.has_store else with_store(runnable, MemoryStore())
         self.has_conversations = hasattr(self.runnable, "conversation")
         self.runs: Runs = self.runnable.runs
-        self._definition = self.runnable.definition(**options)
-        self._options, self._drives = options, drives
+        if drives:
+            self.runnable.check_deps(deps)
+        else:
+            check_deps(deps)
+        self._definition = self.runnable.definition(**options, deps=LATER)  # to read runs
+        self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
         self._driven: dict[str, Told] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: dict[str, set[object]] = defaultdict(set)  # of runs that are in no store
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._begun = 0
+        self._kept = _Kept()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -100,7 +126,7 @@ class Live:
             task: As of ``submit``: the task of an agent, or the data of a flow.
             run_id: The name of the run; None: a new one.
             conversation: The conversation of which it is the next turn; None: it is of none.
-            options: Of ``submit``, such as ``extra`` and ``args``.
+            options: Of ``submit``, such as ``extra``, ``args``, and ``by``: who asks, by the login of your service.
 
         Raises:
             RunExists: Another run has this name.
@@ -110,19 +136,18 @@ class Live:
         """
         self._check_open()
         self._loop = asyncio.get_running_loop()
-        if (deps := self._options.get("deps")) is not None:
-            options = {"deps": deps, **options}
         if conversation is None:
             of = self.runnable
         elif self.has_conversations:
             of = self.runnable.conversation(conversation)
         else:
             raise UsageError(f"{shown(self.runnable)} is no agent, and has no conversations")
+        if self._drives:
+            options = {"service": self._service, **options}
         run: str = (await of.asubmit(task, run_id=run_id, **options)).run_id
+        if not self.has_store:
+            self._bound_memory(run, conversation or "")
         self._start(run)
-        self._begun += 1
-        if not self.has_store and self._begun % KEPT_IN_MEMORY == 0:
-            self.runs.prune(keep=KEPT_IN_MEMORY)
         return run
 
     async def answer(self, run: str, answers: Any, *, by: str = "") -> int:
@@ -159,7 +184,7 @@ class Live:
 
         Args:
             asked: What the client says, as a fold reads it.
-            by: Who says it; see `answer`.
+            by: Who says it; see `answer`.  A function of ``deps`` is told of who began the run.
             task: Makes the task, or the data of a flow, of a message; None: the message is the task, and its text, or
                 the JSON that it is, the data.
 
@@ -171,10 +196,10 @@ class Live:
         if asked.message is not None:
             said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
             if not self.has_conversations:
-                return await self.begin(said, run_id=asked.conversation), 0
+                return await self.begin(said, run_id=asked.conversation, by=by), 0
             own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
             run_id = f"{asked.conversation}:{own}" if own else None
-            return await self.begin(said, run_id=run_id, conversation=asked.conversation), 0
+            return await self.begin(said, run_id=run_id, conversation=asked.conversation, by=by), 0
         run = await self.newest(asked.conversation)
         if run is None:
             raise NotAsked(f"there is no conversation {asked.conversation!r}")
@@ -313,13 +338,13 @@ class Live:
 
     async def _wait(self, run: str, past: Follower) -> None:
         """Wait until there is more in the journal, or until the run can be driven here."""
-        if self._drives and _is_free(past.run):
+        if self._is_left(past.run):
             self._start(run)
         if run in self._driven:
             return
 
         def is_news(row: Run) -> bool:
-            return row.n != past.n or row.is_ended or row.waits != past.run.waits or (self._drives and _is_free(row))
+            return row.n != past.n or row.is_ended or row.waits != past.run.waits or self._is_left(row)
 
         watched = asyncio.wrap_future(self.runs.watcher.watch(run, is_news))
         await asyncio.wait([watched], timeout=SWEEP_S)
@@ -357,6 +382,8 @@ class Live:
         finally:
             del self._driven[run]
             told.end()
+        if not self.has_store:
+            self._bound_memory(run)
         if told.error is None:
             await self._look_after(run, told)
 
@@ -382,11 +409,36 @@ class Live:
             await asyncio.sleep(SWEEP_S)
 
     def _left_behind(self) -> list[str]:
-        """Return runs that are due and have no holder, however many others have one."""
-        which: RunFilter = {"agent": self._definition.agent, "ended": False, "due_before": time.time()}
+        """Return runs of this service that are due and have no holder, however many others have one."""
+        which: RunFilter = {"agent": self._definition.agent, "service": self._service, "ended": False}
+        which["due_before"] = time.time()
         due = each_listed(self.runs.store, at_a_time=TAKEN_UP, **which)
-        left = (row.id for row in due if _is_free(row) and row.id not in self._driven)
+        left = (row.id for row in due if self._is_left(row) and row.id not in self._driven)
         return [*islice(left, TAKEN_UP)]
+
+    def _is_left(self, run: Run) -> bool:
+        """Return whether a run waits for this service; what others have begun waits for a `Worker`."""
+        is_free = not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= time.time()
+        return self._drives and run.service == self._service and is_free
+
+    # Without a store
+
+    def _bound_memory(self, run: str, conversation: str = "") -> None:
+        """Note how large a run is by now; forget the conversations that have rested longest, beyond what is kept."""
+        store = self.runs.store
+        with suppress(RunUnknown):
+            loaded = store.load(run)
+            texts = (loaded.header, *loaded.lines)
+            size = sum(map(len, texts)) + (len(loaded.snapshot[1]) if loaded.snapshot else 0)
+            self._kept.note(run, conversation, size)
+        for name, runs in self._kept.beyond(self.kept_runs, self.kept_bytes):
+            if run in runs or any(one in self._driven or self._listeners.get(one) for one in runs):
+                continue
+            for one in runs:
+                with suppress(RunUnknown, RunBusy):
+                    store.delete(one)
+            store.forget(name)  # type: ignore[attr-defined]  # of a `MemoryStore`
+            self._kept.drop(name)
 
 
 def with_store(runnable: Any, store: Any) -> Any:
@@ -415,8 +467,28 @@ def _task_of(runnable: Any, message: Message) -> Any:
         raise BadRequest(f"the text is no data of the flow {runnable.name!r}: {error}", "bad_data") from None
 
 
-def _is_free(run: Run) -> bool:
-    return not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= time.time()
+class _Kept:
+    """How large the conversations are that are kept in memory, the one that has rested longest first."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation; a run that is of none is one itself
+        self._of: dict[str, str] = {}  # the conversations of runs
+
+    def note(self, run: str, conversation: str, size: int) -> None:
+        name = self._of.setdefault(run, conversation or run)
+        self._sizes[name] = {**self._sizes.pop(name, {}), run: size}
+
+    def drop(self, name: str) -> None:
+        for run in self._sizes.pop(name):
+            del self._of[run]
+
+    def beyond(self, most_runs: int, most_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield conversations and their runs, to be dropped, until no more are left than there is room for."""
+        for name in tuple(self._sizes):
+            size = sum([sum(sizes.values()) for sizes in self._sizes.values()])
+            if len(self._of) <= most_runs and size <= most_bytes:
+                return
+            yield name, tuple(self._sizes[name])
 
 
 class _Place:

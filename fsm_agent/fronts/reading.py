@@ -10,13 +10,14 @@ import msgspec
 
 from fsm_agent._internal.redaction import MASK, masked_arguments, unmasked
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome, Returned
+from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, Modified, Outcome, Returned
 from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.messages.question import Question
 
 MAX_BODY = 5_000_000  # bytes of a request
 MAX_NAME = 200  # characters of the name of a run or a conversation
+USERS = ("approval", "answer", "result")  # kinds of questions that users answer; the others are for operators
 _CLAIMS = ("by", "user", "user_id", "userId")  # the login says who the user is
 
 
@@ -138,6 +139,10 @@ def answers_to(questions: tuple[Question, ...], asked: Asked) -> dict[str, Any]:
 
     Arguments that were masked are again what they were before they were shown.  An object or a list that answers a flow
     becomes the JSON that it came as: the state knows of which type it is.
+
+    Raises:
+        BadRequest: A question is for operators, such as what became of a function that must not run twice: what a user
+            says of it would be believed.
     """
     by_key = {question.key: question for question in questions}
     return {key: _answer_to(by_key.get(key), answer, asked.payloads.get(key)) for key, answer in asked.answers.items()}
@@ -146,10 +151,24 @@ def answers_to(questions: tuple[Question, ...], asked: Asked) -> dict[str, Any]:
 def _answer_to(question: Question | None, answer: Any, payload: Any) -> Any:
     if question is None:
         return answer
-    if question.kind != "answer":
+    if question.kind == "approval":
         return _unmasked(answer, parsed(question.about))
+    if question.kind not in USERS:
+        problem = (
+            f"the question {question.key!r} ({question.kind}) is for operators: `fsm-agent runs answer` answers it"
+        )
+        raise BadRequest(problem, "for_operators")
     found = answer if payload is None else payload
+    if question.kind == "result":
+        return _result(found)
     return Returned(text=json.dumps(found)) if isinstance(found, dict | list) else found
+
+
+def _result(given: Any) -> Outcome:
+    """Return the result that a client gives for a function without a callable."""
+    if isinstance(given, Outcome):
+        return FunctionFailed(text=given.reason if isinstance(given, Denied) else "no result was given")
+    return Returned(text=given if isinstance(given, str) else json.dumps(given))
 
 
 def _unmasked(answer: Any, about: Any) -> Any:

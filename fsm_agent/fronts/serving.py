@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from inspect import isawaitable
@@ -11,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import msgspec
 from anyio import to_thread
@@ -22,6 +25,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import FsmAgentError, OutcomeError
@@ -30,14 +34,17 @@ from fsm_agent.fronts.guard import LOOPBACK, Guard
 from fsm_agent.fronts.live import Live
 from fsm_agent.fronts.reading import MAX_BODY, BadRequest, named, read_json
 from fsm_agent.fronts.server_events import failing, sse, told_error
+from fsm_agent.functions.deps import GivenDeps
 from fsm_agent.machine.journal import header_of
 from fsm_agent.messages.message import Image, Message
+from fsm_agent.mistakes import check
 from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.listing import each_listed
-from fsm_agent.store.store import Run
+from fsm_agent.store.store import Run, RunFilter
 
 UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
+AT_ONCE = 16  # runs of a user that are under way
 MAX_TURNS = 200  # of a conversation that are shown
 MAX_CONVERSATIONS = 200  # of a user that are listed
 _HERE = Path(__file__).parent / "page"
@@ -49,6 +56,8 @@ def serve(
     user: UserOf | None = None,
     hosts: Collection[str] | None = None,
     task: Callable[[Message], Any] | None = None,
+    deps: GivenDeps[Any] = None,
+    at_once: int = AT_ONCE,
     **options: Any,
 ) -> Starlette:
     """Return an application with a chat page for an agent or a flow: conversations, approvals, forms, pictures.
@@ -61,15 +70,19 @@ def serve(
         user: Returns who sends a request, by your login, or None to refuse it; may be a coroutine function.
         hosts: The names under which the service is reached; None: with ``user`` any, else those of this machine.
         task: Makes the task, or the data of a flow, of a message; None: as of `Live.take`.
-        options: Of `Live`, such as ``deps``.
+        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
+            each run; ``user`` is who began it.
+        at_once: How many runs of a user may be under way at a time, in all OS processes; one more is refused.
+        options: Others of `Live`.
 
     Examples:
         >>> app = serve(Agent(Script("Hi."), name="host"))      # uvicorn module:app
         >>> [route.path for route in app.routes][:2]
         ['/', '/static']
     """
-    live = Live(runnable, **options)
-    pages = _Pages(live, user, task)
+    check("at_once", at_once, is_whole(at_once, 1), "a whole number from 1 on")
+    live = Live(runnable, deps=deps, **options)
+    pages = _Pages(live, user, task, at_once)
     known = LOOPBACK if hosts is None and user is None else hosts
 
     @asynccontextmanager
@@ -93,8 +106,11 @@ def serve(
 class _Pages:
     """What the routes answer."""
 
-    def __init__(self, live: Live, user: UserOf | None, task: Callable[[Message], Any] | None) -> None:
-        self._live, self._user, self._task = live, user, task
+    def __init__(
+        self, live: Live, user: UserOf | None, task: Callable[[Message], Any] | None, at_once: int = AT_ONCE
+    ) -> None:
+        self._live, self._user, self._task, self._at_once = live, user, task, at_once
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()  # by user
         self._html = (_HERE / "chat.html").read_text("utf-8").replace("TITLE", html.escape(live.runnable.name))
 
     async def _who(self, request: Request) -> str:
@@ -121,10 +137,14 @@ class _Pages:
         fold = AgUi(asked.conversation, asked.run)
         try:
             kept = asked._replace(conversation=_kept(who, asked.conversation))
-            run, after = await self._live.take(kept, by=who, task=self._task)
+            async with self._locks.setdefault(who, asyncio.Lock()):  # what is counted stays true until it has begun
+                if kept.message is not None and await to_thread.run_sync(self._is_full, who):
+                    problem = {"error": f"{self._at_once} answers are on their way: wait for one", "code": "too_many"}
+                    return JSONResponse(problem, 429)
+                run, after = await self._live.take(kept, by=who, task=self._task)
         except OutcomeError as error:  # the names of runs and questions are not for the person who answered
-            problem = mask_keys(error.problem.removeprefix(": ")) or "the answer does not fit the question"
-            return _stream(sse(failing(BadRequest(problem, "bad_answer")), fold))
+            text = mask_keys(error.problem.removeprefix(": ")) or "the answer does not fit the question"
+            return _stream(sse(failing(BadRequest(text, "bad_answer")), fold))
         except FsmAgentError as error:
             return _stream(sse(failing(error), fold))
         return _stream(sse(self._live.follow(run, after=after), fold))
@@ -160,11 +180,17 @@ class _Pages:
             return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 409)
         return JSONResponse({})
 
+    def _is_full(self, who: str) -> bool:
+        """Return whether as many runs of a user are under way as may be."""
+        which: RunFilter = {"agent": self._live.runnable.name, "prefix": _kept(who, ""), "ended": False}
+        which["due_before"] = time.time()  # what waits for a person, or for a time, costs nothing
+        return len(self._live.runs.store.list(limit=self._at_once, **which)) == self._at_once
+
     def _conversations_of(self, who: str) -> tuple[list[dict[str, Any]], bool]:
         """Return the newest conversations of a user, and whether there are more."""
         of = self._live.runnable.name
         found: dict[str, dict[str, Any]] = {}
-        for row in each_listed(self._live.runs.store, agent=of, text=_kept(who, ""), at_a_time=500):
+        for row in each_listed(self._live.runs.store, agent=of, prefix=_kept(who, ""), at_a_time=500):
             name = _shown(who, row.id, self._live.has_conversations)
             if name and name not in found and len(found) == MAX_CONVERSATIONS:
                 return [*found.values()], True
@@ -175,8 +201,8 @@ class _Pages:
                 found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
         return [*found.values()], False
 
-    def _turns(self, kept: str) -> list[tuple[Run, str]]:
-        """Return the runs of a conversation with their headers, the oldest first; one more than `MAX_TURNS` at most."""
+    def _turns(self, kept: str) -> list[Run]:
+        """Return the runs of a conversation, the oldest first; one more than `MAX_TURNS` at most."""
         store = self._live.runs.store
         if self._live.has_conversations:
             head = store.head(kept)
@@ -187,15 +213,18 @@ class _Pages:
                 runs = [store.get(kept)]
             except RunUnknown:
                 runs = []
-        return [(run, store.load(run.id, after=None).header) for run in reversed(runs)]
+        return runs[::-1]
 
-    async def _told(self, name: str, turns: list[tuple[Run, str]]) -> AsyncGenerator[str]:
+    def _said(self, run: str) -> str:
+        header = self._live.runs.store.load(run, after=None).header
+        return json.dumps({"type": "CUSTOM", "name": "said", "value": _said(header)})
+
+    async def _told(self, name: str, turns: list[Run]) -> AsyncGenerator[str]:
         if len(turns) > MAX_TURNS:
             left_out = {"type": "CUSTOM", "name": "left_out", "value": {"shown": MAX_TURNS}}
             yield f"data: {json.dumps(left_out)}\n\n"
-        for run, header in turns[-MAX_TURNS:]:
-            said = {"type": "CUSTOM", "name": "said", "value": _said(header)}
-            yield f"data: {json.dumps(said)}\n\n"
+        for run in turns[-MAX_TURNS:]:
+            yield f"data: {await to_thread.run_sync(self._said, run.id)}\n\n"  # only now, since each may be large
             async for line in sse(self._live.follow(run.id), AgUi(name, run.id)):
                 yield line
 

@@ -10,6 +10,7 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.deps import Made
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.mistakes import shown
 
@@ -117,7 +118,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
             UsageError: ``agent`` is none, or it waits for a person, for whom no function can wait.
         """
         make: Any = _verb(agent, "call", is_inside=self.around is not None)
-        options = {"deps": self.deps, **options}
+        options = {"deps": Made(self.deps), **options}
         return make(task, **options) if self.around is None else make(task, options, self.around)
 
     @overload
@@ -137,7 +138,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     async def acall(self, agent: Any, task: Any, /, **options: Any) -> Any:
         """`call` for asyncio."""
         make: Any = _verb(agent, "acall", is_inside=self.around is not None)
-        options = {"deps": self.deps, **options}
+        options = {"deps": Made(self.deps), **options}
         return await (make(task, **options) if self.around is None else make(task, options, self.around))
 
 

@@ -72,6 +72,7 @@ class Function(Policy, Generic[P, R, Deps]):
     is_async: bool = False
     takes_context: bool = False  # its first argument is a `Context`, which no model sees
     deps_type: str = field(default="", repr=False)  # of that context, unless it may be None
+    deps_class: type | None = field(default=None, repr=False)  # the same as a class, if it is one
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
     validator: pydantic_core.SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
     delegate: Delegate | None = field(default=None, repr=False)  # the agent that it is
@@ -100,6 +101,8 @@ class Function(Policy, Generic[P, R, Deps]):
         validator = self.validator or ArgumentsValidator(self.parameters)
         object.__setattr__(self, "_validate", validator.validate_json)
         governed = self.takes_context or self.retries or self.middleware or self.on_error == "retry"
+        if self.call and any(map(inspect.iscoroutinefunction, (self.call, type(self.call).__call__))):
+            object.__setattr__(self, "is_async", True)  # however it was made: a driver has to be able to cancel it
         awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
         needs = self.needs_approval
         asks_with = callable(needs) and accepts_context(needs, f"needs_approval of function {self.name!r}")
@@ -157,6 +160,7 @@ class Function(Policy, Generic[P, R, Deps]):
             is_async=signature.passing.is_async,
             takes_context=signature.passing.takes_context,
             deps_type=signature.passing.deps_type,
+            deps_class=signature.passing.deps_class,
             positional=signature.passing.positional,
             validator=signature.validator,
             source=call,
@@ -195,6 +199,7 @@ class Function(Policy, Generic[P, R, Deps]):
             is_async=accepted.is_async,
             takes_context=accepted.takes_context,
             deps_type=accepted.deps_type,
+            deps_class=accepted.deps_class,
             positional=accepted.positional,
         )
         return linked

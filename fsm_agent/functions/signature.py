@@ -43,6 +43,7 @@ class Passing(Value, frozen=True, kw_only=True):
     is_async: bool = False
     takes_context: bool = False  # its first parameter is one
     deps_type: str = ""  # its type of dependencies, unless it may be None
+    deps_class: type | None = None  # the same as a class, if it is one
     positional: tuple[tuple[str, Any], ...] = ()  # positional-only parameters, with their defaults
 
 
@@ -92,7 +93,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
         passing=Passing(
             is_async=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call),
             takes_context=context is not None,
-            deps_type=_deps_type(call, target, signature, hints, namespace) if context else "",
+            **(_deps_type(call, target, signature, hints, namespace) if context else {}),
             positional=_positional(offered),
         ),
     )
@@ -119,10 +120,8 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     if missing := [key for key in needed if key not in required]:
         raise UsageError(f"what is linked to function {name!r} needs {missing[0]!r}, which the schema does not require")
     is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
-    deps_type = _deps_type(call, target, signature, hints, {}) if context else ""
-    return Passing(
-        is_async=is_async, takes_context=context is not None, deps_type=deps_type, positional=_positional(kept)
-    )
+    deps = _deps_type(call, target, signature, hints, {}) if context else {}
+    return Passing(is_async=is_async, takes_context=context is not None, positional=_positional(kept), **deps)
 
 
 def _positional(parameters: list[inspect.Parameter]) -> tuple[tuple[str, Any], ...]:
@@ -176,8 +175,8 @@ def _scope(call: Any, target: Any) -> dict[str, Any]:
 
 def _deps_type(
     call: Any, target: Any, signature: inspect.Signature, hints: Mapping[str, Any], namespace: Mapping[str, Any]
-) -> str:
-    """Return the type of dependencies in the annotation of the context, the first parameter; "" if that may be None."""
+) -> dict[str, Any]:
+    """Return the type of dependencies in the annotation of the context, as fields of `Passing`; {}: it may be None."""
     key, parameter = next((key, p) for key, p in signature.parameters.items() if _is_context(hints.get(key)))
     hint = getattr(hints[key], "__value__", hints[key])
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
@@ -185,9 +184,25 @@ def _deps_type(
         inner = parameter.annotation.partition("[")[2].rpartition("]")[0]
         resolved = _evaluated({key: inner}, _scope(call, target), namespace) if inner else {key: None}
         if key not in resolved:  # defined for type checkers only
-            return "" if _MAY_BE_NONE.search(inner) else inner
-        return "" if _may_be_none(resolved[key]) else inner
-    return "".join([getattr(arg, "__name__", str(arg)) for arg in get_args(hint) if not _may_be_none(arg)])
+            return {} if _MAY_BE_NONE.search(inner) else {"deps_type": inner}
+        return {} if _may_be_none(resolved[key]) else _type_fields(inner, resolved[key])
+    found = [arg for arg in get_args(hint) if not _may_be_none(arg)]
+    return _type_fields(getattr(found[0], "__name__", str(found[0])), found[0]) if found else {}
+
+
+def deps_of_second(call: Callable[..., Any]) -> dict[str, Any]:
+    """Return the type of dependencies of a function of data and a context, as fields of `Passing`; {}: none."""
+    target, signature = _find_docstring(call)[0], inspect.signature(call)
+    parameter = [*signature.parameters.values()][1]
+    annotation, scope = parameter.annotation, _scope(call, target)
+    hints = _evaluated({parameter.name: annotation}, scope, {})
+    if not hints and isinstance(annotation, str):  # its type of dependencies is known to type checkers only
+        hints = _evaluated({parameter.name: annotation.partition("[")[0]}, scope, {})
+    return _deps_type(call, target, signature, hints, {}) if _is_context(hints.get(parameter.name)) else {}
+
+
+def _type_fields(name: str, hint: Any) -> dict[str, Any]:
+    return {"deps_type": name, "deps_class": hint if isinstance(hint, type) and get_origin(hint) is None else None}
 
 
 def _may_be_none(hint: Any) -> bool:

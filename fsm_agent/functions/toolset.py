@@ -16,6 +16,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError, hint
+from fsm_agent.functions.deps import LATER
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Policy, is_plain
 from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
 Functions: TypeAlias = (
     "Iterable[Function[..., Any, FnDeps] | FunctionSource[FnDeps] | AsFunction[FnDeps] | PlainFunction | partial[Any]]"
 )
-NO_FUNCTIONS: tuple[Function[..., Any, object], ...] = ()  # a default from which type checkers conclude no deps
+NO_FUNCTIONS: tuple[Function[..., Any, Any], ...] = ()  # a default from which type checkers conclude any deps
 
 
 def functions_of(items: Functions) -> tuple[Function, ...]:
@@ -403,6 +404,8 @@ def _routed(admitted: Iterable[_Entry], point: float) -> list[_Entry]:
 
 
 def _admits(entry: _Entry, holds: Callable[[Any], bool], deps: Any) -> bool:
+    if deps is LATER:
+        return True
     admits: Any = holds(deps)
     if not isinstance(admits, bool):
         raise UsageError(f"the filter of function {entry.function.name!r} returned {admits!r}: True or False is right")

@@ -30,14 +30,15 @@ from starlette.staticfiles import StaticFiles
 
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.fronts.door import derived, is_same, new_token
+from fsm_agent.functions.deps import LATER
 from fsm_agent.inspector import wording
 from fsm_agent.inspector.acts import ACTS
 from fsm_agent.inspector.comparing import compared
 from fsm_agent.inspector.guard import Headers
-from fsm_agent.inspector.listing import Filters, found_runs, run_state
+from fsm_agent.inspector.listing import Filters, found_runs, is_undriven_now, run_state
 from fsm_agent.inspector.live import ALL, GONE, MOST_PAGES, News
 from fsm_agent.inspector.machines import picture
-from fsm_agent.inspector.questions import FormError, QuestionForm, question_form
+from fsm_agent.inspector.questions import FormError, QuestionForm, asked_text, question_form
 from fsm_agent.inspector.story import labels, story, tried
 from fsm_agent.inspector.timeline import past, timeline
 from fsm_agent.store.errors import RunUnknown
@@ -50,7 +51,6 @@ MOST_BODY = 1_000_000  # bytes of a form
 _MOST_FIELDS = 200
 _KEPT = 8  # runs that were read
 _COUNTED_S = 20.0  # how long counts of all runs stay as they are
-_NO_DEPS: Any = object()  # functions that need some are not run here
 _HERE = Path(__file__).parent
 Failed: TypeAlias = tuple[str, FormError, Mapping[str, str]]  # the key of a question, what is wrong, what was typed
 
@@ -231,7 +231,7 @@ class Inspector:
     def _definition(self, reading: RunReading) -> Any:
         """Return how the process of a run is made; None: its code is not known here."""
         agent = self._agents.get(reading.header.agent)
-        return None if agent is None else agent.definition_of_run(reading.header, _NO_DEPS, self._prompts)
+        return None if agent is None else agent.definition_of_run(reading.header, LATER, self._prompts)
 
     # Live
 
@@ -298,7 +298,7 @@ def _templates() -> Environment:
     names = ("ago", "clock", "money", "pretty", "shown", "span", "tokens")
     found.filters.update({name: getattr(wording, name) for name in names})
     found.filters["json"] = lambda value: json.dumps(value, separators=(",", ":"))
-    found.globals.update(run_state=run_state)
+    found.globals.update(run_state=run_state, is_undriven=is_undriven_now, asked_text=asked_text)
     return found
 
 

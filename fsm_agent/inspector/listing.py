@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from fsm_agent.store.listing import STUCK
+from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.store import Run, RunFilter, Store
 
 PAGE = 50  # runs
@@ -81,6 +81,11 @@ def found_runs(store: Store, filters: Filters) -> Found:
     page = store.list(after=filters.after or None, limit=PAGE, **filters.which)
     above = {run.id for run in asking}
     return Found(asking, [run for run in page if run.id not in above], page.next, has_more)
+
+
+def is_undriven_now(run: Run) -> bool:
+    """Return whether a run is due, and has no driver."""
+    return is_undriven(run, time.time())
 
 
 def run_state(run: Run) -> tuple[str, str]:

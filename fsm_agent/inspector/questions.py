@@ -85,6 +85,7 @@ class QuestionForm(NamedTuple):
     choices: tuple[Choice, ...]
     answers: tuple[str, ...]
     is_arguments: bool  # the fields are those of a function call
+    until_s: float | None  # Unix time until which it can be answered; None: there is no limit
 
 
 def question_form(question: Question) -> QuestionForm:
@@ -93,13 +94,30 @@ def question_form(question: Question) -> QuestionForm:
     path, _, own = question.key.rpartition(SEPARATOR)
     function = about.get("function")
     subject = function if isinstance(function, str) else own.partition(":")[2].partition("#")[0] or own
-    text = next((about[name] for name in ("question", "problem") if isinstance(about.get(name), str)), "")
+    text = asked_text(question)
     is_arguments = question.kind == "approval"
     choices = tuple(_argument_choices(question, about) if is_arguments else _answer_choices(question, about))
     if not is_arguments and function is not None:
         text = pretty(about.get("arguments", ""))
     answers = question.answers or ("returned",)
-    return QuestionForm(question.key, path, shown(subject), question.kind, shown(text), choices, answers, is_arguments)
+    return QuestionForm(
+        question.key,
+        path,
+        shown(subject),
+        question.kind,
+        text,
+        choices,
+        answers,
+        is_arguments,
+        question.until_s,
+    )
+
+
+def asked_text(question: Question) -> str:
+    """Return the text of a question; empty: it is about a function, or has none."""
+    about = _about(question)
+    text = next((about[name] for name in ("question", "problem") if isinstance(about.get(name), str)), "")
+    return shown(text)
 
 
 def outcome_of(question: Question, form: Mapping[str, str]) -> Outcome:

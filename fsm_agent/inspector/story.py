@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fsm_agent._internal.values import from_data
+from fsm_agent.errors import ProgramError
 from fsm_agent.inspector.wording import pretty, shown, span
 from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
 from fsm_agent.lifecycle.record import FAILURES, State
@@ -77,8 +78,8 @@ def _item(entry: EntryReading, names: dict[str, str]) -> Item:
         "share": min(4.0, max(0.0, math.log10(took_s * 10))) if took_s > 0 else 0.0,  # 0.1 s to 1,000 s
         "state": own.to if own else "", "usage": entry.usage, "fence": entry.line.fence, "steps": steps,
         "paths": [path for path, *_ in steps], "raw": entry.data, "begun": entry.line.begun, "messages": [],
-        "call": None, "text": "", "note": "", "who": "", "verdict": "", "role": "event", "is_bad": False,
-        "is_failure": False, "is_undone": False,
+        "call": None, "text": "", "note": "", "why": shown(entry.why), "who": "", "verdict": "", "role": "event",
+        "is_bad": False, "is_failure": bool(entry.why), "is_undone": False,
     }  # fmt: skip
 
 
@@ -114,7 +115,10 @@ class _Teller:
             item["is_bad"] = entry.kind in _BAD
         tell = _TELLING.get(entry.kind)
         data = entry.data if isinstance(entry.data, dict) else {}
-        return item if tell is None else item | tell(self, entry, data, item)
+        if tell is not None:
+            item |= tell(self, entry, data, item)
+        is_said = any(item["why"] in text for text in (item["text"], item["note"]))
+        return item | {"why": ""} if is_said else item
 
     def _begun(self, entry: EntryReading, data: Item, item: Item) -> Item:
         if entry.path:
@@ -131,7 +135,11 @@ class _Teller:
 
     def _model_failed(self, entry: EntryReading, data: Item, item: Item) -> Item:
         tries, is_last = self._tries[entry.path], item["state"] == State.FAILED
-        told = _failure(entry.outcome, tries, is_last) if isinstance(entry.outcome, ModelFailed) else {}
+        told: Item = {}
+        if isinstance(entry.outcome, ModelFailed):
+            told = _failure(entry.outcome, tries, is_last)
+            if entry.outcome.error.kind == ProgramError.__name__:  # no model has failed
+                told = {"kind": "function_failed", "text": shown(entry.outcome.error.message)}
         return {"role": "error", "is_failure": True, **told}
 
     def _decided(self, entry: EntryReading, data: Item, item: Item) -> Item:
@@ -190,8 +198,9 @@ def _reply(item: Item, outcome: Replied) -> Item:
     reply = outcome.reply
     found: Item = {"messages": [_message(reply.message)], "who": shown(reply.model or "model")}
     if any(trigger == "parse_failed" for _, _, trigger, _ in item["steps"]):
-        again = "" if item["state"] == State.FAILED else ": the model was told why, and is asked again"
-        found |= {"note": f"this could not be used{again}", "is_failure": True}
+        found |= {"note": "The answer was refused.", "is_failure": True}
+    elif item["why"] and item["state"] != State.FAILED:
+        found |= {"note": "A function call was refused."}
     if reply.refusal:
         found |= {"text": shown(reply.refusal), "note": "the model declined", "is_failure": True}
     return found

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime
 from typing import Any
 
-from fsm_agent._internal.durations import format_duration
+from fsm_agent._internal.durations import format_duration, format_moment
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.messages.reply import Usage
 
@@ -31,10 +30,7 @@ def ago(at_s: float) -> str:
 
 def clock(at_s: float) -> str:
     """Return a moment in UTC; empty: not known."""
-    try:
-        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if at_s else ""
-    except (OverflowError, ValueError, OSError):
-        return ""
+    return format_moment(at_s) if at_s else ""
 
 
 def tokens(usage: Usage) -> str:

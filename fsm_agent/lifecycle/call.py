@@ -39,7 +39,7 @@ from fsm_agent.lifecycle.outcomes import (
     Stopped,
 )
 from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, Reason, State, successor_name
-from fsm_agent.machine.journal import Entry, Journal, own_step_json
+from fsm_agent.machine.journal import Entry, Journal, own_step_json, why_json
 from fsm_agent.machine.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.message import FunctionCall
@@ -107,6 +107,7 @@ class AgentCall(Driven, Generic[Out]):
         prompt_change: The change of its prompt since its snapshot or run was made; None: the prompt is the same.
         client: The client of the model in its record, for the driver; not inspected here.  None: the driver finds one
             by the model's name, or uses its own.
+        opening: Makes the system prompt when the call begins, for the driver; None: the dialog has it.
         system_args: See `Dialog`.  They are unknown for a restored call, whose system message is taken for an agent's.
 
     Examples:
@@ -132,6 +133,7 @@ class AgentCall(Driven, Generic[Out]):
         "client",
         "deps",
         "has_approver",
+        "opening",
         "problem",
         "prompt",
         "prompt_change",
@@ -174,9 +176,11 @@ class AgentCall(Driven, Generic[Out]):
         self.prompt_change: PromptChange | None = None
         self.system_args: Mapping[str, Any] | None = _NO_ARGS
         self.client: Any = None
+        self.opening: Callable[[], str] | None = None
         self.end_request = None
         self.driver = None
         self.journal = None
+        self.waits_inside = {}
         self.change: Change | None = None
         self._effects: tuple[Any, ...] | None = None
         self._newest: FunctionCall | None = None  # of the first `_folded` function calls of the record: see `_ran_last`
@@ -234,9 +238,12 @@ class AgentCall(Driven, Generic[Out]):
     @property
     def deadline(self) -> Deadline | None:
         """The moment when the call expires."""
-        if self.record.limits.deadline_s is None or (at_s := self.record.deadline_s) is None:
-            return None
-        return Deadline(at_s, "")
+        return None if (at_s := self.record.deadline_s) is None else Deadline(at_s, "")
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        """Unix time at which the call itself expires; None: never."""
+        return self.record.deadline_s
 
     def beginning(self, name: str) -> tuple[str, str]:
         """Return ``"call"`` and the text of its task; of one that has taken a dialog over, nothing: it is there."""
@@ -288,7 +295,7 @@ class AgentCall(Driven, Generic[Out]):
         if record.state is r.state and type(outcome) in OF_FUNCTIONS:
             left = effects_left(self, r, self.effects, key)
         if self.journal is not None:
-            self.journal.add(Entry(key, document, own_step_json(trigger), record), r)
+            self.journal.add(Entry(key, document, own_step_json(trigger), record, "", why_json(step)), r)
         if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
             self._keep_parsed(answer)
         elif type(outcome) is ModelFailed:

@@ -11,8 +11,9 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import BudgetExceeded, CallFailed, CallSuspended, FsmAgentError, ParseError
 from fsm_agent.foreign_names import hinting, remedy
 from fsm_agent.lifecycle.effects import AskSummary, CallModel, describe_effects
-from fsm_agent.lifecycle.record import CallRecord, ContextUse, Ending, Reason, RequestFailure, State
+from fsm_agent.lifecycle.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of, uses_of
+from fsm_agent.machine.process import open_effects
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.event_json import EXACT, masked_data
 from fsm_agent.messages.json_result import JsonResult
@@ -270,7 +271,8 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
     r, journal = call.record, call.journal
     if r.ending is None:
         run = journal.run if journal is not None and journal.is_stored else ""
-        raise CallSuspended(f"the agent call waits in {r.state} for {describe_effects(call.effects, run)}", call=call)
+        effects: Any = open_effects(call)
+        raise CallSuspended(f"the agent call waits in {r.state} for {describe_effects(effects, run)}", call=call)
     if r.state is State.FAILED:
         circumstances = (
             f"in {r.trace[-1].source}, round {r.rounds}, after {_requests_sent(r)} request(s), call {r.id!r}"
@@ -279,8 +281,8 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
         is_of_model = r.ending.reason is Reason.MODEL_FAILED and report is not None
         detail = report.exception() if is_of_model else r.ending.detail  # type: ignore[union-attr]
         why = f"{r.ending.reason}: {detail} ({circumstances})"
-        if is_of_model and (report.model or "").startswith(PROGRAM):  # type: ignore[union-attr]
-            why = f"{report.message} (call {r.id!r})"  # type: ignore[union-attr]
+        if r.ending.reason is Reason.FUNCTION_FAILED and r.trace[-1].source in ASKING:  # code in place of a model
+            why = f"{r.ending.detail} (call {r.id!r})"
         raise CallFailed(why, call=call) from cause
     return CallResult(call)
 

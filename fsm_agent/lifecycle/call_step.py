@@ -9,10 +9,10 @@ from fsm_agent.errors import IllegalTrigger
 from fsm_agent.lifecycle.delegation.handoff import HandoffEnded
 from fsm_agent.lifecycle.effects import AskSummary, CallModel
 from fsm_agent.lifecycle.function_limits import rounds_used_up
-from fsm_agent.lifecycle.interpret import Answer, FinalReply, TooLong
+from fsm_agent.lifecycle.interpret import Answer, FinalReply, FunctionsRequested, TooLong
 from fsm_agent.lifecycle.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.lifecycle.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
-from fsm_agent.lifecycle.table import MACHINE, at_round_limit
+from fsm_agent.lifecycle.table import MACHINE, at_round_limit, tracked
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -81,7 +81,8 @@ def take_step(
     usage = _count_usage(before, key, outcome, use, changes)
     if trigger in FAILURES:  # a reply may say so, too
         changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, state))
-    step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by)
+    told = _told(before, after, answer) if kind in _TOLD else ""
+    step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by, told)
     for watch in STEP_WATCHES.get():
         watch(step)
     changes["trace"] = before.trace.push(step)
@@ -97,7 +98,7 @@ def _count_usage(
         usage: Usage = outcome.reply.usage
         if not key.startswith(_OF_SUMMARIES):  # those are no answers
             changes["replies"] = before.replies + 1
-            changes["reply"] = outcome.reply
+            changes["reply"] = tracked(before, outcome.reply)
         if use is not None:
             use = use.changed(reported=usage.input_tokens, cached=usage.cached_tokens)
             changes["requests"] = before.requests.push(use)
@@ -118,6 +119,15 @@ def _problem(answer: Answer) -> str:
     if type(answer) is FinalReply:
         return answer.problem
     return answer.error.message if isinstance(answer, ModelFailed | TooLong) else ""
+
+
+def _told(before: CallRecord, after: CallRecord, answer: Answer) -> str:
+    """Return what the model is told of its reply, if its answer or a function call in it was refused; else ""."""
+    if type(answer) is FunctionsRequested:
+        return "\n".join([call.error or call.result or "" for call in answer.calls if call.is_settled])
+    messages = after.branch[len(before.branch) :]
+    told = [message for message in messages if message.role != "assistant"]
+    return "\n".join([getattr(part, "text", "") for message in told for part in message.parts])
 
 
 def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) -> RequestFailure:

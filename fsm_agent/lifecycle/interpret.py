@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
-from fsm_agent.errors import ErrorReport, OutcomeError, Retry, UsageError
+from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import is_run_as_requested
 from fsm_agent.lifecycle.approval_policy import UNATTENDED, Gate
@@ -157,6 +157,8 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
         outcome: The outcome.
         prompt: The task's prompt.
     """
+    if type(outcome) is ModelFailed and outcome.error.kind == ProgramError.__name__:
+        return "function_failed", outcome
     if call is None:
         return outcome.kind, outcome if type(outcome) not in _OF_CHECK else _of_check(r, outcome)
     if type(outcome) is Returned and not outcome.is_error:
@@ -164,13 +166,14 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
         return ("returned", call) if outcome.usage is UNUSED else _of_agent(r, call, "returned", outcome.usage)
     match outcome:
         case Returned():
-            return _of_agent(r, call.changed(error=outcome.text, was_run=True), "returned", outcome.usage)
+            return _of_agent(r, _raised(call, outcome), "returned", outcome.usage)
         case FunctionFailed():
-            return _of_agent(r, call.changed(error=outcome.text, was_run=True), "function_failed", outcome.usage)
+            return _of_agent(r, _raised(call, outcome), "function_failed", outcome.usage)
         case Approved() | Modified():
             return _approved(call, outcome, prompt)
         case Denied():
-            return "denied", call.changed(error=f"The call was not allowed: {outcome.reason or 'no reason was given'}")
+            error = f"The call was not allowed: {outcome.reason or 'no reason was given'}"
+            return "denied", call.changed(error=error, is_denied=True)
     return outcome.kind, call
 
 
@@ -216,8 +219,12 @@ def _of_agent(r: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> 
     return trigger, call
 
 
+def _raised(call: FunctionCall, outcome: Returned | FunctionFailed) -> FunctionCall:
+    return call.changed(error=outcome.text, was_run=True, duration_s=outcome.duration_s)
+
+
 def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
-    call = call.changed(result=outcome.text, was_run=True)
+    call = call.changed(result=outcome.text, was_run=True, duration_s=outcome.duration_s)
     if outcome.attachments or outcome.is_cached:
         return call.changed(attachments=outcome.attachments, is_cached=outcome.is_cached)
     return call
@@ -436,7 +443,7 @@ def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str]
     for part in message.parts:
         if isinstance(part, FunctionCall):
             part, call = screen.of(part, f"{index}.{len(calls)}")
-            calls.append(call)
+            calls.append(call.changed(round=r.rounds + 1))
         parts.append(part)
     return FunctionsRequested(Message(role=message.role, parts=tuple(parts)), unblocked(r, calls, prompt))
 

@@ -150,4 +150,4 @@ def _of_children(r: CallRecord) -> Iterator[str]:
 
 def _as_requested(f: FunctionCall) -> FunctionCall:
     """Return the call as the model requested it, whether or not it waits for approval."""
-    return f.changed(needs_approval=False)
+    return f.changed(needs_approval=False, round=0)

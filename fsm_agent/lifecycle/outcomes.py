@@ -92,6 +92,7 @@ class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
 
     at_s: float
     id: str = ""  # the call's, unique
+    system: str | None = None  # the system prompt, in place of the dialog's; None: the dialog has it
 
 
 class Replied(_Checked, frozen=True, kw_only=True, tag="replied"):
@@ -206,6 +207,7 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
     is_cached: bool = False  # it was not run: the result of an earlier run was still valid
     releases: tuple[int, ...] = ()  # rounds whose results are no longer needed, as the function declared
     usage: Usage = UNUSED  # the tokens that it took, if it is an agent
+    duration_s: float = 0.0  # how long it was run; 0: nobody knows
 
 
 class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
@@ -226,6 +228,7 @@ class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed")
     text: str
     usage: Usage = UNUSED  # as in `Returned`
     reason: str = ""  # why a state of a flow was declared to have failed; "": it raised
+    duration_s: float = 0.0  # as in `Returned`
 
 
 class Started(_Checked, frozen=True, kw_only=True, tag="started"):

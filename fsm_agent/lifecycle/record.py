@@ -19,7 +19,7 @@ from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.messages.summary import HistorySummary
-from fsm_agent.mistakes import plain_json
+from fsm_agent.mistakes import check, plain_json
 
 
 class State(StrEnum):
@@ -177,6 +177,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
     seeded_with: int = 0  # how many messages of the dialog were there before the call
     lent: tuple[str, ...] = ()  # names of the limits that are the rest of the outer call's budgets
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON; not read here
+    by: str = ""  # who asked, as the caller says; empty: unknown
     parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON
     model: str = ""  # the name of the model of this call; empty: that of its agent
     branch: tuple[Message, ...] = ()  # the exception branch: the model sees it; a usable answer prunes it
@@ -223,6 +224,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
         limits: Limits = Limits(),
         depth: int = 0,
         extra: Mapping[str, Any] | None = None,
+        by: str = "",
         parser_args: Mapping[str, Any] | None = None,
         governed_by: str = "",
         summary: HistorySummary | None = None,
@@ -230,9 +232,12 @@ class CallRecord(Value, frozen=True, kw_only=True):
         """Return the record of a call that has not begun.
 
         Raises:
-            UsageError: ``extra`` or ``parser_args`` holds a value that JSON cannot.
+            UsageError: ``extra`` or ``parser_args`` holds a value that JSON cannot, or ``by`` is no text.
         """
         kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
+        if by:
+            check("by", by, isinstance(by, str), "who asks, a text such as 'ada',")
+            kept["by"] = by
         if parser_args:
             kept["parser_args"] = plain_json("parser_args", parser_args)
         if governed_by:

@@ -39,6 +39,7 @@ class Seed(Value, frozen=True, kw_only=True):
     is_continued: bool = False  # the messages of earlier turns have to be read from the run that it follows
     earlier: int = 0  # the number of messages of earlier turns in ``dialog``, after the system message
     is_system_own: bool = False  # the system message is the caller's, not an agent's
+    is_system_late: bool = False  # the system message is empty, and the driver makes it when the call begins
     usage: Usage = UNUSED  # of earlier turns
     summary: HistorySummary | None = None  # of the beginning of the dialog, with the messages of earlier turns
     limits: Limits = Limits()
@@ -78,7 +79,12 @@ def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int
 
 
 def header_of_call(
-    call: AgentCall, agent: str, args: Mapping[str, Any] | None, turn: ConversationTurn | None = None
+    call: AgentCall,
+    agent: str,
+    args: Mapping[str, Any] | None,
+    turn: ConversationTurn | None = None,
+    *,
+    is_offer_late: bool = False,
 ) -> str:
     """Return the header of the journal of a call that has not begun.
 
@@ -87,6 +93,7 @@ def header_of_call(
         agent: The agent's name.
         args: Settings of the call.
         turn: Its place in a conversation.
+        is_offer_late: Which functions it has depends on deps, so that its fingerprint is not known yet.
 
     Raises:
         UsageError: An argument cannot be written as JSON.
@@ -105,9 +112,11 @@ def header_of_call(
         governed_by=r.governed_by,
         model=r.model,
         is_system_own=call.system_args is None and _start(r.dialog) == 1,
+        is_system_late=call.opening is not None,
     )
     version: Literal[1] = VERSION
-    header = Header(version=version, agent=agent, definition=call.definition, seed=seed, extra=r.extra)
+    definition = "" if is_offer_late else call.definition
+    header = Header(version=version, agent=agent, definition=definition, seed=seed, extra=r.extra, by=r.by)
     if tables := [f.delegate.tables_json[1:-1] for f in call.prompt.offers if f.delegate and f.delegate.tables_json]:
         header = header.changed(tables=msgspec.Raw(b"{" + b",".join(tables) + b"}"))
     if turn is not None:
@@ -153,7 +162,7 @@ def _requested(header: Header) -> list[tuple[str, Any]]:
     """Return the arguments of a call, by the names of the fields of its header and seed."""
     seed = seed_of(header)
     if not seed.is_system_own:
-        seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]))
+        seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]), is_system_late=False)
     plain = header.changed(definition="", seed=msgspec.Raw(), tables=msgspec.Raw(), traceparent="")
     return [(name, getattr(value, name)) for value in (plain, seed) for name in value.__struct_fields__]
 
@@ -226,6 +235,7 @@ def call_of(
             limits=seed.limits,
             depth=seed.depth,
             extra=header.extra,
+            by=header.by,
             parser_args=seed.parser_args,
             governed_by=seed.governed_by,
             summary=seed.summary,

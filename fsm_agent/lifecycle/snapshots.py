@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fsm_agent._internal.generics import New
@@ -134,6 +134,16 @@ def restore(
     if (problem := lost_approval(call)) is not None:
         raise SnapshotError(f"the snapshot cannot be gone on with: {problem}")
     return call
+
+
+def asked_in(document: str | bytes, signing_key: str | bytes | None) -> tuple[Mapping[str, Any], str]:
+    """Return the ``extra`` of the call in a snapshot, and who asked.
+
+    Raises:
+        SnapshotError: The document is damaged, or was not signed with the key.
+    """
+    r = _read(verified(document, signing_key)).record
+    return r.extra, r.by
 
 
 def _check_the_check(call: AgentCall) -> None:

@@ -60,8 +60,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred, first_use
+from fsm_agent._internal.places import with_place
 from fsm_agent._internal.vector import Vector
-from fsm_agent.errors import ErrorReport
+from fsm_agent.errors import ErrorReport, Retry
 from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.function_limits import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
@@ -101,6 +102,7 @@ from fsm_agent.lifecycle.record import (
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
 from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.reply import Reply
 from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
@@ -186,6 +188,10 @@ def ended_well(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> bool:
 
 
 def start(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
+    if answer.system is not None:
+        rest = r.dialog[1:] if len(r.dialog) and r.dialog[0].role == "system" else r.dialog
+        dialog = Vector(renumbered([Message.of("system", answer.system), *rest]))
+        r = r.changed(dialog=dialog, seeded_with=r.seeded_with + len(dialog) - len(r.dialog))
     return r.changed(started_at_s=answer.at_s, id=answer.id)
 
 
@@ -197,7 +203,7 @@ def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
 
 def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     message = answer.reply.message
-    dialog = r.dialog.push(message) if answer.call is None else r.dialog.append(*_taken(message, len(r.dialog), TAKEN))
+    dialog = _longer(r, message) if answer.call is None else _longer(r, *_taken(message, len(r.dialog), TAKEN))
     ending = _ANSWERED
     if r.rounds and not is_within(r.rounds, r.limits.rounds):
         ending = Ending(reason=Reason.ANSWERED, detail=rounds_used_up(r.limits), limit="rounds", count=r.rounds)
@@ -214,7 +220,7 @@ def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
     is_form = prompt.finalizer is None
     text = prompt.handler_text("form") if is_form else prompt.finalizer_text(answer.reply.message.text)
     plea = Message.of("user", text)
-    return _pruned(r, dialog=r.dialog.append(answer.reply.message, plea), is_drafted=True)
+    return _pruned(r, dialog=_longer(r, answer.reply.message, plea), is_drafted=True)
 
 
 def keep_stopped(r: CallRecord, answer: StoppedReply | Stopped, prompt: Prompt) -> CallRecord:
@@ -241,7 +247,7 @@ def keep_pause(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> Cal
 
 
 def go_on(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=r.dialog.push(answer.message), rounds=r.rounds + 1)
+    return _pruned(r, dialog=_longer(r, answer.message), rounds=r.rounds + 1)
 
 
 def keep_loop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
@@ -260,7 +266,7 @@ def close_round(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt
     if r.limits.on_loop == "tell" and r.is_looping:
         names = ", ".join(f.name for f in r.newest_round)
         text = prompt.handler_text("loop", name=names, count=r.identical_rounds)
-        return r.changed(dialog=r.dialog.push(Message.of(r.limits.loop_role, text)))
+        return r.changed(dialog=_longer(r, Message.of(r.limits.loop_role, text)))
     return r
 
 
@@ -295,21 +301,21 @@ def hand_over(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) 
 def relay(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> CallRecord:
     inner, start = answer.record, len(r.dialog)
     moved, messages = start - inner.seeded_with, renumbered(inner.dialog[inner.seeded_with :], start)
-    calls = [f.changed(id=_moved(f.id, moved)) for f in inner.function_calls]
+    calls = [f.changed(id=_moved(f.id, moved), round=r.rounds + f.round) for f in inner.function_calls]
     path = f"{answer.name}{SEPARATOR}{inner.governed_by}" if inner.governed_by else answer.name
     return r.changed(
-        dialog=r.dialog.append(*messages),
+        dialog=_longer(r, *messages),
         function_calls=r.function_calls.extend(calls),
         governed_by=path,
         successor=inner.changed(dialog=Vector(), seeded_with=0, function_calls=Vector()),
-        reply=inner.reply or r.reply,
+        reply=r.reply if inner.reply is None else tracked(r, inner.reply),
         repairs=inner.repairs,
         ending=inner.ending,
     )
 
 
 def inject(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
-    return r.changed(dialog=r.dialog.append(*answer.messages), turn=r.turn + 1)
+    return r.changed(dialog=_longer(r, *answer.messages), turn=r.turn + 1)
 
 
 def inject_later(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
@@ -350,6 +356,11 @@ def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord
     if answer.error.retryable and not is_within(r.recalls, r.limits.recalls):
         ending = ending.changed(limit="recalls", count=r.recalls)
     return _pruned(r, ending=ending)
+
+
+def keep_failed_program(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+    name = (answer.error.model or "").partition(":")[2]
+    return _pruned(r, ending=Ending(reason=Reason.FUNCTION_FAILED, detail=answer.error.message, function=name))
 
 
 def keep_summary(r: CallRecord, answer: SummaryTaken, prompt: Prompt) -> CallRecord:
@@ -433,6 +444,7 @@ ROWS: tuple[Row, ...] = (
     ("check_failed",     State.CHECKING,        State.FAILED,          None,           keep_failed_check),
     ("model_failed",     ASKING,                State.BACKOFF,         may_recall,     count_recall),
     ("model_failed",     ASKING,                State.FAILED,          None,           keep_error),
+    ("function_failed",  ASKING,                State.FAILED,          None,           keep_failed_program),
     ("too_long",         ASKING,                None,                  may_shorten,    shorten),
     ("too_long",         ASKING,                State.FAILED,          None,           keep_error),
     ("summarized",       ASKING,                None,                  None,           keep_summary),
@@ -487,10 +499,20 @@ def _moved(id: str, by: int) -> str:
     return f"{int(position) + by}.{number}"
 
 
+def tracked(r: CallRecord, reply: Reply) -> Reply:
+    """Return a reply whose message has the caller's data."""
+    return reply.changed(message=reply.message.changed(extra=r.extra)) if r.extra else reply
+
+
+def _longer(r: CallRecord, *messages: Message) -> Vector[Message]:
+    """Return the dialog with more messages, which have the caller's data."""
+    return r.dialog.extend([one.changed(extra=r.extra) for one in messages] if r.extra else messages)
+
+
 def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:
     """Return the record with the assistant's message in the dialog, and its calls as the round."""
     same = _identical_rounds(r, answer)
-    return _pruned(r, dialog=r.dialog.push(answer.message), round=answer.calls, identical_rounds=same)
+    return _pruned(r, dialog=_longer(r, answer.message), round=answer.calls, identical_rounds=same)
 
 
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
@@ -522,6 +544,9 @@ def _with_problem(r: CallRecord, answer: FinalReply, ending: Ending) -> CallReco
     if is_cut_off(answer.reply):
         ending = ending.changed(detail=f"{ending.detail}; settings.max_tokens sets another limit")
     if answer.error is not None:
+        if not isinstance(answer.error, ValueError | Retry):  # code of the parser or of a validator is at fault
+            detail = with_place(f"{ending.detail}, raised by code of the prompt", answer.error)
+            ending = ending.changed(detail=detail)
         report = ErrorReport(kind=type(answer.error).__name__, message=error_text(answer.error))
         ending = ending.changed(error=report)
     return _pruned(r, ending=ending)
@@ -559,7 +584,7 @@ def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> C
         results.append(Message(role="tool", parts=(_result(f, prompt, asked.get(f.id)),)))
         runs += f.was_run
     return r.changed(
-        dialog=r.dialog.extend((*results, *r.injected) if r.injected else results),
+        dialog=_longer(r, *results, *r.injected),
         function_calls=r.function_calls.extend(calls),
         tallies=tallied(r, calls, prompt),
         runs=runs,

@@ -9,7 +9,8 @@ A journal whose end was cut off is a valid earlier journal.
 
 An entry holds the steps, but not their results: a fold takes the same steps, or raises a `ReplayError` because the code
 has changed.  Of a process with others inside, it also holds what cannot be told later without the code: the states
-that the steps led to, and what the processes that have begun are and have begun with.
+that the steps led to, and what the processes that have begun are and have begun with.  The same holds for why a reply
+was refused, and why a call failed.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ DIGEST_BYTES = 16  # against damage: 128 bits
 _DIGEST = b',"digest":"'
 _RETRIED = b'{"kind":"retried"'
 TASK_CHARS = 2000  # of what a process inside has begun with
+WHY_CHARS = 4000
 TRACEPARENT_CHARS = 55
 _TRACEPARENT = ',"traceparent":'
+_FAILED = "Failed"  # the state of an agent call
 _SHOWN = 80  # characters of a line in an error
 _encoder = msgspec.json.Encoder()
 
@@ -69,6 +72,7 @@ class Header(Value, frozen=True, kw_only=True):
     edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; empty: none
     tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by their names, see `FlowTable`; empty: none
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
+    by: str = ""  # who asked, by the caller's login; empty: unknown
     traceparent: str = ""  # of W3C: where it began in a trace; no part of what was asked, and the last field
 
 
@@ -105,6 +109,7 @@ class Line(Value, frozen=True, kw_only=True):
     steps: tuple[tuple[str, str], ...] = ()  # the path and the trigger of each step
     to: tuple[str, ...] = ()  # the state after each step; empty: not kept
     begun: tuple[Beginning, ...] = ()  # the processes inside that have begun
+    why: str = ""  # what the model was told of a reply that was refused; if its call failed by it, the reason
     by: str = ""  # who posted the outcome, for people; empty: it was not posted, or it is not known
     fence: int = 0
 
@@ -127,7 +132,7 @@ class Entry(Value, frozen=True):
     steps: str  # JSON, as `steps_json` and `own_step_json` write it
     record: Any  # the record after it
     by: str = ""  # who posted the outcome
-    inside: str = ""  # more fields of the line, as `inside_json` writes them
+    more: str = ""  # fields of the line that people need without the code, as `inside_json` and `why_json` write them
 
 
 class Journal:
@@ -281,7 +286,7 @@ class Chain:
 
     def pending(self, entries: Iterable[Entry], fence: int) -> PendingLines:
         """Return the next entries as lines that are written at the first read."""
-        parts = [(entry.key, entry.outcome, entry.steps + entry.inside, entry.by) for entry in entries]
+        parts = [(entry.key, entry.outcome, entry.steps + entry.more, entry.by) for entry in entries]
         self.end = lines = PendingLines(self.n, self.end, parts, fence, self._signing_key)
         self.n += len(parts)
         return lines
@@ -432,11 +437,23 @@ def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
     return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
 
 
+def why_json(step: Event) -> str:
+    """Return why a reply was refused, or a call failed, by the step of the process that took it, as a field of a line.
+
+    A reply is read by code that a reader of the journal may not have.
+    """
+    own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
+    if not (why := own.told or (own.detail if own.to == _FAILED else "")):
+        return ""
+    return f',"why":{_encoder.encode(why if len(why) <= WHY_CHARS else f"{why[: WHY_CHARS - 1]}…").decode()}'
+
+
 def entry_of(line: Line) -> Entry:
     """Return the entry of a line, without its record."""
-    inside = f',"to":{to_json(line.to)}' if line.to else ""
-    inside += f',"begun":{to_json(line.begun)}' if line.begun else ""
-    return Entry(line.key, bytes(line.outcome).decode(), to_json(line.steps), None, line.by, inside)
+    more = f',"to":{to_json(line.to)}' if line.to else ""
+    more += f',"begun":{to_json(line.begun)}' if line.begun else ""
+    more += f',"why":{to_json(line.why)}' if line.why else ""
+    return Entry(line.key, bytes(line.outcome).decode(), to_json(line.steps), None, line.by, more)
 
 
 @cache

@@ -24,7 +24,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent._internal.wide_map import with_items, without
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
-from fsm_agent.machine.journal import TASK_CHARS, Beginning, Entry, inside_json, steps_json
+from fsm_agent.machine.journal import TASK_CHARS, Beginning, Entry, inside_json, steps_json, why_json
 from fsm_agent.machine.process import (
     NARROWED,
     SEPARATOR,
@@ -186,11 +186,6 @@ class Parent(Driven, ABC):
     def decode_own(self, key: str, document: bytes | str) -> Any:
         """Read an outcome for the process itself from JSON; see `Process.decode`."""
 
-    @property
-    def own_deadline_s(self) -> float | None:
-        """Unix time at which the process itself expires; None: never."""
-        return None
-
     def outlasts(self, outcome: Any) -> bool:
         """Return whether the process and its children stay as they are by an outcome that ends most processes."""
         return False
@@ -278,8 +273,8 @@ class Parent(Driven, ABC):
         record = self._settle_children(*self._advance_record(key, outcome, steps), steps)
         changes = self._changes(key, record)
         if self.journal is not None:
-            told = inside_json(steps, self._beginnings(steps))
-            self.journal.add(Entry(key, document, steps_json(steps), record, "", told), self.record)
+            more = inside_json(steps, self._beginnings(steps)) + (why_json(steps[0]) if steps else "")
+            self.journal.add(Entry(key, document, steps_json(steps), record, "", more), self.record)
         # The caches are invalid while they are changed.  If this is interrupted in between, they are read again.
         self._cached_for, child_effects, self._child_effects = None, self._child_effects, {}
         self._effects = None

@@ -12,7 +12,7 @@ first slash is always the name of a child.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from fsm_agent._internal.values import Value
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fsm_agent.machine.journal import Journal
 
 SEPARATOR = "/"
+_TIMER = "sleep"  # the prefix of keys of waits for a time
 INBOX = "inbox"  # the prefix of keys of outcomes that may come before an effect asks for them
 
 
@@ -135,6 +136,14 @@ class EndRequest(Value, frozen=True):
     reason: str
 
 
+class InsideWait(Value, frozen=True):
+    """What the run waits for that a function has begun, so that the function waits, too."""
+
+    run: str  # its name in the store
+    effects: tuple[AnyEffect, ...]  # under the keys that they have in the process of the function
+    wakes_at_s: float | None = None  # Unix time at which the run continues without an answer; None: never
+
+
 class Process(Protocol):
     """A state with effects, advanced by their outcomes.
 
@@ -142,6 +151,7 @@ class Process(Protocol):
         driver: The driver that has claimed the process, or None; `wake` makes it check the process again.
         end_request: The latest request to end the process that its driver has not taken yet, or None.
         journal: The journal to which each `advance` adds an entry; None: none, or the process is inside of another.
+        waits_inside: What its functions wait for that its last driver has left, by the keys of their effects.
 
     Examples:
         >>> process: Process = Agent(Script("Hi.")).seed("Hello")
@@ -152,6 +162,7 @@ class Process(Protocol):
     driver: weakref.ref[Any] | None
     end_request: EndRequest | None
     journal: Journal | None
+    waits_inside: dict[str, tuple[InsideWait, ...]]
 
     @property
     def record(self) -> Any:
@@ -172,6 +183,10 @@ class Process(Protocol):
     @property
     def deadline(self) -> Deadline | None:
         """The earliest deadline of the process and its children."""
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        """Unix time at which the process itself expires; None: never."""
 
     @property
     def outcome(self) -> Any:
@@ -258,9 +273,58 @@ def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
         yield inner, path
 
 
+def open_effects(process: Process) -> Sequence[AnyEffect]:
+    """Return the effects of a process at rest; of a function that waits for a run, those that the run waits for."""
+    if not process.waits_inside:
+        return process.effects
+    return [effect for effect, _ in open_effects_of_runs(process)]
+
+
+def open_effects_of_runs(process: Process) -> Iterator[tuple[AnyEffect, str]]:
+    """Yield the `open_effects`, each with the name of the run of a function that waits for it; empty: the process's."""
+    for effect in process.effects:
+        waits = process.waits_inside.get(effect.key)
+        if waits is None:
+            yield effect, ""
+        else:
+            yield from ((inside, wait.run) for wait in waits for inside in wait.effects)
+
+
+def questions_of(process: Process) -> tuple[Question, ...]:
+    """Return the open questions of a process, each with the time until which it can be answered."""
+    return tuple([question for question, _ in questions_of_runs(process)])
+
+
+def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
+    """Yield the `questions_of` a process, each with the name of the run as `open_effects_of_runs` has it."""
+    timers = {effect.key: effect.wakes_at_s for effect in process.effects}
+    for effect, run in open_effects_of_runs(process):
+        if (question := effect.question) is not None:
+            yield question if run else question.until(_until_s(process, effect.key, timers)), run
+
+
+def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
+    """Return the earliest of the deadlines of the processes on a path, and of the times of the states that they are in.
+
+    Args:
+        process: The outermost process.
+        key: The key of an effect.
+        timers: The time until which each effect waits, by key; that of a state has a key such as ``sleep:review#3``.
+    """
+    path, _, own = key.rpartition(SEPARATOR)
+    around, moments = "", [process.own_deadline_s]
+    for name, (inner, _) in zip([part for part in path.split(SEPARATOR) if part], along(process, path), strict=True):
+        moments += [timers.get(f"{around}{_TIMER}:{name}"), inner.process.own_deadline_s]
+        around += f"{name}{SEPARATOR}"
+    moments.append(timers.get(f"{around}{_TIMER}:{own.partition(':')[2]}"))
+    return min([moment for moment in moments if moment is not None], default=None)
+
+
 def wakes_at_s(process: Process) -> float | None:
     """Return the Unix time at which a process can continue without an answer; None: never."""
     moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
+    inside = [wait for effect in process.effects for wait in process.waits_inside.get(effect.key, ())]
+    moments += [wait.wakes_at_s for wait in inside if wait.wakes_at_s is not None]
     if process.deadline is not None:
         moments.append(process.deadline.at_s)
     return min(moments, default=None)
@@ -269,17 +333,23 @@ def wakes_at_s(process: Process) -> float | None:
 class Driven:
     """A base for processes: the attributes that a driver sets, and requests to end the process."""
 
-    __slots__ = ("driver", "end_request", "journal", "traced")
+    __slots__ = ("driver", "end_request", "journal", "traced", "waits_inside")
 
     def __init__(self) -> None:
         self.traced: Any = None  # what a probe keeps of it between two drives
         self.driver: weakref.ref[Any] | None = None
         self.end_request: EndRequest | None = None
         self.journal: Journal | None = None
+        self.waits_inside: dict[str, tuple[InsideWait, ...]] = {}
 
     def beginning(self, name: str) -> tuple[str, str]:
         """Return nothing: only calls, flows and their members say what they are; see `Process.beginning`."""
         return "", ""
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        """Unix time at which the process itself expires; None: never."""
+        return None
 
     def end_with(self, outcome: Any) -> None:
         """Take the outcome by which the process around this one ends, and end; see `Process.advance`."""

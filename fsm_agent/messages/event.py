@@ -66,6 +66,7 @@ class ArgumentsDelta(Value, frozen=True):
 
     index: int
     text: str
+    id: str = ""  # as in `FunctionCallStarted`
 
 
 class FunctionCallCompleted(Value, frozen=True):
@@ -74,11 +75,13 @@ class FunctionCallCompleted(Value, frozen=True):
     It comes once more when a service resumes a call that it had left.
 
     Examples:
-        >>> FunctionCallCompleted(0).index
-        0
+        >>> events = Agent(Script(call("add", a=1), "3")).stream("1 + 2?")
+        >>> [event.call.arguments for event in events if isinstance(event, FunctionCallCompleted)]
+        [{'a': 1}]
     """
 
     index: int
+    call: FunctionCall | None = None  # so far, with its id as in `FunctionStarted`; the driver sets it, no client does
 
 
 class UsageReported(Value, frozen=True):
@@ -182,6 +185,9 @@ class Stepped(Value, frozen=True):
     detail: str = ""  # the reason, if the row handles an error
     usage: Usage | None = None  # of the interpreted reply
     served_by: str | None = None  # name of the client that answered, if there are several
+    told: str = ""  # what the model is told of its reply, if its answer or a function call in it was refused
+
+    hidden = ("told",)  # the messages have it
 
 
 class HistoryChanged(Value, frozen=True):

@@ -16,7 +16,15 @@ from msgspec import to_builtins
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import masked_arguments
 from fsm_agent._internal.values import field_names
-from fsm_agent.messages.event import ArgumentsDelta, Done, Event, Inside, ReplyCompleted, Suspended
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Done,
+    Event,
+    FunctionCallCompleted,
+    Inside,
+    ReplyCompleted,
+    Suspended,
+)
 
 if TYPE_CHECKING:
     import json
@@ -117,6 +125,9 @@ def _fields(event: Any) -> dict[str, Any]:
     fields = {name: getattr(event, name) for name in field_names(type(event)) if name not in hidden}
     if isinstance(event, ArgumentsDelta):
         fields["arguments_json"] = fields.pop("text")
+    if isinstance(event, FunctionCallCompleted):
+        call = fields.pop("call")
+        fields |= {name: "" if call is None else getattr(call, name) for name in ("id", "name", "arguments_json")}
     return fields
 
 

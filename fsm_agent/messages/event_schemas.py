@@ -57,7 +57,8 @@ _DONE = _object(
     optional=("output", "text", "finish", "rounds", "function_calls", "data"),  # those of a call, or of a flow
 )
 _OWN: dict[str, dict[str, Any]] = {  # of events whose data are not their fields
-    "arguments_delta": _object({"index": _WHOLE, "arguments_json": _TEXT}),
+    "arguments_delta": _object({"index": _WHOLE, "id": _TEXT, "arguments_json": _TEXT}),
+    "function_call_completed": _object({"index": _WHOLE, "id": _TEXT, "name": _TEXT, "arguments_json": _TEXT}),
     "reply_completed": _object(
         {
             "text": _TEXT,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from msgspec import field
+from msgspec.structs import astuple
+
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import Tagged, Value, from_json, to_json
@@ -255,8 +258,11 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
         "was_run",
         "is_cached",
         "is_repeated",
+        "is_denied",
+        "round",
         "fingerprint",
         "attachments",
+        "duration_s",
     )
 
     name: str
@@ -269,10 +275,21 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     was_run: bool = False  # False: it was settled without running the function
     is_cached: bool = False  # not run: a cached result was still valid
     is_repeated: bool = False  # not run: an equal call ran before; see `Function.repeatable`
+    is_denied: bool = False  # not run: who was asked for approval said no
+    round: int = 0  # of the agent call, from 1; 0 in a message
     fingerprint: str = ""  # identifies name and arguments
     result: str | None = None  # the text for the model
     error: str | None = None  # why there is no result; the text for the model instead
     attachments: tuple[Attachment, ...] = ()  # returned with the text
+    duration_s: float = 0.0  # how long it was run, retries included; not compared; 0: it was not run, or not timed
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FunctionCall):
+            return NotImplemented
+        return astuple(self)[:-1] == astuple(other)[:-1]  # the duration is last
+
+    def __hash__(self) -> int:
+        return hash(astuple(self)[:-1])
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -333,8 +350,14 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
         ('user', 'Hello')
     """
 
+    hidden = ("extra",)
+
     role: Role
     parts: tuple[Part, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON, of the call that added it
+
+    def __hash__(self) -> int:
+        return hash((self.role, self.parts))
 
     @classmethod
     def of(cls, role: Role, *content: str | Part) -> Message:

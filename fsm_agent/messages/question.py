@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from fsm_agent._internal.values import Value, from_json
+from fsm_agent._internal.values import Value, from_json, to_json
 
 
 class Question(Value, frozen=True):
@@ -24,9 +25,24 @@ class Question(Value, frozen=True):
     @property
     def types(self) -> tuple[str, ...]:
         """The names of the types that a state of a flow takes, as JSON; empty: it asks for something else."""
+        types = self._about.get("types")
+        return tuple(map(str, types)) if isinstance(types, list) else ()
+
+    @property
+    def until_s(self) -> float | None:
+        """Unix time until which it can be answered, as of when the run was last written; None: there is no limit."""
+        until_s = self._about.get("until_s")
+        return float(until_s) if isinstance(until_s, int | float) else None
+
+    def until(self, at_s: float | None) -> Question:
+        """Return the question with the time until which it can be answered; None: there is no limit."""
+        about = self._about
+        return self.changed(about=to_json({**about, "until_s": at_s})) if about and at_s is not None else self
+
+    @property
+    def _about(self) -> Mapping[str, Any]:
         try:
             about = from_json(self.about or "{}", Any)
         except ValueError:
-            return ()
-        types = about.get("types") if isinstance(about, dict) else None
-        return tuple(map(str, types)) if isinstance(types, list) else ()
+            return {}
+        return about if isinstance(about, dict) else {}

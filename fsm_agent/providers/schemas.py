@@ -28,6 +28,9 @@ _DROPPED = frozenset(
     }
 )
 _FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
+_OF_SCHEMAS = frozenset({"items", "prefixItems", "anyOf", "oneOf", "additionalProperties"})  # keys that hold schemas
+_OF_NAMES = frozenset({"properties", "$defs", "definitions"})  # keys that hold schemas by name
+_COMBINE = frozenset({"anyOf", "oneOf", "$ref", "if", "not", "dependentSchemas", "unevaluatedProperties"})
 _LOOKAROUND = re.compile(r"\(\?<?[=!]")
 
 
@@ -53,6 +56,41 @@ def sendable_schema(schema: Mapping[str, Any], *, takes_strict: bool) -> tuple[d
     """Return the schema to send, in strict mode where that can express it, and True if it is in that mode."""
     strict = strict_schema(schema) if takes_strict else None
     return (dict(schema), False) if strict is None else (strict, True)
+
+
+def sendable_output(output: Output, *, takes_strict: bool) -> tuple[dict[str, Any], bool]:
+    """Do the same for the schema of an output, whose objects are closed in either mode."""
+    schema, is_strict = sendable_schema(output.schema or {}, takes_strict=takes_strict)
+    return (schema if is_strict else closed_objects(schema)), is_strict
+
+
+def closed_objects(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema whose objects take no other properties, unless it says which they take.
+
+    Schemas of which several describe one object are left open, as each would refuse the properties of the others.
+    """
+    is_combined = b'"allOf"' in pydantic_core.to_json(schema)
+    closed: dict[str, Any] = dict(schema) if is_combined else _closed(schema)
+    return closed
+
+
+def _closed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_closed(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    has_properties = isinstance(schema.get("properties"), Mapping)
+    if has_properties and schema.keys() & _COMBINE:
+        return dict(schema)
+    closed: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _OF_NAMES and isinstance(value, Mapping):
+            closed[key] = {name: _closed(inner) for name, inner in value.items()}
+        else:
+            closed[key] = _closed(value) if key in _OF_SCHEMAS else value
+    if has_properties and "patternProperties" not in schema:
+        closed.setdefault("additionalProperties", False)
+    return closed
 
 
 def output_in_words(output: Output, with_functions: bool = False) -> str:

@@ -103,6 +103,9 @@ class Activity:
         """Pass the outcome to the process; return the events of its step if there is a listener."""
         return self.driver.step(self.key, outcome)
 
+    def leave_open(self) -> None:
+        """Note that this driver cannot answer the effect."""
+
     def timeout_outcome(self) -> Any:
         """Return the outcome for an activity that exceeded its timeout."""
         raise NotImplementedError(f"{type(self).__name__} has no timeout")

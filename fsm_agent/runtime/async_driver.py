@@ -219,6 +219,8 @@ class AsyncDriver(Reconciler):
             return False
         if self.recorder is None:
             return True
+        if self._open:  # others may answer meanwhile
+            return False
         # Posts to a store in memory are rare, except for answers to a question.
         return self.recorder.is_instant and activity.effect.question is None
 

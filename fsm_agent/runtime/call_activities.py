@@ -75,7 +75,9 @@ class BeginActivity(Activity):
         recorder = self.driver.recorder
         if self.path:
             return begin(self.world, f"{self.driver.process.record.id}{SEPARATOR}{self.path}")
-        return begin(self.world, None if recorder is None else recorder.run)
+        begun = begin(self.world, None if recorder is None else recorder.run)
+        opening = getattr(self.process, "opening", None)  # a flow has no system prompt
+        return begun if opening is None else begun.changed(system=opening())
 
 
 @activity_of(CallModel)
@@ -338,17 +340,39 @@ class FunctionActivity(Activity):
         tell = partial(self.driver.report, self.key)
         heard, recorder = self.driver.has_listener, self.driver.recorder
         self.run = self.run_class(self.effect, self.process, self.world, tell, has_listener=heard, recorder=recorder)
+        if self.run.inner is not None:
+            at = len(self.key) + len(SEPARATOR)
+            self.run.inner.posts = [post.changed(key=post.key[at:]) for post in self.driver.posts_inside(self.key)]
         self.since_s = time.monotonic()
 
-    def perform(self) -> Outcome:
+    def perform(self) -> Outcome | None:
         if self.is_instant:
             return Interrupted(at_s=self.world.clock.now())
-        return run_function(self.run, self.handle)
+        return run_function(self.run, self.handle) or self._outcome_while_waiting()
 
-    async def aperform(self) -> Outcome:
-        return await arun_function(self.run)
+    async def aperform(self) -> Outcome | None:
+        return await arun_function(self.run) or self._outcome_while_waiting()
+
+    def _outcome_while_waiting(self) -> Interrupted | None:
+        """Return the outcome of a function that waits for a run that it has begun; None: it is run again later."""
+        # One that must not run twice is in doubt itself: what it did before it waited is not known.
+        return Interrupted(at_s=self.world.clock.now()) if self.effect.is_once else None
+
+    def leave_open(self) -> None:
+        inner, driver = self.run.inner, self.driver
+        assert inner is not None
+        driver.process.waits_inside[self.key] = tuple(
+            [
+                wait.changed(effects=tuple([e.changed(key=f"{self.key}{SEPARATOR}{e.key}") for e in wait.effects]))
+                for wait in inner.waits
+            ]
+        )
+        used = {post.id for post in inner.used_posts}
+        driver.use_posts_inside([post for post in driver.posts_inside(self.key) if post.id in used])
 
     def finish(self, outcome: Any) -> Sequence[Event]:
+        if not self.is_instant:
+            self.driver.use_posts_inside(self.driver.posts_inside(self.key))
         if type(outcome) is FunctionFailed and not self.is_instant:  # first, as a `CallFailed` needs it as its cause
             self.process.problem, self.run.raised = self.run.raised, None
         steps = self.driver.step(self.key, outcome)

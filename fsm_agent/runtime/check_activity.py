@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.places import with_place
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.lifecycle.call import AgentCall
@@ -168,7 +169,8 @@ class CheckActivity(Activity):
             return refused
         log_error(logging.WARNING, f"{subject} raised {type(error).__name__}", error)
         self.raised = error
-        failed = self.ended = CheckFailed(text=typed_error_text(error), name=self.name, at_s=self.world.clock.now())
+        text = with_place(typed_error_text(error), error)
+        failed = self.ended = CheckFailed(text=text, name=self.name, at_s=self.world.clock.now())
         return failed
 
     def _stop_if_cancelled(self) -> None:

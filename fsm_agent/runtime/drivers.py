@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
-from fsm_agent.machine.process import Process, wakes_at_s
+from fsm_agent.machine.process import Process, open_effects, questions_of, wakes_at_s
 from fsm_agent.messages.event import Done, Event, Suspended
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.recorder import Recorder
@@ -131,6 +131,6 @@ async def adrive(
 def last_event(process: Process) -> Event:
     """Return the event after which no other comes: `Done`, or `Suspended` with the open questions."""
     if process.effects:
-        questions = [question for effect in process.effects if (question := effect.question) is not None]
-        return Suspended(tuple([effect.key for effect in process.effects]), wakes_at_s(process), tuple(questions))
+        keys = [effect.key for effect in open_effects(process)]
+        return Suspended(tuple(keys), wakes_at_s(process), questions_of(process))
     return Done(process.outcome)

@@ -5,16 +5,23 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.spending_budget import has_budget, with_limits_left
+from fsm_agent.machine.process import SEPARATOR, AnyEffect, InsideWait, open_effects, wakes_at_s
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
     from fsm_agent.machine.process import Process
-    from fsm_agent.runtime.recorder import Recorder
+    from fsm_agent.runtime.recorder import PostedOutcome, Recorder
+
+
+def is_in_doubt(process: Process) -> bool:
+    """Return whether a process at rest, or one inside of it, does not know what became of a function."""
+    return any(effect.prefix == FindOut.prefix for effect in open_effects(process))
 
 
 class InnerCalls:
@@ -26,17 +33,31 @@ class InnerCalls:
         depth: The depth of the calls inside.
         world: The world of the process.
         recorder: The recorder of its run; None: it is in no store.
+        asks_for_them: Whether its run asks the questions of the runs inside, as it runs the function again.
 
     Attributes:
+        posts: The answers to questions of the runs inside, under the keys that those have here.
+        used_posts: Those that have been taken.
+        waits: What the runs inside wait for that nobody can know now.  The function waits with them: whatever it
+            returns or raises then is no outcome.
         is_left: The driver no longer waits for the function.
         is_over: The function will not be run again.
     """
 
-    __slots__ = ("_numbers", "_outer", "_processes", "depth", "is_left", "is_over", "key", "recorder", "world")
+    __slots__ = (
+        *("_numbers", "_outer", "_processes", "asks_for_them", "depth", "is_left", "is_over", "key", "posts"),
+        *("recorder", "used_posts", "waits", "world"),
+    )
 
-    def __init__(self, outer: Any, key: str, depth: int, world: World, recorder: Recorder | None) -> None:
+    def __init__(
+        self, outer: Any, key: str, depth: int, world: World, recorder: Recorder | None, asks_for_them: bool = False
+    ) -> None:
         self.key = key
         self.depth = depth
+        self.asks_for_them = asks_for_them
+        self.posts: list[PostedOutcome] = []
+        self.used_posts: list[PostedOutcome] = []
+        self.waits: list[InsideWait] = []
         self.world = world
         self.recorder = recorder
         self.is_left = False
@@ -82,6 +103,24 @@ class InnerCalls:
         left_s, own_s = max(0.0, until_s - self.world.clock.now()), record.limits.deadline_s
         is_shorter = own_s is None or left_s < own_s
         return record.changed(limits=record.limits.changed(deadline_s=left_s)) if is_shorter else record
+
+    def posts_for(self, run: str) -> list[PostedOutcome]:
+        """Return the answers to questions of a run inside, under the keys that the run has for them."""
+        prefix = self._place_of(run)
+        own = [post for post in self.posts if post.key.startswith(prefix) and post not in self.used_posts]
+        self.used_posts += own
+        return [post.changed(key=post.key.removeprefix(prefix)) for post in own]
+
+    def wait_for(self, process: Process, run: str) -> None:
+        """Let the function wait for what a process inside waits for."""
+        prefix = self._place_of(run)
+        effects: list[AnyEffect] = [effect.changed(key=f"{prefix}{effect.key}") for effect in open_effects(process)]
+        self.waits.append(InsideWait(run, tuple(effects), wakes_at_s(process)))
+
+    def _place_of(self, run: str) -> str:
+        """Return what the keys of a run inside begin with here; "%" and "/" in a name of the caller's are escaped."""
+        number = run.removeprefix(f"{self.key}{SEPARATOR}")
+        return f"{number.replace('%', '%25').replace(SEPARATOR, '%2F')}{SEPARATOR}"
 
     def check(self) -> None:
         """Raise `Aborted` if the driver no longer waits for the function."""

@@ -8,12 +8,21 @@ from contextlib import aclosing, closing
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.redaction import mask_keys
+from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import CallModel
 from fsm_agent.lifecycle.interpret import arriving_output, error_text
 from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
-from fsm_agent.messages.event import ArgumentsDelta, Delta, FunctionCallStarted, PartialOutput, TextDelta
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    PartialOutput,
+    TextDelta,
+)
+from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import MOST, UNUSED, Reply
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.output import ANSWER
@@ -70,14 +79,14 @@ def stream_model(
 ) -> Generator[Delta | PartialOutput, None, Replied | ModelFailed]:
     """Send the request from this thread; yield the deltas of the reply and return the outcome."""
     reply: Reply | None = None
-    partial_output, message = partial_outputs(call), len(call.record.dialog)
+    partial_output, calls = partial_outputs(call), _Calls(len(call.record.dialog))
     try:
         with closing(world.client.stream(effect.request, timeout_s=timeout_s)) as items:
             for item in items:
                 if isinstance(item, Reply):
                     reply = item
                 else:
-                    yield item if type(item) is not FunctionCallStarted else _with_id(item, message)
+                    yield calls.identified(item) if type(item) in _OF_CALLS else item
                     if partial_output is not None and (event := partial_output(item)) is not None:
                         yield event
     except Exception as error:
@@ -91,14 +100,14 @@ async def stream_model_async(
 ) -> AsyncGenerator[Delta | PartialOutput | Replied | ModelFailed]:
     """Send the request from this task; yield the deltas of the reply, and the outcome at the end."""
     reply: Reply | None = None
-    partial_output, message = partial_outputs(call), len(call.record.dialog)
+    partial_output, calls = partial_outputs(call), _Calls(len(call.record.dialog))
     try:
         async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
             async for item in items:
                 if isinstance(item, Reply):
                     reply = item
                 else:
-                    yield item if type(item) is not FunctionCallStarted else _with_id(item, message)
+                    yield calls.identified(item) if type(item) in _OF_CALLS else item
                     if partial_output is not None and (event := partial_output(item)) is not None:
                         yield event
     except Exception as error:
@@ -108,9 +117,35 @@ async def stream_model_async(
     yield _reply_outcome(effect, reply, "astream", world)
 
 
-def _with_id(started: FunctionCallStarted, message: int) -> FunctionCallStarted:
-    """Return the event with the id that the call has in the message to come."""
-    return started.changed(id=f"{message}.{started.index}")
+class _Calls:
+    """The function calls of a reply that arrives.
+
+    Args:
+        message: The place of the message to come in the dialog, which their ids name.
+    """
+
+    def __init__(self, message: int) -> None:
+        self._message = message
+        self._names: dict[int, str] = {}
+        self._texts: dict[int, list[str]] = {}
+
+    def identified(self, delta: Delta) -> Delta:
+        """Return a delta of a call with the id that the call has in the message, and the call if it is complete."""
+        id = f"{self._message}.{delta.index}"  # type: ignore[union-attr]
+        match delta:
+            case FunctionCallStarted():
+                self._names[delta.index], self._texts[delta.index] = delta.name, []
+                return delta.changed(id=id)
+            case ArgumentsDelta():
+                self._texts.setdefault(delta.index, []).append(delta.text)
+                return delta.changed(id=id)
+            case FunctionCallCompleted() if delta.index in self._names:
+                text = "".join(self._texts[delta.index])
+                return delta.changed(call=FunctionCall(name=self._names[delta.index], arguments_json=text, id=id))
+        return delta
+
+
+_OF_CALLS = (FunctionCallStarted, ArgumentsDelta, FunctionCallCompleted)
 
 
 def _failure_outcome(effect: CallModel, error: Exception, world: World) -> ModelFailed:
@@ -131,9 +166,19 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, world: World) -> 
     if problem is not None:
         what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {shown(reply)}"
         raise UsageError(f"{what}: {problem}")
+    if any(not _is_text(f.arguments_json) for f in reply.message.function_calls):
+        reply = from_json(to_json(reply), Reply)  # as the journal will have it, so that a replay reads the same
     if effect.is_priced or world.prices is not None:
         reply = world.price_list.priced(reply)
     return Replied(reply=reply, at_s=world.clock.now())
+
+
+def _is_text(text: str) -> bool:
+    """Return whether a text holds no half of a surrogate pair, which no document can hold."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def transport_failure(error: Exception) -> ProviderError | None:

@@ -38,7 +38,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
@@ -53,7 +53,7 @@ from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
 from fsm_agent.runtime.probes import TIMED_OUT
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
-from fsm_agent.runtime.world import World
+from fsm_agent.runtime.world import World, lasting
 
 GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
 MAX_BACKLOG = 64  # events of streams that may wait to be taken; a stream with more blocks
@@ -91,6 +91,8 @@ class Reconciler(ABC):
         recorder: Recorder | None = None,
     ) -> None:
         self.process = process
+        if recorder is not None and recorder.is_lasting:
+            world = world.changed(clock=lasting(world.clock))
         self.world = world
         self.recorder = recorder
         self.begun: set[str] = set()  # keys of functions that must not run twice, and that this driver may run
@@ -107,6 +109,10 @@ class Reconciler(ABC):
         self.is_to_write = False  # the next wait is a write of the journal
         self._unreported: list[Event] = []  # events whose entries are not on disk yet
         self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
+        self._open: dict[str, AnyEffect] = {}  # what it could not answer, and somebody else can
+        self._asked: set[str] = set()  # keys of those that others have been asked while it drives
+        self._is_last_look = False  # for answers to them, before their time is over
+        self._posts_inside: list[PostedOutcome] = []  # for runs that functions have begun, and not taken by them yet
         # Of nested processes, by the ids of the worlds on their path: those worlds, which keeps the ids valid, and the
         # world that performs their effects.
         self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}
@@ -160,6 +166,7 @@ class Reconciler(ABC):
                     " wait for the first, or make a process of your own with seed() or restore()"
                 )
             self.process.driver = weakref.ref(self)
+        self.process.waits_inside = {}
         if self.recorder is not None:
             self.recorder.attach(self)
         if probes.installed is not None:
@@ -198,16 +205,16 @@ class Reconciler(ABC):
             if process.end_request is not None:
                 events = self._end(process.end_request)
             elif recorder is not None and recorder.posts and not self._is_instant_next():
-                events = self._open(recorder.posts.popleft())
+                events = self._take_post(recorder.posts.popleft())
             elif self.waiting and not is_late and (not self.active or self._can_join()):
                 events = self._begin(self.waiting.popleft())
+            elif recorder is not None and self._is_to_ask(is_late):
+                yield from self._record_first()
+                continue
             elif self.inbox or is_late:
                 events = self._take_next(is_late)
-            elif self._sleeps and not self.active:
-                self._wake_next()
-                continue
-            elif self.active:
-                yield None
+            elif self._sleeps or self.active:
+                yield from self._idle()
                 continue
             else:
                 break
@@ -217,9 +224,34 @@ class Reconciler(ABC):
                 yield from events
         yield from self._come_to_rest()
 
+    def _idle(self) -> Generator[None, None, None]:
+        """Wait until something happens, or start the next sleep, since nothing is active."""
+        if self.active:
+            yield None
+        else:
+            self._wake_next()
+
+    def _is_to_ask(self, is_late: bool) -> bool:
+        """Return whether to write before a wait, since there are new questions; or a last time before one expires.
+
+        What was answered in time counts, although nobody has told this driver of it.
+        """
+        assert self.recorder is not None
+        if is_late:
+            is_first_look, self._is_last_look = bool(self._asked) and not self._is_last_look, True
+            return is_first_look
+        self._is_last_look = False
+        if self._open.keys() == self._asked or self.inbox or not (self.active or self._sleeps):
+            return False
+        self._asked = {*self._open}
+        self.recorder.ask([question for effect in self._open.values() if (question := effect.question) is not None])
+        return True
+
     def _come_to_rest(self) -> Generator[Event | None, None, None]:
         """Write the last entries and give the run back, if there is a recorder."""
         if self.recorder is not None:
+            for post in self._posts_inside:
+                self.recorder.mark_taken(post, OutcomeError(f"no run inside asks {post.key!r} by now"))
             self.recorder.finish(is_stopped=False)
             yield from self._record_first()
 
@@ -247,12 +279,15 @@ class Reconciler(ABC):
     def _is_instant_next(self) -> bool:
         return bool(self.waiting) and self.waiting[0].is_instant
 
-    def _open(self, post: PostedOutcome) -> Iterable[Event]:
+    def _take_post(self, post: PostedOutcome) -> Iterable[Event]:
         """Take the step of a posted outcome, or refuse one that does not fit.
 
         What a guard or an action raises at it ends the drive, and the post stays for a driver whose code is mended.
         """
         assert self.recorder is not None
+        self._asked.discard(post.key)  # if it is refused, the question is asked again
+        if self._keep_for_function(post):
+            return ()
         try:
             outcome = self._redacted(self.process.decode(post.key, post.document))
         except Exception as error:  # any, as a post that stayed would end each later driver, too
@@ -270,6 +305,29 @@ class Reconciler(ABC):
         self.recorder.mark_taken(post)
         self._withdraw(post.key)  # a `Change` does not list the effect that was answered
         return steps
+
+    def _keep_for_function(self, post: PostedOutcome) -> bool:
+        """Keep a post for the run that a function has begun, and run the function again; return whether it is one."""
+        if SEPARATOR not in post.key:
+            return False
+        function = next((e.key for e in self.process.effects if post.key.startswith(f"{e.key}{SEPARATOR}")), None)
+        if function is None:
+            return False
+        self._posts_inside.append(post)
+        if function in self._unanswered:
+            self._unanswered.discard(function)
+            self.reread()
+        return True
+
+    def posts_inside(self, key: str) -> list[PostedOutcome]:
+        """Return the posts for runs that the function with this key has begun; they stay until they are used."""
+        return [post for post in self._posts_inside if post.key.startswith(f"{key}{SEPARATOR}")]
+
+    def use_posts_inside(self, posts: Collection[PostedOutcome]) -> None:
+        """Remove posts that the runs inside have taken, or will never take."""
+        if posts and self.recorder is not None:
+            self._posts_inside = [post for post in self._posts_inside if post not in posts]
+            self.recorder.mark_used([post.id for post in posts])
 
     def _assign(self, activity: Activity) -> None:
         """Assign an activity to the nested process that waits for it."""
@@ -306,6 +364,7 @@ class Reconciler(ABC):
         self.waiting.clear()
         self._sleeps = []
         self._withdrawn.clear()
+        self._open.clear()
         self._record = process.record
         self._deadline = process.deadline
         self._has_timeouts, self._may_run_inline, self._is_mixed = False, True, False
@@ -325,6 +384,7 @@ class Reconciler(ABC):
 
     def _withdraw(self, key: str) -> None:
         """Drop an effect that is gone, whether or not its activity was started."""
+        self._open.pop(key, None)
         if key in self.active:
             self.drop(key)
         else:
@@ -341,6 +401,8 @@ class Reconciler(ABC):
                 if SEPARATOR in effect.key:
                     self._assign(activity)
                 if not activity.prepare() or effect.key in self._unanswered:
+                    if self.recorder is not None and effect.question is not None:
+                        self._open[effect.key] = effect
                     continue
                 if activity.is_sleep:
                     heappush(self._sleeps, (activity.effect.until_s, effect.key, activity))
@@ -439,6 +501,7 @@ class Reconciler(ABC):
                 if self.recorder is not None:
                     self.recorder.keep(activity.key, outcome)
                 raise
+        activity.leave_open()
         self._unanswered.add(activity.key)
         self._record = None
         return ()

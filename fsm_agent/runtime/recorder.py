@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fsm_agent._internal.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
+    from fsm_agent.messages.question import Question
     from fsm_agent.runtime.reconciler import Reconciler
 
 
@@ -38,6 +39,7 @@ class Recorder(Protocol):
             limit.
         rests_for_people: A run that waits for a person is given back at once, however little time the person has, so
             that others hear of the question.
+        is_lasting: True if the run outlives the OS process, so that the clock of a test must not time it.
         is_instant: True if `write` never blocks, so the driver may call it between two steps.
         redact: Returns an outcome without what must not be stored; None: outcomes are stored as they are.
         posts: Posted outcomes for the driver to take; filled from any thread.
@@ -51,6 +53,7 @@ class Recorder(Protocol):
 
     patience_s: float | None
     rests_for_people: bool
+    is_lasting: bool
     is_instant: bool
     redact: Callable[[Any], Any] | None
     posts: deque[PostedOutcome]
@@ -68,8 +71,14 @@ class Recorder(Protocol):
     def detach(self) -> None:
         """Undo `attach`."""
 
+    def ask(self, questions: Sequence[Question]) -> None:
+        """Let others answer these questions while the run is driven, from the next write on."""
+
     def mark_taken(self, post: PostedOutcome, error: Exception | None = None) -> None:
         """Note that a post was taken, or refused with an error, which is logged."""
+
+    def mark_used(self, posts: Iterable[int]) -> None:
+        """Remove these posts, by their ids, with the next write."""
 
     def keep(self, key: str, outcome: Any) -> None:
         """Keep an outcome that no row could take, since a guard or an action raised, for the next driver."""

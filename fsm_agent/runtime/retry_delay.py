@@ -9,33 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from tenacity import RetryCallState, wait_exponential, wait_incrementing
+from tenacity import RetryCallState, wait_exponential
 from tenacity.wait import wait_base
 
-from fsm_agent.errors import RateLimited
 from fsm_agent.functions.policy import Retries
 
 
 class Default(wait_base):
-    """The delay before a recall, with full jitter, so that callers do not return at the same time.
+    """The delay before a recall: it doubles from a second up to a minute, and is multiplied by a random number.
 
-    After a rate limit it doubles from a second up to a minute; after other failures it grows by a second up to half a
-    minute.
+    That full jitter keeps callers from returning at the same time.
 
     Args:
         random: Returns numbers from 0 to 1.
     """
 
-    after_limit = wait_exponential(multiplier=1, max=60)
-    after_failure = wait_incrementing(start=1, increment=1, max=30)
+    longest = wait_exponential(multiplier=1, max=60)
 
     def __init__(self, random: Callable[[], float]) -> None:
         self.random = random
 
     def __call__(self, retry_state: RetryCallState) -> float:
-        error = retry_state.outcome.exception() if retry_state.outcome else None
-        wait = self.after_limit if isinstance(error, RateLimited) else self.after_failure
-        return wait(retry_state) * self.random()
+        return self.longest(retry_state) * self.random()
 
 
 class BetweenRuns(wait_base):

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypedDict
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import Retry, UsageError
@@ -50,6 +50,11 @@ Ended: TypeAlias = Returned | FunctionFailed
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]  # for a coroutine, in sync code
 
 _RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
+
+
+class _Times(TypedDict):
+    at_s: float
+    duration_s: float
 
 
 class FunctionExecution:
@@ -122,7 +127,8 @@ class FunctionExecution:
         self.inner: InnerCalls | None = None
         if self.function.takes_context:
             key = f"{self.agent_call_id}/{effect.call.id}"
-            self.inner = InnerCalls(call, key, self.depth, world, recorder)
+            asks_for_them = recorder is not None and not effect.is_once
+            self.inner = InnerCalls(call, key, self.depth, world, recorder, asks_for_them)
 
     def cancel(self, *, is_over: bool = True) -> None:
         """Mark the run as no longer wanted.
@@ -134,6 +140,11 @@ class FunctionExecution:
         if self.inner is not None:
             self.inner.is_over = is_over
             self.inner.is_left = True
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if a run that the function has begun waits for somebody to find out what became of a function."""
+        return self.inner is not None and bool(self.inner.waits)
 
     def check(self) -> None:
         """Raise `Aborted` if the run is no longer wanted."""
@@ -175,10 +186,15 @@ class FunctionExecution:
         if self._tell is not None:
             self._tell(FunctionProgress(self.effect.call.id, self.effect.call.name, data))
 
+    def times(self) -> _Times:
+        """Return when the run ended, which is now, and how long it took."""
+        now = self.world.clock.now()
+        return _Times(at_s=now, duration_s=max(0.0, now - self.started_at_s))
+
     def preparation_failure(self, error: Exception) -> Ended:
         """Return the outcome of a function whose result could not be prepared."""
         if self.function.on_error == "fail":
-            return FunctionFailed(text=unprepared(error), at_s=self.world.clock.now())
+            return FunctionFailed(text=unprepared(error), **self.times())
         return _error_result(
             f"The function {self.function.name} was run, but {unprepared(error)}. Go on without it.", self
         )
@@ -235,27 +251,45 @@ def program_of(context: Context[Any]) -> Iterator[None]:
         _PROGRAM_DEPTH.reset(token)
 
 
-def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -> Ended:
-    """Run a function in this thread; a coroutine function runs in a new event loop, that of ``child`` if given."""
+def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -> Ended | None:
+    """Run a function in this thread; a coroutine function runs in a new event loop, that of ``child`` if given.
+
+    Returns:
+        The outcome; None: the function waits, see `InnerCalls.waits`.
+    """
     wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
-        run.ended = _run_plain(run, wait) if run.is_plain else run.with_usage(_run_with_policy(run, wait))
+        with _left_if_waiting(run):
+            run.ended = _run_plain(run, wait) if run.is_plain else run.with_usage(_run_with_policy(run, wait))
         return run.ended
     finally:
         _run.reset(token)
 
 
-async def arun_function(run: FunctionExecution) -> Ended:
+async def arun_function(run: FunctionExecution) -> Ended | None:
     """Run a function in this task; a plain one runs in a thread, unless its policy says that it does not block."""
     if run.function.takes_thread:  # all of it in the thread, since a future cannot hold a StopIteration
         return await _run_in_thread(run)
     token = _run.set(run)
     try:
-        run.ended = await _arun_plain(run) if run.is_plain else run.with_usage(await _arun_with_policy(run))
+        with _left_if_waiting(run):
+            run.ended = await _arun_plain(run) if run.is_plain else run.with_usage(await _arun_with_policy(run))
         return run.ended
     finally:
         _run.reset(token)
+
+
+@contextmanager
+def _left_if_waiting(run: FunctionExecution) -> Iterator[None]:
+    """Drop the outcome of a function that waits, however it has taken the `Aborted` by which it was left."""
+    try:
+        yield
+    except (Aborted, BaseExceptionGroup):  # a group, of a function with tasks
+        if not run.is_waiting or run.is_cancelled:
+            raise
+    if run.is_waiting:
+        run.ended = None
 
 
 def _run_plain(run: FunctionExecution, wait: Wait) -> Ended:
@@ -341,8 +375,8 @@ async def _arun_with_policy(run: FunctionExecution) -> Ended:
         return _preparation_failed(error, run)
 
 
-async def _run_in_thread(run: FunctionExecution) -> Ended:
-    child: ThreadTask[Ended] = ThreadTask(partial(run_function, run))
+async def _run_in_thread(run: FunctionExecution) -> Ended | None:
+    child: ThreadTask[Ended | None] = ThreadTask(partial(run_function, run))
     try:
         return await asyncio.wrap_future(child.start().future)
     except asyncio.CancelledError:
@@ -465,7 +499,7 @@ def _as_failure(error: BaseException, run: FunctionExecution) -> Exception:
 
 def _result_outcome(value: Any, run: FunctionExecution) -> Ended:
     if run.is_plain and run.function.format is None and (type(value) is str or type(value) is int):
-        return Returned(text=result_text(value), at_s=run.world.clock.now())
+        return Returned(text=result_text(value), **run.times())
     try:
         text, attachments = _content(value, run)
     except Exception as error:
@@ -475,7 +509,7 @@ def _result_outcome(value: Any, run: FunctionExecution) -> Ended:
         attachments=attachments,
         is_cached=run.is_cached,
         releases=run.releases,
-        at_s=run.world.clock.now(),
+        **run.times(),
     )
 
 
@@ -502,7 +536,7 @@ def _error_outcome(error: Exception, run: FunctionExecution) -> Ended:
     match run.function.on_error:
         case "fail":
             run.raised = error
-            return FunctionFailed(text=text, at_s=run.world.clock.now())
+            return FunctionFailed(text=text, **run.times())
         case Default(value):
             return _result_outcome(value, run)
     return _error_result(text, run)
@@ -533,7 +567,7 @@ def _log_subject(run: FunctionExecution) -> str:
 
 
 def _error_result(text: str, run: FunctionExecution) -> Returned:
-    return Returned(text=text, is_error=True, releases=run.releases, at_s=run.world.clock.now())
+    return Returned(text=text, is_error=True, releases=run.releases, **run.times())
 
 
 def timeout_outcome(run: FunctionExecution) -> Ended:

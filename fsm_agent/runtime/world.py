@@ -69,6 +69,16 @@ class Clock(Protocol):
         """Wait in this task."""
 
 
+def lasting(clock: Clock) -> Clock:
+    """Return the clock for a run that outlives the OS process: this one, or what a clock of tests gives way to.
+
+    Raises:
+        UsageError: A test has asked for its clock, and no other.
+    """
+    give_way: Callable[[], Clock] | None = getattr(clock, "give_way", None)
+    return clock if give_way is None else give_way()
+
+
 class SystemClock:
     """The system's clock.
 
@@ -110,8 +120,7 @@ class World(Value, frozen=True, kw_only=True, dict=True):
             It is asked about every function of the calls that are made with ``has_approver=True``, as an `Agent`
             makes them; of others, only about the functions that require approval.
         backoff: How long to wait before a recall when the provider does not specify it: a wait of `tenacity`.  None:
-            ``wait_exponential(max=60)`` after a rate limit, ``wait_incrementing(1, 1, max=30)`` after other failures,
-            each multiplied by a number of ``random``.
+            ``wait_exponential(max=60)``, multiplied by a number of ``random``.
         threads: How many plain functions run at once, each in a thread; 0: one after another.  Under the sync driver, a
             lone function runs without a thread if nothing could end the wait for it.
         new_id: Returns the id of a new call.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fsm_agent.store.errors import Conflict as Conflict
     from fsm_agent.store.errors import LeaseLost as LeaseLost
     from fsm_agent.store.errors import NotAsked as NotAsked
+    from fsm_agent.store.errors import PostExists as PostExists
     from fsm_agent.store.errors import QueueFull as QueueFull
     from fsm_agent.store.errors import ReadOnly as ReadOnly
     from fsm_agent.store.errors import RunBusy as RunBusy
@@ -40,8 +41,8 @@ else:
         __name__,
         {
             "errors": (
-                "AlreadyAnswered Conflict LeaseLost NotAsked QueueFull ReadOnly RunBusy RunExists RunUnknown "
-                "StoreClosed StoreError"
+                "AlreadyAnswered Conflict LeaseLost NotAsked PostExists QueueFull ReadOnly RunBusy RunExists "
+                "RunUnknown StoreClosed StoreError"
             ),
             "memory": "MemoryStore",
             "postgres": "PostgresStore",

@@ -47,6 +47,17 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
             raise refused
 
 
+def check_one_answer(answers: Any) -> None:
+    """Refuse an id for what is not one answer under a key.
+
+    Raises:
+        UsageError: There are several, or none, or it has no key.
+    """
+    if not isinstance(answers, Mapping) or len(answers) != 1:
+        given = f"{len(answers)} answers" if isinstance(answers, Mapping) else "an answer without its key"
+        raise UsageError(f"post_id= is the id of one answer, by its key: expected one, got {given}; post each alone")
+
+
 def _check_kind(question: Question, outcome: Outcome, run: Run) -> None:
     asked = f"{question.key!r} of the run {run.id!r}"
     if question.answers and outcome.kind not in question.answers:

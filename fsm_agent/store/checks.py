@@ -12,17 +12,23 @@ from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import decoder_of
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.machine.journal import PendingLines
-from fsm_agent.mistakes import check
-from fsm_agent.store.errors import LeaseLost, NotAsked, RunExists, RunUnknown, StoreError
-from fsm_agent.store.store import MAX_PRIORITY, Start
+from fsm_agent.messages.question import Question
+from fsm_agent.mistakes import check, shown
+from fsm_agent.store.errors import LeaseLost, NotAsked, PostExists, RunExists, RunUnknown, StoreError
+from fsm_agent.store.store import MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
 
 if TYPE_CHECKING:
-    from fsm_agent.store.store import Head, Lease, Rest
+    from fsm_agent.store.store import Head, Lease, Rest, Store
 
 
 CONCURRENCY_KEY = "concurrency_key"  # in a run's `extra`: the key of those that share a limit, such as a tenant
 UNTIL_DUE = "start"  # what a run heeds that is due later: the key of no question, so that no post makes it due
 _AT_ONCE = Start()
+
+
+def keeps_real_time(store: Store) -> bool:
+    """Return whether runs outlive the OS process, timed by the clock of the system or of the server."""
+    return not store.is_volatile and not getattr(store, "has_own_clock", False)
 
 
 def check_text(what: str, text: str) -> None:
@@ -41,6 +47,30 @@ def check_text(what: str, text: str) -> None:
             f"{what} holds half a surrogate pair, {text[error.start]!r} at {error.start}, which cannot be stored; "
             "replace it before, for instance by U+FFFD"
         ) from None
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a text that cannot be stored as a name: indexes hold names, and databases bound what an index holds.
+
+    Raises:
+        UsageError: It is no text, holds half a surrogate pair, or has more than `MAX_NAME_BYTES`.
+    """
+    check_text(what, name)
+    if len(name) * 4 > MAX_NAME_BYTES and (size := len(name.encode())) > MAX_NAME_BYTES:
+        raise UsageError(
+            f"{what}: expected at most {MAX_NAME_BYTES} bytes, got {size}: {shown(name)}; name it by its hash"
+        )
+
+
+def check_time(what: str, at_s: float) -> None:
+    """Refuse what is no time that every store and engine can hold.
+
+    Raises:
+        UsageError: It is not finite, or after `MAX_TIME_S`.
+    """
+    check(what, at_s, is_finite(at_s), "a Unix time, or 0.0 for at once,")
+    if at_s > MAX_TIME_S:
+        raise UsageError(f"{what}: expected a time up to {MAX_TIME_S:.0f} (the end of the year 9999), got {at_s!r}")
 
 
 def check_path(path: str | os.PathLike[str]) -> None:
@@ -106,6 +136,7 @@ def check_create(
     check_run(run)
     check_agent(agent)
     check_line("the header", header)
+    check_name(f"extra[{CONCURRENCY_KEY!r}]", tags_of(header)[1])
     check_text("the title", title)
     if follows is not None:
         check_conversation(follows.conversation)
@@ -117,8 +148,9 @@ def check_create(
 
 
 def _checked_start(start: Start) -> Start:
-    check("due_s", start.due_s, is_finite(start.due_s), "a Unix time, or 0.0 for at once,")
+    check_time("due_s", start.due_s)
     check_priority(start.priority)
+    check_text("the name of a service", start.service)
     check_queue_limit(start.queue_limit)
     right = "a tuple of the names of runs"
     check("after", start.after, isinstance(start.after, tuple | list), right)
@@ -154,17 +186,17 @@ def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str
 
 def check_run(run: str) -> None:
     """Refuse a text that cannot name a run."""
-    check_text("the name of a run", run)
+    check_name("the name of a run", run)
 
 
 def check_agent(agent: str) -> None:
     """Refuse a text that cannot name an agent."""
-    check_text("the name of an agent", agent)
+    check_name("the name of an agent", agent)
 
 
 def check_conversation(name: str) -> None:
     """Refuse a text that cannot name a conversation."""
-    check_text("the name of a conversation", name)
+    check_name("the name of a conversation", name)
 
 
 def check_for_s(for_s: float) -> None:
@@ -177,7 +209,7 @@ def check_for_s(for_s: float) -> None:
 
 
 def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
-    """Refuse entries and a rest that cannot be stored; return the rest with a negative due time as ``0.0``.
+    """Refuse entries and a rest that cannot be stored; return the rest with a due time from 0.0 to `MAX_TIME_S`.
 
     Raises:
         UsageError: A line holds a line break, or a text holds half a surrogate pair.
@@ -190,13 +222,24 @@ def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
         return None
     check_text("the state", rest.state)
     check_text("the key of the question that is heeded", rest.heeds or "")
-    for question in rest.questions:
+    check_questions(rest.questions)
+    if rest.due_s is None or 0.0 <= rest.due_s <= MAX_TIME_S:
+        return rest
+    return rest.changed(due_s=max(0.0, min(rest.due_s, MAX_TIME_S)))  # so far ahead, an earlier look does no harm
+
+
+def check_questions(questions: Sequence[Question]) -> None:
+    """Refuse questions that cannot be stored.
+
+    Raises:
+        UsageError: A text holds half a surrogate pair.
+    """
+    for question in questions:
         for text in (question.key, question.kind, question.about, question.schema, *question.answers):
             check_text(f"the question {question.key!r}", text)
-    return rest.changed(due_s=0.0) if rest.due_s is not None and rest.due_s < 0.0 else rest
 
 
-def check_post(run: str, key: str, body: str, by: str) -> None:
+def check_post(run: str, key: str, body: str, by: str, post_id: str = "") -> None:
     """Refuse a post that cannot be stored.
 
     Raises:
@@ -206,6 +249,23 @@ def check_post(run: str, key: str, body: str, by: str) -> None:
     check_text("the key", key)
     check_text("the body", body)
     check_text("the name of who posts", by)
+    check_post_id(post_id)
+
+
+def check_post_id(post_id: str) -> None:
+    """Refuse a text that cannot name a post."""
+    check_name("post_id", post_id)
+
+
+def is_repeated_post(run: str, post_id: str, there: str | None, content: str) -> bool:
+    """Return whether the run has a post of this id, whose content is ``there``.
+
+    Raises:
+        PostExists: It is another content.
+    """
+    if there is not None and there != content:
+        raise PostExists(run, post_id)
+    return there is not None
 
 
 def unknown_run(run: str) -> RunUnknown:

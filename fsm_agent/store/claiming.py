@@ -46,6 +46,7 @@ from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, veri
 from fsm_agent.messages.question import Question
 from fsm_agent.mistakes import check
 from fsm_agent.runtime import probes
+from fsm_agent.runtime.world import Clock, SystemClock, lasting
 from fsm_agent.store import checks, conversation_turns
 from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
@@ -58,6 +59,7 @@ from fsm_agent.store.watching import RunWatcher
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
 MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
 TITLE_CHARS = 160
+MAX_PROBLEM_CHARS = 2000  # of the exception in the question about a stuck run
 BEHIND_S = 1.0  # by which a clock may be behind that of the store without being told from one that is right
 STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
@@ -84,7 +86,7 @@ class Definition(NamedTuple):
     new_id: Callable[[], str]  # returns a name for a run without one
     # Returns the arguments in which two headers differ, as words for an error; a change of code is no difference.
     differences: Callable[[Header, Header], Sequence[str]] = request_differences
-    now: Callable[[], float] = time.time  # returns Unix time, by the clock of the drivers
+    clock: Clock = SystemClock()  # that of the drivers, if the store is not kept; see `Claiming.clock_of`
     check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
     # Takes a process, all entries of its journal and the name of a step; returns the number of the entry by which the
     # process came there.  None: its steps have no names.
@@ -128,12 +130,14 @@ class Claiming:
         Raises:
             RunExists: Another run has this name.
             RunBusy: Another holder drives the run.
-            UsageError: The process is one of `Runs.at`, to be read.
+            UsageError: The process is one of `Runs.at`, to be read; or it is timed by the clock of a test, and the
+                store outlives this OS process.
         """
         journal = process.journal
         assert journal is not None
         if isinstance(journal, PastJournal):
             raise UsageError(journal.refusal)
+        self.clock_of(definition)
         if journal.chain is not None:
             return self._reclaim(process, journal.chain, definition)
         journal.is_lasting = not self.store.is_volatile
@@ -158,6 +162,7 @@ class Claiming:
         """
         journal = process.journal
         assert journal is not None
+        self.clock_of(definition)
         if probes.installed is not None:
             journal.header = with_traceparent(journal.header, probes.traceparent_here())
         start = start.changed(queue_limit=self.queue_limit)
@@ -239,7 +244,7 @@ class Claiming:
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
             raise StoreError(f"{there}: resume({journal.run!r}) continues it")
-        return process, self._make_recorder(lease, process, definition, loaded.posts)
+        return process, self._make_recorder(lease, process, definition, loaded.posts, waits=loaded.run.waits)
 
     def resume(self, run: str, definition: Definition) -> Claimed:
         """Claim a run and make its process, from its last snapshot on.
@@ -253,6 +258,7 @@ class Claiming:
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
             return self.fold_run(loaded, definition), None
+        self.clock_of(definition)
         return self.load_claimed(self.claim(run), definition)
 
     def load_claimed(self, lease: Lease, definition: Definition, on_change: OnChange | None = None) -> Claimed:
@@ -291,14 +297,15 @@ class Claiming:
                 raise ReplayError(problem)
         except BaseException as error:
             if on_change == "stop" and is_of_code(error):
-                self.give_back(lease, loaded)
+                self.give_back(lease, loaded, counts=False)
             else:
                 self._fail(lease, loaded, error, answers, definition)
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
         changed_to = process.definition if process.definition != header_of(loaded.header).definition else ""
-        recorder = self._make_recorder(lease, process, definition, [*cancellations, *others], changed_to)
+        posts = [*cancellations, *others]
+        recorder = self._make_recorder(lease, process, definition, posts, changed_to, loaded.run.waits)
         recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
         return process, recorder
 
@@ -328,13 +335,35 @@ class Claiming:
             f" {process.definition!r}; RunAgain() continues with the code as it is now"
         )
 
-    def give_back(self, lease: Lease, loaded: Loaded) -> None:
-        """Give back a run unchanged: due at once, or ended as it was."""
+    def give_back(self, lease: Lease, loaded: Loaded, *, counts: bool = True) -> None:
+        """Give back a run unchanged: due at once, or ended as it was.
+
+        Args:
+            lease: The lease.
+            loaded: The run.
+            counts: Whether the claim counts as a try: after too many, the run is stuck.
+        """
         run = loaded.run
-        rest = Rest(state=run.state, due_s=0.0, questions=run.waits)
+        due_s = 0.0 if counts else max(lease.since_s, 1.0)  # a time that has passed resets the tries
+        rest = Rest(state=run.state, due_s=due_s, questions=run.waits)
         if run.is_ended:
             rest = Rest(state=run.state, is_ended=True, is_failed=run.is_failed)
         self.store.append(lease, lease.n, (), rest)
+
+    def give_up(self, lease: Lease, loaded: Loaded, error: Exception, definition: Definition) -> None:
+        """Give back a run that driver after driver has failed at, with a question that says why.
+
+        Args:
+            lease: The lease.
+            loaded: The run as it is now.
+            error: What the last driver raised.
+            definition: How its process is made.
+        """
+        problem = (
+            f"{lease.tries} drivers have claimed it in a row, and none added an entry: the last raised {typed(error)}"
+        )
+        stuck = Stuck(problem, self.fingerprint(loaded.header, definition))
+        self._give_up(lease.changed(n=loaded.run.n), loaded.run.waits, stuck, [])
 
     def _give_up(self, lease: Lease, waits: Sequence[Question], stuck: Stuck, answers: list[Post]) -> None:
         """Give back a run that cannot be driven, with a question about it; end the run if the answer was to cancel it.
@@ -393,7 +422,13 @@ class Claiming:
         return lease
 
     def _make_recorder(
-        self, lease: Lease, process: Process, definition: Definition, posts: Any = (), changed_to: str = ""
+        self,
+        lease: Lease,
+        process: Process,
+        definition: Definition,
+        posts: Any = (),
+        changed_to: str = "",
+        waits: Sequence[Question] = (),
     ) -> StoreRecorder:
         return StoreRecorder(
             self.store,
@@ -406,8 +441,17 @@ class Claiming:
             redact=self.redact,
             signing_key=self._key,
             definition=changed_to,
-            ahead_s=lease.since_s - definition.now(),
+            ahead_s=lease.since_s - self.clock_of(definition).now(),
+            waits=waits,
         )
+
+    def clock_of(self, definition: Definition) -> Clock:
+        """Return the clock that times a run: the drivers', but never a test's if the run outlives the OS process.
+
+        Raises:
+            UsageError: A test has asked for its clock, and no other.
+        """
+        return lasting(definition.clock) if checks.keeps_real_time(self.store) else definition.clock
 
     # Folding
 
@@ -488,7 +532,7 @@ class Claiming:
         # As `_copy_entries`: if `fork` dies between its two commits, the first holder edits the fork.
         header = header_of(loaded.header)
         if header.forked is not None and header.forked[1] == loaded.run.n:
-            apply_edit(process, header, definition)
+            apply_edit(process, header, self.clock_of(definition))
 
     def _copy_entries(self, lease: Lease, fork: Loaded) -> Lease:
         """Copy the entries of the run that this one is a fork of, unless it has them; return the lease after that."""
@@ -594,6 +638,12 @@ def _head_before(journal: Journal) -> Head | None:
     return None if journal.earlier is None else conversation_turns.head_before(header_of(journal.header))
 
 
+def typed(error: BaseException) -> str:
+    """Return an exception as a text that every store can hold, with its type."""
+    text = f"{type(error).__name__}: {error}"[:MAX_PROBLEM_CHARS]
+    return text.encode("ascii", "backslashreplace").decode().replace("\0", "\\x00")
+
+
 def renamed_entry(line: Line, name: str) -> Entry:
     """Return an entry for the copy of a run: its start holds the name of the copy."""
     entry = entry_of(line)
@@ -602,10 +652,10 @@ def renamed_entry(line: Line, name: str) -> Entry:
     return entry
 
 
-def apply_edit(process: Process, header: Header, definition: Definition) -> None:
+def apply_edit(process: Process, header: Header, clock: Clock) -> None:
     """Take the step that a person has put behind the common entries of a fork."""
     if edit := bytes(header.edit):
-        process.advance("", process.decode("", edit).changed(at_s=definition.now()))
+        process.advance("", process.decode("", edit).changed(at_s=clock.now()))
 
 
 def holder_name() -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from fsm_agent.store.reading import EntryReading, RunReading
 
-_MOMENTS = frozenset({"at_s", "delay_s"})  # which differ in any two runs
+_MOMENTS = frozenset({"at_s", "delay_s", "duration_s"})  # which differ in any two runs
 _NAMES = frozenset({"id"})  # that a run, a reply or a function call was given
 
 

@@ -146,6 +146,29 @@ class AlreadyAnswered(StoreError):
         return f"the question {self.key!r} of the run {self.run!r} was answered{by} at {_moment(self.at_s)}"
 
 
+class PostExists(StoreError):
+    """Another post to the run has this id.
+
+    Args:
+        run: The name of the run.
+        post_id: The id.
+
+    Examples:
+        >>> PostExists("order-17", "payment-3").post_id
+        'payment-3'
+    """
+
+    def __init__(self, run: str, post_id: str) -> None:
+        super().__init__(run, post_id)
+        self.run, self.post_id = run, post_id
+
+    def __str__(self) -> str:
+        return (
+            f"post_id={self.post_id!r}: the run {self.run!r} has a post of this id with another content; give each post"
+            " an id of its own, and the same id only to repeat it"
+        )
+
+
 class Conflict(StoreError):
     """A turn of a conversation was not begun: the conversation has moved on, or its newest turn has not ended.
 

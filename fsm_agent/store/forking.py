@@ -139,7 +139,7 @@ class Forking(Claiming):
         line = to_json(header)
         process = definition.make(header, with_id(document, name) if document else None)
         process.journal = Journal(process, name, line)
-        apply_edit(process, header, definition)
+        apply_edit(process, header, self.clock_of(definition))
         lease = self._create_claimed(name, line, agent)
         if lease is None:
             return False

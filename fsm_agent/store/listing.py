@@ -7,6 +7,7 @@ there are, and a store finds the runs of each in the order of their last change.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
@@ -77,20 +78,27 @@ class Wanted(NamedTuple):
         after_s, before_s = self.which.get("changed_after"), self.which.get("changed_before")
         return -math.inf if after_s is None else after_s, math.inf if before_s is None else before_s
 
-    def takes(self, place: Place, due_s: float | None, name: str, title: str) -> bool:
+    def takes(self, place: Place, due_s: float | None, name: str, title: str, service: str) -> bool:
         """Return whether a run of a group that is wanted is wanted itself."""
         due_before, (first_s, end_s) = self.which.get("due_before"), self.times
         return (
             place < self.before
             and first_s <= place[0] < end_s
             and (due_before is None or (due_s is not None and due_s < due_before))
+            and name.startswith(self.which.get("prefix") or "")
+            and self.which.get("service") in (None, "", service)
             and self.has_text(name, title)
         )
 
     def takes_run(self, run: Run) -> bool:
         """Return whether a run is wanted, wherever the page begins."""
         group = Group(run.agent, run.is_failed, run.is_ended, asks_of([one.kind for one in run.waits]), run.state)
-        return self.takes_group(group) and self.takes((run.updated_s, 0), run.due_s, run.id, run.title)
+        return self.takes_group(group) and self.takes((run.updated_s, 0), run.due_s, run.id, run.title, run.service)
+
+    @property
+    def is_narrow(self) -> bool:
+        """True if the runs are looked for by their names or their service: there are few of them."""
+        return bool(self.which.get("prefix") or self.which.get("service"))
 
     def has_text(self, name: str, title: str) -> bool:
         """Return whether the wanted text is in a name or a title."""
@@ -107,7 +115,7 @@ def wanted(after: str | None, limit: int, which: RunFilter) -> Wanted:
     for name, value in which.items():
         if name not in RunFilter.__optional_keys__:
             raise UsageError(f"there is no filter {name!r} of runs{hint(name, RunFilter.__optional_keys__)}")
-        if name in ("agent", "state", "waiting_for", "text"):
+        if name in ("agent", "state", "waiting_for", "text", "prefix", "service"):
             check_text(name, value) if value is not None else None  # type: ignore[arg-type]
         elif name in ("ended", "failed", "asked"):
             check(name, value, isinstance(value, bool | None), "True or False")
@@ -115,6 +123,11 @@ def wanted(after: str | None, limit: int, which: RunFilter) -> Wanted:
             check(name, value, value is None or is_finite(value), "a Unix time")
     check("limit", limit, is_whole(limit), "a whole number")
     return Wanted(which, _place_in(after), max(0, limit))
+
+
+def is_undriven(run: Run, now_s: float) -> bool:
+    """Return whether a run is due, and has no driver: a worker takes it, or `resume`."""
+    return not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= now_s
 
 
 def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter]) -> Iterator[Run]:
@@ -130,6 +143,15 @@ def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter
     while page.next is not None:  # with a text, a page may be empty although there is a next one
         page = store.list(limit=at_a_time, after=page.next, **which)
         yield from page
+
+
+def behind(prefix: str) -> str:
+    """Return the least text that is greater than all that begin with a prefix; empty: there is none."""
+    kept = prefix.rstrip(chr(sys.maxunicode))
+    if not kept:
+        return ""
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)  # half surrogate pairs are no text
 
 
 def kinds_in(asks: str) -> tuple[str, ...]:

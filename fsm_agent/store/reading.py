@@ -97,6 +97,11 @@ class EntryReading(NamedTuple):
         return self.outcome.reply.usage if isinstance(self.outcome, Replied) else UNUSED
 
     @property
+    def why(self) -> str:
+        """What the model was told of a reply that was refused; if its call failed by it, the reason; else empty."""
+        return self.line.why
+
+    @property
     def triggers(self) -> str:
         """The steps that were taken, in words."""
         return " ".join([f"{path}: {trigger}" if path else trigger for path, trigger in self.line.steps])
@@ -343,7 +348,10 @@ def _processes(
         for number, (path, trigger) in enumerate(line.steps):
             to, key = line.to[number] if number < len(line.to) else "", _own_key(line.key, path)
             detail = data if number == 0 and isinstance(data, dict) else {}
-            taken.setdefault(path, []).append(_Taken(line.n, trigger, to, key, _stepped(trigger, key, data, detail)))
+            step = _stepped(trigger, key, data, detail)
+            if number == 0 and line.why:
+                step = step.changed(detail=step.detail or line.why)
+            taken.setdefault(path, []).append(_Taken(line.n, trigger, to, key, step))
     undone = {line.n: int(data.get("step", 0)) for line, data in lines if _is_retried(data)}
     root: Kind = "call" if isinstance(seed, dict) and "dialog" in seed else "flow"
     found: dict[str, ProcessReading] = {}

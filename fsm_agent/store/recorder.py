@@ -15,21 +15,25 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from copy import copy
 from typing import Any, NamedTuple
 
 import msgspec
 
-from fsm_agent._internal.values import Value, decoder_of, to_json
+from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
 from fsm_agent.machine.journal import Chain, Journal, PendingLines
-from fsm_agent.machine.process import SEPARATOR, Process, wakes_at_s, with_prefix
+from fsm_agent.machine.process import SEPARATOR, Process, questions_of_runs, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
+from fsm_agent.messages.question import Question
+from fsm_agent.runtime.inner_calls import is_in_doubt
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import PostedOutcome
 from fsm_agent.runtime.thread_task import ThreadTask
+from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, StoreError
 from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.store import Lease, Post, Rest, Store
@@ -98,6 +102,7 @@ class StoreRecorder:
         lease_s: How many seconds the lease lasts unless it is renewed.
         patience_s: See `fsm_agent.runtime.recorder.Recorder`.
         ahead_s: By how many seconds the clock of the store is ahead of that of the driver.
+        waits: The open questions of the run when it was claimed.
         redact: Applied to each outcome before the process takes it.
         signing_key: Signs snapshots.
         definition: The fingerprint of the code, if it is not that with which the run began.
@@ -117,6 +122,7 @@ class StoreRecorder:
         signing_key: bytes | None = None,
         definition: str = "",
         ahead_s: float = 0.0,
+        waits: Sequence[Question] = (),
     ) -> None:
         assert process.journal is not None
         assert process.journal.chain is not None
@@ -126,7 +132,9 @@ class StoreRecorder:
         self.lease_s = lease_s
         self.patience_s = patience_s
         self.rests_for_people = False
+        self.is_asked_outside = False  # if it is in doubt, the run whose function has begun it asks its questions
         self.is_instant = store.is_volatile
+        self.is_lasting = checks.keeps_real_time(store)
         self.posts: deque[PostedOutcome] = deque()
         self.lost: LeaseLost | None = None
         self._process = process
@@ -154,6 +162,8 @@ class StoreRecorder:
         self._is_back = False  # the run was given back
         self._late: set[str] = set()  # keys of functions whose outcomes will be posted when they return
         self._is_reported = False  # the driver was told that the run is lost
+        self._to_ask: Sequence[Question] | None = None  # behind the next write
+        self._inside = runs_inside(waits)  # the runs that rest while this run asks their questions
         self._driver: weakref.ref[Reconciler] | None = None
         self._lock = threading.RLock()
         if posts:
@@ -164,6 +174,9 @@ class StoreRecorder:
     @property
     def is_behind(self) -> bool:
         return self._is_urgent or len(self._entries) >= self._behind_at
+
+    def ask(self, questions: Sequence[Question]) -> None:
+        self._to_ask = questions
 
     def flush_now(self) -> None:
         self._is_insisted = self._is_urgent = True
@@ -232,8 +245,13 @@ class StoreRecorder:
         if self._may_be_superseded(batch):
             self._renew()
             self._raise_if_lost()
+        if self._to_ask is not None:
+            self._ask_now()
+            self._raise_if_lost()
         elif is_posted:
             self.fetch()
+        elif batch.rest is not None and batch.rest.is_ended:
+            self._release_inside()
 
     def submit(self) -> Future[Any] | None:
         if self.is_instant:
@@ -264,6 +282,10 @@ class StoreRecorder:
         is_posted = self._acknowledge(batch, left)
         if self._may_be_superseded(batch):
             return ThreadTask[None](lambda _: self._renew()).start().future
+        if self._to_ask is not None:
+            return ThreadTask[None](lambda _: self._ask_now()).start().future
+        if batch.rest is not None and batch.rest.is_ended and self._inside:
+            return ThreadTask[None](lambda _: self._release_inside()).start().future
         return ThreadTask[None](lambda _: self.fetch()).start().future if is_posted else None
 
     def _may_be_superseded(self, batch: _Batch) -> bool:
@@ -272,6 +294,30 @@ class StoreRecorder:
         What comes next may be a function that must not run twice, and another holder may have been told to run it.
         """
         return batch.rest is None and time.monotonic() - self._sent_at_s > self.lease_s
+
+    def _release_inside(self) -> None:
+        """Make the runs due that rested while this one, which has ended, asked their questions: now they ask them."""
+        for run in self._inside:
+            try:
+                row = self.store.get(run)
+                if row.is_ended or row.due_s == 0.0:
+                    continue
+                lease = self.store.claim(self.lease.holder, for_s=self.lease_s, run=run)
+                assert lease is not None
+                self.store.append(lease, lease.n, (), Rest(state=row.state, due_s=0.0, questions=row.waits))
+            except StoreError as error:
+                _log.warning("run %s has ended, and %s, of which it asked, rests: %s", self.run, run, error)
+
+    def _ask_now(self) -> None:
+        """Ask what others may answer meanwhile, and fetch the answers that are there already."""
+        if self._to_ask is not None and not self._is_back:
+            try:
+                self.store.ask(self.lease, self._to_ask)
+            except LeaseLost as error:
+                self.lose(error)
+                return
+            self._to_ask = None
+            self.fetch()
 
     def _renew(self) -> None:
         (result,) = self.store.renew_all([self.lease], for_s=self.lease_s)
@@ -287,6 +333,8 @@ class StoreRecorder:
         rest = snapshot = None
         if self._is_stopped is not None:
             rest = self._by_the_clock_of_the_store(rest_of(self._process, is_stopped=self._is_stopped))
+            if self.is_asked_outside and rest.due_s != 0.0 and is_in_doubt(self._process):
+                rest = rest.changed(questions=())
             is_over = rest.is_ended and self.store.is_volatile and self._journal.earlier is None
             # The next turn of a conversation reads the snapshot of an ended run, and a retry that of a failed one.
             if self._chain.n and not (is_over and not rest.is_failed):
@@ -351,6 +399,11 @@ class StoreRecorder:
     def fetch(self) -> None:
         """Load the unread posts, and wake the driver if some are new."""
         self._receive(self.store.load(self.run, after=self._n).posts)
+
+    def offer(self, post: PostedOutcome) -> None:
+        """Give the driver an outcome that was posted to the run around this one, which removes the post."""
+        self._seen.add(post.id)
+        self.posts.append(post)
 
     def _receive(self, posts: Iterable[Post]) -> None:
         is_ending = is_new = False
@@ -474,13 +527,31 @@ def packed_snapshot(
 
 def rest_of(process: Process, *, is_stopped: bool) -> Rest:
     """Return the rest in which a process is given back: when it is due again, and its open questions."""
-    state, effects = str(process.record.state), process.effects
-    if not effects:
+    state = str(process.record.state)
+    if not process.effects:
         return Rest(state=state, is_ended=True, is_failed=process.record.failure is not None)
-    questions = tuple([question for effect in effects if (question := effect.question) is not None])
+    asked = questions_of_runs(process)
+    questions = tuple([_of_run(question, run) if run else question for question, run in asked])
     if is_stopped:
         return Rest(state=state, due_s=0.0, questions=questions)
     return Rest(state=state, due_s=wakes_at_s(process), questions=questions)
+
+
+def _of_run(question: Question, run: str) -> Question:
+    """Return the question of a run that a function has begun; it names that run, for people and for `runs_inside`."""
+    about = from_json(question.about or "{}", Any)
+    return question.changed(about=to_json({**about, "run": run})) if isinstance(about, dict) else question
+
+
+def runs_inside(questions: Iterable[Question]) -> set[str]:
+    """Return the names of the runs inside whose questions these are."""
+    found = set[str]()
+    for question in questions:
+        if SEPARATOR in question.key:
+            with suppress(ValueError):
+                about = from_json(question.about or "{}", Any)
+                found.update([about["run"]] if isinstance(about, dict) and "run" in about else [])
+    return found
 
 
 class _Outcome(msgspec.Struct):

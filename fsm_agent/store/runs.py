@@ -9,17 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-from fsm_agent._internal.values import to_json
+from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Outcome, RunAgain, Stopped
 from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.mistakes import check
 from fsm_agent.store import checks, pruning, retrying
-from fsm_agent.store.answer_checks import check_answers
+from fsm_agent.store.answer_checks import check_answers, check_one_answer
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import Forking
@@ -80,6 +81,8 @@ class Runs(Forking):
         by: str = "",
         at_s: float | None = None,
         typed: Collection[str] = (),
+        post_id: str = "",
+        content: str = "",
     ) -> None:
         """Post answers to open questions, by key; the key ``""`` is for outcomes that answer none, such as `Cancelled`.
 
@@ -92,11 +95,15 @@ class Runs(Forking):
             by: Who answers, for people.
             at_s: Unix time of the answers that have none of their own; None: now.
             typed: The keys of answers that the types of their states have written: their schemas are not asked.
+            post_id: An id of the one answer, such as that of a payment: to post it again under this id changes nothing,
+                however often it is tried, and whatever became of the run meanwhile.  Empty: it has none.
+            content: What is the same when the answer is posted again; empty: its key and its outcome.
 
         Raises:
             RunUnknown: The run does not exist.
             NotAsked: The run has no such open question, or has ended.
             AlreadyAnswered: The question was answered before.
+            PostExists: Another answer was posted under ``post_id``.
             UsageError: ``answers`` is not a mapping, or a value is not an outcome that its question accepts, or does
                 not fit its schema; nothing is posted.
         """
@@ -105,16 +112,33 @@ class Runs(Forking):
         for key, outcome in answers.items():
             if not isinstance(outcome, Outcome):
                 raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
+        named = {}
+        if post_id:
+            check_one_answer(answers)
+            content = content or to_json([[key, from_json(to_json(outcome), Any)] for key, outcome in answers.items()])
+            if self.is_posted(run, post_id, content):
+                return
+            named = {"post_id": post_id, "content": _digest(content)}
         if any(answers):
             check_answers(answers, self.store.get(run), typed)
         for key, outcome in answers.items():
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
             kept = kept if self.redact is None else self.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
-            self.store.post(run, "" if prefix_of(key) == INBOX else key, body, by=by)
+            self.store.post(run, "" if prefix_of(key) == INBOX else key, body, by=by, **named)
             if not key and isinstance(outcome, Cancelled | Stopped):
                 self._end_before_start(run)
         RENEWER.ring(run)
+
+    def is_posted(self, run: str, post_id: str, content: str) -> bool:
+        """Return whether a post of this id was made, used up or not.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            PostExists: It has another content.
+        """
+        checks.check_post_id(post_id)
+        return checks.is_repeated_post(run, post_id, self.store.posted(run, post_id), _digest(content))
 
     def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
         """Post a cancellation; the driver of the run, the present or the next, ends it.
@@ -268,3 +292,7 @@ class Runs(Forking):
     def close(self) -> None:
         """Close the store."""
         self.store.close()
+
+
+def _digest(content: str) -> str:
+    return sha256(content.encode()).hexdigest()

@@ -39,6 +39,8 @@ from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import LeaseLost
 
 MAX_PRIORITY = 100
+MAX_NAME_BYTES = 1000  # of the names of runs, agents, conversations and posts, and of a concurrency key, in UTF-8
+MAX_TIME_S = 253_402_300_799.0  # Unix time of the last second that calendars have: the end of the year 9999
 
 if TYPE_CHECKING:
     import builtins
@@ -63,7 +65,7 @@ class Lease(Value, frozen=True):
     since_s: float  # Unix time of the claim
     until_s: float  # Unix time at which others may claim the run
     n: int  # how many entries there were at the claim
-    tries: int  # claims since the last entry or the last rest that was not due at once, this one included
+    tries: int  # claims since the last entry, or the last rest that was not due at once or in vain; this one included
 
 
 class Rest(Value, frozen=True, kw_only=True):
@@ -80,6 +82,7 @@ class Rest(Value, frozen=True, kw_only=True):
     is_failed: bool = False  # it has ended in a failure
     questions: tuple[Question, ...] = ()  # the open questions from now on
     heeds: str | None = None  # the key of the only question whose answer makes the run due; None: any post does
+    is_in_vain: bool = False  # its driver failed: `Lease.tries` goes on counting, although it is not due at once
 
 
 class Start(Value, frozen=True, kw_only=True):
@@ -94,6 +97,7 @@ class Start(Value, frozen=True, kw_only=True):
 
     due_s: float = 0.0  # Unix time; 0.0 or less: at once
     after: tuple[str, ...] = ()  # runs of this store; it is not due before each of them has ended or was deleted
+    service: str = ""  # the name of the service that goes on with it when it is left behind, for `list`; see `Live`
     priority: int = 0  # from -MAX_PRIORITY to MAX_PRIORITY, the highest first; kept until the run has ended
     queue_limit: int | None = None  # the largest number of runs of its agent that were never claimed; None: no limit
 
@@ -167,6 +171,7 @@ class Run(Value, frozen=True, kw_only=True):
     updated_s: float  # the time of the last entry or rest
     waits: tuple[Question, ...]  # open questions, by key
     priority: int = 0  # as in `Start`
+    service: str = ""  # as in `Start`
     title: str = ""  # what it is about, in a few words; empty: not known
     is_failed: bool = False  # it has ended in a failure
 
@@ -185,6 +190,8 @@ class RunFilter(TypedDict, total=False):
         changed_before: They have changed last before this Unix time.
         changed_after: They have changed last at this Unix time or after it.
         text: Their name or title contains this, in whatever case.
+        prefix: Their name begins with this.
+        service: The name of their service, as in `Start`.
     """
 
     agent: str | None
@@ -197,6 +204,8 @@ class RunFilter(TypedDict, total=False):
     changed_before: float | None
     changed_after: float | None
     text: str
+    prefix: str
+    service: str
 
 
 class Page(list[Run]):
@@ -385,7 +394,7 @@ class Store(Protocol):
         question whose answer was used up, in this append or before, is asked again.
 
         A run with unread posts is due whatever the rest says, unless it has ended or heeds other posts.  An ended run
-        is never due.  Entries reset `Lease.tries`, and so does a rest that is not due at once.
+        is never due.  Entries reset `Lease.tries`, and so does a rest that is neither due at once nor in vain.
 
         A repeated append changes nothing if no other claim came in between.  It has the same lease, the same ``n`` and
         the same lines, and a rest exactly if the first had one.
@@ -404,6 +413,19 @@ class Store(Protocol):
         Raises:
             LeaseLost: The lease was superseded or given back, or other entries follow the first ``n``.  Nothing is
                 written.
+        """
+
+    def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
+        """Make questions the open ones of a run that keeps its holder, so that they can be answered meanwhile.
+
+        They are kept as those of a rest are.  The lease stays, and nothing else of the run changes.
+
+        Args:
+            lease: The lease.
+            questions: All open questions.
+
+        Raises:
+            LeaseLost: The lease was superseded or given back.
         """
 
     def submit(
@@ -429,7 +451,7 @@ class Store(Protocol):
             RunUnknown: The run does not exist.
         """
 
-    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
+    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
         """Add a post to a run, which becomes due at once if it heeds the post.
 
         Args:
@@ -437,11 +459,22 @@ class Store(Protocol):
             key: The key of the open question that the post answers; empty: it answers none.
             body: The text of the post.
             by: Who posts it, for people.
+            post_id: A post of an id is made once in the life of the run: to repeat it changes nothing, and raises none
+                of the errors below.  Empty: it has none.
+            content: What a repeated post has to have in common with the first; empty: the body.
 
         Raises:
             RunUnknown: The run does not exist.
             NotAsked: The run has no such open question, or has ended.
             AlreadyAnswered: The question was answered before.
+            PostExists: The run has a post of this id with another content.
+        """
+
+    def posted(self, run: str, post_id: str) -> str | None:
+        """Return the content of the post of this id, whether or not it was used up; None: there is none.
+
+        Raises:
+            RunUnknown: The run does not exist.
         """
 
     def get(self, run: str) -> Run:

@@ -49,7 +49,7 @@ _Answers: TypeAlias = Mapping[LiveState[Any, Any], Sequence[Any]]
 # The parts of a record that decide nothing, and those that the key of a configuration has in another form.
 _NOT_IN_KEYS = {
     *("id", "state", "depth", "once", "children", "usage", "lent", "ending", "trace", "flow", "version", "data"),
-    *("limits", "extra", "steps", "renamed", "entered_at_s", "started_at_s", "due_at_s", "first_due_at_s"),
+    *("limits", "extra", "steps", "former_names", "entered_at_s", "started_at_s", "due_at_s", "first_due_at_s"),
 }
 
 

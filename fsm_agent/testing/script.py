@@ -38,6 +38,7 @@ from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, T
 from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
 from fsm_agent.mistakes import check, shown
 from fsm_agent.providers.codec import Profile, offered_functions
+from fsm_agent.runtime.world import Clock, SystemClock
 
 ScriptEntry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"
@@ -96,10 +97,39 @@ class FakeClock:
         if delay_s < 0:
             raise ValueError(f"a sleep of {delay_s!r} s was asked for: 0 s or more would be right")
         self.sleeps.append(delay_s)
-        self.advance(delay_s)
+        self._now_s += delay_s
 
     async def asleep(self, delay_s: float) -> None:
         self.sleep(delay_s)
+
+    def give_way(self) -> Clock:
+        """Refuse to time a run that outlives the OS process: the next one would read its times with another clock.
+
+        Raises:
+            UsageError: Always, unless no test has asked for this clock: then that of the system is returned.
+        """
+        raise UsageError(
+            "clock: expected the system's, since the store outlives this process, got a FakeClock: leave it out, or"
+            " use MemoryStore() or SqliteStore(path, clock=clock.now)"
+        )
+
+
+class _OwnClock(FakeClock):
+    """The clock of a `Script` that was given none: it times what ends with this OS process, and nothing else."""
+
+    _has_given_way = False
+
+    def give_way(self) -> Clock:
+        self._has_given_way = True
+        return SystemClock()
+
+    def advance(self, delay_s: float) -> None:
+        if self._has_given_way:
+            raise UsageError(
+                f"clock of a Script: {delay_s!r} s cannot be skipped, since the store outlives this process and its"
+                " time is the system's: MemoryStore() lets a test skip them"
+            )
+        super().advance(delay_s)
 
 
 class Delayed:
@@ -193,7 +223,8 @@ class Script:
             request; for several a `Script` of their entries.  ``Script(by={"Paris": "sunny", "Rome": "foggy"})``
             replies to the request whose newest message of a user with one of the texts has "Paris" in it with "sunny".
         name: Its name in traces.
-        clock: The clock of `world`.
+        clock: The clock of its world.  A store that outlives the OS process refuses a `FakeClock`.  None: a new one,
+            and with such a store the system's clock.
 
     Attributes:
         requests: Every `Request`, in order.
@@ -228,7 +259,7 @@ class Script:
         self._count = len(entries)
         self._missed = ""  # the error may be caught on its way, by an agent that calls this one as a function
         self.name = name
-        self.clock = clock or FakeClock()
+        self.clock = clock or _OwnClock()
         self.requests: list[Request] = []
 
     @classmethod

@@ -115,7 +115,7 @@ def test_threads_append_to_one_version() -> None:
                     vector = vector.append((name, step))
                 made[name] = vector  # noqa: B023
 
-            threads = [threading.Thread(target=run, args=(name,)) for name in range(8)]
+            threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in range(8)]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -136,7 +136,9 @@ def test_versions_share_their_items() -> None:
         old.append(n)
     assert len(new._items) == 3, "what was appended to an older version is no part of what is shared"
     grown = GrowingMap[int]({}).added("0", 0)
-    assert grown.added("1", 1)._items._items is grown._items._items
+    more = grown.added("1", 1)
+    assert more._items._items is grown._items._items
+    assert more._indexes is grown._indexes
     wide = wide_map.with_items({}, {str(n): n for n in range(MANY)})
     assert wide_map.without(wide, "5")._base is wide._base
 

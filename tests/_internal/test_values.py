@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+from array import array
 from inspect import signature
 from typing import Any
 
@@ -127,6 +128,8 @@ class TestJson:
             (Drawing(shapes=Vector(["x"])), r"shapes\[0\]: "),
             (Drawing(shapes=Vector([Circle("x")])), r"shapes\[0\]\.radius: "),
             (Drawing(any=object()), "object"),
+            (Drawing(any=iter([("a", 1)])), "list_iterator"),  # no mapping, though `dict` makes one of it
+            (Drawing(any=array("B", b"1")), "array"),  # no JSON in JSON, though its bytes are
         ):
             with pytest.raises(ValueError, match=place):
                 values.to_json(drawing)

@@ -79,8 +79,8 @@ CONTEXTS: list[Any] = [
 class Lab:
     """What one way of driving has led to beside its record: what models were asked, and what was run and told."""
 
-    def __init__(self) -> None:
-        self.clock = FakeClock()
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        self.clock = clock or FakeClock()
         self.asked: Counter[str] = Counter()
         self.ran: Counter[str] = Counter()
         self.told: Counter[str] = Counter()

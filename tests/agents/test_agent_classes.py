@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from fsm_agent import (
+    Agent,
     AgentBase,
     CallFailed,
+    CallSuspended,
     ConfigError,
     Context,
     Limits,
@@ -23,6 +28,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
+from fsm_agent.lifecycle import Reason
 from fsm_agent.messages import Reply, Usage
 from fsm_agent.testing import Script, call, registries
 
@@ -224,6 +230,7 @@ class TestMany:
         assert [item.output for item in results] == ["00", "11", "22", None, "44", "55", "66", "77", "88"]
         (failed,) = results.failed
         assert (failed.index, failed.task, type(failed.error)) == (3, "3", CallFailed)
+        assert [item.index for item in results.done] == [0, 1, 2, *range(4, 9)]
         assert told == [(count, 9) for count in range(1, 10)]
         with pytest.raises(ExceptionGroup) as caught:
             _ = results.outputs
@@ -325,6 +332,13 @@ class TestMany:
         with pytest.raises(UsageError, match=name):
             Echo(client=Script()).map(tasks, **options)
 
+    def test_the_tokens_of_all_tasks_are_counted_also_of_those_that_failed(self):
+        replies = [Reply.of(text).changed(usage=Usage(input_tokens=7, output_tokens=2)) for text in ("1", "x")]
+        model = Script(by={"one": replies[0], "other": replies[1]})
+        results = Agent(model, output=int, limits=Limits(parse_retries=0)).map(["one", "other"])
+        assert len(results.failed) == 1
+        assert (results.usage.input_tokens, results.usage.output_tokens) == (14, 4)
+
     def test_no_task_is_no_result(self):
         assert Echo(client=Script()).map([]).outputs == []
 
@@ -364,6 +378,8 @@ def test_what_an_answer_used_before_it_raised_is_counted(
         agent.call("?") if verb == "call" else asyncio.run(agent.acall("?"))
     error = failed.value
     assert "'spent'" in str(error)
+    assert error.reason is Reason.FUNCTION_FAILED  # no provider is at fault
+    assert error.function == "spent"
     assert "model failed" not in str(error)
     assert (error.result.usage.input_tokens, error.result.usage.output_tokens) == (7, 2)
     assert error.result.usage_by_agent[""] == error.result.usage
@@ -419,3 +435,99 @@ def test_what_answer_returns_is_the_output_whatever_it_looks_like(kind: type[Age
 def test_what_json_would_lose_of_an_answer_is_an_error_that_says_so():
     with pytest.raises(CallFailed, match="Stocked"):
         Counts(client=Script()).call("?")
+
+
+def no_order(*_: Any, **__: Any) -> Any:
+    raise KeyError("order")
+
+
+def no_file(*_: Any, **__: Any) -> Any:
+    raise FileNotFoundError("orders.json")  # an OSError, as of a connection that is lost
+
+
+@function(on_error="fail")
+def look() -> str:
+    """Look."""
+    return str(no_order())
+
+
+class Careless(AgentBase[str], register=False):
+    agent_type = "careless"
+    agent_group = ("one",)
+    raises: Any = no_order
+
+    def answer(self, task: str) -> str:
+        return str(type(self).raises())
+
+
+class Unlucky(Careless, register=False):
+    raises = no_file
+
+
+@function(needs_approval=True)
+def erase() -> str:
+    """Erase it."""
+    raise NotImplementedError("it is not approved")
+
+
+class Asking(AgentBase[str], register=False):
+    agent_type = "asking"
+
+    def answer(self, task: str) -> str:
+        return str(Agent(Script(call("erase")), functions=[erase], name="eraser").call(task))
+
+
+ONCE = Limits(parse_retries=0)
+OWN_CODE: dict[str, tuple[Callable[[Any], Any], str, bool]] = {  # what is made, what is named, whether its line is
+    "an answer": (lambda store: Careless(client=Script(), name="clerk", store=store), "KeyError", True),
+    "an answer, of a file": (lambda store: Unlucky(client=Script(), name="clerk", store=store), "FileNotFound", True),
+    "a check": (lambda store: Agent(Script("x"), name="clerk", check=no_file, store=store), "FileNotFound", True),
+    "a parser": (
+        lambda store: Agent(
+            Script("x"), name="clerk", prompt=Prompt("{{ task }}", parser=no_order), limits=ONCE, store=store
+        ),
+        "KeyError",
+        True,
+    ),
+    "a function": (
+        lambda store: Agent(Script(call("look")), name="clerk", functions=[look], store=store),
+        "KeyError",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", ["call", "acall"])
+@pytest.mark.parametrize("whose", OWN_CODE)
+def test_an_exception_of_own_code_is_no_failure_of_a_model(whose, verb, tmp_path, caplog):
+    make, kind, has_place = OWN_CODE[whose]
+    agent = make(str(tmp_path / "runs.db"))
+    with pytest.raises(CallFailed) as failed:
+        agent.call("?", run_id="r") if verb == "call" else asyncio.run(agent.acall("?", run_id="r"))
+    error = failed.value
+    assert error.reason is not Reason.MODEL_FAILED
+    assert kind in type(error.__cause__).__name__
+    newest = json.loads([*agent.runs.export("r")][-1])
+    for told in (str(error), caplog.text, f"{newest['steps']} {newest['why']}"):
+        assert kind in told
+        assert "model_failed" not in told
+        assert "model failed" not in told
+        assert not has_place or re.search(r"test_agent_classes\.py:\d+", told)
+
+
+def test_code_in_place_of_a_model_that_meets_a_question_is_told_what_can_wait():
+    agent = Asking(client=Script(), name="clerk")
+    with pytest.raises(CallFailed) as failed:
+        agent.call("?")
+    assert "'clerk'" in str(failed.value)
+    assert "approve=" in str(failed.value)
+    assert "advance" not in str(failed.value)
+    assert isinstance(failed.value.__cause__, CallSuspended)
+
+
+def test_an_agent_around_is_told_whose_exception_it_was():
+    inner = Careless(client=Script(), name="clerk")
+    outer = Agent(Script(call("ask", task="?"), "It is down."), functions=[inner.as_function("ask", "Asks.")])
+    (asked,) = outer.call("?").function_calls
+    assert "KeyError" in (asked.error or "")
+    assert "model failed" not in (asked.error or "")

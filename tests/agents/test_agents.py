@@ -31,11 +31,22 @@ from fsm_agent import (
     Toolset,
     UsageError,
     function,
+    handoff,
     snapshot,
 )
 from fsm_agent.errors import Overloaded
 from fsm_agent.lifecycle import Request, State
-from fsm_agent.messages import Done, FunctionCallStarted, FunctionStarted, LoopDetected, Reply, Suspended, TextDelta
+from fsm_agent.messages import (
+    ArgumentsDelta,
+    Done,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    FunctionStarted,
+    LoopDetected,
+    Reply,
+    Suspended,
+    TextDelta,
+)
 from fsm_agent.testing import Script, call
 
 
@@ -176,6 +187,37 @@ class TestExtra:
         one = agent.seed("?", extra=EXTRA)
         assert agent.restore(snapshot(one)).record.extra == EXTRA
         assert pickle.loads(pickle.dumps(agent.run(one))).extra == EXTRA
+
+    @pytest.mark.parametrize("is_awaited", [False, True])
+    def test_the_messages_of_the_call_have_it_wherever_they_go(self, script, is_awaited):
+        one = script(call("add", a=1, b=2), "3", "again")
+        agent = Agent(one, functions=[add])
+        result = asyncio.run(agent.acall("?", extra=EXTRA)) if is_awaited else agent.call("?", extra=EXTRA)
+        assert [message.extra for message in result.new_messages] == [EXTRA] * 3
+        assert result.message.extra == EXTRA
+        later = agent.call("And now?", after=result)
+        assert [message.extra for message in later.dialog] == [{}, *[EXTRA] * 3, {}, {}]
+        assert "ticket" not in repr([request.messages for request in one.requests])
+
+    def test_a_run_that_goes_on_from_its_store_has_it_on_all_messages(self, script, tmp_path):
+        one, store = script(call("erase", path="x"), "done"), str(tmp_path / "runs.db")
+        agent = Agent(one, functions=[erase], store=store, name="eraser")
+        with pytest.raises(CallSuspended) as waiting:
+            agent.call("?", extra=EXTRA, run_id="r")
+        result = agent.resume("r", {waiting.value.call.effects[0].key: Approved()})
+        assert [message.extra for message in result.new_messages] == [EXTRA] * 3
+
+    def test_an_agent_that_takes_the_dialog_over_says_it_with_the_callers_data(self, script):
+        billing = Agent(script("Done."), name="billing")
+        agent = Agent(script(call("transfer_to_billing")), functions=[handoff(billing)])
+        result = agent.call("?", extra=EXTRA)
+        assert result.message.extra == EXTRA
+        assert [message.extra for message in result.new_messages] == [EXTRA] * 3
+
+    def test_a_message_with_data_is_a_key_like_any_other(self):
+        message = Message(role="user", extra=EXTRA)
+        assert {message: 1}[Message(role="user", extra=dict(EXTRA))] == 1
+        assert message != Message(role="user")
 
     def test_it_is_the_callers_no_longer(self, script):
         given = {"tags": ("a", "b")}
@@ -407,6 +449,14 @@ def test_the_stream_names_a_function_by_one_id_from_its_first_piece_to_its_resul
         started = [event.id for event in events if isinstance(event, FunctionCallStarted)]
         assert started == [event.id for event in events if isinstance(event, FunctionStarted)]
         assert len({*started}) == 3
+        pieces: dict[str, str] = {}
+        for event in events:
+            if isinstance(event, ArgumentsDelta):
+                pieces[event.id] = pieces.get(event.id, "") + event.text
+        calls = [event.call for event in events if isinstance(event, FunctionCallCompleted)]
+        assert [one.id for one in calls] == started
+        assert [one.arguments for one in calls] == [{"a": a, "b": a + 1} for a in (1, 3, 5)]
+        assert [one.arguments_json for one in calls] == [*pieces.values()]
 
 
 def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script):

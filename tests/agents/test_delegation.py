@@ -29,7 +29,7 @@ from fsm_agent.messages import (
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.store import Runs
 from fsm_agent.store.memory import MemoryStore
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import Delayed, FakeClock, Script, call
 
 
 @function(needs_approval=True)
@@ -524,3 +524,14 @@ def test_a_call_of_an_agent_that_is_a_function_no_more_is_told():
     result = later.resume("r1")
     assert (result.output, result.record.children) == ("Pity.", {})
     assert "cleaner" in (result.function_calls[0].error or "")
+
+
+@both
+def test_the_time_of_an_agent_inside_is_that_of_its_call(way: Way) -> None:
+    clock = FakeClock()
+    inner = Agent(Script(Delayed(3.0, "found"), clock=clock), name="searcher", world={"clock": clock})
+    outer = boss(call("searcher", task="x"), "done", inner=inner, world={"clock": clock})
+    one = outer.seed("?")
+    way(outer, one, [])
+    (asked,) = one.record.function_calls
+    assert (asked.duration_s, asked.round) == (3, 1)

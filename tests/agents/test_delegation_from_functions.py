@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,10 @@ import pytest
 from support.agent_drivers import by_arun, by_astream, by_run, by_run_unheard, by_stream
 
 from fsm_agent import flows
-from fsm_agent.agents import Agent, AgentBase
-from fsm_agent.errors import CallFailed, UsageError
+from fsm_agent.agents import Agent, AgentBase, Worker
+from fsm_agent.errors import CallFailed, CallSuspended, UsageError
 from fsm_agent.functions import Context, Function, Retries, function
-from fsm_agent.lifecycle import Limits, Reason
+from fsm_agent.lifecycle import Limits, Reason, Returned, RunAgain
 from fsm_agent.messages import FunctionProgress, Reply, Usage
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import LeaseLost, RunBusy, RunExists
@@ -281,6 +283,7 @@ def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: 
         asyncio.run(main())
     else:
         stopped_when_asked(agent, model)
+    until(lambda: store.load("r/1.0/1").run.holder is None)  # or the one who resumes it waits for that, and sleeps
     assert not store.load("r/1.0/1").run.is_ended
     again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
     result = again.resume("r")
@@ -377,6 +380,301 @@ def test_a_child_that_has_ended_is_not_asked_again_after_a_crash(asking: Ask):
     assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
     assert (result.usage.total_tokens, silent.requests) == (16, [])
     assert agent.replay("r").record == result.record
+
+
+# In doubt inside
+
+
+class Till:
+    """What was paid, and whether the program falls behind the next payment."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.paid: list[str] = []
+        self.is_to_fall = True
+        self.path = path
+
+    def pay(self, what: str) -> str:
+        self.paid.append(what)
+        if self.path is not None:
+            self.path.write_text(f"{self.path.read_text()}{what}\n" if self.path.exists() else f"{what}\n")
+            if self.is_to_fall:
+                os.kill(os.getpid(), signal.SIGKILL)
+        if self.is_to_fall:
+            raise Crash
+        return "paid"
+
+
+def payer(till: Till, *later: Any, **options: Any) -> Agent[Any, Any]:
+    """An agent with a function that must not run twice."""
+
+    @function(once=True)
+    def pay(euros: int) -> str:
+        """Pay."""
+        return till.pay(f"{euros} euros")
+
+    replies = later or (spending(5, call("pay", euros=20)), spending(5, "Found."))
+    return Agent(Script(*replies), functions=[pay], **{"name": "payer", **options})
+
+
+def after_the_fall(till: Till, *agents: Any) -> None:
+    till.is_to_fall = False
+    assert till.paid == ["20 euros"]
+
+
+DRIVERS: dict[str, Callable[..., Any]] = {
+    "resume": lambda agents: agents[0].resume("r"),
+    "aresume": lambda agents: asyncio.run(agents[0].aresume("r")),
+    "worker": lambda agents: Worker(agents, agents[0].runs).run(once=True),
+    "adrive of a worker": lambda agents: asyncio.run(Worker(agents, agents[0].runs).adrive("r")),
+    "a worker with the outer agent alone": lambda agents: Worker(agents[:1], agents[0].runs).run(once=True),
+}
+driven_by = pytest.mark.parametrize("drive", DRIVERS.values(), ids=DRIVERS.keys())
+
+
+def drive_on(drive: Callable[..., Any], *agents: Any) -> None:
+    with suppress(CallSuspended, flows.FlowSuspended):
+        drive(agents)
+
+
+def asked_in(store: Any) -> list[tuple[str, str, str]]:
+    return [(run.id, question.key, question.kind) for run in store.list(asked=True) for question in run.waits]
+
+
+DONE = spending(1, "Done.")
+
+
+@driven_by
+@both
+def test_a_payment_in_doubt_inside_is_asked_about_and_made_once(asking: Ask, drive: Any):
+    store, till = MemoryStore(), Till()
+    with suppress(Crash):
+        outer(asking(payer(till)), store=store).call("Go.", run_id="r")
+    after_the_fall(till)
+    inside = payer(till, spending(5, "Found."))
+    agent = outer(asking(inside), store=store, model=Script(DONE))
+    for _ in range(2):  # to be driven once more changes nothing
+        drive_on(drive, agent, inside)
+        assert asked_in(store) == [("r", "run:1.0/1/doubt:1.0", "doubt")]
+    agent.runs.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")}, by="ann")
+    drive_on(drive, agent, inside)
+    result = agent.resume("r")
+    assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
+    assert till.paid == ["20 euros"]
+    assert {run.id: run.is_ended for run in store.list()} == {"r": True, "r/1.0/1": True}
+    [paid] = replace(inside, store=store).replay("r/1.0/1").outcome.function_calls
+    assert paid.result == "it was paid"
+    assert agent.replay("r").record == result.record
+
+
+@both
+def test_what_did_nothing_is_run_again_inside(asking: Ask):
+    store, till = MemoryStore(), Till()
+    with suppress(Crash):
+        outer(asking(payer(till)), store=store).call("Go.", run_id="r")
+    after_the_fall(till)
+    agent = outer(asking(payer(till, spending(5, "Found."))), store=store, model=Script(DONE))
+    with pytest.raises(CallSuspended, match=re.escape("'run:1.0/1/doubt:1.0'")):
+        agent.resume("r")
+    assert agent.resume("r", {"run:1.0/1/doubt:1.0": RunAgain()}).output == "Done."
+    assert till.paid == ["20 euros", "20 euros"]
+
+
+@both
+def test_a_doubt_is_asked_about_from_two_deep(asking: Ask, tmp_path: Path):
+    till, path = Till(), str(tmp_path / "runs.db")
+
+    def made(*later: Any) -> Agent[Any, Any]:
+        middle = outer(asking(payer(till, *later)), name="middle", model=Script(DONE) if later else None)
+        return outer(asking(middle), store=path, model=Script(DONE) if later else None)
+
+    with suppress(Crash):
+        made().call("Go.", run_id="r")
+    after_the_fall(till)
+    agent = made(spending(5, "Found."))
+    with pytest.raises(CallSuspended):
+        agent.resume("r")
+    key = "run:1.0/1/run:1.0/1/doubt:1.0"
+    assert asked_in(agent.runs.store) == [("r", key, "doubt")]
+    assert agent.resume("r", {key: Returned(text="it was paid")}).output == "Done."
+    assert till.paid == ["20 euros"]
+    assert all(run.is_ended for run in agent.runs.store.list())
+    agent.runs.close()
+
+
+@pytest.mark.parametrize("kind", ["agent in a flow", "flow in an agent", "agent in an agent as a function"])
+def test_a_doubt_is_asked_about_in_other_processes(kind: str):
+    store, till = MemoryStore(), Till()
+
+    def made(*later: Any) -> Any:
+        one = payer(till, *later)
+
+        @flows.execute
+        def settling(data: str, context: Context[Any]) -> str:
+            return str(context.call(one, data).output)
+
+        @flows.execute(once=True)
+        def paying(data: str) -> str:
+            return till.pay(data)
+
+        def flow(name: str, state: Any) -> Any:
+            rows = [state.done(flows.end("over"), do=lambda data, text: text)]
+            return flows.Flow(name, str, start=state, rows=rows)
+
+        if kind == "agent in a flow":
+            return replace(flow("outer", settling), store=store)
+        if kind == "flow in an agent":
+            return outer(plain_of(flow("inner", paying)), store=store, model=Script(DONE) if later else None)
+        middle = outer(plain(one), name="middle", model=Script(DONE) if later else None)
+        model = Script(*[] if later else [call("middle", task="Go.")], DONE)
+        return Agent(model, functions=[middle.as_function()], name="outer", store=store)
+
+    with suppress(Crash):
+        made().call("20 euros", run_id="r")
+    after_the_fall(till)
+    one = made(spending(5, "Found."))
+    with pytest.raises((CallSuspended, flows.FlowSuspended)):
+        one.resume("r")
+    [(run, key, _)] = asked_in(store)
+    assert run == "r"
+    text = '"paid"' if kind == "flow in an agent" else "paid"
+    assert one.resume("r", {key: Returned(text=text)}).output in ("Done.", "Found.")
+    assert till.paid == ["20 euros"]
+    assert all(row.is_ended for row in store.list())
+
+
+def plain_of(flow: Any) -> Any:
+    """A function that has a flow pay."""
+
+    def ask(context: Context[Any], task: str) -> str:
+        """Ask."""
+        return str(context.call(flow, "20 euros").output)
+
+    return Function.of(ask)
+
+
+@both
+def test_a_function_that_must_not_run_twice_is_in_doubt_with_the_call_that_it_makes(asking: Ask):
+    store, till = MemoryStore(), Till()
+    with suppress(Crash):
+        outer(asking(payer(till), once=True), store=store).call("Go.", run_id="r")
+    after_the_fall(till)
+    inside = payer(till, spending(5, "Found."))
+    agent = outer(asking(inside, once=True), store=store, model=Script(DONE))
+    with pytest.raises(CallSuspended):
+        agent.resume("r")
+    with pytest.raises(CallSuspended):
+        agent.resume("r", {"doubt:1.0": RunAgain()})
+    assert sorted(asked_in(store)) == [("r", "doubt:1.0:2", "doubt"), ("r/1.0/1", "doubt:1.0", "doubt")]
+    agent.runs.answer("r/1.0/1", {"doubt:1.0": Returned(text="it was paid")})
+    assert agent.resume("r", {"doubt:1.0:2": RunAgain()}).function_calls[0].result == "Found."
+    assert till.paid == ["20 euros"]
+
+
+@both
+def test_an_answer_that_was_passed_inside_before_a_crash_counts_once(asking: Ask):
+    store, till = MemoryStore(), Till()
+    with suppress(Crash):
+        outer(asking(payer(till)), store=store).call("Go.", run_id="r")
+    after_the_fall(till)
+
+    def fall() -> None:
+        raise Crash
+
+    agent = outer(asking(payer(till, spending(5, "Found."))), store=store, model=Script(DONE))
+    with pytest.raises(CallSuspended):
+        agent.resume("r")
+    falling = outer(asking(payer(till, spending(5, "Found.")), after=fall), store=store)
+    with pytest.raises(Crash):
+        falling.resume("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+    assert agent.resume("r").function_calls[0].result == "Found."
+    assert till.paid == ["20 euros"]
+    assert store.load("r").posts == ()
+
+
+@both
+def test_a_function_that_catches_everything_waits_all_the_same(asking: Ask):
+    store, till = MemoryStore(), Till()
+    with suppress(Crash):
+        outer(asking(payer(till)), store=store).call("Go.", run_id="r")
+    after_the_fall(till)
+
+    def careless(context: Context[Any], task: str) -> str:
+        """Ask."""
+        try:
+            return str(context.call(payer(till, spending(5, "Found.")), task).output)
+        except BaseException:
+            return "never mind"
+
+    async def in_tasks(context: Context[Any], task: str) -> str:
+        """Ask."""
+        async with asyncio.TaskGroup() as tasks:
+            one = tasks.create_task(context.acall(payer(till, spending(5, "Found.")), task))
+        return str(one.result().output)
+
+    function_of = Function.of(careless if asking is plain else in_tasks, name="ask")
+    agent = outer(function_of, store=store, model=Script(DONE))
+    with pytest.raises(CallSuspended):
+        agent.resume("r")
+    answered = agent.resume("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+    assert answered.function_calls[0].result == "Found."
+    assert till.paid == ["20 euros"]
+
+
+def pay_and_die(path: Path) -> None:
+    till = Till(path / "paid")
+    outer(plain(payer(till)), store=str(path / "runs.db")).call("Go.", run_id="r")
+
+
+@pytest.mark.system
+@pytest.mark.skipif(sys.platform == "win32", reason="kill -9")
+def test_a_payment_inside_that_was_killed_is_asked_about_and_made_once(tmp_path: Path):
+    process = multiprocessing.get_context("spawn").Process(target=pay_and_die, args=(tmp_path,))
+    process.start()
+    process.join(110)
+    assert process.exitcode == -signal.SIGKILL
+    till = Till(tmp_path / "paid")
+    till.is_to_fall = False
+    inside = payer(till, spending(5, "Found."))
+    agent = outer(plain(inside), store=str(tmp_path / "runs.db"), model=Script(DONE))
+    Worker([agent, inside], agent.runs).run(once=True)
+    assert asked_in(agent.runs.store) == [("r", "run:1.0/1/doubt:1.0", "doubt")]
+    agent.runs.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+    Worker([agent, inside], agent.runs).run(once=True)
+    assert agent.resume("r").function_calls[0].result == "Found."
+    assert (tmp_path / "paid").read_text() == "20 euros\n"
+    agent.runs.close()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_run_inside_asks_itself_when_the_outer_run_has_ended(is_async: bool, tmp_path: Path):
+    till = Till()
+    with suppress(Crash):
+        outer(plain(payer(till)), store=str(tmp_path / "runs.db")).call("Go.", run_id="r")
+    after_the_fall(till)
+    inside = payer(till, spending(5, "Found."))
+    agent = outer(plain(inside), store=str(tmp_path / "runs.db"))
+    with pytest.raises(CallSuspended):
+        agent.resume("r")
+    agent.runs.cancel("r")
+    with pytest.raises(CallFailed):
+        asyncio.run(agent.aresume("r")) if is_async else agent.resume("r")
+    Worker([inside], agent.runs).run(once=True)
+    assert asked_in(agent.runs.store) == [("r/1.0/1", "doubt:1.0", "doubt")]
+    agent.runs.close()
+
+
+def test_an_answer_to_what_no_run_inside_asks_is_dropped():
+    store, till = MemoryStore(), Till()
+    with suppress(Crash):
+        outer(plain(payer(till)), store=store).call("Go.", run_id="r")
+    after_the_fall(till)
+    agent = outer(plain(payer(till, spending(5, "Found."))), store=store, model=Script(DONE))
+    with pytest.raises(CallSuspended):
+        agent.resume("r")
+    agent.runs.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+    other = outer(plain(inner("Another.")), store=store, model=Script(DONE))
+    assert other.resume("r").function_calls[0].result == "Another."
+    assert store.load("r").posts == ()
 
 
 @both

@@ -45,6 +45,51 @@ def test_it_runs_as_it_stands(name, says, tmp_path):
     assert done.stdout.splitlines()[-1].endswith(says)
 
 
+EXAMPLES = [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples" / "support_chat").glob("*.py")]
+OFFLINE = ("bank_support", "corrections", "custom_agent", "drawing", "orchestrator", "support", "triage")
+EMBEDDED = ("person", "sums")  # they load their model
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem not in EMBEDDED], ids=lambda path: path.stem)
+def test_without_arguments_it_runs_offline_or_tells_how_to_run_it(path, tmp_path):
+    command = [sys.executable, "-W", "error", str(path)]
+    for _ in range(2):  # what it keeps does not stop it the second time
+        done = subprocess.run(
+            command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False
+        )
+        is_usage = f"{path.stem}" in done.stderr and done.returncode == 1 and "Traceback" not in done.stderr
+        assert (done.returncode == 0 and bool(done.stdout)) if path.stem in OFFLINE else is_usage, done
+
+
+def test_a_wrong_answer_and_an_interruption_are_told_in_words_of_ones_own(example, capsys):
+    example("corrections").main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].strip().startswith("stock says: 3 in stock")
+    assert "Attempt 1 was no order: " in lines[3]
+    assert lines[-1] == "item='lamp' count=3"
+
+
+def test_pictures_are_written_where_it_is_said(example, tmp_path):
+    example("drawing").main(str(tmp_path))
+    assert "counting" in (tmp_path / "flow.mmd").read_text()
+    assert "ParseException" in (tmp_path / "call.mmd").read_text()
+    assert (tmp_path / "run.mmd").exists()
+
+
+@pytest.mark.parametrize("answer", ["cheap", ""])
+def test_the_tests_of_an_agent_hold(example, answer):
+    tests = example("test_shop")
+    tests.test_an_answer_without_a_number_is_asked_for_again_once(answer)
+    with Script(call("price", item="lamp"), "30") as model:
+        tests.test_it_looks_the_price_up(model)
+
+
+def test_the_endpoint_does_not_run_out_of_answers(example):
+    (agent,) = example("chat_completions").AGENTS.values()
+    assert not isinstance(agent.model, Script)
+
+
 class TestCodingAgent:
     @pytest.fixture
     def folder(self, tmp_path):

@@ -424,3 +424,17 @@ def test_the_context_of_a_handoff_is_chosen_at_the_handoff_and_not_again_in_late
     agent.call("Thank you.", after=result)
     model: Any = other.model
     assert [m.text for m in model.requests[1].messages if m.role == "user"] == ["Hi.", "And now?", "Thank you."]
+
+
+@both
+def test_the_rounds_of_the_agent_that_took_over_are_counted_on(way: Way) -> None:
+    to = Agent(Script(call("look_up", order=7), call("look_up", order=8), "Done."), name="billing", functions=[look_up])
+    agent = triage(call("look_up", order=1), GO, to=to)
+    one = agent.seed("?")
+    way(agent, one, [])
+    assert [(f.name, f.round) for f in one.record.function_calls] == [
+        ("look_up", 1),
+        ("transfer_to_billing", 2),
+        ("look_up", 3),
+        ("look_up", 4),
+    ]

@@ -174,7 +174,7 @@ class TestOfDeps:
     def test_a_request_that_comes_twice_is_the_same_under_another_system_prompt(self, tmp_path):
         """It may tell the time, or come from a newer deployment."""
         script, times = Script("a"), iter(["noon", "one o'clock"])
-        agent = Agent(script, system=lambda deps: f"It is {next(times)}.", name="clerk", store=tmp_path / "runs.db")
+        agent = Agent(script, system=lambda: f"It is {next(times)}.", name="clerk", store=tmp_path / "runs.db")
         assert [agent.call("hi", run_id="r").output for _ in range(2)] == ["a", "a"]
         assert Agent(Script(), name="clerk", store=tmp_path / "runs.db").call("hi", run_id="r").output == "a"
         with pytest.raises(RunExists):
@@ -241,3 +241,38 @@ def test_an_overview_has_a_line_for_each_message(script):
         "  5 assistant",
     ]
     assert Dialog().overview() == ""
+
+
+def asking(*ids: str) -> Message:
+    calls = [FunctionCall(name=f"look_{id[-1]}", arguments_json="{}", id=id) for id in ids]
+    return Message(role="assistant", parts=tuple(calls))
+
+
+def found(*ids: str) -> Message:
+    return Message(role="tool", parts=tuple([FunctionResult(id=id, name=f"look_{id[-1]}", text="x") for id in ids]))
+
+
+@pytest.mark.parametrize(
+    ("end", "missing"),
+    [
+        ((asking("1.0"),), "look_0"),
+        ((asking("1.0", "1.1"), found("1.0")), "look_1"),
+        ((asking("1.0", "1.1"), found("1.1")), "look_0"),
+        ((asking("1.0", "1.1", "1.2"), found("1.0"), found("1.2")), "look_1"),
+    ],
+)
+def test_a_dialog_that_ends_in_a_round_without_all_results_is_refused_by_the_call(
+    end: tuple[Message, ...], missing: str
+):
+    agent, dialog = Agent(Script("ok")), [HI, *end]
+    with pytest.raises(UsageError, match=missing):
+        agent.call("go", after=dialog)
+    with pytest.raises(UsageError, match=missing):
+        asyncio.run(agent.acall(Dialog(dialog)))
+
+
+@pytest.mark.parametrize("results", [(found("1.0", "1.1"),), (found("1.1"), found("1.0"))])
+def test_a_dialog_that_ends_in_a_round_with_its_results_goes_on(results: tuple[Message, ...]):
+    dialog = [HI, asking("1.0", "1.1"), *results]
+    assert Agent(Script("ok")).call("go", after=dialog).output == "ok"
+    assert Agent(Script("ok")).call(Dialog(dialog)).output == "ok"

@@ -17,6 +17,7 @@ from fsm_agent import Agent, CallFailed, CallSuspended, MemoryStore, UsageError,
 from fsm_agent.lifecycle import AgentCall
 from fsm_agent.messages import Done, Event, Inside, Stepped, Suspended
 from fsm_agent.store import SqliteStore
+from fsm_agent.testing import FakeClock
 
 pytestmark = pytest.mark.system
 
@@ -36,9 +37,9 @@ class Way:
 
     is_stopped = False  # requests and functions may be begun again
 
-    def __init__(self, seed: int, store: Any = None) -> None:
+    def __init__(self, seed: int, store: Any = None, clock: FakeClock | None = None) -> None:
         self.agents = RandomAgents(seed)
-        self.lab = Lab()
+        self.lab = Lab(clock)
         self.store = store
         self.chance = Random(seed)
 
@@ -236,13 +237,16 @@ IN_MEMORY: list[type[Way]] = [ByArun, ByStream, ByAstream, ByPieces, ByAsyncPiec
 IN_A_STORE: list[type[Way]] = [Stored, StoredAsync, ByWorker, ByAsyncWorker, StoredInPieces, Forked]
 
 
-def wrong_of(seed: int, ways: list[type[Way]], make_store: Callable[[], Any] = MemoryStore) -> dict[str, Any]:
+def wrong_of(
+    seed: int, ways: list[type[Way]], make_store: Callable[[FakeClock], Any] = lambda _: MemoryStore()
+) -> dict[str, Any]:
     """Return what the call of a seed has come to under the ways of driving that lead it elsewhere."""
     right = ByRun(seed).found()
     wrong = dict[str, Any]()
     for way in ways:
-        store = make_store() if way in IN_A_STORE else None
-        found = way(seed, store).found()
+        clock = FakeClock()
+        store = make_store(clock) if way in IN_A_STORE else None
+        found = way(seed, store, clock).found()
         if differing := {name: (right[name], value) for name, value in found.items() if value != right[name]}:
             wrong[way.__name__] = differing
         if store is not None:
@@ -257,7 +261,7 @@ def test_a_random_agent_comes_to_the_same_end_under_every_driver(seed: int) -> N
 
 def test_it_does_so_in_sqlite(tmp_path: Any) -> None:
     numbers = count()
-    assert wrong_of(8, IN_A_STORE, lambda: SqliteStore(tmp_path / f"{next(numbers)}.db")) == {}
+    assert wrong_of(8, IN_A_STORE, lambda clock: SqliteStore(tmp_path / f"{next(numbers)}.db", clock.now)) == {}
 
 
 @pytest.mark.nightly

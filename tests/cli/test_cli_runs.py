@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 from command_line import CONTROLS, EVIL, ran, refused
 from support import shop_agent as shop
+from support.kept_runs import OWN_CLOCK
 
 from fsm_agent import Agent, CallFailed, CallSuspended, Limits, function
 from fsm_agent.cli.options import store_option
 from fsm_agent.context import Budget, keep_last, shorten
-from fsm_agent.flows import Flow, FlowSuspended, end, wait
+from fsm_agent.flows import Flow, FlowLimits, FlowSuspended, end, wait
 from fsm_agent.lifecycle import Approved, Denied, Outcome
 from fsm_agent.store import Runs, SqliteStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import FakeClock, Script, call
 
 AGENTS = ("--agents", "support.shop_agent:AGENT")
 
@@ -63,7 +64,7 @@ def not_done(*words: str, code: int = 1) -> str:
 
 
 def begin(store: Path, *names: str, **options: Any) -> None:
-    with closing(Runs(store, signing_key=options.pop("signing_key", None))) as kept:
+    with closing(Runs(SqliteStore(store, OWN_CLOCK), signing_key=options.pop("signing_key", None))) as kept:
         for name in names:
             with suppress(CallSuspended):
                 shop.shop(store=kept).call("Refund order A-17.", run_id=name, extra={"ticket": name}, **options)
@@ -318,11 +319,52 @@ class TestShow:
         assert [one["estimated"] for one in contexts if one is not None] == [use.estimated for use in uses]
 
 
+COUNTER = Agent(Script("x", call("sub"), "y"), output=int, name="counter", limits=Limits(parse_retries=1))
+
+
+class TestWhy:
+    def test_a_refused_reply_is_followed_by_what_the_model_was_told(self, store: Path, monkeypatch: pytest.MonkeyPatch):
+        with closing(Runs(store)) as kept, suppress(CallFailed):
+            replace(COUNTER, store=kept).call("How many?", run_id="one")
+        code = ("replay", "one", "--agents", f"{__name__}:COUNTER")
+        for columns in ("60", "200"):
+            monkeypatch.setenv("COLUMNS", columns)
+            for shown in (runs("show", "one"), runs(*code)):
+                text = " ".join(re.sub("[│╭╰]", "", shown).split())
+                assert "the model was told: Your answer could not be used: there is no int" in text
+                assert "the model was told: There is no function 'sub'" in text
+                assert "the call failed: there is no int" in text
+        whys = [entry["why"] for entry in data("show", "one")["entries"]]
+        assert [bool(why) for why in whys] == [False, True, True, True]
+        assert [(one["n"], one["why"]) for one in data(*code)["refused"]] == [*enumerate(whys, 1)][1:]
+
+    def test_a_question_says_until_when_it_can_be_answered(self, store: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("COLUMNS", "200")
+        rows = [measure.done(end("measured"))]
+        clock = FakeClock(start_s=2_000_000_000.0)
+        flow = Flow(
+            "timed", str, start=measure, rows=rows, limits=FlowLimits(deadline_s=3600.0), world={"clock": clock}
+        )
+        with closing(Runs(SqliteStore(store, clock=clock.now))) as kept, suppress(FlowSuspended):
+            replace(flow, store=kept).call("the door", run_id="one")
+        for shown in (runs("show", "one"), runs("list"), runs("list", "--asked")):
+            assert "2033-05-18 04:33:20 UTC" in shown
+        assert "How wide is the door?" in runs("list", "--asked")
+
+    def test_a_run_that_is_due_without_a_driver_says_so(self, store: Path):
+        with closing(Runs(store)) as kept:
+            replace(shop.AGENT, store=kept).submit("Refund order A-17.", run_id="one")
+        begin(store, "waits")
+        for words in (("show", "one"), ("replay", "one", *AGENTS)):
+            assert "no driver: due for a worker" in runs(*words)
+        assert "no driver" not in runs("show", "waits")
+
+
 class TestReplayAndFork:
     def test_every_entry_is_verified_with_the_code(self, store: Path, here: Path):
         begin(store, "one", "waits")
         finish(store, "one", Approved())
-        told = {"run": "one", "entries": 7, "state": "Completed", "is_definition_unchanged": True}
+        told = {"run": "one", "entries": 7, "state": "Completed", "is_definition_unchanged": True, "refused": []}
         assert data("replay", "one", "--agents", "support.shop_agent") == told
         (here / "new_shop.py").write_text(
             "from support import shop_agent as shop\nfrom dataclasses import replace\n"
@@ -551,13 +593,36 @@ class TestWorker:
         assert (here / "new.db").exists()
 
     def test_what_the_users_code_raises_is_told_once_and_from_there(self, store: Path, here: Path):
-        (here / "deps.py").write_text("def made(agent, extra):\n    return {}['deps']\n")
+        (here / "deps.py").write_text("def made(agent, extra, user):\n    return {}['deps']\n")
         begin(store, "one")
         runs("answer", "one", "ask:3.0", "--approve")
         told = ran("worker", *AGENTS, "--deps", "deps:made", "--once").stderr
         assert told.count("run one of agent 'shop' raised") == 1
         assert 'deps.py", line 2, in made' in told
         assert "worker.py" not in told
+
+    def test_deps_are_a_value_or_a_function_of_who_asks(self, here: Path):
+        (here / "desk.py").write_text(
+            "from fsm_agent import Agent, Context, function\nfrom fsm_agent.testing import Script, call\n"
+            "class Shop:\n    def __init__(self, name): self.name = name\n"
+            "@function\ndef look(context: Context[Shop]) -> str:\n    'Look.'\n    return context.deps.name\n"
+            "agent = Agent(Script(*[call('look'), lambda request: request.messages[-1].text] * 9), functions=[look],\n"
+            "    name='desk', system=lambda shop: f'You work for {shop.name}.')\n"
+            "def of_user(agent, extra, user):\n    return Shop(f'{user} {agent}')\n"
+            "corner, wrong = Shop('corner'), lambda agent: agent\n"
+        )
+        submit = ("submit", "--agents", "desk", "--create", "--store", "runs.db", "?", "--run-id")
+        worker = ("worker", "--agents", "desk", "--store", "runs.db", "--once")
+        for deps, told in (("corner", "corner"), ("of_user", "ada desk")):
+            ran(*submit, deps, "--by", "ada")
+            ran(*worker, "--deps", f"desk:{deps}")
+            assert told in runs("show", deps)
+        for deps in ("Shop", "wrong"):
+            assert "deps" in refused(*worker, "--deps", f"desk:{deps}", code=2)
+            assert "deps" in refused(*submit, "x", "--deps", f"desk:{deps}", code=2)
+            assert "deps" in refused("serve", "desk:agent", "--deps", f"desk:{deps}", code=2)
+        assert "deps" in refused(*worker, code=2)
+        assert "deps" in refused("serve", "desk:agent", code=2)
 
     def test_what_is_submitted_is_done(self, here: Path):
         (here / "desk.py").write_text(

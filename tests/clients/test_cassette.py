@@ -22,7 +22,7 @@ from support.stub_server import StubServer
 
 from fsm_agent.agents import Agent
 from fsm_agent.clients import Cassette, CassetteError, HttpClient
-from fsm_agent.errors import BadReply, ConfigError, ProviderError, RateLimited
+from fsm_agent.errors import BadReply, ConfigError, ProviderError, RateLimited, UsageError
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message, TextDelta
 
@@ -436,6 +436,44 @@ def test_threads_and_loops_share_a_cassette(tmp_path: Path) -> None:
 
 
 # How the real server is reached
+
+
+@pytest.mark.parametrize("way", TWO_WAYS)
+def test_a_recording_goes_through_the_client_of_ones_own_with_all_that_it_adds(way: str, tmp_path: Path) -> None:
+    seen: list[httpx.Request] = []
+
+    def serve(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json=completion(f"hello {request.headers['x-api-key']}"))
+
+    path, added = (
+        tmp_path / "tape.json",
+        {"headers": {"x-api-key": "gate-word-4711"}, "params": {"key": "sk-word-0815"}},
+    )
+    transport = httpx.MockTransport(serve)
+    own = {
+        "client": httpx.Client(transport=transport, **added),
+        "async_client": httpx.AsyncClient(transport=transport, **added),
+    }
+    is_awaited = way.startswith("a")
+    one = {name: client for name, client in own.items() if name.startswith("a") is is_awaited}
+    recorded = []
+    for options in (one, {}):
+        with Cassette(path) as tape:
+            client = HttpClient(
+                "openai-compatible", "m", base_url=ADDRESS, api_key=KEY, network=tape.network(**options)
+            )
+            recorded.append(ask(client, way)[-1].message.text)
+    assert recorded[0] == recorded[1]
+    (request,) = seen
+    assert request.url.params["key"] == "sk-word-0815"
+    assert "word" not in path.read_text()
+
+
+def test_a_recording_does_not_go_round_the_one_client_of_its_network(tmp_path: Path) -> None:
+    network = Cassette(tmp_path / "tape.json").network(client=httpx.Client())
+    with pytest.raises(UsageError, match="async_client"):
+        ask(HttpClient("openai-compatible", "m", base_url=ADDRESS, api_key=KEY, network=network), "acomplete")
 
 
 @pytest.mark.parametrize("way", TWO_WAYS)

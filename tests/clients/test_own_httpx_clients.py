@@ -265,3 +265,16 @@ class TestPoolsAlone:
         asyncio.run(main())
         assert server.requests[1].body == b"onetwo"
         assert server.n_connections == 1
+
+    def test_each_event_loop_has_connections_of_its_own_and_closes_them(self, server: FaultServer) -> None:
+        """Of a client that lives on, as that of a program does which calls `asyncio.run` for each of its calls."""
+
+        async def main() -> None:
+            for _ in range(2):
+                assert (await client.get("/x")).status_code == 200
+
+        client = httpx.AsyncClient(transport=AsyncPooledTransport(), base_url=server.base_url)
+        for n_loops in (1, 2):
+            asyncio.run(main())
+            assert server.n_connections == n_loops
+            assert server.wait_until_all_closed()

@@ -12,7 +12,7 @@ import pytest
 from conformance.storages import ENDED, LONG_S, PATIENCE_S, Storage, StoreTests, begun, claimed, waiting
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Question
-from fsm_agent.store import Page, ReadOnly, Rest, Run, RunCount, RunsHealth, RunUnknown, Store, StoreError
+from fsm_agent.store import Page, ReadOnly, Rest, Run, RunCount, RunsHealth, RunUnknown, Start, Store, StoreError
 
 FAILED = Rest(state="Failed", is_ended=True, is_failed=True)
 MANY = 24  # runs of which pages are read
@@ -117,6 +117,14 @@ class ListingConformance(StoreTests):
         store.append(claimed(store, "r1"), 1, ["2"])
         assert found(changed_after=between_s, state="ToolInterrupt") == ["r1"], "with a holder it is found, too"
 
+    @pytest.mark.parametrize("prefix", ["a", "a\ud7ff", "a\U0010ffff", "a\0", "\U0010ffff", "ä%_"])
+    def test_a_prefix_is_of_names_that_begin_with_it(self, storage: Storage, prefix: str) -> None:
+        """Whatever its last character is, and whatever the next ones are."""
+        names = {prefix, f"{prefix}\0", f"{prefix}z", f"{prefix}\U0010ffff"}
+        for name in (*names, f"0{prefix}", "b", "\ue000"):
+            storage.store.create(name, "header", agent="a")
+        assert {run.id for run in storage.another().list(prefix=prefix)} == names
+
     def test_what_is_no_filter_is_refused(self, storage: Storage) -> None:
         """By its name, with what would be right."""
         for wrong in ("status", "ended", "changed_before", "state"):
@@ -131,7 +139,9 @@ class ListingConformance(StoreTests):
         store, chance = storage.store, random.Random(32)
         rests = (waiting("k"), ENDED, FAILED, Rest(state="Backoff", due_s=1e10), None)
         for n in range(MANY):
-            lease = begun(store, f"r{n}", agent=chance.choice("abc"))
+            agent, service = chance.choice("abc"), chance.choice(["", "chat", "chat-2"])
+            store.create(f"r{n}", "header", agent=agent, start=Start(service=service))
+            lease = claimed(store, f"r{n}")
             store.append(lease, 0, ["1"], chance.choice(rests))
             if chance.random() < 0.3:
                 storage.elapse(0.001)
@@ -147,6 +157,13 @@ class ListingConformance(StoreTests):
             ({"agent": "a", "ended": False}, lambda run: run.agent == "a" and not run.is_ended),
             ({"waiting_for": "approval"}, lambda run: bool(run.waits)),
             ({"text": "R1"}, lambda run: "r1" in run.id),
+            ({"prefix": "r1"}, lambda run: run.id.startswith("r1")),
+            ({"prefix": "r1", "ended": False}, lambda run: run.id.startswith("r1") and not run.is_ended),
+            ({"service": "chat"}, lambda run: run.service == "chat"),
+            (
+                {"service": "chat", "agent": "a", "ended": False, "due_before": 1.0},
+                lambda run: (run.service, run.agent, run.due_s) == ("chat", "a", 0.0),
+            ),
             ({"due_before": 1.0}, lambda run: run.due_s is not None and run.due_s < 1.0),
         ]
         for which, is_wanted in wanted:

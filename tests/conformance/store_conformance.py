@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,8 @@ from conformance.lease_conformance import LeaseConformance, claimed_due
 from conformance.listing_conformance import ListingConformance
 from conformance.queue_conformance import QueueConformance
 from conformance.storages import ENDED, LONG_S, Storage, begun, claimed, together, waiting
-from fsm_agent.store import AlreadyAnswered, NotAsked, Rest
+from fsm_agent import UsageError
+from fsm_agent.store import AlreadyAnswered, Head, LeaseLost, NotAsked, PostExists, Rest, RunUnknown, Start
 
 ROUNDS = 40  # of a race
 
@@ -141,6 +144,91 @@ class StoreConformance(JournalConformance, LeaseConformance, ListingConformance,
             store.post("r", "old", "late")
         store.append(claimed(store), 3, ["four"], ENDED)
         assert store.load("r").run.waits == ()
+
+    @pytest.mark.parametrize("what", ["run", "agent", "conversation", "concurrency_key", "due_s"])
+    def test_what_no_index_could_hold_is_refused_by_its_field(self, storage: Storage, what: str) -> None:
+        """And the store goes on."""
+        store, long = storage.store, "ä" * 501
+        given: dict[str, Any] = {"run": "r", "header": "{}", "agent": "a"}
+        given |= {
+            "run": {"run": long},
+            "agent": {"agent": long},
+            "conversation": {"follows": Head(long)},
+            "concurrency_key": {"header": json.dumps({"extra": {"concurrency_key": long}})},
+            "due_s": {"start": Start(due_s=1e300)},
+        }[what]
+        with pytest.raises(UsageError, match=what):
+            store.create(**given)
+        assert store.list() == []
+        assert store.create("ä" * 500, json.dumps({"extra": {"concurrency_key": "ä" * 500}}), agent="ä" * 500)
+        assert claimed_due(store) is not None
+
+    def test_a_rest_until_a_time_beyond_all_calendars_is_kept(self, storage: Storage) -> None:
+        """It is as good as one that no driver lives to see."""
+        store = storage.store
+        store.append(begun(store), 0, ["one"], Rest(state="Backoff", due_s=1e300))
+        assert store.get("r").due_s == 253_402_300_799.0
+
+    def test_a_rest_in_vain_counts_as_a_try(self, storage: Storage) -> None:
+        """Others that are not due at once do not; an entry ends the count."""
+        store = storage.store
+        store.append(begun(store), 0, (), Rest(state="Calling", due_s=1e12, is_in_vain=True))
+        lease = claimed(store)
+        assert lease.tries == 2
+        store.append(lease, 0, (), Rest(state="Calling", due_s=1e12, is_in_vain=True))
+        lease = claimed(store)
+        assert lease.tries == 3
+        store.append(lease, 0, ["one"], Rest(state="Calling", due_s=1e12, is_in_vain=True))
+        lease = claimed(store)
+        assert lease.tries == 1
+        store.append(lease, 1, (), Rest(state="Calling", due_s=1e12))
+        assert claimed(store).tries == 1
+
+    def test_a_post_with_an_id_is_made_once(self, storage: Storage) -> None:
+        """Also when it was used up, its question is closed, or the run has ended; another content is refused."""
+        store, other = storage.store, storage.another()
+        store.append(begun(store), 0, ["one"], waiting("k"))
+        for _ in range(2):
+            other.post("r", "k", "yes", post_id="p-1", content="yes, at whatever time")
+        store.post("r", "k", "yes, later", post_id="p-1", content="yes, at whatever time")
+        store.post("r", "", "hello", post_id="p-2")
+        assert [(post.key, post.body) for post in store.load("r").posts] == [("k", "yes"), ("", "hello")]
+        assert (store.posted("r", "p-1"), store.posted("r", "p-2")) == ("yes, at whatever time", "hello")
+        assert other.posted("r", "p-3") is None
+        with pytest.raises(PostExists, match="p-1"):
+            store.post("r", "k", "no", post_id="p-1")
+        took = [post.id for post in store.load("r").posts]
+        store.append(claimed(store), 1, ["two"], ENDED, took=took)
+        other.post("r", "k", "yes", post_id="p-1", content="yes, at whatever time")
+        assert store.load("r").posts == ()
+        with pytest.raises(PostExists, match="p-2"):
+            other.post("r", "", "bye", post_id="p-2")
+        store.delete("r")
+        store.append(begun(store), 0, ["one"], waiting("k"))
+        store.post("r", "k", "no", post_id="p-1")
+        with pytest.raises(RunUnknown):
+            store.posted("other", "p-1")
+
+    def test_the_holder_asks_while_it_goes_on(self, storage: Storage) -> None:
+        """Without an entry, and it keeps the run; what it asks no more is not answered."""
+        store = storage.store
+        lease = begun(store)
+        store.ask(lease, waiting("one", "two").questions)
+        run = storage.another().load("r").run
+        assert ([question.key for question in run.waits], run.n, run.holder) == (["one", "two"], 0, lease.holder)
+        assert [found.id for found in store.list(asked=True)] == ["r"]
+        storage.another().post("r", "one", "yes", by="ann")
+        with pytest.raises(AlreadyAnswered):
+            store.post("r", "one", "no")
+        assert store.append(lease, 0, ["first"]) == 1
+        store.ask(lease, ())
+        assert storage.another().list(asked=True) == []
+        with pytest.raises(NotAsked):
+            store.post("r", "two", "late")
+        assert [post.body for post in store.load("r").posts] == ["yes"]
+        store.append(lease, 1, ["last"], ENDED)
+        with pytest.raises(LeaseLost):
+            store.ask(lease, waiting("three").questions)
 
     def test_a_question_that_is_asked_again_stays_as_it_is(self, storage: Storage) -> None:
         """Answered or not; what was asked first is what people see."""

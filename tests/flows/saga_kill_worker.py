@@ -14,6 +14,7 @@ from kill_points import KillPoints
 from fsm_agent.flows import Flow, FlowFailed, FlowLimits, FlowSuspended, cancelled, end, execute, expired, failure, wait
 from fsm_agent.lifecycle import Returned, RunAgain
 from fsm_agent.messages import Stepped
+from fsm_agent.store import Runs, SqliteStore
 from fsm_agent.testing import FakeClock
 
 RUN = "order-1"
@@ -108,7 +109,8 @@ START_S = 1_000_000_000.0
 
 
 def stored(now_s: float = START_S) -> Flow[Order]:
-    made = replace(saga, store="runs.db", world={"clock": FakeClock(now_s)})
+    clock = FakeClock(now_s)
+    made = replace(saga, store=Runs(SqliteStore("runs.db", clock.now)), world={"clock": clock})
     made.runs.lease_s = 0.5
     return made
 

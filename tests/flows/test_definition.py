@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import pytest
 
-from fsm_agent import Agent, Context
+from fsm_agent import Agent, Context, MemoryStore
 from fsm_agent.flows import (
     Flow,
     FlowError,
+    FlowSuspended,
     call,
     each,
     end,
@@ -23,6 +24,7 @@ from fsm_agent.flows import (
     race,
     wait,
 )
+from fsm_agent.store import NotAsked
 from fsm_agent.testing import Script
 
 
@@ -288,3 +290,58 @@ def test_an_answer_keeps_its_type_though_it_reads_as_another() -> None:
     _both(state)
     assert state.answer_types.load(state.answer_types.dump(Yes("ann"))) == Yes("ann")
     assert state.answer_types.load(state.answer_types.dump(Longer("ann"))) == Longer("ann")
+
+
+# Ends
+
+
+def asking(n: N) -> str:
+    return "?"
+
+
+def test_ends_that_are_made_alike_are_one() -> None:
+    first, second = [wait(bool, name=name)(asking) for name in ("first", "second")]
+    rows = [first.done(second, of=True), first.done(end("done"), of=False), second.done(end("done"))]
+    flow = Flow("f", N, start=first, rows=rows)
+    assert [name for name in flow.states if name == "done"] == ["done"]
+    assert replace(flow, answer=lambda question: False).call(N()).state == "done"
+
+
+@pytest.mark.parametrize("other", [failure("done"), failure("done", "why")])
+def test_ends_of_one_name_that_differ_are_two(other: Any) -> None:
+    first = wait(bool, name="first")(asking)
+    with pytest.raises(FlowError, match="'done'"):
+        Flow("f", N, start=first, rows=[first.done(end("done"), of=True), first.done(other, of=False)])
+
+
+def test_a_flow_may_live_until_it_is_cancelled() -> None:
+    alive = wait(int, name="alive")(asking)
+    rows = [alive.done(alive, do=lambda n, a: N(n.n + a)), alive.cancelled(end("closed"))]
+    run = Flow("f", N, start=alive, rows=rows).seed(N())
+    with pytest.raises(FlowSuspended):
+        run.flow.run(run)
+    run.give(alive, 3)
+    run.cancel()
+    run.flow.run(run)
+    assert (run.state, run.data) == ("closed", N(3))
+
+
+def test_a_flow_that_ends_by_failing_alone_is_refused() -> None:
+    @execute
+    def work(n: N) -> int:
+        return 1
+
+    with pytest.raises(FlowError, match="work"):
+        Flow("f", N, start=work, rows=[work.done(work), work.failed(end("tired"))])
+
+
+def test_a_question_is_answered_by_the_name_of_its_state_too() -> None:
+    first, second = wait(int, name="first")(asking), wait(int, name="second")(asking)
+    rows = [first.done(second), second.done(end("over"), do=lambda n, a: N(a))]
+    flow = Flow("f", N, start=first, rows=rows, store=MemoryStore())
+    for answers in ({}, {"first": 1}):
+        with pytest.raises(FlowSuspended):
+            flow.resume("r", answers) if answers else flow.call(N(), run_id="r")
+    with pytest.raises(NotAsked, match="first"):
+        flow.resume("r", {"first": 1})
+    assert flow.resume("r", {"second": 5}).output == N(5)

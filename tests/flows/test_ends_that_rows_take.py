@@ -537,7 +537,7 @@ def test_a_row_around_a_flow_gets_what_it_had_come_to(trigger: str) -> None:
 def test_the_time_of_a_flow_inside_in_a_store_with_the_data_of_any_of_its_states(tmp_path: Path) -> None:
     clock = FakeClock()
     _, flow = in_trip(lambda s: s.elapsed(undoing, do=lambda t, o: replace(t, notes=o.lines)), within_s=30 * 86400)
-    flow = replace(flow, store=str(tmp_path / "runs.db"), world={"clock": clock})
+    flow = replace(flow, store=SqliteStore(tmp_path / "runs.db", clock.now), world={"clock": clock})
     with pytest.raises(FlowSuspended):
         flow.call(Trip(), run_id="run")
     for number, line in enumerate(("tea", "milk"), 1):

@@ -42,7 +42,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Returned, RunAgain, Started, Stopped
 from fsm_agent.messages import FunctionCall, Message, Suspended, TokenLogprob
-from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists
+from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists, SqliteStore
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 
@@ -370,12 +370,13 @@ class TestInside:
 class TestStores:
     def test_a_run_survives_its_process_at_each_rest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
-        store, clients = tmp_path / "runs.db", scripts()
-        flow = replace(s.support, store=store, world={"clock": FakeClock()})
+        clock, clients = FakeClock(), scripts()
+        flow = replace(s.support, store=SqliteStore(tmp_path / "runs.db", clock.now), world={"clock": clock})
         with pytest.raises(FlowSuspended, match="answer:customer#3"):
             flow.call(s.Ticket("x"), run_id="t1", clients=clients, extra={"ticket": 17})
         (waits,) = flow.runs.store.load("t1").run.waits
-        assert json.loads(waits.about) == {"question": "Which order?", "types": ["str"]}
+        asked = {"question": "Which order?", "types": ["str"], "until_s": waits.until_s}
+        assert json.loads(waits.about) == asked
         assert flow.runs.store.load("t1").run.due_s is not None
         with pytest.raises(NotAsked):
             flow.resume("t1", {"answer:customer#1": Returned(text='"?"')}, clients=clients)

@@ -47,8 +47,6 @@ class Pair(NamedTuple):
 class Model(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True)
     name: str
-    hidden: str = pydantic.Field(default="", exclude=True)
-    key: pydantic.SecretStr = pydantic.SecretStr("")
 
 
 @dataclass(frozen=True)

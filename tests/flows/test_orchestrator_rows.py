@@ -138,7 +138,7 @@ def test_rows_are_added_in_turn() -> None:
         (lambda t: [3], "3"),
         (lambda t: [confirming.done(t.planning)], "confirming"),
         (lambda t: [t.deciding.done(t.asking), t.deciding.done(t.asking)], "deciding --done--> asking"),
-        (lambda t: [t.deciding.done(end("completed"))], "'completed'"),
+        (lambda t: [t.deciding.done(failure("completed"))], "'completed'"),
     ],
 )
 def test_mistakes_are_those_of_a_flow(rows: Any, message: str) -> None:

@@ -29,7 +29,10 @@ DEADLINE_S = 3600.0  # of a flow that has one which must not pass: its forks kee
 
 def driven(flow: Flow[Log], run_id: str, by_asyncio: bool) -> Any:
     """Continue a run; return its end."""
-    cancel = partial(flow.runs.cancel, run_id)
+
+    def cancel(*_: Any) -> Any:
+        return partial(flow.runs.cancel, run_id)
+
     try:
         return asyncio.run(flow.aresume(run_id, deps=cancel)) if by_asyncio else flow.resume(run_id, deps=cancel)
     except FlowFailed as failed:
@@ -63,7 +66,7 @@ def forks_of(seed: int, store: Any = None, *, at_most: int | None = None, clock:
     limits = FlowLimits(deadline_s=DEADLINE_S) if made.limits.deadline_s == FAR_S else made.limits
     flow = replace(made, store=store or MemoryStore(), limits=limits)
     with suppress(FlowFailed):
-        flow.call(Log(), run_id="one", deps=partial(flow.runs.cancel, "one"))
+        flow.call(Log(), run_id="one", deps=lambda *_: partial(flow.runs.cancel, "one"))
     before = flow.runs.store.load("one")
     chance = Random(seed)
     every = range(before.run.n + 1)

@@ -35,7 +35,7 @@ def wrong_in(seed: int, clock: Any = None) -> list[str]:
     made, *_ = RandomFlows(seed, clock).flow()
     flow = replace(made, store=MemoryStore())
     with suppress(FlowFailed):
-        flow.call(Log(), run_id="one", deps=partial(flow.runs.cancel, "one"))
+        flow.call(Log(), run_id="one", deps=lambda *_: partial(flow.runs.cancel, "one"))
     reading, wrong = read(flow.runs, "one"), []
     for n in range(len(reading.entries) + 1):
         there, read_there = states_in(flow.at("one", n).record), dict(reading.at(n).states)

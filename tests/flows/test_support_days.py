@@ -13,6 +13,7 @@ from flow_runs import given_to_agents, s
 from fsm_agent.flows import AwaitAnswer, FlowSuspended
 from fsm_agent.lifecycle import RunAgain
 from fsm_agent.messages import Stepped
+from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock
 
 HOUR_S = 3600.0
@@ -35,7 +36,9 @@ def answer(question: AwaitAnswer) -> Any:
 
 def stored(clock: FakeClock, **changes: Any) -> Any:
     world = {"clock": clock}
-    return replace(s.support, **{"store": "support.db", "world": world, "answer": answer, **changes})
+    return replace(
+        s.support, **{"store": SqliteStore("support.db", clock.now), "world": world, "answer": answer, **changes}
+    )
 
 
 @pytest.mark.parametrize("at", range(1, 11))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 from flow_runs import everywhere
 
-from fsm_agent import Agent
+from fsm_agent import Agent, SqliteStore
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -367,7 +367,8 @@ downloads = Flow(
 
 def at(flow: Flow[Any], now_s: float, store: Any = None) -> Flow[Any]:
     """Return a flow at a moment."""
-    return replace(flow, store=store, world={"clock": FakeClock(now_s)})
+    clock = FakeClock(now_s)
+    return replace(flow, store=store and SqliteStore(store, clock.now), world={"clock": clock})
 
 
 def day(n: float) -> float:

@@ -716,7 +716,7 @@ def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -
 def test_a_run_that_was_left_behind_is_found_behind_runs_of_others(store: Any) -> None:
     agent = Agent(Script("Done."), name="desk", store=store)
     for name in ("left", *map(str, range(120))):
-        agent.submit("Go.", run_id=name)
+        agent.submit("Go.", run_id=name, service="live")
         if name != "left":
             store.claim("another", for_s=600, run=name)
 
@@ -725,6 +725,101 @@ def test_a_run_that_was_left_behind_is_found_behind_runs_of_others(store: Any) -
             await asyncio.wrap_future(live.runs.watcher.watch("left", lambda row: row.is_ended))
 
     asyncio.run(asyncio.wait_for(main(), 50))
+
+
+class TestTheQueueOfWorkers:
+    """A service goes on with what it has begun, and with nothing else."""
+
+    def test_it_takes_up_what_it_has_left_behind_alone(self, each_store: Any) -> None:
+        agent = Agent(Script(*["Done."] * 9), name="desk", store=each_store)
+        for name, service in {"job": "", "left": "live", "other": "api"}.items():
+            agent.submit("Go.", run_id=name, service=service)
+
+        async def main() -> None:
+            async with Live(agent) as live:
+                await asyncio.wrap_future(live.runs.watcher.watch("left", lambda row: row.is_ended))
+                await heard(live, await live.begin("Go.", run_id="own"))
+
+        asyncio.run(asyncio.wait_for(main(), 50))
+        assert {run.id: run.is_ended for run in each_store.list()} == {
+            "job": False,
+            "other": False,
+            "left": True,
+            "own": True,
+        }
+        assert {run.id: (run.service, run.n) for run in each_store.list(ended=False)} == {
+            "job": ("", 0),
+            "other": ("api", 0),
+        }
+
+    def test_what_is_followed_is_not_driven(self, each_store: Any) -> None:
+        agent = Agent(Script(*["Done."] * 9), name="desk", store=each_store)
+        agent.submit("Go.", run_id="job")
+
+        async def main() -> list[Item]:
+            async with Live(agent) as live:
+                listener = asyncio.ensure_future(heard(live, "job"))
+                await heard(live, await live.begin("Go.", run_id="own"))
+                assert each_store.get("job").n == 0
+                await asyncio.to_thread(Worker([agent], live.runs).run, once=True)
+                return await listener
+
+        assert isinstance(last(asyncio.run(asyncio.wait_for(main(), 50))), Done)
+
+    def test_its_deps_are_not_those_of_others(self, each_store: Any) -> None:
+        @function
+        def whose(context: Context[Any]) -> str:
+            "Tell whose it is."
+            return str(context.deps)
+
+        model = Script(by={"chat": Script(call("whose"), "Done."), "job": Script(call("whose"), "Done.")})
+        agent = Agent(model, functions=[whose], name="desk", store=each_store)
+        agent.submit("job", run_id="job", extra={"tenant": "ann"})
+
+        async def main() -> None:
+            async with Live(agent, deps="the chat's") as live:
+                await heard(live, await live.begin("chat", run_id="chat"))
+                worker = Worker([agent], live.runs, deps=lambda name, extra, user: extra["tenant"])
+                await asyncio.to_thread(worker.run, once=True)
+
+        asyncio.run(asyncio.wait_for(main(), 50))
+        told = {run: agent.resume(run).function_calls[0].result for run in ("chat", "job")}
+        assert told == {"chat": "the chat's", "job": "ann"}
+
+
+class TestMemory:
+    """Without a store, what is kept is bounded: the conversations that have rested longest are forgotten."""
+
+    @pytest.mark.parametrize(("limit", "most"), [("kept_runs", 6), ("kept_bytes", 20_000)])
+    def test_runs_and_turns(self, limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Live, limit, most)
+
+        async def main() -> None:
+            async with Live(Agent(Script(*["Done."] * 99), name="desk")) as live:
+                for n in range(30):
+                    await heard(live, await live.begin("x" * 3_000, conversation=f"c{n // 2}"))
+                kept = [run.id for run in live.runs.store.list()]
+                assert 1 < len(kept) <= 6
+                assert live.runs.store.head("c14").run in kept
+                assert live.runs.store.head("c0").version == 0
+                assert isinstance(last(await heard(live, await live.begin("Again.", conversation="c0"))), Done)
+
+        asyncio.run(main())
+
+    def test_questions_that_were_not_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Live, "kept_runs", 3)
+
+        async def main() -> None:
+            async with Live(desk()) as live:
+                runs: list[str] = []
+                for n in range(8):
+                    runs.append(await live.begin("refund", conversation=f"d{n}"))
+                    assert isinstance(last(await heard(live, runs[-1])), Suspended)
+                assert len(live.runs.store.list()) <= 3
+                with pytest.raises(RunUnknown):
+                    await live.answer(runs[0], {"ask:1.0": Approved()})
+
+        asyncio.run(main())
 
 
 class TestASlowListener:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from served import Letter, desk, letters
 
-from fsm_agent import Agent, function
+from fsm_agent import Agent, Context, function
 from fsm_agent.flows import Flow, end, wait
 from fsm_agent.fronts import serve
 from fsm_agent.store import MemoryStore
@@ -72,6 +72,49 @@ def test_a_conversation_is_shown_again_as_it_was(tmp_path: Path) -> None:
         assert listed[0]["at_s"] > 1e9, "a Unix time"
 
     run(serve(desk(str(tmp_path / "runs.db"))), use)
+
+
+def test_functions_and_the_system_prompt_know_who_asks(tmp_path: Path) -> None:
+    @dataclass
+    class Customer:
+        name: str
+
+    @function(needs_approval=True)
+    def orders(context: Context[Customer]) -> str:
+        "List the orders."
+        return f"the orders of {context.deps.name}"
+
+    def answer(request: Any) -> Any:
+        last = request.messages[-1]
+        return f"{request.messages[0].text} {last.text}" if last.role == "tool" else call("orders")
+
+    def made() -> Any:
+        agent = Agent(
+            Script(*[answer] * 20),
+            functions=[orders],
+            name="desk",
+            store=str(tmp_path / "runs.db"),
+            system=lambda customer: f"You talk to {customer.name}.",
+        )
+        return serve(
+            agent,
+            user=lambda request: request.headers.get("x-user"),
+            deps=lambda agent, extra, user: Customer(user),
+        )
+
+    async def begin(page: Page) -> None:
+        for who in ("ada", "bob"):
+            page.client.headers["x-user"] = who
+            await page.ask("c1", "What did I order?")
+
+    async def go_on(page: Page) -> None:  # by another OS process, say
+        for who in ("bob", "ada"):
+            page.client.headers["x-user"] = who
+            told = await page.answer("c1", "ask:2.0", {"approved": True})
+            assert text(told) == f"You talk to {who}. the orders of {who}"
+
+    run(made(), begin)
+    run(made(), go_on)
 
 
 def test_a_long_conversation_says_that_its_first_turns_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,6 +418,37 @@ class TestUsers:
             assert (await ann.shown("c2"))[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
             lines = [*agent.runs.export("ann/c2:r1")]
             assert [json.loads(line)["by"] for line in lines if '"cancelled"' in line] == ["ann"]
+
+        run(app, use)
+
+    def test_one_cannot_take_the_whole_service(self) -> None:
+        free = asyncio.Event()
+
+        class Waiting(Script):
+            async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+                if "wait" in request.messages[-1].text:
+                    await free.wait()
+                async for piece in super().astream(request, timeout_s=timeout_s):
+                    yield piece
+
+        agent = Agent(Waiting(*["Done."] * 9), name="desk", store=MemoryStore())
+        app = serve(agent, user=lambda request: request.headers.get("x-user"), at_once=2)
+
+        async def use(nobody: Page) -> None:
+            ann, bob = (Page(app, **{"x-user": name}) for name in ("ann", "bob"))
+            asked = [asyncio.ensure_future(ann.ask(f"c{n}", "wait")) for n in range(2)]
+            said = {"role": "user", "id": "m", "content": "hello"}
+            body = {"threadId": "c3", "runId": "r", "messages": [said]}
+            while True:  # until both are in the store
+                refused = await ann.client.post("/agui", json=body)
+                if refused.status_code == 429:
+                    break
+                body["threadId"] += "+"
+            assert refused.json()["code"] == "too_many"
+            assert text(await bob.ask("c1", "hello")) == "Done."
+            free.set()
+            await asyncio.gather(*asked)
+            assert text(await ann.ask("c9", "hello")) == "Done."
 
         run(app, use)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from support.inspected_runs import fill, forecaster, letters, shop, suspended
 from support.inspector_pages import Markup, Pages
 from support.postgres import NOT_HERE, PostgresServer, programs
 
-from fsm_agent import Agent, Approved, Limits, Runs, function
+from fsm_agent import Agent, Approved, CallFailed, Limits, Runs, function
+from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.inspector import inspector_app
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import FakeClock, Script, call
 
 ALL = {
     *("order-22", "note-1", "letter-9", "ticket-8", "rent-11", "desk-3", "customer-17:2-call-2"),
@@ -119,7 +120,48 @@ def test_what_failed_says_what_was_tried(pages):
     assert text.count("again after") == 2  # not after the last
     assert page.all("button", id="retry")
     assert not pages.page("/run", id="degrees-rome").all("button", id="retry")
-    assert "this could not be used: the model was told why" in pages.page("/run", id="degrees-rome").text
+
+
+def test_a_refused_reply_says_what_the_model_was_told_and_the_last_one_why_the_call_failed():
+    runs = Runs(MemoryStore())
+    replies = ["It is warm.", call("weather"), call("forecast", city="Rome"), "Warm."]
+    with suppress(CallFailed):
+        forecaster(runs, *replies, limits=Limits(parse_retries=1)).call("How many degrees?", run_id="r")
+    page = Pages(inspector_app(runs)).page("/run", id="r")
+    text = " ".join(page.text.split())
+    for said in ("Your answer could not be used: there is no int", "city: Field required", "no function 'forecast'"):
+        assert f"The model was told: {said}" in text or said in text.partition("The model was told:")[2], said
+    assert "The call failed: there is no int" in text
+    assert "there is no int" in text.partition("Why it failed")[2].partition("Began")[0]
+
+
+def test_a_question_says_until_when_it_can_be_answered_in_the_list_and_in_its_form():
+    @wait(bool, within_s=3600)
+    def ok(data: str) -> str:
+        return f"May {data} be sent?"
+
+    runs = Runs(MemoryStore())
+    rows = [ok.done(end("yes")), ok.elapsed(end("late"))]
+    world = {"clock": FakeClock(start_s=2_000_000_000.0)}
+    with suppress(FlowSuspended):
+        Flow("asking", str, start=ok, rows=rows, store=runs, world=world).call("it", run_id="r")
+    pages = Pages(inspector_app(runs))
+    for page in (pages.page("/"), pages.page("/run", id="r")):
+        assert "May it be sent?" in page.text
+        assert "until 2033-05-18 04:33:20 UTC" in page.text
+    suspended(lambda: shop(runs).call("Where is my parcel? I am Ada.", run_id="always"))
+    assert "until" not in pages.page("/run", id="always").text
+
+
+def test_a_run_that_is_due_and_has_no_driver_says_so():
+    runs = Runs(MemoryStore())
+    shop(runs).submit("Where is my parcel?", run_id="waits")
+    forecaster(runs, "12").call("How warm is it?", run_id="ended")
+    pages = Pages(inspector_app(runs))
+    words = "no driver: due for a worker"
+    assert pages.page("/").text.count(words) == 1
+    assert words in pages.page("/run", id="waits").text
+    assert words not in pages.page("/run", id="ended").text
 
 
 def test_agents_and_members_inside_are_unfolded(pages):

@@ -72,6 +72,7 @@ ANSWER = "give_final_answer"  # the function whose arguments are the answer
 USED = Usage(input_tokens=5)  # by a function that is an agent
 BEGUN_S = 1000.0
 VALID = Modified('{"path": "y"}')
+RAISED = ErrorReport(kind="ProgramError", message="answer raised KeyError", model="program:clerk")
 TOO_LONG = ErrorReport(kind="ContextTooLong", message="too many tokens", status=400)
 SUMMARIZING = ContextPlan((summarize(keep=1, step=1, max_tokens=50),), Budget())
 SUMMARIZING_IF_TOO_LONG = ContextPlan(budget=Budget(passes=(summarize(keep=1, step=1, max_tokens=50),)))
@@ -218,7 +219,7 @@ def _moves(model: Model, call: AgentCall) -> list[tuple[str, Outcome]]:
                 found.append((key, Begun(at_s=BEGUN_S)))
             case CallModel(key):
                 found += [(key, Replied(reply=REPLIES[name])) for name in model.replies]
-                found += _failures(model, key)
+                found += [*_failures(model, key), (key, ModelFailed(error=RAISED, at_s=BEGUN_S))]
                 if model.is_too_long:
                     found.append((key, ModelFailed(error=TOO_LONG, at_s=BEGUN_S)))
             case AskSummary():
@@ -399,6 +400,8 @@ def _expected(before: CallRecord, key: str, outcome: Outcome, call: AgentCall) -
             is_off = call.view.plan.is_off or _since_the_last_reply(before, "too_long")
             may = not is_off and (limits.recalls is None or before.recalls < limits.recalls)
             return (before.state, None) if may else (State.FAILED, Reason.MODEL_FAILED)
+        case ModelFailed() if outcome.error == RAISED:
+            return State.FAILED, Reason.FUNCTION_FAILED
         case ModelFailed():
             return _recalled(before, outcome.error.retryable, outcome.delay_s, outcome.at_s)
         case Slept():

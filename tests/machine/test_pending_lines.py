@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.kept_runs import OWN_CLOCK
 
 from fsm_agent.agents import Agent
 from fsm_agent.errors import UsageError
@@ -83,7 +84,7 @@ def test_what_cannot_be_written_is_refused_by_the_append_and_not_by_who_reads_it
 def test_a_run_of_many_batches_is_the_same_in_memory_and_on_disk(tmp_path: Any):
     """Answers hold what their functions return: a list that is changed afterwards is in the journal as it was."""
     journals = []
-    for name, store in (("memory", MemoryStore()), ("sqlite", SqliteStore(tmp_path / "runs.db"))):
+    for name, store in (("memory", MemoryStore()), ("sqlite", SqliteStore(tmp_path / "runs.db", OWN_CLOCK))):
         kept: list[str] = []
 
         def note(word: str) -> list[str]:

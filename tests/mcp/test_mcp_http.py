@@ -92,7 +92,7 @@ def test_the_status_of_a_server_that_refuses_is_told(stub):
 def test_bodies_are_bounded_over_the_old_transport_too(caplog):
     events = [SSE_HEAD, chunk(b"event: endpoint\ndata: /message\n\n"), STALL]
     with FaultServer(events, [http(b"x", content_encoding="gzip")]) as server:
-        far = MCPServer.http(f"{server.base_url}/sse", sse=True, start_timeout_s=1.0)
+        far = MCPServer.http(f"{server.base_url}/sse", sse=True, start_timeout_s=10.0)
         with pytest.raises(MCPServerError):
             _ = far.functions
     assert "'gzip'" in caplog.text
@@ -136,3 +136,16 @@ def test_an_answer_that_is_none_is_told_and_the_session_goes_on(stub, body, told
         stub.answer = good
         assert server.call("ask") == "yes"
         assert [method for _, method, _ in stub.heard].count("initialize") == 1
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), "\udcff", object()], ids=["no number", "half a character", "an object"]
+)
+def test_arguments_that_are_no_json_are_not_sent_and_the_session_goes_on(stub, value):
+    with MCPServer.http(stub.url) as server:
+        assert server.call("ask") == "yes"
+        n_heard = len(stub.heard)
+        with pytest.raises(MCPToolError, match="the tool 'ask'"):
+            server.call("ask", word=value)
+        assert len(stub.heard) == n_heard
+        assert server.call("ask") == "yes"

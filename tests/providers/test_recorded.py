@@ -87,6 +87,9 @@ INTENDED = {
     "a message between calls is refused by DeepSeek: texts from elsewhere are one, before the calls": (
         recorded_inputs.without_messages_between_calls
     ),
+    "the objects of an output are closed: properties beside its own would be dropped in silence": (
+        recorded_inputs.with_closed_objects
+    ),
 }
 
 

@@ -230,3 +230,49 @@ def test_a_type_that_would_be_too_long_is_told_as_json_schema() -> None:
     output = Output(kind)
     _, _, schema = output_in_words(output).partition(":\n\n")
     assert json.loads(schema) == output.schema
+
+
+class Inner(BaseModel):
+    size: int = 0
+
+
+class Outer(BaseModel):
+    inner: Inner | None = None
+    items: list[Inner] = []
+    by_name: dict[str, int] = {}
+
+
+class Open(BaseModel, extra="allow"):
+    size: int = 0
+
+
+def sent(output: Any) -> Any:
+    """The schema that a service without strict mode is sent."""
+    request = Request(messages=(USER,), output=Output(output))
+    body = CODEC.encode(request, model="m", profile=Profile(strict_functions=False), stream=False)
+    return body["response_format"]["json_schema"]["schema"]
+
+
+def test_objects_of_an_output_take_no_other_properties_without_strict_mode_too() -> None:
+    schema = sent(Outer)
+    assert (schema["additionalProperties"], schema["$defs"]["Inner"]["additionalProperties"]) == (False, False)
+    assert schema["properties"]["by_name"]["additionalProperties"] == {"type": "integer"}
+
+
+class Composed(BaseModel):
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        parts = [{"type": "object", "properties": {name: {"type": "integer"}}} for name in ("a", "b")]
+        return {"type": "object", "allOf": parts}
+
+
+class Either(BaseModel):
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        parts = [{"properties": {name: {"type": "integer"}}} for name in ("a", "b")]
+        return {"type": "object", "properties": {"c": {"type": "integer"}}, "anyOf": parts}
+
+
+@pytest.mark.parametrize("output", [Open, Composed, Either])
+def test_objects_that_take_more_stay_open(output: Any) -> None:
+    assert sent(output) == Output(output).schema

@@ -107,9 +107,8 @@ def functions(wait: Wait, kind: str, count: int, **policy: Any) -> Pending:
     work = Function(
         name="work",
         call=wait.wait if kind == "plain" else wait.await_,
-        is_async=kind != "plain",
         parameters={"type": "object", "properties": {"n": {"type": "integer"}}},
-        **policy,
+        **{"is_async": kind != "plain", **policy},
     )
     return seeded(work), Script([call("work", n=n) for n in range(count)], "never"), {}
 
@@ -142,6 +141,9 @@ PENDING: dict[str, Callable[[Wait], Pending]] = {
     "a request": a_request,
     "a coroutine": lambda wait: functions(wait, "waiting", 1),
     "a coroutine that does not block": lambda wait: functions(wait, "waiting", 1, blocking=False),
+    "a coroutine that is not said to be one": lambda wait: functions(
+        wait, "waiting", 1, blocking=False, is_async=False
+    ),
     "coroutines": lambda wait: functions(wait, "waiting", 3),
     "a plain function": lambda wait: functions(wait, "plain", 1),
     "plain functions": lambda wait: functions(wait, "plain", 3),

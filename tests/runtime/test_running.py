@@ -18,8 +18,8 @@ from support.drivers import Driver, Wait, anyhow, by_arun, ended_before, rest, s
 
 from fsm_agent.errors import Retry
 from fsm_agent.functions import Context, Default, Function, Retries
-from fsm_agent.lifecycle import AgentCall, Reason
-from fsm_agent.messages import Document, FunctionCall, FunctionProgress, Image
+from fsm_agent.lifecycle import AgentCall, Denied, Reason, restore, snapshot
+from fsm_agent.messages import Document, FunctionCall, FunctionEnded, FunctionProgress, Image
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.testing import FakeClock, Script, call
@@ -573,3 +573,61 @@ def test_a_plain_function_may_give_what_has_to_be_awaited(driven: Driver, policy
 
     options: dict[str, Any] = {"none": {}, "retries": {"retries": Retries()}, "middleware": {"middleware": [around]}}
     assert ran(driven, Function.of(wrapped, blocking=blocking, **options[policy])).text == "found"
+
+
+class TestWhatIsRecorded:
+    """How long each call took, in which round, and whether it was denied."""
+
+    @anyhow
+    @kinds
+    def test_the_time_that_it_was_run_with_all_retries(self, driven: Driver, kind: str):
+        clock, fails = FakeClock(), Fails(OSError("busy"), OSError("busy"))
+        given = fails.function(kind, retries=Retries(attempts=3, delay_s=2.0, jitter=0.0))
+        found = ran(driven, given, clock=clock)
+        assert found.asked.duration_s == sum(clock.sleeps) == 6
+        assert [event.duration_s for event in found.events if isinstance(event, FunctionEnded)] == [6]
+
+    @anyhow
+    @pytest.mark.parametrize("policy", [{}, {"on_error": "fail"}])
+    def test_one_that_raised_took_time_too(self, driven: Driver, policy: dict[str, Any]):
+        clock = FakeClock()
+
+        def wait() -> str:
+            """Wait."""
+            clock.sleep(3)
+            raise OSError("no line")
+
+        assert ran(driven, Function.of(wait, **policy), clock=clock).asked.duration_s == 3
+
+    @anyhow
+    def test_the_round_and_the_denial_and_they_come_back_from_a_snapshot(self, driven: Driver):
+        def look() -> str:
+            """Look."""
+            return "seen"
+
+        def erase() -> str:
+            """Erase."""
+            return "gone"
+
+        functions = (Function.of(look), Function.of(erase, needs_approval=True))
+        one = seed(Prompt("x", functions=functions))
+        script = Script([call("look"), call("look")], [call("erase"), call("nothing")], "done")
+        driven(one, script, approve=lambda asked: Denied("no"), clock=FakeClock())
+        found = [(f.name, f.round, f.is_denied, f.duration_s) for f in one.record.function_calls]
+        assert found == [
+            ("look", 1, False, 0),
+            ("look", 1, False, 0),
+            ("erase", 2, True, 0),
+            ("nothing", 2, False, 0),
+        ]
+        again = restore(snapshot(one), one.prompt)
+        assert again.record.function_calls == one.record.function_calls
+
+    @anyhow
+    def test_the_duration_survives_a_snapshot_and_is_not_compared(self, driven: Driver):
+        clock = FakeClock()
+        found = ran(driven, Function.of(lambda: clock.sleep(2), name="wait", description="Wait."), clock=clock)
+        (again,) = restore(snapshot(found.call), found.call.prompt).record.function_calls
+        assert again.duration_s == 2
+        assert again == again.changed(duration_s=5.0)
+        assert again != again.changed(round=5)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support import agent_calls as walks
-from support.kept_runs import answers, clerk, definition_of, ended, loaded, rested, skip_replies
+from support.kept_runs import OWN_CLOCK, answers, clerk, definition_of, ended, loaded, rested, skip_replies
 
 from fsm_agent.agents import Agent
 from fsm_agent.errors import CallSuspended, JournalError, RateLimited, UsageError
@@ -18,7 +18,7 @@ from fsm_agent.functions import function
 from fsm_agent.lifecycle import AgentCall, Denied, Replied, Returned
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Dialog
-from fsm_agent.store import Lease, RunExists, Runs, RunUnknown
+from fsm_agent.store import Lease, RunExists, Runs, RunUnknown, SqliteStore
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, as_json, call
 
@@ -78,7 +78,7 @@ def test_a_damaged_entry_is_named():
 
 def test_a_call_is_the_same_in_memory_in_a_file_and_in_no_store(tmp_path: Path):
     results, journals = [], []
-    for store in (None, MemoryStore(), tmp_path / "runs.db"):
+    for store in (None, MemoryStore(), SqliteStore(tmp_path / "runs.db", OWN_CLOCK)):
         script = Script([call("look", at=1)], RateLimited("slow down", retry_after_s=0.5), "done")
         agent = Agent(script, functions=[look], store=store, name="a")
         results.append(agent.call("Go.", **({"run_id": "r1"} if store is not None else {})))
@@ -97,7 +97,7 @@ def test_a_call_is_the_same_in_memory_in_a_file_and_in_no_store(tmp_path: Path):
 
 @pytest.mark.parametrize("at", [0, 2, 4, 9, 11, 12])
 def test_a_copy_goes_on_from_its_entry_whatever_becomes_of_the_run(at: int, tmp_path: Any):
-    store = tmp_path / "runs.db"
+    store = SqliteStore(tmp_path / "runs.db", OWN_CLOCK)
     agent = ended(store)
     before = agent.runs.store.load("r1")
     agent.runs.fork("r1", at, "r2")

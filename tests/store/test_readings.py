@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -10,11 +11,23 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Runs, UsageError, function, handoff
+from fsm_agent import (
+    Agent,
+    Approved,
+    CallFailed,
+    CallSuspended,
+    Limits,
+    Prompt,
+    Retry,
+    Runs,
+    UsageError,
+    function,
+    handoff,
+)
 from fsm_agent.diagrams import trace_diagram
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import Flow, end, execute, failure
-from fsm_agent.store import MemoryStore, ReadOnly, StoreError
+from fsm_agent.flows import Flow, call, end, execute, failure
+from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
 from fsm_agent.store.reading import read
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
@@ -166,9 +179,10 @@ def test_runs_are_opened_for_reading_only(tmp_path: Path):
 def test_what_was_retried_had_failed(tmp_path: Path):
     """The same trigger leads to a pause as well, which the table alone cannot tell from the failure."""
     busy = Overloaded("busy", status=529)
-    with closing(Runs(tmp_path / "runs.db")) as runs:
+    clock = FakeClock()
+    with closing(Runs(SqliteStore(tmp_path / "runs.db", clock.now))) as runs:
         agent = Agent(Script(busy, busy, "Hi."), name="host", limits=Limits(recalls=1), store=runs)
-        agent = replace(agent, world={"clock": FakeClock()})
+        agent = replace(agent, world={"clock": clock})
         with pytest.raises(CallFailed):
             agent.call("Hello", run_id="r")
         runs.retry("r", by="ann")
@@ -178,3 +192,102 @@ def test_what_was_retried_had_failed(tmp_path: Path):
         [retried] = [entry for entry in reading.entries if entry.kind == "retried"]
         assert (retried.by, retried.undoes_to, reading.is_sound) == ("ann", 1, True)
         assert [reading.at(at).states for at in (4, n)] == [{"": "Failed"}, {"": "Calling"}]
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def no_shouting(output: str, context: Any) -> str:
+    if output.isupper():
+        raise Retry("do not shout")
+    return output
+
+
+NUMBER = {"output": int}
+REFUSALS: dict[str, tuple[list[Any], dict[str, Any], dict[int, str]]] = {
+    "an answer": (["x", "7"], NUMBER, {2: "no int"}),
+    "arguments": ([asks("add", a="q", b=1), "Done."], {}, {2: "'q'"}),
+    "an unknown function": ([asks("sub"), "Done."], {}, {2: "'sub'"}),
+    "one call of two": ([[asks("add", a=1, b=2), asks("sub")], "Done."], {}, {2: "'sub'"}),
+    "a repeated call": ([asks("add", a=1, b=2), asks("add", a=1, b=2), "3"], {}, {4: "add"}),
+    "by a check": (["HEY", "Hey"], {"check": no_shouting}, {3: "do not shout"}),
+    "by words of one's own": (
+        ["x", "7"],
+        {"prompt": Prompt("{{ task }}", output=int, on_exception="Oh no: {{ error_message }}!")},
+        {2: "Oh no: "},
+    ),
+    "as arguments": (
+        [asks("give_final_answer", value="x"), asks("give_final_answer", value=7)],
+        {"prompt": Prompt("{{ task }}", output=int, mode="function")},
+        {2: "'x'"},
+    ),
+    "nothing": (["7"], NUMBER, {}),
+    "the last": (["x", "y"], {**NUMBER, "limits": Limits(parse_retries=1)}, {2: "no int", 3: "no int"}),
+    "the last round": (
+        [asks("add", a=1, b=2), asks("add", a=2, b=2)],
+        {"limits": Limits(rounds=1)},
+        {4: "round 2"},
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", ["call", "acall"])
+@pytest.mark.parametrize("refused", REFUSALS)
+def test_why_a_reply_was_refused_is_known_without_code(refused, verb):
+    replies, options, whys = REFUSALS[refused]
+    agent = Agent(Script(*replies), functions=[add], name="clerk", store=MemoryStore(), **options)
+    entries = entries_of(agent, verb)
+    assert {entry.n: entry.why for entry in entries if entry.why}.keys() == whys.keys()
+    for n, said in whys.items():
+        assert said in entries[n - 1].why, n
+    sent = [part.text for request in agent.model.requests for message in request.messages for part in texts(message)]
+    for entry in entries:  # what is said to have been told, was told
+        is_end = entry.moves[-1].step.to == "Failed"
+        assert not entry.why or is_end or all(line in "\n".join(sent) for line in entry.why.splitlines())
+
+
+def texts(message: Any) -> list[Any]:
+    return [part for part in message.parts if hasattr(part, "text")]
+
+
+def entries_of(agent: Any, verb: str = "call") -> Any:
+    with suppress(CallFailed):
+        result = getattr(agent, verb)("How many?", run_id="r")
+        if verb == "acall":
+            asyncio.run(result)
+    return read(agent.runs, "r").entries
+
+
+def test_why_is_known_of_an_agent_in_a_flow_in_an_agent_and_after_a_retry(tmp_path):
+    counter = Agent(Script("x", "y", "z", "7"), output=int, name="counter", limits=Limits(parse_retries=2))
+
+    @call(counter)
+    def counting(c: Check) -> str:
+        return c.what
+
+    flow = Flow("counted", Check, start=counting, rows=[counting.done(end("over")), counting.failed(failure("lost"))])
+    model = Script(asks("counted", what="A"), "There are seven.")
+    outer = Agent(model, functions=[flow.as_function("counted", "Counts.")], name="outer", store=tmp_path / "r.db")
+    outer.call("How many?", run_id="r")
+    whys = {entry.path: entry.why for entry in read(outer.runs, "r").entries if entry.why}
+    assert whys.keys() == {"run:1.0/counting#1"}
+    assert "no int" in whys["run:1.0/counting#1"]
+
+
+def test_the_end_of_a_failed_run_is_told_in_its_picture_without_code():
+    agent = Agent(Script("x"), output=int, name="clerk", store=MemoryStore(), limits=Limits(parse_retries=0))
+    entries_of(agent)
+    assert "no int" in str(trace_diagram(read(agent.runs, "r").process.trace))
+
+
+def test_a_long_reason_is_cut():
+    agent = Agent(Script("x", "7"), check=long_winded, name="clerk", store=MemoryStore())
+    assert len(entries_of(agent)[2].why) < 5_000
+
+
+def long_winded(output: str, context: Any) -> str:
+    if output == "x":
+        raise Retry("no " * 100_000)
+    return output

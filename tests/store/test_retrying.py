@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.kept_runs import OWN_CLOCK
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, Runs, function
 from fsm_agent.agents import Worker
@@ -17,7 +18,7 @@ from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
 from fsm_agent.lifecycle import Returned
 from fsm_agent.store import RunBusy, RunUnknown, SqliteStore, Store
-from fsm_agent.testing import Script
+from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 
 KEY = "0123456789abcdef" * 4
@@ -25,7 +26,7 @@ KEY = "0123456789abcdef" * 4
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with closing(SqliteStore(tmp_path / "runs.db")) as store:
+    with closing(SqliteStore(tmp_path / "runs.db", OWN_CLOCK)) as store:
         yield store
 
 
@@ -288,15 +289,16 @@ def test_a_success_that_a_row_made_a_failure_is_not_repeated(store: Store):
 
 @pytest.fixture
 def timed(tmp_path: Path) -> Iterator[Timed]:
-    with closing(Runs(tmp_path / "t.db", patience_s=0.0)) as runs:
-        yield Timed(runs)
+    clock = FakeClock()
+    with closing(Runs(SqliteStore(tmp_path / "t.db", clock.now), patience_s=0.0)) as runs:
+        yield Timed(runs, clock)
 
 
 class Timed:
     """Runs of a flow by a clock that the test moves on: a person looks at drafts, and may want another."""
 
-    def __init__(self, runs: Runs) -> None:
-        self.runs, self.clock, self.world = runs, Script("x").clock, World()
+    def __init__(self, runs: Runs, clock: FakeClock) -> None:
+        self.runs, self.clock, self.world = runs, clock, World()
 
     def flow(self, row: Any = None, **time: Any) -> Flow[Order]:
         @wait(str, **time)

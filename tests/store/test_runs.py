@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from recorded_drivers import WAYS, Way
 from support.kept_runs import (
+    OWN_CLOCK,
     Elsewhere,
     LastingStore,
     add,
@@ -79,7 +80,7 @@ PATIENCE_S = 30.0
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Any]:
-    with closing(SqliteStore(tmp_path / "runs.db")) as store:
+    with closing(SqliteStore(tmp_path / "runs.db", OWN_CLOCK)) as store:
         yield store
 
 

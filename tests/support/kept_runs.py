@@ -26,6 +26,11 @@ LONG_S = 30.0
 APPROVED = Approved()
 
 
+def OWN_CLOCK() -> float:
+    """The clock of a store beside which scripts keep theirs, and wait for nothing."""
+    return time.time()
+
+
 def renew(recorder: StoreRecorder) -> None:
     """Renew the lease of a recorder, as the thread for all leases does."""
     (result,) = recorder.store.renew_all([recorder.lease], for_s=recorder.lease_s)
@@ -120,6 +125,7 @@ class LastingStore(MemoryStore):
     """A store in memory that drivers take for one on a disk."""
 
     is_volatile = False
+    has_own_clock = True
 
 
 class Noting(MemoryStore):
@@ -128,6 +134,8 @@ class Noting(MemoryStore):
     Attributes:
         is_volatile: As the driver shall see it.
     """
+
+    has_own_clock = True
 
     def __init__(self, before: Callable[[int], None] | None = None, *, is_volatile: bool = False) -> None:
         super().__init__()

@@ -148,7 +148,7 @@ def meaning(body: Body) -> Body:
 def without_messages_between_calls(body: Body) -> Body:
     """The request with neighbouring texts of the model joined, and before the calls beside them."""
     items: list[Body] = []
-    for item in body["input"]:
+    for item in body.get("input", ()):
         is_text = item.get("role") == "assistant" and isinstance(item["content"], str)
         start = len(items)
         while is_text and start and items[start - 1].get("type") == "function_call":
@@ -157,7 +157,17 @@ def without_messages_between_calls(body: Body) -> Body:
             items[start - 1] = {**item, "content": items[start - 1]["content"] + item["content"]}
         else:
             items.insert(start, item)
-    return {**body, "input": items}
+    return {**body, "input": items} if "input" in body else body
+
+
+def with_closed_objects(body: Any) -> Any:
+    """The request in whose schemas of outputs no object may have properties beside its own."""
+    if isinstance(body, list):
+        return [with_closed_objects(item) for item in body]
+    if not isinstance(body, dict):
+        return body
+    changed = {key: value if key == "tools" else with_closed_objects(value) for key, value in body.items()}
+    return {"additionalProperties": False, **changed} if isinstance(changed.get("properties"), dict) else changed
 
 
 def _text_meaning(body: Body) -> Any:

@@ -17,6 +17,7 @@ from support.traces import Receiver, Traces
 
 from fsm_agent import Agent, CallSuspended, Denied, Prompt, client_for, function
 from fsm_agent.clients import Network
+from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock
 
 pytestmark = pytest.mark.system
@@ -171,7 +172,7 @@ def test_secrets_are_in_no_span(options: Any, tmp_path: Path, monkeypatch: pytes
             return httpx.Response(429, json={"error": {"message": "secret-in-the-text-of-an-error"}})
         return answer_of(TURNS[len(seen) - 2])
 
-    traces = Traces()
+    traces, clock = Traces(), FakeClock()
     with Receiver() as receiver, httpx.Client(transport=httpx.MockTransport(reply)) as client:
         traces.provider.add_span_processor(SimpleSpanProcessor(exporting.OTLPSpanExporter(receiver.url)))
         with traces.recording():
@@ -179,8 +180,8 @@ def test_secrets_are_in_no_span(options: Any, tmp_path: Path, monkeypatch: pytes
                 client_for("openai-chat:m", network=Network(client=client), **options),
                 functions=[find, fail, pay],
                 name="shop",
-                store=str(tmp_path / "runs.db"),
-                world={"clock": FakeClock()},
+                store=SqliteStore(tmp_path / "runs.db", clock.now),
+                world={"clock": clock},
             )
             with pytest.raises(CallSuspended) as raised:
                 agent.call(

@@ -31,6 +31,7 @@ from fsm_agent import (
     Settings,
     Task,
     Toolset,
+    Worker,
     build_agent,
     first_of,
     function,
@@ -105,6 +106,20 @@ def price_of(ctx: Context[Shop], article: str) -> float:
 
 
 @function
+def stock_of(ctx: Context[Shop], article: str, least: int = 0) -> int:
+    return least
+
+
+@function
+def perhaps_of(ctx: Context[Shop | None], article: str) -> str:
+    return article
+
+
+def by_hand(ctx: Context[Shop], article: str, pieces: int) -> float:
+    return ctx.deps.price(article) * pieces
+
+
+@function
 def of_a_corner_shop(ctx: Context[CornerShop], *, article: str) -> dict[str, float]:
     return {article: ctx.deps.price(article)}
 
@@ -144,15 +159,29 @@ def functions() -> None:
     assert_type(Function.of(number, name="parsed", max_calls=1)(text="1"), int)
     assert_type(Function.of(add, blocking=False)(1, "x"), float)
     assert_type(Function(name="open").link(number)("1"), int)
-    assert_type(Agent("openai:gpt-5", output=Person).as_function(), Function[[Context, str], Person, object])
+    assert_type(Agent("openai:gpt-5", output=Person).as_function(), Function[[Context[Any], str], Person, Any])
     of_any_kind: list[Function] = [add, later, price_of]
     Agent("openai:gpt-5", functions=[*of_any_kind, number, Toolset(of_any_kind)])
     Agent("openai:gpt-5", functions=[number, partial(number, "1"), lambda: "x", Shop().price, Agent("openai:gpt-5")])
 
 
 def dependencies(shops: Toolset[Shop]) -> None:
-    assert_type(Agent("openai:gpt-5", functions=[add, number, identify]), Agent[object, str])
+    Agent("openai:gpt-5", functions=[add, number, identify]).call("Who?")
     assert_type(Agent("openai:gpt-5", functions=[price_of]), Agent[Shop, str])
+    Agent("openai:gpt-5", functions=[price_of, stock_of]).call("Who?", deps=Shop())
+    Agent("openai:gpt-5", functions=[price_of, add]).call("Who?", deps=Shop())
+    Agent("openai:gpt-5", functions=[price_of, number]).call("Who?", deps=Shop())
+    Agent("openai:gpt-5", functions=[price_of, perhaps_of, identify]).call("Who?", deps=Shop())
+    Agent("openai:gpt-5", functions=[by_hand, number, lambda x: x]).call("Who?", deps=Shop())
+    Agent[Shop, str]("openai:gpt-5", functions=[price_of, stock_of, add, number, perhaps_of, by_hand])
+    agent = Agent[Shop, str](
+        "openai:gpt-5", functions=[price_of], name="shop", store="runs.db", system=lambda: "Be terse."
+    )
+    agent.call("Who?", deps=lambda name, extra, user: Shop(), by="ada")
+    agent.submit("Who?", by="ada")
+    agent.conversation("c").call("Who?", deps=lambda name, extra, user: Shop())
+    Worker([agent], "runs.db", deps=Shop())
+    Worker([agent], "runs.db", deps=lambda name, extra, user: Shop())
     Agent("openai:gpt-5", functions=[of_a_corner_shop]).call("Who?", deps=CornerShop())
     keeper = Agent[Shop, str]("openai:gpt-5", functions=[price_of, add, identify, number, shops], approve=approve)
     assert_type(keeper.call("What is bread?", deps=Shop()).output, str)
@@ -252,12 +281,12 @@ def prompts() -> None:
 def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[Any, BaseModel]]) -> None:
     plain = Agent("openai:gpt-5", system="You are terse.")
     typed = Agent("openai:gpt-5", output=Person)
-    assert_type(plain, Agent[object, str])
+    assert_type(plain, Agent[Any, str])
     assert_type(plain, Agent)
-    assert_type(typed, Agent[object, Person])
-    assert_type(replace(typed, model="openai:gpt-5-mini"), Agent[object, Person])
-    assert_type(typed.changed(model="openai:gpt-5-mini", name="other"), Agent[object, Person])
-    assert_type(typed.changed(output=int, functions=[]), Agent[object, int])
+    assert_type(typed, Agent[Any, Person])
+    assert_type(replace(typed, model="openai:gpt-5-mini"), Agent[Any, Person])
+    assert_type(typed.changed(model="openai:gpt-5-mini", name="other"), Agent[Any, Person])
+    assert_type(typed.changed(output=int, functions=[]), Agent[Any, int])
     assert_type(Agent[Person, str]("openai:gpt-5").changed(output=int), Agent[Person, int])
     assert_type(typed.call("Who?", model="openai:gpt-5-mini").output, Person)
     assert_type(typed.call(Prompt("{{ x }}", output=int)(x=1), model="openai:gpt-5-mini").output, int)
@@ -284,7 +313,7 @@ def agents(somebody: Agent[Any, Any], some_prompt: Prompt, models: list[Agent[An
     assert_type(typed.call("Who?", after=plain.call("I am Ada.")), CallResult[Person])
     assert_type(typed.call([{"role": "user", "content": "Who?"}]).output, Any)
     assert_type(typed.call("Who?", after=[{"role": "user", "content": "I am Ada."}], keep_system=True).output, Person)
-    assert_type(typed.conversation("c"), Conversation[object, Person])
+    assert_type(typed.conversation("c"), Conversation[Any, Person])
     assert_type(typed.conversation("c", keep=keep_last(40)).call("Who?").output, Person)
     assert_type(typed.conversation("c").call(Prompt("{{ x }}", output=int)(x=1)).output, int)
     assert_type(typed.conversation("c").read(), Dialog)

@@ -47,6 +47,10 @@ def price(ctx: Context[Person], article: str) -> float:
     return len(article + ctx.deps.name)
 
 
+def person_of(agent: str, extra: object) -> Person:
+    return Person(name=agent)
+
+
 class Extractor(AgentBase[Person]):
     def answer(self, task: str) -> Person:
         return Person(name=task)
@@ -125,6 +129,7 @@ plain.restore("{}", extra={})  # mypy: call-overload; pyright: reportCallIssue
 keeper.restore("{}", deps=5)  # mypy: call-overload; pyright: reportArgumentType
 inferred = Agent("openai:gpt-5", functions=[price])
 inferred.call("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+inferred.call("Who?", deps=person_of)  # mypy: arg-type; pyright: reportArgumentType, reportCallIssue
 Agent[int, str]("openai:gpt-5", functions=[add, price])  # mypy: list-item; pyright: reportArgumentType
 Agent[str, str]("openai:gpt-5", approve=approve)  # mypy: arg-type; pyright: reportArgumentType
 Agent[int, str]("openai:gpt-5", functions=[keeper])  # mypy: list-item; pyright: reportArgumentType

@@ -120,7 +120,7 @@ def _taken(agent: Any, base: type, name: str) -> Any:
         return value
     method = value.__get__(agent)
     if name == "system" and not inspect.signature(method).parameters:
-        return lambda deps: method()
+        return lambda: method()
     return method
 
 

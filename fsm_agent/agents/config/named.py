@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fsm_agent._internal.hints import guess
+from fsm_agent._internal.named_modules import module_named
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.registered import FUNCTIONS
@@ -50,7 +50,7 @@ def imported(module: str, named: str) -> Any:
     if "" in module.split("."):
         raise ConfigError(f"{named!r} names no module: 'module' or 'package.module' would")
     try:
-        return import_module(module)
+        return module_named(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             meant = guess(error.name, [path.stem for path in Path().glob("*.py")])

@@ -18,8 +18,9 @@ from fsm_agent.agents.persistence import aclaim
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.lifecycle.call import CALL_PARTS, AgentCall
 from fsm_agent.machine.journal import Header, header_of
+from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.drivers import arun, run
-from fsm_agent.runtime.inner_calls import InnerCalls
+from fsm_agent.runtime.inner_calls import InnerCalls, is_in_doubt
 from fsm_agent.runtime.sync_driver import LEFT
 from fsm_agent.runtime.world import SystemClock, World
 
@@ -109,6 +110,29 @@ class _Inside:
                 return self._runnable.check_resumed(claimed)
             self._process.journal.run = f"{self._name}-{next(self._numbers)}"
 
+    def pass_answers(self, recorder: Any) -> None:
+        """Give a run the answers that were given to its questions where the run around it asks them."""
+        if self._around.asks_for_them and recorder is not None:
+            recorder.is_asked_outside = True
+            for post in self._around.posts_for(recorder.run):
+                recorder.offer(post)
+
+    def check_rested(self, process: Any, recorder: Any) -> FsmAgentError | None:
+        """Return the error that says what a process waits for that its function cannot wait for; None: it has ended.
+
+        Raises:
+            Aborted: It does not know what became of a function.  So it must not be cancelled: the function around it
+                waits for the answer, too.
+            UsageError: The same, and the function is one of a call in no store, which cannot wait.
+        """
+        suspended = _suspension(process)
+        if suspended is None or recorder is None or not is_in_doubt(process):
+            return suspended
+        if self._around.recorder is None:
+            raise _no_wait(suspended) from suspended
+        self._around.wait_for(process, recorder.run)
+        raise Aborted
+
     def reclaim(self, process: Any) -> Any:
         """Return a recorder for a process that was driven before."""
         assert self._runs is not None
@@ -134,6 +158,7 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
 
     Raises:
         UsageError: It waits for a person.
+        Aborted: It waits to be told what became of a function that must not run twice, and the caller with it.
     """
     around.check()
     one = _Inside(runnable, task, options, around)
@@ -145,9 +170,10 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
             SystemClock().sleep(BUSY_S)
             around.check()
     around.add(process)
+    one.pass_answers(recorder)
     world, listener = one.world_of(process), runnable.listener_to(process)
     run(process, world, listener, recorder, is_shared=False, may_rest=one.may_rest)
-    if (suspended := _suspension(process)) is not None:
+    if (suspended := one.check_rested(process, recorder)) is not None:
         while process.effects:  # a flow may go on after the first cancellation, and wait again
             process.cancel(WAITING)
             run(process, world, listener, None if recorder is None else one.reclaim(process), is_shared=False)
@@ -166,10 +192,11 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
         except errors.RunBusy:
             await asyncio.sleep(BUSY_S)
     around.add(process)
+    one.pass_answers(recorder)
     world, listener = one.world_of(process), runnable.listener_to(process)
     driving = arun(process, world, listener, recorder)
     await (driving if recorder is None else _until_left(asyncio.ensure_future(driving), process, one))
-    if (suspended := _suspension(process)) is not None:
+    if (suspended := one.check_rested(process, recorder)) is not None:
         while process.effects:
             process.cancel(WAITING)
             await arun(process, world, listener, None if recorder is None else one.reclaim(process))

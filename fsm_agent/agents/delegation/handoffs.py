@@ -11,6 +11,7 @@ from fsm_agent._internal.annotations import types_of
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.delegation.delegate import AgentDelegate
+from fsm_agent.agents.prompt_resolution import needs_of
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.agents.verbs import Deps
 from fsm_agent.context.passes import AnyPass, apply_passes, passes_of
@@ -73,7 +74,7 @@ def handoff(
         described = described or f"Hand the conversation over to {target.name}, who goes on with it."
     made = Function.of(_hand_over, name=name, description=described, needs_approval=needs_approval)
     needy = target.prompt.needs_deps if is_known else None
-    return replace(made, delegate=delegate, deps_type=needy.deps_type if needy else made.deps_type)
+    return replace(made, delegate=delegate, **needs_of(needy))
 
 
 def _hand_over(reason: str = "") -> str:

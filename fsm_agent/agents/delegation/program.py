@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.places import with_place
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import USED_INSIDE
-from fsm_agent.errors import ProviderError, TimedOut, UsageError
+from fsm_agent.errors import CallSuspended, ProgramError, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.call_result import PROGRAM
 from fsm_agent.lifecycle.effects import Request
@@ -98,7 +99,7 @@ class Program(Closing):
         """Yield the arguments of the function; agent calls inside it count as its usage.
 
         Raises:
-            ProviderError: The function raised something.
+            ProgramError: The function raised something.
         """
         context: Context[Any] = Context(deps=None) if self._context is None else self._context
         arguments = (_task(request), context) if _takes_context(self._function) else (_task(request),)
@@ -132,7 +133,7 @@ class Program(Closing):
         """Return the value of the function as a reply from which the output can be read.
 
         Raises:
-            ProviderError: The value has another type.
+            ProgramError: The value has another type.
         """
         if self._output is str and isinstance(found, str):
             return Reply.of(str(found)).changed(usage=self.used)
@@ -144,20 +145,22 @@ class Program(Closing):
             named = "data of JSON" if self._output is Any else getattr(self._output, "__name__", str(self._output))
             right = "the annotation of its result says what it does"
             why = f"{right}; {error}" if str(error).startswith(CHANGED) else right
-            raise ProviderError(
-                f"{self._named} returned {shown(found)}, and {named} is what it shall return: {why}", retryable=False
+            raise ProgramError(
+                f"{self._named} returned {shown(found)}, and {named} is what it shall return: {why}"
             ) from error
 
-    def _failure(self, error: Exception) -> ProviderError:
+    def _failure(self, error: Exception) -> ProgramError:
         """Return an exception of the function as the failure of its request, which is not retried."""
         if isinstance(error, TimeoutError) and not str(error):
-            return TimedOut(f"{self._named} has not returned in time", retryable=False)
+            return ProgramError(f"{self._named} has not returned in time")
         text = " ".join(mask_keys(error_text(error)).split())
         text = text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
-        told = f"{self._named} raised {type(error).__name__}: {text}".removesuffix(": ")
-        if hasattr(error, "wake_at_s"):  # a call or a flow inside is suspended
-            told += ": an answer cannot wait for a person; a flow can: flow.bound(agent.agents)"
-        return ProviderError(told, retryable=False)
+        told = with_place(f"{self._named} raised {type(error).__name__}: {text}".removesuffix(": "), error)
+        if isinstance(error, CallSuspended) or hasattr(error, "wake_at_s"):  # of a call, or of a flow
+            waits = with_place(f"{self._named} called what waits for an answer of a person", error)
+            told = f"{waits}, and cannot wait itself: approve=… of that agent decides at once, and a flow can wait,"
+            told += " as flow.bound(agent.agents)"
+        return ProgramError(told)
 
     @property
     def _named(self) -> str:

@@ -43,19 +43,22 @@ from fsm_agent.cli.render import Approver, json_text
 from fsm_agent.cli.render import answer as show_answer
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.operating import backup, cancel, delete, prune, requeue, retry, seconds_of, stats, user
-from fsm_agent.cli.runs.picture import picture
+from fsm_agent.cli.runs.picture import picture, why_of
 from fsm_agent.cli.runs.reading import RunName, StorePath, opened, turns_of
 from fsm_agent.cli.runs.tables import (
     OPTIONS,
+    UNDRIVEN,
     differences_table,
     head_lines,
     processes_table,
     questions_table,
     runs_table,
+    waits_for,
 )
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
 from fsm_agent.errors import CallSuspended, ReplayError, UsageError, hint
+from fsm_agent.functions.deps import LATER
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.outcomes import (
     Approved,
@@ -73,6 +76,7 @@ from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
 from fsm_agent.store.differences import as_json as parting_json
 from fsm_agent.store.differences import parting
+from fsm_agent.store.listing import is_undriven
 from fsm_agent.store.reading import UNKNOWN, EntryReading, RunReading, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import RunFilter
@@ -164,7 +168,7 @@ def show(store: StorePath, run: RunName, as_json: Json = False, debug: Debug = F
                 screen.prose(text, style, hang="  ")
             if reading.entries:
                 screen.line()
-                screen.show(picture(reading))
+                screen.show(picture(reading, screen.out.width))
             if len(reading.processes) > 1:
                 screen.line()
                 screen.show(processes_table(reading, screen.columns), is_whole=True)
@@ -193,16 +197,27 @@ def replay(
         row = runs.store.get(run)
         call = runs.replay(run, definition)
         n, is_same = call.journal.chain.n, call.definition == header.definition
-        if row.holder is None and n == row.n and row.state != STUCK_STATE and str(call.state) != row.state:
+        has_rested = row.holder is None and n == row.n and row.state not in ("", STUCK_STATE)
+        if has_rested and str(call.state) != row.state:
             raise ReplayError(
                 f"after entry {n} the run was in {row.state!r} then, and would be in {str(call.state)!r} now"
             )
+        entries = read(runs, run).entries
         if as_json:
-            report = {"run": run, "entries": n, "state": str(call.state), "is_definition_unchanged": is_same}
+            refused = [{"n": entry.n, "key": entry.key, "why": entry.why} for entry in entries if entry.why]
+            report = {
+                **{"run": run, "entries": n, "state": str(call.state), "is_definition_unchanged": is_same},
+                "refused": refused,
+            }
             screen.line(json_text(report))
             return
         code = "the definition of the agent is the same" if is_same else "although its definition has changed"
         screen.prose(f"{n} entries verified, each decided now as it was then; {code}. The run is in {call.state}.")
+        for entry in entries:
+            if why := why_of(entry):
+                screen.prose(f"entry {entry.n} ({one_line(entry.key)}): {why}", hang="  ")
+        if awaits := waits_for(row, time.time()):
+            screen.prose(f"waits for {one_line(awaits)}" if not is_undriven(row, time.time()) else UNDRIVEN)
 
 
 def _code_of(runs: Runs, run: str, agents: str) -> tuple[Definition, Header]:
@@ -213,7 +228,7 @@ def _code_of(runs: Runs, run: str, agents: str) -> tuple[Definition, Header]:
     if header.agent not in by_name:
         raise UsageError(f"the run is one of agent {header.agent!r}; {agents!r} has {', '.join(sorted(by_name))}")
     by_path = {prompt.path: prompt for prompt in prompts}
-    return by_name[header.agent].definition_of_run(header, _NO_DEPS, by_path), header
+    return by_name[header.agent].definition_of_run(header, LATER, by_path), header
 
 
 def _step(text: str) -> int | str:
@@ -232,9 +247,6 @@ def _tell_past(screen: Screen, process: Any, *, as_json: bool) -> None:
     screen.prose(f"After step {process.journal.n} the run was in {process.state}{about}.")
     if data is not None:
         screen.line(json_text(json.loads(data)))
-
-
-_NO_DEPS: Any = object()  # functions that need some are not run
 
 
 @app.command()
@@ -489,6 +501,7 @@ def _entry_json(reading: RunReading, entry: EntryReading) -> dict[str, Any]:
         "key": entry.key,
         "outcome": entry.data,
         "steps": to_builtins(entry.line.steps),
+        "why": entry.why,
         "by": entry.by,
         "fence": entry.line.fence,
         "context": None if (use := reading.uses.get(entry.key)) is None else to_builtins(use),

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.terminal import one_line, shown_call
+from fsm_agent.cli.terminal import folded, one_line, shown_call
 from fsm_agent.lifecycle.outcomes import (
     Begun,
     Cancelled,
@@ -29,11 +29,20 @@ _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION:
 _STYLES_OF_WORDS = {"end": "green", "failure": "red", "a person": "yellow"}  # in the table of a flow
 _FIRST = "model:0"  # the request that none precedes
 _KEY, _STEP, _ABOUT = 20, 20, 200  # characters of a key, of triggers, of what an entry is about
+_WHY = 1_000  # characters of why a reply was refused
 _MOST_LANES = 16
+_LEAST = 40  # columns of why a reply was refused
 
 
-def picture(reading: RunReading) -> RenderableType:
-    """Return the entries of a run, one a line, with its path through the states next to them."""
+def picture(reading: RunReading, width: int) -> RenderableType:
+    """Return the entries of a run, one a line, with its path through the states next to them.
+
+    Below a reply that was refused stands what the model was told.
+
+    Args:
+        reading: The run.
+        width: Columns of the terminal.
+    """
     lanes = _Lanes(reading)
     began_s = next((entry.at_s for entry in reading.entries if entry.at_s), 0.0)
     cells = [
@@ -60,6 +69,10 @@ def picture(reading: RunReading) -> RenderableType:
         if context:
             drawn.append(f"{cell[4]:<{context}}  ", "dim")
         lines.append(drawn.append(one_line(": ".join(filter(None, [_by(entry), about_of(entry)])), _ABOUT)))
+        if why := why_of(entry):
+            beside = "│ " * len(lanes.names)
+            for part in folded(why, max(_LEAST, width - len(beside)), "  ", "    ").split("\n"):
+                lines.append(Text.assemble((beside, "dim"), (part, "yellow")))
     for line in lines:
         line.rstrip()
         line.no_wrap, line.overflow = True, "ellipsis"
@@ -103,6 +116,14 @@ def about_of(entry: EntryReading) -> str:
     if (step := entry.undoes_to) is not None:
         return f"continues from step {step}"
     return "; ".join(filter(None, [_said(entry), begun_in(entry)]))
+
+
+def why_of(entry: EntryReading) -> str:
+    """Return what the model was told of a reply that was refused, or why the call failed by it, as one line."""
+    is_end = any(move.path == entry.path and move.step.to == State.FAILED for move in entry.moves)
+    if not entry.why or (is_end and entry.why in _said(entry)):
+        return ""
+    return f"{'the call failed' if is_end else 'the model was told'}: {one_line(entry.why, _WHY)}"
 
 
 def _said(entry: EntryReading) -> str:

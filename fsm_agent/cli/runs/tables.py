@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -14,17 +13,19 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.cli.runs.picture import safe, shown_duration
 from fsm_agent.cli.terminal import TABLE_WIDTH, folded, one_line, shown_call, whole_call
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.question import Question
-from fsm_agent.store.listing import STUCK
+from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.reading import RunReading
 from fsm_agent.store.store import Run, RunCount
 
 _SHOWN_VALUE = 200  # characters of a value that differs
 _LEAST, _LEAST_VALUE, _GAP = 20, 12, 2  # columns next to the names, of each differing value, and between columns
+UNDRIVEN = "no driver: due for a worker"
 OPTIONS = {  # of ``runs answer``, by the kind of the outcome
     "approved": "--approve",
     "modified": "--arguments JSON",
@@ -58,12 +59,17 @@ def waits_for(run: Run, now_s: float) -> str:
         return ""
     if run.holder is not None:
         return f"driven by {run.holder}"
-    awaited = [f"{question.key} ({question.kind})" for question in run.waits]
-    if run.due_s is not None and run.due_s <= now_s:  # also one that asks, when its driver was interrupted
+    awaited = [f"{question.key} ({question.kind}){_until(question)}" for question in run.waits]
+    if is_undriven(run, now_s):  # also one that asks, when its driver was interrupted
         awaited.append("a worker: it is due")
     if awaited:
         return ", ".join(awaited)
-    return "a post" if run.due_s is None else moment(run.due_s)
+    return "a post" if run.due_s is None else format_moment(run.due_s)
+
+
+def _until(question: Question) -> str:
+    """Return until when a question can be answered, as the end of what is said of it."""
+    return "" if question.until_s is None else f" until {format_moment(question.until_s)}"
 
 
 def whereabouts(run: Run, now_s: float) -> str:
@@ -75,16 +81,18 @@ def whereabouts(run: Run, now_s: float) -> str:
 
 def questions_table(runs: Sequence[Run], width: int | None = None) -> RenderableType:
     """Return a line for each open question; where the terminal is too narrow for one, a paragraph."""
-    table = _table("run", "agent", "key", "kind", "about", "since")
+    asked = [(run, question) for run in runs for question in run.waits]
+    is_timed = any(question.until_s is not None for _, question in asked)
+    table = _table("run", "agent", "key", "kind", "about", "since", *["until"] * is_timed)
     table.columns[5].justify = "right"
     now_s = time.time()
     rows = [
         (
             *(run.id, run.agent, question.key, question.kind, about_question(question)),
             shown_duration(max(0.0, now_s - run.updated_s)),
+            *["" if question.until_s is None else format_moment(question.until_s)] * is_timed,
         )
-        for run in runs
-        for question in run.waits
+        for run, question in asked
     ]
     return _fill_table(table, rows, width, 4)
 
@@ -145,9 +153,8 @@ def about_question(question: Question, *, whole: bool = False) -> str:
     if isinstance(about, dict) and isinstance(about.get("function"), str) and isinstance(about.get("arguments"), str):
         call = FunctionCall(name=about["function"], arguments_json=about["arguments"])
         return whole_call(call) if whole else shown_call(call)
-    if isinstance(about, dict) and isinstance(about.get("problem"), str):
-        return plain(about["problem"])
-    return plain(question.about)
+    texts = [about.get(name) for name in ("question", "problem")] if isinstance(about, dict) else []
+    return plain(next((text for text in texts if isinstance(text, str)), question.about))
 
 
 def _option(question: Question, kind: str) -> str:
@@ -165,7 +172,7 @@ def head_lines(reading: RunReading) -> list[tuple[str, str]]:
     who = "flow" if reading.kind == "flow" else "agent"
     lines = [(f"run {one_line(run.id)} of {who} {one_line(run.agent)!r}: {one_line(where)}", "bold")]
     lasted = shown_duration(max(0.0, run.updated_s - run.created_s))
-    lines.append((f"{moment(run.created_s)}, for {lasted}; {run.n} entries; {reading.verdict}", "dim"))
+    lines.append((f"{format_moment(run.created_s)}, for {lasted}; {run.n} entries; {reading.verdict}", "dim"))
     if header.conversation:
         behind = f", behind the run {one_line(header.follows)}" if header.follows else ""
         lines.append((f"turn {header.turn} of the conversation {one_line(header.conversation)!r}{behind}", "dim"))
@@ -176,13 +183,16 @@ def head_lines(reading: RunReading) -> list[tuple[str, str]]:
         lines.append((f"{'task' if reading.kind == 'call' else 'data'}: {one_line(reading.title)}", ""))
     if header.extra:
         lines.append((f"extra: {one_line(msgspec.json.encode(header.extra).decode())}", ""))
-    if waits and not run.waits:
+    if is_undriven(run, now_s):
+        lines.append((UNDRIVEN, "yellow"))
+    elif waits and not run.waits:
         lines.append((f"waits for {one_line(waits)}", ""))
     for question in run.waits:
         lines.append(("", ""))
         lines.append(
             (
-                f"{one_line(question.key)} asks ({one_line(question.kind)}): {about_question(question, whole=True)}",
+                f"{one_line(question.key)} asks ({one_line(question.kind)}){_until(question)}:"
+                f" {about_question(question, whole=True)}",
                 "bold yellow",
             )
         )
@@ -231,15 +241,6 @@ def _difference(names: tuple[str, str], where: str, values: tuple[Any, Any], wid
 def _value(value: Any) -> Text:
     text = value if isinstance(value, str) else "-" if value is None else msgspec.json.encode(value).decode()
     return Text(one_line(text, _SHOWN_VALUE))
-
-
-def moment(at_s: float) -> str:
-    """Return a Unix time in UTC."""
-    try:
-        at = datetime.datetime.fromtimestamp(at_s, datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return "?"
-    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _table(*columns: str) -> Table:

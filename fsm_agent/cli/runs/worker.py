@@ -18,8 +18,8 @@ import typer
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.worker import PATIENCE_S, Worker
 from fsm_agent.agents.worker_health import HealthServer
-from fsm_agent.cli.models import Debug
-from fsm_agent.cli.options import load_callable, load_runnables
+from fsm_agent.cli.models import Debug, Deps
+from fsm_agent.cli.options import load_deps, load_runnables
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.operating import seconds_of
@@ -43,10 +43,7 @@ class Change(StrEnum):
 def worker(
     store: StorePath,
     agents: AgentsModule,
-    deps: Annotated[
-        str | None,
-        typer.Option(help="A function of an agent's name and a run's extra that makes deps, as module:name."),
-    ] = None,
+    deps: Deps = None,
     threads: Annotated[int | None, typer.Option(min=1, help="How many runs are driven at a time; 1.")] = None,
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Instead of threads: tasks of an event loop, of which 1,000 are cheap.")
@@ -101,11 +98,10 @@ def worker(
     kept = opened(store, must_exist=not create, makes="--create")
     with reporting(debug), _log_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_runnables, agents)
-        made = None if deps is None else option("--deps", load_callable, deps)
         crew = Worker(
             found,
             runs,
-            deps=made,
+            deps=option("--deps", load_deps, deps, found),
             prompts=prompts,
             patience_s=patience,
             drain_s=drain_s,

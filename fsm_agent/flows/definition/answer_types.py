@@ -34,6 +34,7 @@ from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
+from fsm_agent.flows.definition.kept_json import kept_adapter
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.lifecycle.effects import schema_json
 from fsm_agent.mistakes import shown
@@ -125,7 +126,7 @@ class AnswerTypes:
 
     @cached_property
     def _adapters(self) -> list[pydantic.TypeAdapter[Any]]:
-        return [type_adapter(kind) for kind in self.types]
+        return [kept_adapter(kind) for kind in self.types]
 
     @cached_property
     def _either(self) -> Any:

@@ -7,12 +7,14 @@ import inspect
 import typing
 from collections.abc import Iterable
 from enum import EnumType
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.lazy_import import pydantic
+from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.abandonment import check_abandonment
 from fsm_agent.flows.definition.annotations import check_annotations
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
-_HAPPENS = ("done", "elapsed")  # triggers that are not failures
+_LEADS = ("done", "elapsed", "cancelled", "expired")  # triggers that are not failures
 
 
 def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
@@ -64,9 +66,14 @@ def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
             what = shown(row.to)
             raise FlowError(f"{where}: {row.source.name} has a row to {what}: a state or an end would be right")
     for state in states_in(flow.start, flow.rows):
-        if named.setdefault(state.name, state) is not state:
+        if not _is_same(named.setdefault(state.name, state), state):
             raise FlowError(f"{where}: two states are called {state.name!r}: other names would be right")
     return named
+
+
+def _is_same(one: State[Any], other: State[Any]) -> bool:
+    """Return whether two states are one: ends are, if they are made alike."""
+    return one is other or (isinstance(one, End) and isinstance(other, End) and vars(one) == vars(other))
 
 
 def check_flow(flow: Flow[Any]) -> None:
@@ -106,6 +113,36 @@ def check_data(where: str, data: Any) -> None:
         if dataclasses.is_dataclass(origin) and not _is_frozen(origin):
             what = f"the field {path} of the data is a {case_name(origin)}, which can be changed in place"
             raise FlowError(f"{where}: {what}: a frozen dataclass would be right")
+    if problem := _lost_always(data):
+        raise FlowError(f"{where}: the data {case_name(data)} do not come back from JSON as they were: {problem}")
+
+
+@lru_cache(512)
+def _lost_always(data: type) -> str:
+    """Return what a type never reads as it writes it, by the schemas of both; empty: nothing that they show."""
+    try:
+        reads, writes = (
+            _objects(type_adapter(data).json_schema(mode=mode)) for mode in ("validation", "serialization")
+        )
+    except Exception:  # of a type with a schema of its own: each value is checked when it is written
+        return ""
+    for name, read in reads.items():
+        written = writes.get(name, {}).get("properties", {})
+        for field, schema in read.get("properties", {}).items():
+            if field not in written:
+                return (
+                    f"{name}.{field} is read, and is not written: a field without exclude=True, and one alias, is right"
+                )
+            if schema.get("writeOnly"):
+                return f"{name}.{field} is secret, and is written as asterisks: pass it as deps"
+        if read.get("additionalProperties") is False and (more := written.keys() - read.get("properties", {}).keys()):
+            return f"{name}.{min(more)} is written, and cannot be read: extra='ignore' is right"
+    return ""
+
+
+def _objects(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schemas of objects by name, the root's first."""
+    return {schema.get("title", "the data"): schema, **schema.get("$defs", {})}
 
 
 def _is_frozen(data: Any) -> bool:
@@ -306,7 +343,7 @@ def _check_ways(where: str, flow: Flow[Any]) -> None:
     if lost := [state.name for state in flow.live if state.name not in reached]:
         raise FlowError(f"{where}: nothing leads to {lost[0]}: a row to it would be right, or remove its rows")
     ending = {state.name for state in flow.states.values() if isinstance(state, End)}
-    while more := {r.source.name for r in flow.own_rows if r.trigger in _HAPPENS and r.to.name in ending} - ending:
+    while more := {r.source.name for r in flow.own_rows if r.trigger in _LEADS and r.to.name in ending} - ending:
         ending |= more
     if stuck := [state.name for state in flow.live if state.name not in ending]:
         raise FlowError(f"{where}: from {stuck[0]} an end is reached only by failing: a row to an end would be right")

@@ -19,9 +19,9 @@ from typing import Annotated, Any, NewType, get_args, get_origin
 
 from fsm_agent._internal.annotations import UNIONS
 from fsm_agent._internal.lazy_import import pydantic
-from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.definition.json_text import Unwritable, dumped
+from fsm_agent.flows.definition.kept_json import kept_adapter
 from fsm_agent.mistakes import shown
 
 _PLAIN = (str, int, bool, float, NoneType)
@@ -57,7 +57,7 @@ class Leaf:
 
     @cached_property
     def _adapter(self) -> pydantic.TypeAdapter[Any]:
-        return type_adapter(self.kind)
+        return kept_adapter(self.kind)
 
     def check(self, value: Any, before: Any = _NEW) -> None:
         """Refuse a value that this type forbids; the value from before is not checked again.

@@ -46,6 +46,7 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.signature import deps_of_second
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.mistakes import check, shown
 
@@ -301,6 +302,7 @@ def _function_state(
         call=function,
         is_async=inspect.iscoroutinefunction(function),
         takes_context=len(parameters) == 2,
+        **(deps_of_second(function) if len(parameters) == 2 else {}),
         format=lambda value, _: answer_types.dump(value),
         on_error=on_error or "fail",
         **options,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import IllegalTrigger, OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
@@ -32,7 +33,7 @@ from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.effects import describe_effects
 from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.machine.process import INBOX, SEPARATOR, AnyEffect, Deadline, Inner, Owner
+from fsm_agent.machine.process import INBOX, SEPARATOR, AnyEffect, Deadline, Inner, Owner, open_effects, questions_of
 from fsm_agent.machine.signing import signed
 from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
@@ -71,7 +72,8 @@ class FlowRun(FlowProcess, Generic[D]):
     _is_to_end = False  # what it is inside of ends, so that no row takes it
 
     def __init__(self, flow: Flow[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
-        super().__init__(record, run_context or flow.run_context())
+        context = run_context or flow.run_context()
+        super().__init__(record, context.for_run(flow, record.extra, record.by))
         self.flow = flow
         self.machine = flow.machine
         self._ahead = record  # the record after the present advance, until the step is committed
@@ -180,14 +182,12 @@ class FlowRun(FlowProcess, Generic[D]):
         prefix, _, name = key.partition(":")
         if prefix == INBOX and name not in self.flow.states and self.record.upgraded_from:
             return f"{INBOX}:{snapshot.present_name(self.flow, self.record.upgraded_from, name)}"
-        before = self.record.renamed
-        if not before:
-            return key
         first, separator, rest = key.partition(SEPARATOR)
-        prefix = first.removesuffix(before)
-        if prefix == first or prefix not in _BEFORE_STEPS:
-            return key
-        return f"{prefix}{self.record.here}{separator}{rest}"
+        for before in self.record.former_names:
+            prefix = first.removesuffix(before)
+            if prefix != first and prefix in _BEFORE_STEPS:
+                return f"{prefix}{self.record.here}{separator}{rest}"
+        return key
 
     # Its states
 
@@ -435,7 +435,7 @@ class FlowRun(FlowProcess, Generic[D]):
         """Return the record after entering the state that the step leads to."""
         to: Any = self.flow.states[str(r.state)]
         n = r.steps + 1
-        changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "renamed": ""}
+        changes: dict[str, Any] = {"steps": n, "entered_at_s": at_s, "usage": usage, "former_names": ()}
         changes["once"] = changes["children"] = {}
         if r.due_at_s != 0.0:
             changes["due_at_s"] = 0.0
@@ -493,15 +493,25 @@ class SubflowChild(StateChild):
         return Inner(FlowRun(flow, record, run_context.inside(flow)), flow.hooks, hears_inside=True, name=flow.name)
 
 
+def _until(at_s: float | None) -> str:
+    return "" if at_s is None else f", until {format_moment(at_s)}"
+
+
 def _describe_wait(run: FlowRun[Any]) -> str:
     """Return, for an error, what the run waits for and how to continue it."""
-    effects, name = list(run.effects), run.journal.run if run.journal is not None and run.journal.is_stored else ""
+    effects, name = (
+        list(open_effects(run)),
+        run.journal.run if run.journal is not None and run.journal.is_stored else "",
+    )
     first = next((effect for effect in effects if effect.question is not None), None)
     if not isinstance(first, AwaitAnswer):
         asked: list[Any] = sorted(effects, key=lambda effect: effect is not first)
         return describe_effects(asked, name, "flow", "run")
+    until = {question.key: question.until_s for question in questions_of(run)}
     named = [
-        f"{e.key!r} ({e.state.answer_types!r})" if isinstance(e, AwaitAnswer) else repr(e.key) for e in effects[:3]
+        f"{e.key!r} ({e.state.answer_types!r}{_until(until[e.key])})" if isinstance(e, AwaitAnswer) else repr(e.key)
+        for e in effects[:3]
+        if not isinstance(e, Timer)
     ]
     step = f"flow.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
     then = "" if name else "; flow.run(error.run)"

@@ -123,9 +123,10 @@ class FlowRecord(FlowProcessRecord, frozen=True, kw_only=True, eq=False):
     data: Any
     limits: FlowLimits = FlowLimits()
     extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's, in JSON; the package does not read it
+    by: str = ""  # who asked, as the caller says; empty: unknown
     steps: int = 0  # states that were entered
-    renamed: str = ""  # the present step's name in the older version of the flow from which the record was upgraded
-    upgraded_from: int = 0  # the oldest version from which the record was upgraded; 0: it was not
+    former_names: tuple[str, ...] = ()  # of the present step, in older versions of the flow: its question has them
+    upgraded_from: int = 0  # the oldest version from which the record was upgraded, for early answers; 0: it was not
     inbox: Mapping[str, tuple[Returned, ...]] = field(default_factory=dict)  # early answers by state, the oldest first
     entered_at_s: float = 0.0  # Unix time
     due_at_s: float | None = 0.0  # Unix time of the end of the state's time; None: no limit; 0: it was not kept yet

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents
 from fsm_agent.flows.definition.states import CallState
+from fsm_agent.functions.deps import Made, check_deps, deps_for, is_maker
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ class RunContext:
     """All that a run of a flow has besides its record. Flows and members inside it share it.
 
     Args:
-        deps: What functions find in their `Context`.
+        deps: What functions find in their `Context`, or a function that makes it.
         clients: Models of states, in place of those of their agents.
         answer: Who is asked the questions of `wait`: called with an `AwaitAnswer`, it returns the answer, or None to
             leave the question open.
@@ -41,7 +42,9 @@ class RunContext:
         agents: Agents = NO_AGENTS,
         own_world: World | None = None,
     ) -> None:
-        self.deps = deps
+        check_deps(deps)
+        self.deps = deps.value if isinstance(deps, Made) else deps
+        self._makes_deps = is_maker(deps)
         self.clients = dict(clients or {})
         self.answer = answer
         self.approve = approve
@@ -60,6 +63,16 @@ class RunContext:
     @has_listener.setter
     def has_listener(self, value: bool) -> None:
         self._outermost._has_listener = value
+
+    def for_run(self, flow: Flow[Any], extra: Mapping[str, Any], by: str) -> RunContext:
+        """Return the context of one run, with deps that are made for it."""
+        if not self._makes_deps:
+            return self
+        made = copy(self)
+        made._outermost, made._makes_deps = made, False
+        made.deps = deps_for(self.deps, flow.name, extra, by)
+        flow.check_deps(Made(made.deps))
+        return made
 
     def join(self, around: InnerCalls) -> None:
         """Take the clock, and without an approver the approver, of a call whose function makes the run."""

@@ -16,7 +16,7 @@ from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.definition.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.process.document import FORMAT, Document, FlowJson, MembersJson
 from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
+from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage, step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.invariants import inconsistency
 from fsm_agent.lifecycle.record import CallRecord
@@ -227,7 +227,7 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
         version += 1
         data = {**data, "version": version}
     if data["state"] != before.state:
-        data["renamed"] = f"{before.state}#{before.steps}"
+        data["former_names"] = [*data.get("former_names", ()), step_name(before.state, before.steps)]
     data["upgraded_from"] = data.get("upgraded_from") or before.version
     return to_json(data).encode()
 

@@ -100,7 +100,7 @@ const TROUBLE = {
   RunBusy: "This conversation is still busy. Please try again in a moment.",
   internal: "Something went wrong. Please try again; if it happens again, tell the people who run this service.",
 };
-const PLAIN = ["too_large", "bad_part", "bad_answer", "too_many"];  // errors whose text is for people
+const PLAIN = ["too_large", "bad_part", "bad_answer", "too_many", "for_operators"];  // errors whose text is for people
 function trouble(code, message) {
   return PLAIN.includes(code) ? message : TROUBLE[code] ?? TROUBLE.internal;
 }
@@ -198,9 +198,18 @@ function said(value) {
 }
 
 // Questions: approvals with arguments that may be edited, and forms of the type that is asked for.
+const USERS = ["approval", "answer", "result"];  // the other kinds are for operators
 function asks(interrupts) {
   const asked = add(make("form", "asked"));
   asked.dataset.keys = JSON.stringify(interrupts.map((interrupt) => interrupt.id));
+  if (interrupts.some((interrupt) => !USERS.includes(interrupt.reason))) {
+    asked.append(make("p", "state", "This was interrupted, and an operator has to look at it first. You can stop it."));
+    const stop = asked.appendChild(make("div", "row")).appendChild(make("button", "no", "Stop"));
+    stop.type = "button";
+    stop.addEventListener("click", cancel);
+    compose();
+    return;
+  }
   const answers = interrupts.map((interrupt) => question(asked, interrupt));
   asked.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -262,6 +271,7 @@ function question(asked, interrupt) {
       return { interruptId: interrupt.id, status: "resolved", payload };
     };
   }
+  if (interrupt.reason === "result") asked.append(make("p", "", `What is the result of ${about?.function ?? "the function"}?`));
   asked.append(make("pre", "", shown(about?.question ?? about ?? "")));
   const read = form(asked, interrupt.responseSchema ?? { type: "string" }, "Answer");
   return () => ({ interruptId: interrupt.id, status: "resolved", payload: read() });
@@ -360,6 +370,10 @@ function post(path, data, signal) {
   const headers = { "content-type": "application/json" };
   return fetch(path, { method: "POST", headers, signal, body: JSON.stringify(data) });
 }
+async function cancel() {
+  await post(`conversations/${encodeURIComponent(thread)}/cancel`, {});
+  if ($("stop").hidden) open(thread);  // else it is being read
+}
 function send(more, sent) {
   history.replaceState(null, "", `#${encodeURIComponent(thread)}`);
   const body = { threadId: thread, runId: newId(), state: {}, tools: [], context: [], messages: [], ...more };
@@ -444,7 +458,7 @@ $("text").addEventListener("keydown", (event) => {
   }
 });
 $("picture").addEventListener("change", () => { $("named").textContent = $("picture").files[0]?.name ?? ""; });
-$("stop").addEventListener("click", () => post(`conversations/${encodeURIComponent(thread)}/cancel`, {}));
+$("stop").addEventListener("click", cancel);
 $("new").addEventListener("click", () => {
   reading?.abort();
   reading = null;

@@ -26,7 +26,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)"), themes = ["auto", "ligh
 let theme = localStorage.getItem("fsm_agent_theme") || "auto";
 function paint() {
   root.classList.toggle("dark", theme === "dark" || (theme === "auto" && dark.matches));
-  $("#theme").textContent = theme;
+  $("#theme").textContent = `theme: ${theme}`;
 }
 function nextTheme() {
   theme = themes[(themes.indexOf(theme) + 1) % 3];

@@ -65,6 +65,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
 
     outcome = AgentCall.outcome
     definition = AgentCall.definition
+    own_deadline_s = AgentCall.own_deadline_s
     __str__ = AgentCall.__str__
 
     @property
@@ -88,11 +89,6 @@ class DelegatingCall(Parent, AgentCall[Any]):
         children = self.record.children
         return tuple([effect for effect in self._effects_alone(self.record) if effect.key not in children])
 
-    @property
-    def own_deadline_s(self) -> float | None:
-        r = self.record
-        return None if r.limits.deadline_s is None else r.deadline_s
-
     def child(self, name: str, record: Any) -> Process:
         delegate = self._delegate(name)
         call: Process = delegate.call_of(record, self.deps, self.has_approver)
@@ -114,17 +110,19 @@ class DelegatingCall(Parent, AgentCall[Any]):
             return HandoffEnded(name=name.removeprefix(TAKES_OVER), record=r, at_s=r.trace[-1].at_s)
         function, f = self._function(name)
         at_s = r.trace[-1].at_s
+        duration_s = max(0.0, at_s - r.started_at_s) if r.started_at_s else 0.0
+        took: dict[str, Any] = {"usage": r.total_usage, "at_s": at_s, "duration_s": duration_s}
         if (why := r.failure) is None:
             try:
-                return _returned(function, f, child.output, r, at_s)
+                return Returned(text=output_text(function, f, child.output), **took)
             except UsageError as error:  # of `returns` of a flow, or of `format`
                 why = str(error)
         if function.on_error == "fail":
-            return FunctionFailed(text=why, usage=r.total_usage, at_s=at_s)
+            return FunctionFailed(text=why, **took)
         if isinstance(function.on_error, Default):
             with suppress(UsageError):
-                return _returned(function, f, function.on_error.value, r, at_s)
-        return Returned(text=f"{function.name} failed: {why}", is_error=True, usage=r.total_usage, at_s=at_s)
+                return Returned(text=output_text(function, f, function.on_error.value), **took)
+        return Returned(text=f"{function.name} failed: {why}", is_error=True, **took)
 
     def encode_own(self, key: str, outcome: Any) -> str:
         return AgentCall.encode(self, key, outcome)
@@ -295,7 +293,3 @@ class DelegatingCall(Parent, AgentCall[Any]):
 def _first(path: str) -> str:
     """Return the first handoff of a path."""
     return path.partition(SEPARATOR)[0]
-
-
-def _returned(function: Function, f: FunctionCall, value: Any, r: CallRecord, at_s: float) -> Returned:
-    return Returned(text=output_text(function, f, value), usage=r.total_usage, at_s=at_s)

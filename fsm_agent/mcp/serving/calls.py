@@ -55,7 +55,7 @@ class Calls(ABC):
         """Return a name for a call that begins."""
 
     @abstractmethod
-    async def begin(self, name: str, task: str, progress: Progress) -> AgentCall[Any]:
+    async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
         """Drive a new call until it ends or waits."""
 
     @abstractmethod
@@ -99,8 +99,8 @@ class StoredCalls(Calls):
         """Return a name that cannot be guessed."""
         return f"{self._agent.name}-{secrets.token_hex(16)}"
 
-    async def begin(self, name: str, task: str, progress: Progress) -> AgentCall[Any]:
-        call = await asyncio.to_thread(partial(self._agent.seed, task, deps=self._deps, run_id=name))
+    async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
+        call = await asyncio.to_thread(partial(self._agent.seed, task, deps=self._deps, by=user, run_id=name))
         return await driven(self._agent.arun(call, progress.hear))
 
     async def at(self, state: str) -> AgentCall[Any]:
@@ -129,8 +129,8 @@ class CarriedCalls(Calls):
     def new_name(self) -> str:
         return ""
 
-    async def begin(self, name: str, task: str, progress: Progress) -> AgentCall[Any]:
-        call = await asyncio.to_thread(partial(self._agent.seed, task, deps=self._deps))
+    async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
+        call = await asyncio.to_thread(partial(self._agent.seed, task, deps=self._deps, by=user))
         return await driven(self._agent.arun(call, progress.hear))
 
     async def at(self, state: str) -> AgentCall[Any]:

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import mcp_types as types
 from mcp.server.lowlevel import Server
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity, authenticated_principal
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
+from fsm_agent.functions.deps import deps_for
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.serving.calls import Calls, CarriedCalls, StoredCalls
 from fsm_agent.mcp.serving.needs import needs_of, problem_of
 from fsm_agent.mcp.serving.stdin import own_stdin
 from fsm_agent.mcp.serving.tool_call import Asks, Result, error_result
+from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -34,7 +36,7 @@ def official_server(
 
     Args:
         agent: The agent.
-        deps: What functions find in their `Context`.
+        deps: What functions find in their `Context`; see `ToolServer`.
         key: Seals the states that clients carry.
         valid_s: How many seconds such a state is valid.
         about: What the server says about itself.
@@ -70,7 +72,7 @@ class Tools:
 
     async def list(self, context: Any, params: Any) -> types.ListToolsResult:
         """Return the tools that can be called now."""
-        offered = await self._offered()
+        offered = await self._offered(context)
         served = [f for f in offered.values() if not problem_of(f, has_store=self._has_store)]
         return types.ListToolsResult(tools=[_tool(f) for f in served])
 
@@ -80,19 +82,23 @@ class Tools:
         Raises:
             MCPError: There is no such tool, or the server failed.
         """
-        function = (await self._offered()).get(params.name)
+        function = (await self._offered(context)).get(params.name)
         if function is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {plain(params.name[:_MAX_NAME_CHARS])!r}")
         if problem := problem_of(function, has_store=self._has_store):
             return error_result(problem)
         return await Asks(self._calls, needs_of(function), self._has_store, context, params).result()
 
-    async def _offered(self) -> Mapping[str, Function]:
+    async def _offered(self, context: Any) -> Mapping[str, Function]:
         """Return the functions of a call that begins now, by name."""
         if self._is_fixed:
             return self._agent.prompt.by_name
-        prompt = await asyncio.to_thread(self._agent.resolve_prompt, None, {"deps": self._deps})
-        return prompt.by_name
+        user = authenticated_principal(context) or ""
+        return (await asyncio.to_thread(self._resolved, user)).by_name
+
+    def _resolved(self, user: str) -> Prompt:
+        deps = deps_for(self._deps, self._agent.name, {}, user)
+        return self._agent.resolve_prompt(None, {"deps": deps})
 
 
 def _tool(function: Function) -> types.Tool:

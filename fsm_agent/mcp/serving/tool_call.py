@@ -57,9 +57,14 @@ class Asks(NamedTuple):
     params: types.CallToolRequestParams
 
     @property
+    def user(self) -> str:
+        """Who asks, as the server's login knows them; empty: it has none."""
+        return authenticated_principal(self.context) or ""
+
+    @property
     def by(self) -> str:
-        """Who asks and answers, for people."""
-        return authenticated_principal(self.context) or "mcp"
+        """Who answers, for people."""
+        return self.user or "mcp"
 
     async def result(self) -> Result:
         """Drive the call, and return its result, or what it waits for.
@@ -102,7 +107,7 @@ class Asks(NamedTuple):
             task = task_of(self.params.name, self.params.arguments or {})
             if len(task) > MAX_ARGUMENT_CHARS:
                 raise _Refused(f"the arguments are longer than {MAX_ARGUMENT_CHARS} characters of JSON")
-            return await undisturbed(self.calls.begin(name, task, progress), self.calls, name, self.by)
+            return await undisturbed(self.calls.begin(name, task, self.user, progress), self.calls, name, self.by)
         try:
             call = await self.calls.at(state)
         except RunUnknown:

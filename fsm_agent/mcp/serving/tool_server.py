@@ -70,7 +70,8 @@ def serve(
             question.  Without one, calls that wait are carried by the client.
         signing_key: Seals what clients carry, 32 bytes or more: all processes that serve the same tools need the same
             key.  None: a new one, so that what waits is lost with the process.
-        deps: What functions find in their `Context`.
+        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
+            each call, of which ``user`` is whom the server's login knows.
         limits: The budgets of each call.
         hooks: Objects that are told of events; see `fsm_agent.agents.hooks`.
         instructions: What the client's model is told about the server.
@@ -109,7 +110,8 @@ class ToolServer:
     Args:
         agent: Makes the calls of its tools.
         seal: Protects the states that clients carry.
-        deps: What functions find in their `Context`.
+        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
+            each call, of which ``user`` is whom the server's login knows.
         instructions: What the client's model is told about the server.
         version: The version of the server.
 
@@ -131,6 +133,7 @@ class ToolServer:
     ) -> None:
         self.agent = agent
         self._seal = seal
+        agent.check_deps(deps)
         self._deps = deps
         self._about = {"instructions": instructions or None, "version": version}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, Literal
 
+from fsm_agent._internal.named_modules import module_named
 from fsm_agent.errors import PromptError, hint
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.first_of import first_of
@@ -93,7 +93,7 @@ class Names:
 
 def _imported(module: str, name: str) -> Any:
     try:
-        return import_module(module)
+        return module_named(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             raise PromptError(f"there is no module {error.name!r} for {name!r:.80}") from None

@@ -28,6 +28,7 @@ from fsm_agent.providers.gemini.profile import GeminiProfile
 from fsm_agent.providers.gemini.reply import WIRE, GeminiReplyInParts
 from fsm_agent.providers.gemini.schema import gemini_schema
 from fsm_agent.providers.gemini.tools import check_name, hosted_tools, with_computer_calls
+from fsm_agent.providers.schemas import closed_objects
 
 # Prefixes of model names that are complete resource paths.
 _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
@@ -136,7 +137,7 @@ def _declaration(function: Function) -> dict[str, Any]:
 
 
 def _schema(output: Output) -> dict[str, Any]:
-    return gemini_schema(output.schema or {})
+    return gemini_schema(closed_objects(output.schema or {}))
 
 
 def _own(profile: Profile) -> GeminiProfile:

@@ -18,7 +18,7 @@ from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
 from fsm_agent.providers.openai.chat_reply import BESIDE_CALLS, REASONING_DETAILS, WIRE, ChatReplyInParts
 from fsm_agent.providers.openai.parts import CallIds, arguments_object
-from fsm_agent.providers.schemas import sendable_schema
+from fsm_agent.providers.schemas import sendable_output, sendable_schema
 
 _NOTHING: Mapping[str, Any] = {}
 BRIDGE = "Understood."  # must not be empty: "Assistant message must have either content or tool_calls"
@@ -288,7 +288,7 @@ def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, An
 
 
 def _response_format(output: Output, takes_strict: bool) -> dict[str, Any]:
-    schema, is_strict = sendable_schema(output.schema or {}, takes_strict=takes_strict)
+    schema, is_strict = sendable_output(output, takes_strict=takes_strict)
     described: dict[str, Any] = {"name": output.name, "schema": schema}
     if is_strict:
         described["strict"] = True

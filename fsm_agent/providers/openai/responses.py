@@ -26,7 +26,7 @@ from fsm_agent.providers.encoding import AFRESH, Encoding
 from fsm_agent.providers.hosted_tools import location, set_options, wire_type
 from fsm_agent.providers.openai.responses_items import WIRE, InputItems, item_type
 from fsm_agent.providers.openai.responses_reply import ReplyInItems
-from fsm_agent.providers.schemas import sendable_schema
+from fsm_agent.providers.schemas import sendable_output, sendable_schema
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _UNANSWERABLE = ("apply_patch_call", "local_shell_call", "oauth_consent_request", "shell_call")  # types of items
@@ -173,7 +173,7 @@ def _server(tool: HostedMCP) -> dict[str, Any]:
 
 
 def _format(output: Output, takes_strict: bool) -> dict[str, Any]:
-    schema, is_strict = sendable_schema(output.schema or {}, takes_strict=takes_strict)
+    schema, is_strict = sendable_output(output, takes_strict=takes_strict)
     form = {"type": "json_schema", "name": output.name, "schema": schema}
     return {**form, "strict": True} if is_strict else form
 

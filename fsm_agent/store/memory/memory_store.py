@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.with_options_shown import with_options_shown
+from fsm_agent.messages.question import Question
 from fsm_agent.store import checks
 from fsm_agent.store.changes import wait_limit_s
 from fsm_agent.store.checks import (
@@ -22,11 +23,13 @@ from fsm_agent.store.checks import (
     check_create,
     check_for_s,
     check_post,
+    check_questions,
     check_run,
+    is_repeated_post,
 )
 from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
-from fsm_agent.store.listing import health_of, page_of, paged, wanted
+from fsm_agent.store.listing import Place, health_of, page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.listed_runs import ListedRuns
 from fsm_agent.store.memory.stored_run import (
@@ -222,7 +225,7 @@ class MemoryStore:
                 return len(kept.posts)
             if lines:
                 kept.add(lines)
-            if lines or (rest is not None and rest.due_s != 0.0):
+            if lines or (rest is not None and rest.due_s != 0.0 and not rest.is_in_vain):
                 kept.tries = 0
             for post in took:
                 kept.posts.pop(post, None)
@@ -234,6 +237,16 @@ class MemoryStore:
                 kept.returned_at = n
                 self._give_back(kept, rest)
             return len(kept.posts)
+
+    def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
+        check_questions(questions)
+        with self._lock:
+            kept = self._run_of(lease)
+            if kept.until_s is None:
+                raise checks.lost_lease(lease)
+            self._ask(kept, questions)
+            self._listed.put(kept)
+            self._notify()
 
     def submit(
         self,
@@ -267,10 +280,12 @@ class MemoryStore:
                 run=row_of(kept, self._clock()),
             )
 
-    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_post(run, key, body, by)
+    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
+        check_post(run, key, body, by, post_id)
         with self._lock:
             kept = self._get(run)
+            if post_id and is_repeated_post(run, post_id, kept.posted.get(post_id), content or body):
+                return
             if kept.is_ended:
                 raise checks.ended_run(run)
             now_s = self._clock()
@@ -281,6 +296,8 @@ class MemoryStore:
                     raise AlreadyAnswered(run, key, asked.by, asked.at_s)
                 asked.by, asked.at_s = by, now_s
                 self._listed.put(kept)
+            if post_id:
+                kept.posted[post_id] = content or body
             self._last_post += 1
             was_woken = is_woken(kept)
             kept.posts[self._last_post] = Post(self._last_post, key, body, by, now_s)
@@ -288,6 +305,11 @@ class MemoryStore:
                 self._make_due(kept, now_s)
             else:
                 self._notify()
+
+    def posted(self, run: str, post_id: str) -> str | None:
+        check_run(run)
+        with self._lock:
+            return self._get(run).posted.get(post_id)
 
     def get(self, run: str) -> Run:
         check_run(run)
@@ -297,11 +319,12 @@ class MemoryStore:
     @with_options_shown("fsm_agent.store.store:RunFilter")
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         asked = wanted(after, limit, which)
+
+        def is_wanted(place: Place, kept: StoredRun) -> bool:
+            return asked.takes(place, effective_due_s(kept), kept.name, kept.title, kept.service)
+
         with self._lock:
-            found = (
-                (place, kept if asked.takes(place, effective_due_s(kept), kept.name, kept.title) else None)
-                for place, kept in self._listed.found(asked)
-            )
+            found = ((place, kept if is_wanted(place, kept) else None) for place, kept in self._listed.found(asked))
             rows, following = paged(found, asked)
             now_s = self._clock()
             return page_of([row_of(kept, now_s) for _, kept in rows], following)
@@ -333,6 +356,12 @@ class MemoryStore:
             self._listed.remove(kept)
             kept.ticket = 0
             self._end(kept, self._clock())
+
+    def forget(self, conversation: str) -> None:
+        """Delete a conversation; its runs stay.  For those that bound what they keep in memory."""
+        check_conversation(conversation)
+        with self._lock:
+            self._heads.pop(conversation, None)
 
     def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
         check_spend(name, amount, limit, within_s)
@@ -411,14 +440,17 @@ class MemoryStore:
         if self._waiting:
             self._due.notify_all()
 
+    def _ask(self, kept: StoredRun, questions: Sequence[Question]) -> None:
+        unread = {post.key for post in kept.posts.values()}
+        kept.asked = merge_questions(kept.asked, questions, unread)
+
     def _give_back(self, kept: StoredRun, rest: Rest) -> None:
         kept.until_s = None
         kept.state, kept.is_ended, kept.is_failed = rest.state, rest.is_ended, rest.is_failed
         kept.heeds = rest.heeds
         kept.due_s = due_s = rest.due_s
         if rest.questions or kept.asked:
-            unread = {post.key for post in kept.posts.values()}
-            kept.asked = merge_questions(kept.asked, rest.questions, unread)
+            self._ask(kept, rest.questions)
         self._listed.put(kept)
         kept.ticket = 0
         if rest.is_ended:

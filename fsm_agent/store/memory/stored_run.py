@@ -28,18 +28,20 @@ class StoredRun:
     __slots__ = (
         *("agent", "asked", "created_s", "due_s", "fence", "heeds", "returned_at", "header", "holder", "is_ended"),
         *("is_failed", "n", "name", "number", "ticket", "posts", "since_s", "snapshot", "state", "title", "tries"),
-        *("until_s", "updated_s", "_lines", "_unread", "awaits", "followers", "priority", "tags", "listed"),
+        *("until_s", "updated_s", "_lines", "_unread", "awaits", "followers", "priority", "service", "tags", "listed"),
+        "posted",
     )
 
     def __init__(self, name: str, number: int, header: str, agent: str, title: str, start: Start, now_s: float) -> None:
         self.name, self.number, self.header, self.agent, self.title = name, number, header, agent, title
-        self.priority, self.tags = start.priority, tags_of(header)
+        self.priority, self.service, self.tags = start.priority, start.service, tags_of(header)
         self.awaits = 0  # how many runs have to end before this one is due
         self.followers: list[StoredRun] = []  # the runs that await the end of this one
         self.n = 0  # entries
         self._lines: list[str] = []  # the entries that were read before
         self._unread: list[tuple[int, Sequence[str]]] = []  # the others, with the number of entries before each
         self.posts: dict[int, Post] = {}
+        self.posted: dict[str, str] = {}  # the contents of the posts that have ids, used up or not
         self.asked: dict[str, OpenQuestion] = {}
         self.snapshot: tuple[int, bytes] | None = None
         self.state, self.is_ended, self.is_failed = "", False, False
@@ -123,6 +125,7 @@ def row_of(kept: StoredRun, now_s: float) -> Run:
         updated_s=kept.updated_s,
         waits=tuple(open_questions(kept)),
         priority=kept.priority,
+        service=kept.service,
         title=kept.title,
         is_failed=kept.is_failed,
     )

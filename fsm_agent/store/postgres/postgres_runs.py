@@ -16,7 +16,7 @@ from fsm_agent.messages.question import Question
 from fsm_agent.store import checks, spending
 from fsm_agent.store.concurrency import Room, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
-from fsm_agent.store.listing import Group, Wanted, health_of, page_of, paged
+from fsm_agent.store.listing import Group, Place, Wanted, behind, health_of, page_of, paged
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ROW = (
     "key, id, agent, n, state, is_ended, due, holder, until, created, greatest(updated, touched) AS changed, title,"
-    " is_failed, asks, priority"
+    " is_failed, asks, priority, service"
 )
 _GROUP = "agent, is_failed, is_ended, asks, state"
 _QUEUES = 0x66736D61  # "fsma": sets the locks of queues apart from other programs'
@@ -64,6 +64,17 @@ _SESSIONS = (  # of which some process holds the lock that `Session` describes
     "SELECT objid::int FROM pg_locks WHERE locktype = 'advisory' AND classid = 1718840673 AND objsubid = 2 AND granted"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
+
+
+class NewPost(NamedTuple):
+    """The arguments of `Store.post`."""
+
+    run: str
+    key: str
+    body: str
+    by: str
+    post_id: str
+    content: str
 
 
 class Append(NamedTuple):
@@ -120,13 +131,13 @@ class RunTables:
         made = c.execute(
             f"INSERT INTO {s}.run (id, agent, header, n, state, is_ended, due, wake, unread, fence, tries, holder,"
             " instance, since, given_back, created, updated, touched, priority, heeds, title, definition,"
-            " concurrency_key)"
-            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s, %s, %s, %s)"
+            " concurrency_key, service)"
+            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
             (
                 *(encode(run), encode(agent), encode(header), start.due_s, start.due_s or now_s, now_s, now_s),
                 *(start.priority, checks.UNTIL_DUE if start.due_s else None, encode(title)),
-                *map(encode, checks.tags_of(header)),
+                *map(encode, [*checks.tags_of(header), start.service]),
             ),
         )
         if not made.rowcount:
@@ -300,6 +311,15 @@ class RunTables:
         found = c.execute(f"SELECT id FROM {self.schema}.run WHERE id = ANY(%s) AND unread > 0", ([*by_id],))
         return {by_id[run] for (run,) in found}
 
+    def ask(self, c: Connection[Any], lease: Lease, questions: Sequence[Question]) -> None:
+        """Replace the questions of a run that keeps its holder."""
+        s = self.schema
+        locked = f"SELECT key FROM {s}.run WHERE {_LEASED} AND until IS NOT NULL FOR UPDATE"
+        if (row := c.execute(locked, _lease_key(lease)).fetchone()) is None:
+            raise checks.lost_lease(lease)
+        self._ask(c, row[0], questions)
+        c.execute(f"UPDATE {s}.run SET asks = {self._asks} WHERE key = %(key)s", {"key": row[0]})
+
     def append(self, c: Connection[Any], new: Append, now_s: float) -> int:
         """Add entries; give the lease back if there is a rest; return the number of unread posts."""
         s, lease, rest, end = self.schema, new.lease, new.rest, new.n + len(new.lines)
@@ -350,7 +370,8 @@ class RunTables:
                 due_s = wake_s = rest.due_s
             changed |= {"state": encode(rest.state), "is_ended": rest.is_ended, "due": due_s, "wake": wake_s}
             changed |= {"heeds": None if rest.heeds is None else encode(rest.heeds), "until": None}
-            changed |= {"given_back": new.n, "updated": now_s, "tries": tries if rest.due_s == 0.0 else 0}
+            changed |= {"given_back": new.n, "updated": now_s, "tries": tries}
+            changed |= {} if rest.due_s == 0.0 or rest.is_in_vain else {"tries": 0}
             changed |= {"is_failed": rest.is_failed}
         assigned = ", ".join([f"{name} = %({name})s" for name in changed])
         if rest is not None:
@@ -394,13 +415,24 @@ class RunTables:
             (key, [*asked], kinds, abouts, answers, schemas),
         )
 
-    def post(self, c: Connection[Any], run: str, key: str, body: str, by: str, now_s: float) -> bool:
-        """Add a post to a run; return whether it makes the run due."""
+    def posted(self, c: Connection[Any], run: str, post_id: str) -> str | None:
+        """Return the content of the post of an id; None: there is none."""
         s = self.schema
+        found = f"SELECT content FROM {s}.run r LEFT JOIN {s}.posted p ON p.run = r.key AND p.id = %s WHERE r.id = %s"
+        row = c.execute(found, (encode(post_id), encode(run))).fetchone()
+        if row is None:
+            raise checks.unknown_run(run)
+        return None if row[0] is None else _decode(row[0])
+
+    def post(self, c: Connection[Any], new: NewPost, now_s: float) -> bool:
+        """Add a post to a run; return whether it makes the run due."""
+        s, (run, key, body, by, post_id, content) = self.schema, new
         found = f"SELECT key, is_ended, until IS NOT NULL, heeds FROM {s}.run WHERE id = %s FOR UPDATE"
         row = c.execute(found, (encode(run),)).fetchone()
         if row is None:
             raise checks.unknown_run(run)
+        if post_id and checks.is_repeated_post(run, post_id, self.posted(c, run, post_id), content):
+            return False
         if row[1]:
             raise checks.ended_run(run)
         if key:
@@ -412,6 +444,9 @@ class RunTables:
                 raise AlreadyAnswered(run, key, _decode(answer[0]), answer[1])
             taken = f"UPDATE {s}.question SET answered_by = %s, answered = %s WHERE run = %s AND key = %s"
             c.execute(taken, (encode(by), now_s, *place))
+        if post_id:
+            named = f"INSERT INTO {s}.posted VALUES (%s, %s, %s)"
+            c.execute(named, (row[0], encode(post_id), encode(content)))
         posted = f"INSERT INTO {s}.post (run, key, body, posted_by, posted) VALUES (%s, %s, %s, %s, %s)"
         c.execute(posted, (row[0], encode(key), encode(body), encode(by), now_s))
         is_held, heeds = row[2], row[3]
@@ -464,6 +499,8 @@ class RunTables:
 
     def select(self, c: Connection[Any], asked: Wanted, now_s: float) -> Page:
         """Return a page of rows, the last changed first."""
+        if asked.is_narrow:
+            return self._select_narrow(c, asked, now_s)
         held = c.execute(f"SELECT {_ROW} FROM {self.schema}.run WHERE until IS NOT NULL").fetchall()
         rows = [row for row in held if asked.takes_group(_group(row[2], row[12], row[5], row[13], row[4]))]
         chosen = [group for group in self.groups(c) if asked.takes_group(group)]
@@ -491,12 +528,29 @@ class RunTables:
         rows.sort(key=lambda row: (row[10], row[0]), reverse=True)
         places = [((row[10], row[0]), row) for row in rows]
         marked = [
-            (place, row if asked.takes(place, row[6], _decode(row[1]), _decode(row[11])) else None)
-            for place, row in places
-            if place < asked.before
+            (place, row if self._takes(asked, place, row) else None) for place, row in places if place < asked.before
         ]
         page, following = paged(iter(marked), asked)
         return page_of(self._runs(c, [row for _, row in page], now_s), following)
+
+    def _select_narrow(self, c: Connection[Any], asked: Wanted, now_s: float) -> Page:
+        """Return a page of the runs whose names begin alike, or that are of one service."""
+        prefix, service = encode(asked.which.get("prefix") or ""), encode(asked.which.get("service") or "")
+        ended, end = asked.which.get("ended"), behind(prefix)
+        which = (["id >= %(prefix)s"] if prefix else []) + (["id < %(end)s"] if end else [])
+        which += ["service = %(service)s AND service <> ''"] if service else []
+        which += ["is_ended = %(ended)s"] if ended is not None else []
+        found = c.execute(
+            f"SELECT {_ROW} FROM {self.schema}.run WHERE {' AND '.join(which)} ORDER BY changed DESC, key DESC",
+            {"prefix": prefix, "end": end, "service": service, "ended": ended},
+        ).fetchall()
+        rows = [row for row in found if asked.takes_group(_group(row[2], row[12], row[5], row[13], row[4]))]
+        places = [((row[10], row[0]), row) for row in rows]
+        page, following = paged(iter([(at, row) for at, row in places if self._takes(asked, at, row)]), asked)
+        return page_of(self._runs(c, [row for _, row in page], now_s), following)
+
+    def _takes(self, asked: Wanted, place: Place, row: Sequence[Any]) -> bool:
+        return asked.takes(place, row[6], *map(_decode, (row[1], row[11], row[15])))
 
     def stats(self, c: Connection[Any]) -> list[RunCount]:
         """Return how many runs there are of each group."""
@@ -530,7 +584,7 @@ class RunTables:
     def delete(self, c: Connection[Any], run: str, now_s: float) -> None:
         """Delete a run without a holder."""
         key = self.lock_free(c, run, now_s)
-        for table in ("entry", "snapshot", "question", "post", "predecessor"):
+        for table in ("entry", "snapshot", "question", "post", "posted", "predecessor"):
             c.execute(f"DELETE FROM {self.schema}.{table} WHERE run = %s", (key,))
         c.execute(f"DELETE FROM {self.schema}.run WHERE key = %s", (key,))
 
@@ -623,6 +677,7 @@ class RunTables:
             title=_decode(title),
             is_failed=is_failed,
             priority=row[14],
+            service=_decode(row[15]),
         )
 
 

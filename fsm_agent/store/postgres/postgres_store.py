@@ -22,6 +22,7 @@ from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ConfigError
+from fsm_agent.messages.question import Question
 from fsm_agent.store.checks import (
     check_append,
     check_claim,
@@ -29,6 +30,8 @@ from fsm_agent.store.checks import (
     check_create,
     check_for_s,
     check_post,
+    check_post_id,
+    check_questions,
     check_run,
 )
 from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, StoreError
@@ -36,7 +39,7 @@ from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.postgres.address import Address, address_of
 from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
-from fsm_agent.store.postgres.postgres_runs import Append, Found, RunTables
+from fsm_agent.store.postgres.postgres_runs import Append, Found, NewPost, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session, rests_channel
 from fsm_agent.store.spending import check_spend
@@ -125,6 +128,7 @@ class PostgresStore:
             ) from None
         self._address = address_of(url)
         self._clock = clock
+        self.has_own_clock = clock is not None
         self._size = connections
         self._patience_s = patience_s
         self._is_read_only = read_only
@@ -315,15 +319,26 @@ class PostgresStore:
         loaded: Loaded = self._read(lambda c: self._tables.load(c, run, after, self._now(c)))
         return loaded
 
-    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_post(run, key, body, by)
+    def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
+        check_questions(questions)
+        self._do(lambda c: self._tables.ask(c, lease, questions), may_repeat=True)
+
+    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
+        check_post(run, key, body, by, post_id)
+        new = NewPost(run, key, body, by, post_id, content or body)
 
         def work(c: psycopg.Connection[Any]) -> None:
             now_s = self._now(c)
-            if self._tables.post(c, run, key, body, by, now_s):
+            if self._tables.post(c, new, now_s):
                 self._tell(c, run, now_s, now_s)
 
-        self._do(work)
+        self._do(work, may_repeat=bool(post_id))
+
+    def posted(self, run: str, post_id: str) -> str | None:
+        check_run(run)
+        check_post_id(post_id)
+        content: str | None = self._read(lambda c: self._tables.posted(c, run, post_id))
+        return content
 
     def get(self, run: str) -> Run:
         check_run(run)

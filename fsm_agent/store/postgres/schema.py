@@ -134,6 +134,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX {s}.run_held",
         "CREATE INDEX run_held ON {s}.run (agent, concurrency_key) WHERE until IS NOT NULL",
     ),
+    (  # a post that was repeated was two
+        """CREATE TABLE {s}.posted (
+            run bigint NOT NULL,
+            id text COLLATE "C" NOT NULL,
+            content text NOT NULL,
+            PRIMARY KEY (run, id)
+        )""",
+    ),
+    (  # a service took up whatever was due, and could not tell the runs that it had begun
+        """ALTER TABLE {s}.run ADD COLUMN service text COLLATE "C" NOT NULL DEFAULT ''""",
+        "CREATE INDEX run_of_service ON {s}.run (service, is_ended) WHERE service <> ''",
+    ),
 )
 
 

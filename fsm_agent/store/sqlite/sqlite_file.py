@@ -148,6 +148,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE INDEX run_held ON run (instance, priority, until, due, agent, concurrency_key)
             WHERE until IS NOT NULL""",
     ),
+    (  # a post that was repeated was two
+        """CREATE TABLE posted (
+            run INTEGER NOT NULL, id TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (run, id)
+        ) STRICT, WITHOUT ROWID""",
+    ),
+    (  # a service took up whatever was due, and could not tell the runs that it had begun
+        "ALTER TABLE run ADD COLUMN service TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX run_of_service ON run (service, is_ended) WHERE service != ''",
+    ),
 )
 
 

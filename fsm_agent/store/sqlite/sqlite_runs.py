@@ -14,7 +14,7 @@ from fsm_agent.messages.question import Question
 from fsm_agent.store import checks, spending
 from fsm_agent.store.concurrency import Held, counts_held, room
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError
-from fsm_agent.store.listing import Group, Place, Wanted, health_of, page_of, paged
+from fsm_agent.store.listing import Group, Place, Wanted, behind, health_of, page_of, paged
 from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
 
 # Two runs of an agent and a priority without a holder: the one that has been due at once for longest, and the one whose
@@ -92,7 +92,7 @@ _LAST = f"journal ON place = (SELECT max(place) FROM journal WHERE place {_PLACE
 _N = "place - (key << 32)"
 _ROW = (
     f"key, id, agent, {_N}, state, is_ended, due, holder, until, created, max(updated, at), title, is_failed, asks,"
-    " priority"
+    " priority, service"
 )
 _ASKS = (  # of the run with this key
     "coalesce((SELECT group_concat(kind, char(10)) FROM (SELECT DISTINCT kind FROM question WHERE run = :key AND"
@@ -145,10 +145,11 @@ def create(
     heeds = None if due_s == 0.0 else checks.UNTIL_DUE
     key = connection.execute(
         "INSERT INTO run (id, agent, state, is_ended, due, queued, heeds, unread, fence, tries, holder, instance,"
-        " since, given_back, created, updated, priority, title, definition, concurrency_key)"
-        " VALUES (?, ?, '', 0, ?, ?, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?, ?, ?, ?, ?)",
+        " since, given_back, created, updated, priority, service, title, definition, concurrency_key)"
+        " VALUES (?, ?, '', 0, ?, ?, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(run, agent, due_s, now_s if due_s == 0.0 else due_s, heeds, now_s, now_s, start.priority, title),
+            *(run, agent, due_s, now_s if due_s == 0.0 else due_s, heeds, now_s, now_s),
+            *(start.priority, start.service, title),
             *checks.tags_of(header),
         ),
     ).lastrowid
@@ -269,6 +270,18 @@ def unread(connection: Connection, names: Sequence[str]) -> set[str]:
     return found
 
 
+def ask(connection: Connection, lease: Lease, questions: Sequence[Question]) -> None:
+    """Replace the questions of a run that keeps its holder."""
+    row = connection.execute(
+        "SELECT key FROM run WHERE id = ? AND fence = ? AND since = ? AND holder = ? AND until IS NOT NULL",
+        (lease.run, lease.fence, lease.since_s, lease.holder),
+    ).fetchone()
+    if row is None:
+        raise checks.lost_lease(lease)
+    _ask(connection, row[0], questions)
+    connection.execute(f"UPDATE run SET asks = {_ASKS} WHERE key = :key", {"key": row[0]})
+
+
 class Append(NamedTuple):
     """The arguments of `Store.append`; the due time of the rest is not negative."""
 
@@ -326,11 +339,12 @@ def _give_back(connection: Connection, key: int, n: int, rest: Rest, unread: int
     asks = _ASKS if rest.questions else "''"
     connection.execute(
         "UPDATE run SET state = :state, is_ended = :is_ended, is_failed = :is_failed, due = :due_s, queued = :queued_s,"
-        f" heeds = :heeds, asks = {asks}, until = NULL, given_back = :n, updated = :now_s, tries = tries * :is_due"
+        f" heeds = :heeds, asks = {asks}, until = NULL, given_back = :n, updated = :now_s, tries = tries * :counts"
         " WHERE key = :key",
         {
             **{"state": rest.state, "is_ended": rest.is_ended, "is_failed": rest.is_failed, "heeds": rest.heeds},
-            **{"due_s": due_s, "queued_s": queued_s, "n": n, "now_s": now_s, "is_due": rest.due_s == 0.0, "key": key},
+            **{"due_s": due_s, "queued_s": queued_s, "n": n, "now_s": now_s, "key": key},
+            "counts": rest.due_s == 0.0 or rest.is_in_vain,
         },
     )
 
@@ -363,12 +377,35 @@ def _ask(connection: Connection, key: int, questions: Sequence[Question]) -> Non
             )
 
 
-def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: float) -> None:
+class NewPost(NamedTuple):
+    """The arguments of `Store.post`."""
+
+    run: str
+    key: str
+    body: str
+    by: str
+    post_id: str
+    content: str
+
+
+def posted(connection: Connection, run: str, post_id: str) -> str | None:
+    """Return the content of the post of an id; None: there is none."""
+    found = "SELECT content FROM run LEFT JOIN posted ON posted.run = run.key AND posted.id = ? WHERE run.id = ?"
+    row: tuple[str | None] | None = connection.execute(found, (post_id, run)).fetchone()
+    if row is None:
+        raise checks.unknown_run(run)
+    return row[0]
+
+
+def post(connection: Connection, new: NewPost, now_s: float) -> None:
     """Add a post to a run."""
+    run, key, body, by, post_id, content = new
     found = "SELECT key, is_ended, until IS NOT NULL, heeds FROM run WHERE id = ?"
     row = connection.execute(found, (run,)).fetchone()
     if row is None:
         raise checks.unknown_run(run)
+    if post_id and checks.is_repeated_post(run, post_id, posted(connection, run, post_id), content):
+        return
     if row[1]:
         raise checks.ended_run(run)
     if key:
@@ -380,6 +417,8 @@ def post(connection: Connection, run: str, key: str, body: str, by: str, now_s: 
         connection.execute(
             "UPDATE question SET answered_by = ?, answered = ? WHERE run = ? AND key = ?", (by, now_s, row[0], key)
         )
+    if post_id:
+        connection.execute("INSERT INTO posted VALUES (?, ?, ?)", (row[0], post_id, content))
     connection.execute(
         "INSERT INTO post (run, key, body, posted_by, posted) VALUES (?, ?, ?, ?, ?)", (row[0], key, body, by, now_s)
     )
@@ -429,6 +468,8 @@ def groups(connection: Connection) -> Iterator[Group]:
 
 def select(connection: Connection, asked: Wanted, now_s: float) -> Page:
     """Return a page of rows, the last changed first."""
+    if asked.is_narrow:
+        return _select_narrow(connection, asked, now_s)
     held = f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE until IS NOT NULL"  # see `updated`
     rows = {(row[10], row[0]): row for row in connection.execute(held) if asked.takes_group(_group(row))}
     first_s, end_s = asked.times
@@ -449,11 +490,28 @@ def select(connection: Connection, asked: Wanted, now_s: float) -> Page:
             row = rows.pop(place, None) or connection.execute(row_of, (place[1],)).fetchone()
             if row is None:  # it has a holder, and another place
                 continue
-            yield place, row if asked.takes(place, row[6], row[1], row[11]) else None
+            yield place, row if asked.takes(place, row[6], row[1], row[11], row[15]) else None
 
     page, following = paged(wanted_rows(), asked)
     for cursor in found:
         cursor.close()
+    return page_of([_run(connection, row, now_s) for _, row in page], following)
+
+
+def _select_narrow(connection: Connection, asked: Wanted, now_s: float) -> Page:
+    """Return a page of the runs whose names begin alike, or that are of one service."""
+    prefix, service, ended = [asked.which.get(name) for name in ("prefix", "service", "ended")]
+    which = ["id >= :prefix AND (:behind = '' OR id < :behind)"] if prefix else []
+    which += ["service = :service AND service != ''"] if service else []
+    which += ["is_ended = :ended"] if ended is not None else []
+    found = connection.execute(
+        f"SELECT {_ROW} FROM run JOIN {_LAST} WHERE {' AND '.join(which)}",
+        {"prefix": prefix, "behind": behind(str(prefix or "")), "service": service, "ended": ended},
+    )
+    rows = [row for row in found if asked.takes_group(_group(row))]
+    rows = [row for row in rows if asked.takes((row[10], row[0]), row[6], row[1], row[11], row[15])]
+    rows.sort(key=lambda row: (row[10], row[0]), reverse=True)
+    page, following = paged(iter([((row[10], row[0]), row) for row in rows]), asked)
     return page_of([_run(connection, row, now_s) for _, row in page], following)
 
 
@@ -486,7 +544,7 @@ def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]
     _end(connection, key, now_s)
     first = key << 32
     connection.execute("DELETE FROM journal WHERE place BETWEEN ? AND ?", (first, first + 0xFFFFFFFF))
-    for table in ("snapshot", "question", "post", "predecessor"):
+    for table in ("snapshot", "question", "post", "posted", "predecessor"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (key,))
     connection.execute("DELETE FROM run WHERE key = ?", (key,))
 
@@ -560,7 +618,7 @@ def _answers(question: str, text: str) -> tuple[str, ...]:
 
 def _run(connection: Connection, row: Sequence[Any], now_s: float) -> Run:
     key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, updated_s, title, is_failed, *_ = row
-    asks, priority = row[13:]
+    asks, priority, service = row[13:]
     return Run(
         id=run,
         agent=agent,
@@ -575,6 +633,7 @@ def _run(connection: Connection, row: Sequence[Any], now_s: float) -> Run:
         title=title,
         is_failed=bool(is_failed),
         priority=priority,
+        service=service,
     )
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
+from fsm_agent.messages.question import Question
 from fsm_agent.store.changes import ChangeNotifier, wait_limit_s
 from fsm_agent.store.checks import (
     check_append,
@@ -32,6 +33,8 @@ from fsm_agent.store.checks import (
     check_for_s,
     check_path,
     check_post,
+    check_post_id,
+    check_questions,
     check_run,
     result_or_loss,
 )
@@ -82,6 +85,7 @@ class SqliteStore:
         check_path(path)
         self._path = Path(path).absolute()
         self._clock = clock
+        self.has_own_clock = clock is not time.time
         self._is_read_only = read_only
         with _opening:
             check_file(self._path) if read_only else prepare(self._path)
@@ -224,10 +228,22 @@ class SqliteStore:
         with self._read_transaction() as connection:
             return runs.load(connection, run, after, self._clock())
 
-    def post(self, run: str, key: str, body: str, *, by: str = "") -> None:
-        check_post(run, key, body, by)
-        self._writer.run(lambda connection: runs.post(connection, run, key, body, by, self._clock()))
+    def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
+        check_questions(questions)
+        self._writer.run(lambda connection: runs.ask(connection, lease, questions))
         self._changes.add()
+
+    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
+        check_post(run, key, body, by, post_id)
+        new = runs.NewPost(run, key, body, by, post_id, content or body)
+        self._writer.run(lambda connection: runs.post(connection, new, self._clock()))
+        self._changes.add()
+
+    def posted(self, run: str, post_id: str) -> str | None:
+        check_run(run)
+        check_post_id(post_id)
+        with self._read_transaction() as connection:
+            return runs.posted(connection, run, post_id)
 
     def get(self, run: str) -> Run:
         check_run(run)

@@ -74,7 +74,7 @@ class TestAdvancing:
         assert row.due_s > row.updated_s + 40
 
     @pytest.mark.parametrize(
-        ("deps", "whose"), [({"x": "Bob"}, "Bob"), (lambda name, extra: f"{extra['tenant']} ({name})", "Ada (x)")]
+        ("deps", "whose"), [("Bob", "Bob"), (lambda name, extra, user: f"{extra['tenant']} ({name})", "Ada (x)")]
     )
     def test_deps_are_a_value_or_made_for_the_run(self, store, deps, whose):
         agent = Agent(Script(call("whose"), "ok"), functions=[shop.whose], name="x")
@@ -177,7 +177,7 @@ class TestByName:
     def test_the_error_of_a_run_is_logged_and_it_is_given_back(self, store, drive, caplog):
         agent = shop.shop()
         create(store, agent, "one")
-        assert drive(Worker([agent], store, deps=lambda name, extra: 1 / 0), "one") is True
+        assert drive(Worker([agent], store, deps=lambda name, extra, user: 1 / 0), "one") is True
         assert "division by zero" in caplog.text
         assert (rows(store)["one"].holder, rows(store)["one"].n) == (None, 0)
         assert rows(store)["one"].due_s > 0.0, "it is tried again later"
@@ -211,10 +211,10 @@ class TestFailing:
             agent.call("Refund order A-17.", run_id="one")
         before = rows(store)["one"].waits
         assert store.claim("somebody who dies", for_s=0.0, run="one") is not None
-        assert Worker([agent], store, deps=lambda name, extra: 1 / 0).run(once=True) == 1
+        assert Worker([agent], store, deps=lambda name, extra, user: 1 / 0).run(once=True) == 1
         assert rows(store)["one"].waits == before
         Runs(store).answer("one", {"": Approved()})  # wakes it, and answers nothing
-        assert Worker([agent], store, deps=lambda name, extra: 1 / 0).run(once=True) == 1
+        assert Worker([agent], store, deps=lambda name, extra, user: 1 / 0).run(once=True) == 1
         assert rows(store)["one"].waits == before
 
     def test_one_that_was_answered_is_tried_until_it_can_be_driven(self):
@@ -225,7 +225,7 @@ class TestFailing:
         with pytest.raises(CallSuspended):
             agent.call("Refund order A-17.", run_id="one")
         Runs(store).answer("one", {"ask:3.0": Approved()})
-        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0)
+        worker = Worker([agent], store, deps=lambda name, extra, user: 1 / 0)
         for _ in range(12):  # more often than a run is tried under code that is at fault
             assert worker.run(once=True) == 1
             assert worker.run(once=True) == 0

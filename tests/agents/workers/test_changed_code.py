@@ -85,7 +85,7 @@ class TestStuck:
         """What hindered the first look has passed."""
         away = [True]
 
-        def deps(name, extra):
+        def deps(name, extra, user):
             if away:
                 raise OSError("the database is away")
             return
@@ -216,8 +216,9 @@ class TestChangedCode:
             run(worker, mode)
         row = rows(store)["one"]
         assert (row.state, row.holder, row.waits) == ("ToolInterrupt", None, ())
-        with pytest.raises(ReplayError):
-            worker.drive("one")
+        for _ in range(9):  # however many workers have other code, the run is not stuck for that
+            with pytest.raises(ReplayError, match="refund"):
+                worker.drive("one")
         assert Worker([shop.shop()], store).drive("one") is True
         assert rows(store)["one"].state == "Completed"
 

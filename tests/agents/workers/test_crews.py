@@ -112,7 +112,7 @@ class TestConcurrency:
     def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, mode):
         agent = shop.shop()
         create(store, agent, "one", "two", "three")
-        worker = Worker([agent], store, deps=lambda name, extra: 1 / 0, concurrency={"shop": 1})
+        worker = Worker([agent], store, deps=lambda name, extra, user: 1 / 0, concurrency={"shop": 1})
         assert run(worker, mode, once=True) == 3
         assert takes_one_more(store, "shop")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import socket
 import subprocess
@@ -31,6 +32,7 @@ from support.fault_server import (
     Step,
     chunk,
     events,
+    head,
     http,
 )
 from support.http_clients import (
@@ -137,6 +139,18 @@ def test_a_server_that_may_have_read_it_is_not_asked_again(way: str, resend_with
             assert isinstance(error, BadReply)
             assert error.retryable
             assert len(server.requests) == 2
+
+
+@our_own
+@each_way
+def test_a_body_may_end_with_the_connection(way: str, resend_within: Callable[[float], None]) -> None:
+    resend_within(0.0)
+    kind, body = (
+        ("text/event-stream", PIECES) if way in STREAMED else ("application/json", json.dumps(completion()).encode())
+    )
+    with FaultServer([head(content_type=kind), body, CLOSE]) as server, client_of(server) as client:
+        assert [text(reply) for reply in outcomes(client, way, None, None)] == ["hello", "hello"]
+        assert [request.connection for request in server.requests] == [0, 1]
 
 
 def test_a_server_that_closes_after_a_stream_is_told_to() -> None:

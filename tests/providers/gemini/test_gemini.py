@@ -126,6 +126,7 @@ def test_schema_goes_out_natively() -> None:
         "responseJsonSchema": {
             "type": "object",
             "properties": {"name": {"type": "string"}, "country": {"type": "string"}},
+            "additionalProperties": False,
             "required": ["name", "country"],
         },
     }

@@ -187,9 +187,9 @@ def test_schema_goes_out_natively() -> None:
     assert form["json_schema"]["strict"] is True
     assert form["json_schema"]["schema"]["additionalProperties"] is False
     loose = encoded(output=Output(Loose))["response_format"]["json_schema"]
-    assert loose == {"name": "Loose", "schema": Loose.model_json_schema()}
+    assert loose == {"name": "Loose", "schema": {**Loose.model_json_schema(), "additionalProperties": False}}
     plain = encoded(output=Output(City), profile=Profile(strict_functions=False))["response_format"]["json_schema"]
-    assert plain == {"name": "City", "schema": City.model_json_schema()}
+    assert plain == {"name": "City", "schema": {**City.model_json_schema(), "additionalProperties": False}}
     assert "response_format" not in encoded()
 
 

@@ -69,13 +69,14 @@ def test_choice_of_functions() -> None:
 
 
 def test_schema_goes_out_natively() -> None:
+    closed = {"additionalProperties": False}
     form = encoded(output=Output(City))["text"]["format"]
     assert (form["type"], form["name"], form["strict"]) == ("json_schema", "City", True)
     assert form["schema"]["additionalProperties"] is False
     loose = encoded(output=Output(Loose))["text"]["format"]
-    assert loose == {"type": "json_schema", "name": "Loose", "schema": Loose.model_json_schema()}
+    assert loose == {"type": "json_schema", "name": "Loose", "schema": {**Loose.model_json_schema(), **closed}}
     plain = encoded(output=Output(City), profile=Profile(strict_functions=False))["text"]["format"]
-    assert plain == {"type": "json_schema", "name": "City", "schema": City.model_json_schema()}
+    assert plain == {"type": "json_schema", "name": "City", "schema": {**City.model_json_schema(), **closed}}
     assert "text" not in encoded()
 
 

@@ -1,0 +1,45 @@
+"""What a model is told when its answer was wrong, and when a function has interrupted it: both are prompts of a folder.
+
+Run it with ``python examples/corrections.py``.  A script stands in for the model, so this needs neither a key nor a
+network.  Beside ``prompts/orders/read.md`` stand ``read.exception.md``, for an answer that cannot be used, and
+``read.interrupt.md``, for the result of a function.
+"""
+
+from pathlib import Path
+
+from pydantic import BaseModel, Field
+
+from fsm_agent import Agent, Prompts
+from fsm_agent.testing import Script, call
+
+
+class Order(BaseModel):
+    item: str
+    count: int = Field(le=3)
+
+
+def stock(item: str) -> int:
+    """Return how many of an item are in stock."""
+    return 3
+
+
+prompts = Prompts("orders", directory=Path(__file__).with_name("prompts"), names={"Order": Order, "stock": stock})
+
+
+def main() -> None:
+    model = Script(
+        call("stock", item="lamp"),
+        '{"item": "lamp", "count": 5}',
+        '{"item": "lamp", "count": 3}',
+    )
+    result = Agent(model, name="clerk").call(prompts("read")(letter="Five lamps, please, or what you have."))
+    for request in model.requests[1:]:
+        newest = request.messages[-1]
+        print(f"{newest.role} is told:")
+        for part in newest.parts:
+            print(f"    {part.text}".replace("\n", "\n    "))
+    print(result.output)
+
+
+if __name__ == "__main__":
+    main()

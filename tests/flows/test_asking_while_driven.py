@@ -1,0 +1,167 @@
+"""Can a question be answered from the moment it is asked, while the run goes on, or waits for its time?"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flow_runs import by_arun, by_run
+
+from fsm_agent import MemoryStore, Runs
+from fsm_agent.flows import Flow, end, execute, gather, into, wait
+from fsm_agent.lifecycle import Returned
+from fsm_agent.store import NotAsked
+from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.testing import FakeClock
+
+LONG_S = 30.0  # no test waits for it
+HI = Returned(text='"hi"')
+everywhere = pytest.mark.parametrize("by_asyncio", [False, True], ids=["sync", "asyncio"])
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str = ""
+
+
+def asked_within(seconds: float, *, clock: Any = None, store: Any = None) -> Flow[Note]:
+    @wait(str, within_s=seconds)
+    def question(n: Note) -> str:
+        return "?"
+
+    rows = [question.done(end("answered"), do=into("text")), question.elapsed(end("late"))]
+    return Flow("asked", Note, start=question, rows=rows, store=store, world={"clock": clock} if clock else {})
+
+
+def driven(flow: Flow[Note], by_asyncio: bool) -> Any:
+    return asyncio.run(flow.acall(Note(), run_id="r")) if by_asyncio else flow.call(Note(), run_id="r")
+
+
+def told(kind: type[Any], *arguments: Any) -> tuple[Any, threading.Event]:
+    """A store, and what is set when a run that is driven has asked in it."""
+    asked = threading.Event()
+
+    class Told(kind):  # type: ignore[misc]
+        def ask(self, lease: Any, questions: Sequence[Any]) -> None:
+            super().ask(lease, questions)
+            asked.set()
+
+    return Told(*arguments), asked
+
+
+class Beside:
+    """What runs in a thread beside the test."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._result: Any = None
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], Any]) -> None:
+        self._result = work()
+
+    def result(self) -> Any:
+        self._thread.join(LONG_S)
+        return self._result
+
+
+@pytest.mark.parametrize("by_asyncio", [False, pytest.param(True, marks=pytest.mark.system)], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_question_with_little_time_is_answered_by_others(by_asyncio: bool, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    store, asked = told(MemoryStore) if kind == "memory" else told(SqliteStore, path)
+    flow = asked_within(LONG_S, store=store)
+    driver = Beside(lambda: driven(flow, by_asyncio))
+    assert asked.wait(LONG_S)
+    others = flow.runs if kind == "memory" else Runs(SqliteStore(path))
+    assert [question.key for question in others.store.get("r").waits] == ["answer:question#1"]
+    others.answer("r", {"answer:question#1": HI})
+    assert (driver.result().state, driver.result().output) == ("answered", Note("hi"))
+    others.close()
+    store.close()
+
+
+@everywhere
+def test_a_question_beside_a_long_function_is_answered_meanwhile(by_asyncio: bool) -> None:
+    store, asked = told(MemoryStore)
+    answered = threading.Event()
+
+    @wait(str)
+    def question(n: Note) -> str:
+        return "?"
+
+    @execute
+    def long(n: Note) -> str:
+        return "done" if answered.wait(LONG_S) else "never"
+
+    both = gather("both", question, long)
+    rows = [both.done(end("over"), do=lambda n, found: Note(" ".join(found)))]
+    flow = Flow("asked", Note, start=both, rows=rows, store=store)
+    driver = Beside(lambda: driven(flow, by_asyncio))
+    assert asked.wait(LONG_S)
+    [key] = [one.key for one in store.get("r").waits]
+    flow.runs.answer("r", {key: HI})
+    answered.set()
+    assert driver.result().output == Note("hi done")
+
+
+class PostsLate(FakeClock):
+    """A clock on which somebody answers just before a time is over, and tells the driver nothing."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__()
+        self._store = store
+
+    def sleep(self, delay_s: float) -> None:
+        body = '{"key":"answer:question#1","outcome":{"kind":"returned","text":"\\"hi\\"","at_s":1000000001.0}}'
+        self._store.post("r", "answer:question#1", body)
+        super().sleep(delay_s)
+
+
+@everywhere
+def test_what_was_answered_in_time_counts_though_the_driver_hears_of_it_late(by_asyncio: bool) -> None:
+    store = MemoryStore()
+    flow = asked_within(5.0, clock=PostsLate(store), store=store)
+    assert driven(flow, by_asyncio).output == Note("hi")
+
+
+@everywhere
+def test_a_question_that_nobody_has_answered_in_time_is_asked_no_more(by_asyncio: bool) -> None:
+    store = MemoryStore()
+    seen: list[Any] = []
+
+    @wait(str, within_s=5)
+    def question(n: Note) -> str:
+        return "?"
+
+    @wait(str, within_s=5)
+    def second(n: Note) -> str:
+        return "?"
+
+    class Looks(FakeClock):
+        def sleep(self, delay_s: float) -> None:
+            seen.append([one.key for one in store.get("r").waits])
+            super().sleep(delay_s)
+
+    rows = [
+        *[question.done(end("answered")), question.elapsed(second)],
+        *[second.done(end("answered_too")), second.elapsed(end("late"))],
+    ]
+    flow = Flow("asked", Note, start=question, rows=rows, store=store, world={"clock": Looks()})
+    assert driven(flow, by_asyncio).state == "late"
+    assert seen == [["answer:question#1"], ["answer:second#2"]]
+    with pytest.raises(NotAsked):
+        flow.runs.answer("r", {"answer:second#2": HI})
+
+
+@pytest.mark.parametrize("by", [by_run, by_arun])
+def test_without_a_store_its_time_is_waited_for(by: Any) -> None:
+    flow = asked_within(5.0, clock=FakeClock())
+    run = flow.seed(Note())
+    by(flow, run)
+    assert run.state == "late"
