@@ -103,7 +103,7 @@ def _row(way: Way, level: Level) -> tuple[str, ...]:
 
 def _usual(words: Mapping[str, set[str]]) -> tuple[str, ...]:
     most = sorted(words, key=lambda word: -len(words[word]))
-    return (*most[:_USUAL], f"+{len(most) - _USUAL}") if len(most) > _USUAL + 1 else tuple(most)
+    return (*most[:_USUAL], f"+{len(most) - _USUAL} more") if len(most) > _USUAL + 1 else tuple(most)
 
 
 def without_done(ways: Sequence[Way]) -> list[Way]:

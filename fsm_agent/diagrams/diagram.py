@@ -49,18 +49,19 @@ _TONES_OF_WORDS: dict[str, Tone] = {"end": "success", "failure": "failure", "a p
 _ENDS = ("end", "failure")  # words of `FlowTable`, as above
 _CALL_ENDS: dict[str, bool] = {State.COMPLETED: False, State.FAILED: True}
 _STATES = frozenset(map(str, State))
-_ABOUT: dict[str, str] = {  # what happens in a state, for whoever sees the picture first
+_ABOUT: dict[str, str] = {  # what happens in a state, for somebody who sees the picture for the first time
+    State.SEEDED: "not begun yet",
     State.CALLING: "the model is asked",
     State.TOOL_INTERRUPT: "people approve, functions run",
-    State.PARSE_EXCEPTION: "the model is told what was wrong",
-    State.BACKOFF: "a pause before the next attempt",
-    State.CHECKING: "your check reads the answer",
-    State.HANDED_OVER: "another agent goes on",
+    State.PARSE_EXCEPTION: "told what was wrong, asked again",
+    State.BACKOFF: "provider busy: wait, retry",
+    State.CHECKING: "your own check, if there is one",
+    State.HANDED_OVER: "another agent takes over",
 }
 _LIMITS = {  # guards of the rows that are taken at a limit; an overview leaves them out
     *("too_deep", "after_final", "loop_must_stop", "stops_at_limit", "fails_at_limit", "is_stuck", "out_of_handoffs")
 }
-_TWIN = State.PARSE_EXCEPTION, State.CALLING  # the first goes on as the second does, and an overview says only so
+_TWIN = State.PARSE_EXCEPTION, State.CALLING  # of the first, an overview shows only its ways to an end: see `_ABOUT`
 _SPINE = {(State.SEEDED, State.CALLING), (State.CALLING, State.CHECKING), (State.CHECKING, State.COMPLETED)}
 _WEIGHTS: dict[tuple[str, str], int] = {(State.SEEDED, State.CALLING): 8, (State.CALLING, State.PARSE_EXCEPTION): 4}
 _LEGEND = "dashed: seen by the model, pruned from the dialog"
@@ -124,14 +125,11 @@ def _overview(ways: Sequence[Way]) -> list[Edge]:
     twin, other = _TWIN
     usual = [way for way in ways if way.guard not in _LIMITS or way.target == State.FAILED]
     lines = lines_of(usual, "overview", _CALL_ENDS)
-    as_other = {(twin, to) for source, to in lines if other in (source, to)}
+    as_other = {(twin, to) for source, to in lines if other in (source, to) and to not in _CALL_ENDS}
     into_both = {(source, twin) for source, to in lines if to == other and source != twin}
     hidden = as_other | {way for way in into_both if {*lines.get(way, ())} <= {*lines[way[0], other]}}
     lines = {arrow: found for arrow, found in lines.items() if arrow not in hidden}
-    edges = [replace(_edge(*arrow, found), weight=20 if arrow in _SPINE else 1) for arrow, found in lines.items()]
-    if any(twin in (edge.source, edge.target) for edge in edges):
-        edges.append(Edge(source=twin, target=other, lines=("asked again",), is_dashed=True))
-    return edges
+    return [replace(_edge(*arrow, found), weight=20 if arrow in _SPINE else 1) for arrow, found in lines.items()]
 
 
 def trace_diagram(
