@@ -32,7 +32,7 @@ from fsm_agent.cli.terminal import Screen
 
 app = typer.Typer()
 
-_NAMES = dict(zip(HOWS, ("before calibration", "by the prior", "by examples"), strict=True))
+_NAMES = dict(zip(HOWS, ("before calibration", "by the prior"), strict=True))
 
 
 @app.callback(invoke_without_command=True)
@@ -98,17 +98,15 @@ def _plain(quality: Quality) -> dict[str, object]:
         "calibrated_by": quality.calibrated_by,
         "accuracy": quality.accuracy,
         "brier": quality.brier,
-        "fitted_brier": quality.fitted_brier,
         "reliability": [one._asdict() for one in quality.reliability],
     }
 
 
 def picture(model: str, count: int, measured: list[Quality]) -> RenderableType:
     """Return the qualities as tables for people."""
-    table = _blank("", "right", "Brier score", "on its own texts")
+    table = _blank("", "right", "Brier score")
     for one in measured:
-        fitted = "" if one.calibrated_by == "none" else f"{one.fitted_brier:.3f}"
-        table.add_row(_NAMES[one.calibrated_by], f"{one.accuracy:.1%}", f"{one.brier:.3f}", fitted)
+        table.add_row(_NAMES[one.calibrated_by], f"{one.accuracy:.1%}", f"{one.brier:.3f}")
     bins = _blank("probability", *[_NAMES[one.calibrated_by] for one in measured])
     tables = [{row.above: f"{row.share_right:.0%} of {row.texts}" for row in one.reliability} for one in measured]
     for above in sorted(set[float]().union(*tables)):

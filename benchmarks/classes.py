@@ -6,12 +6,12 @@ first half.  A calibration is judged by the half that it was not made from, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fsm_agent.agents import Agent, Calibration, Classification, brier_score
+from fsm_agent.agents import Agent, Calibration, Classification
 from fsm_agent.clients import Client
 from fsm_agent.lifecycle import Settings
 from fsm_agent.prompts import Prompts
@@ -21,8 +21,8 @@ LABELS = ("positive", "negative")
 BINS = 5
 _SIGNS = {"+": "positive", "-": "negative"}
 
-How: TypeAlias = Literal["none", "prior", "examples"]
-HOWS: tuple[How, ...] = ("none", "prior", "examples")
+How: TypeAlias = Literal["none", "prior"]
+HOWS: tuple[How, ...] = ("none", "prior")
 
 
 class Example(NamedTuple):
@@ -46,17 +46,15 @@ class Quality:
     """The quality of classifications, by one way of calibrating.
 
     Attributes:
-        calibrated_by: Nothing, the model's prior on texts without their labels, or labelled examples.
+        calibrated_by: Nothing, or the model's prior on texts without their labels.
         accuracy: The share that is right.
-        brier: See `brier_score`.
-        fitted_brier: The same on the texts that the calibrations were made from.
+        brier: The mean squared distance of the probabilities from the truth: 0 is perfect, 2 is the worst.
         reliability: How often the likeliest class is right, by its probability.
     """
 
     calibrated_by: How
     accuracy: float
     brier: float
-    fitted_brier: float
     reliability: tuple[Bin, ...]
 
 
@@ -78,30 +76,28 @@ def qualities(found: Sequence[Classification[str]], items: Sequence[Example]) ->
     """Return the quality of classifications before calibration, and after each way of it."""
     labels = [item.label for item in items]
     halves = [[i for i in range(len(items)) if i // 2 % 2 == half] for half in (0, 1)]
-    made: dict[How, Callable[[list[int]], Calibration]] = {
-        "prior": lambda half: Calibration.of_prior([found[i] for i in half]),
-        "examples": lambda half: Calibration.fitted([found[i] for i in half], [labels[i] for i in half]),
-    }
-    results = [_quality("none", found, labels, brier_score(found, labels))]
-    for how, make in made.items():
-        judged, fitted = dict[int, Classification[Any]](), dict[int, Classification[Any]]()
-        for half, other in (halves, halves[::-1]):
-            calibration = make(half)
-            judged |= {i: calibration.applied(found[i]) for i in other}
-            fitted |= {i: calibration.applied(found[i]) for i in half}
-        score = brier_score([fitted[i] for i in sorted(fitted)], labels)
-        results.append(_quality(how, [judged[i] for i in sorted(judged)], labels, score))
-    return results
+    judged = dict[int, Classification[Any]]()
+    for half, other in (halves, halves[::-1]):
+        calibration = Calibration.of_prior([found[i] for i in half])
+        judged |= {i: calibration.applied(found[i]) for i in other}
+    return [_quality("none", found, labels), _quality("prior", [judged[i] for i in sorted(judged)], labels)]
 
 
-def _quality(how: How, found: Sequence[Classification[str]], labels: Sequence[str], fitted: float) -> Quality:
+def _quality(how: How, found: Sequence[Classification[str]], labels: Sequence[str]) -> Quality:
     return Quality(
         calibrated_by=how,
         accuracy=sum(one.likeliest == label for one, label in zip(found, labels, strict=True)) / len(found),
         brier=brier_score(found, labels),
-        fitted_brier=fitted,
         reliability=reliability(found, labels),
     )
+
+
+def brier_score(found: Sequence[Classification[str]], labels: Sequence[str]) -> float:
+    distances = [
+        sum((p - (name == label)) ** 2 for name, p in one.probabilities.items())
+        for one, label in zip(found, labels, strict=True)
+    ]
+    return sum(distances) / len(distances)
 
 
 def reliability(found: Sequence[Classification[str]], labels: Sequence[str], bins: int = BINS) -> tuple[Bin, ...]:

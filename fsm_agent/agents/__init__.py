@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.agent_base import AgentBase as AgentBase
     from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
     from fsm_agent.agents.classification.calibration import Calibration as Calibration
-    from fsm_agent.agents.classification.calibration import brier_score as brier_score
     from fsm_agent.agents.classification.classification import Classification as Classification
-    from fsm_agent.agents.classification.classification import MultiClassification as MultiClassification
     from fsm_agent.agents.config.agent_config import AgentConfig as AgentConfig
     from fsm_agent.agents.conversation import Conversation as Conversation
     from fsm_agent.agents.delegation.handoffs import handoff as handoff
@@ -30,8 +28,8 @@ else:
         {
             "agent": "Agent",
             "agent_base": "AgentBase AsyncAgentBase",
-            "classification.calibration": "Calibration brier_score",
-            "classification.classification": "Classification MultiClassification",
+            "classification.calibration": "Calibration",
+            "classification.classification": "Classification",
             "config.agent_config": "AgentConfig",
             "conversation": "Conversation",
             "delegation.handoffs": "handoff",

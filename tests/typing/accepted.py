@@ -37,7 +37,7 @@ from fsm_agent import (
     function,
     restore,
 )
-from fsm_agent.agents import MultiClassification, TaskResult
+from fsm_agent.agents import TaskResult
 from fsm_agent.clients import register_client
 from fsm_agent.context import keep_last
 from fsm_agent.flows import (
@@ -427,19 +427,15 @@ def actions() -> None:
 
 def classifications() -> None:
     agent, other = Agent("openai:gpt-4o"), Agent("openai:gpt-4o", name="other")
-    assert_type(agent.choose(UserIntent, "x").label, UserIntent)
-    assert_type(agent.choose(UserIntent, "x", threshold=0.7, otherwise=other).label, UserIntent)
-    assert_type(agent.choose(UserIntent, "x", threshold=0.7).label, UserIntent | Literal["unsure"])
     assert_type(agent.classify("x", [1, 2], votes=3).label, int)
+    assert_type(agent.classify("x", UserIntent, threshold=0.7, otherwise=other).label, UserIntent)
+    assert_type(agent.classify("x", UserIntent, threshold=0.7).label, UserIntent | Literal["unsure"])
     assert_type(agent.classify(Dialog().put("x"), UserIntent), Classification[UserIntent])
-    assert_type(agent.multi_classify("x", UserIntent), MultiClassification[UserIntent])
     assert_type(agent.binary_classify("x"), float)
-    assert_type(agent.calibrate(UserIntent, ["x"], [UserIntent.BUY]).to_json(), str)
 
 
 async def classifications_under_asyncio() -> None:
     agent = Agent("openai:gpt-4o")
-    assert_type((await agent.achoose(UserIntent, "x")).label, UserIntent)
     assert_type((await agent.aclassify("x", ["a", "b"])).label, str)
 
 

@@ -206,5 +206,7 @@ def intents() -> None:
 
 
 def classifications() -> None:
-    plain.choose(Wish, "x").label.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-    plain.choose(Wish, "x", threshold=0.7).label.value.upper()  # mypy: union-attr; pyright: reportAttributeAccessIssue
+    plain.classify("x", Wish).label.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
+    plain.classify(
+        "x", Wish, threshold=0.7
+    ).label.value.upper()  # mypy: union-attr; pyright: reportAttributeAccessIssue

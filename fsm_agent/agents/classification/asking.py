@@ -7,7 +7,7 @@ classification.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +16,6 @@ from fsm_agent.agents.classification.calibration import Calibration
 from fsm_agent.agents.classification.classification import UNSURE, Classification
 from fsm_agent.agents.classification.classifying import Classifying
 from fsm_agent.agents.classification.prompt import (
-    APPLIES_QUESTION,
     QUESTION,
     OnMissing,
     classes_of,
@@ -96,7 +95,7 @@ class ClassificationRequest:
             "calibration",
             self.calibration,
             self.calibration is None or isinstance(self.calibration, Calibration),
-            "a Calibration, such as agent.calibrate(…) returns, or None,",
+            "a Calibration, such as Calibration.of_prior(…), or None,",
         )
 
     def plan(self) -> Plan:
@@ -239,32 +238,6 @@ def planned(
     if ours.get("prompt") is None:
         ours["prompt"] = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
     return ClassificationRequest(agent=agent, what=what, classes=classes, values=values, options=rest, **ours).plan()
-
-
-def planned_all(
-    agent: Agent[Any, Any], whats: Iterable[Any], classes: Iterable[Any], options: Mapping[str, Any]
-) -> list[Plan]:
-    """Return the plans of many classifications."""
-    right = "a list of texts or dialogs"
-    check("texts", whats, not isinstance(whats, str) and isinstance(whats, Iterable), right)
-    labels = [*classes]
-    return [planned(agent, what, labels, _with_run(options, i)) for i, what in enumerate(whats)]
-
-
-def planned_each(
-    agent: Agent[Any, Any], what: Any, classes: Iterable[Any], options: Mapping[str, Any]
-) -> dict[Any, Plan]:
-    """Return the plans of a classification as true or false for each class."""
-    labels = classes_of(classes, least=1)
-    return {
-        label: planned(agent, what, (True, False), _with_run(options, i), APPLIES_QUESTION, label=name)
-        for i, (name, label) in enumerate(labels.items())
-    }
-
-
-def _with_run(options: Mapping[str, Any], number: int) -> dict[str, Any]:
-    run_id = options.get("run_id")
-    return {**options, **({"run_id": f"{run_id}.{number}"} if run_id else {})}
 
 
 def perform(plan: Plan) -> Classification[Any]:

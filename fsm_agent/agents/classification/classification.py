@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
@@ -10,7 +10,6 @@ from typing_extensions import TypeVar
 
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.reply import Usage
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
 
 if TYPE_CHECKING:
@@ -77,51 +76,3 @@ class Classification(Generic[Label]):
     def usage(self) -> Usage:
         """Tokens of all calls."""
         return sum([result.usage for result in self.results], Usage())
-
-
-@dataclass(frozen=True, kw_only=True)
-class MultiClassification(Generic[Label]):
-    """The classes that apply to a text or a dialog: any number of them.
-
-    Attributes:
-        labels: Those whose probability reaches the threshold, the likeliest first.
-        probabilities: Of each class, that it applies.
-        classifications: The answers, yes or no, by class.
-
-    Examples:
-        >>> yes, no = token_reply({"True": 0.9, "False": 0.1}), token_reply({"True": 0.2, "False": 0.8})
-        >>> found = Agent(Script(by={"angry": yes, "happy": no})).multi_classify("Late again!", ["angry", "happy"])
-        >>> found.labels
-        ('angry',)
-    """
-
-    labels: tuple[Label, ...]
-    probabilities: Mapping[Any, float]
-    classifications: Mapping[Any, Classification[bool]] = field(repr=False)
-
-    @property
-    def is_calibrated(self) -> bool:
-        """True if all probabilities come from log probabilities."""
-        return all(found.is_calibrated for found in self.classifications.values())
-
-    @property
-    def usage(self) -> Usage:
-        """Tokens of all calls."""
-        return sum([found.usage for found in self.classifications.values()], Usage())
-
-
-def multiple(labels: Iterable[Any], found: Sequence[Classification[Any]], threshold: float) -> MultiClassification[Any]:
-    """Return the classes that apply, by classifications as true or false.
-
-    Raises:
-        UsageError: The threshold is not a probability.
-    """
-    check("threshold", threshold, isinstance(threshold, int | float) and 0 <= threshold <= 1, "one from 0 to 1")
-    by_label = dict(zip(labels, found, strict=True))
-    probabilities = {label: one.probabilities[True] for label, one in by_label.items()}
-    likeliest = sorted(probabilities, key=lambda label: -probabilities[label])
-    return MultiClassification(
-        labels=tuple([label for label in likeliest if probabilities[label] >= threshold]),
-        probabilities=probabilities,
-        classifications=by_label,
-    )

@@ -22,7 +22,6 @@ BINARY_QUESTION = (
     'Please respond with one and only one word, "True" or "False". You must select one of them, do not respond like'
     ' "maybe" or "unsure" or "unknown".'
 )
-APPLIES_QUESTION = f'Does "{{{{ label }}}}" apply to the above? {BINARY_QUESTION}'
 TOP = 20  # alternatives to a token: more than most wires report
 _MAX_TOKENS = 16
 
@@ -41,17 +40,17 @@ def name_of(label: object) -> str:
     return name
 
 
-def classes_of(classes: object, least: int = 2) -> dict[str, Any]:
+def classes_of(classes: object) -> dict[str, Any]:
     """Return classes by their names.
 
     Raises:
-        UsageError: They are fewer than ``least``, or two have one name.
+        UsageError: They are fewer than two, or two have one name.
     """
     right = "two classes or more, such as ['yes', 'no'], or an Enum,"
     is_right = not isinstance(classes, str | Mapping) and hasattr(classes, "__iter__")
     check("classes", classes, is_right, right)
     labels: list[Any] = list(classes)  # type: ignore[call-overload]
-    if len(labels) < least:
+    if len(labels) < 2:
         raise wrong("classes", classes, right)
     by_name = {name_of(label): label for label in labels}
     if len(by_name) < len(labels):
