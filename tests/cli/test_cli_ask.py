@@ -547,3 +547,12 @@ class TestLastConversation:
         assert ("not kept" in ended.stderr) is (off == "no folder")
         assert not logs.exists()
         assert refused("ask", "Hello", *MODEL, "-c")
+
+
+def test_a_prompt_in_a_file_anywhere_includes_those_beside_it(here: Path, model: Callable[..., Script]):
+    (here / "shop").mkdir()
+    (here / "shop" / "task.jinja").write_text('{% include "_b.jinja" %} of {{ task }}')
+    (here / "shop" / "_b.jinja").write_text("The price")
+    script = model("9")
+    ask("lamps", "--prompt", "shop/task.jinja")
+    assert said(script, 0)[-1] == ("user", "The price of lamps")

@@ -371,3 +371,14 @@ def test_a_store_that_is_read_only_is_shown(tmp_path: Path):
         assert "That did not work" in answer.text
         with pytest.raises(ReadOnly):
             runs.cancel("order-22")
+
+
+def test_a_comparison_says_how_much_more_there_is() -> None:
+    with closing(MemoryStore()) as store:
+        for name in ("one", "two"):
+            extra = {f"{name}-{number}": number for number in range(30)}
+            Agent(Script("Done."), name="clerk", store=store).call("Tidy up.", run_id=name, extra=extra)
+        text = Pages(inspector_app(Runs(store))).page("/compare", a="one", b="two").text
+    (more,) = re.findall(r"and (\d+) more", text)
+    assert 0 < int(more) < 60
+    assert int(more) + text.count("one-") + text.count("two-") >= 60

@@ -124,10 +124,15 @@ class TestNames:
             assert problem in refused
             assert f"in the prompt file {str(folder / 'shop/count.jinja')!r}: line 3: output: " in refused
 
-    @pytest.mark.parametrize("error", ["1 / 0", "raise SystemExit(3)", "}"])
-    def test_a_module_that_cannot_be_imported(self, folder, error, monkeypatch):
-        (folder.parent / "brokenshop.py").write_text(error)
-        assert "'brokenshop:Size'" in refusal(folder, 'output = "brokenshop:Size"')
+    @pytest.mark.parametrize(
+        ("code", "error"),
+        [("1 / 0", "ZeroDivisionError"), ("raise SystemExit(3)", "SystemExit"), ("}", "SyntaxError")],
+    )
+    def test_a_module_that_cannot_be_imported(self, folder, code, error):
+        (folder.parent / "brokenshop.py").write_text(code)
+        refused = refusal(folder, 'output = "brokenshop:Size"')
+        assert "'brokenshop:Size'" in refused
+        assert error in refused
 
 
 class TestParsers:
