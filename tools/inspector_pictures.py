@@ -18,8 +18,8 @@ FOLDER = ROOT / "docs" / "inspector"
 WIDE, NARROW = {"width": 1180, "height": 720}, {"width": 390, "height": 780}
 PICTURES = [  # name, path, colours, window
     ("list", "", "light", WIDE),
-    ("approval", "run?id=desk-3", "light", WIDE),
-    ("time-travel", "run?id=ticket-8#n7", "dark", {"width": 1060, "height": 610}),
+    ("approval", "run?id=desk-3", "light", {"width": 1180, "height": 860}),
+    ("time-travel", "run?id=ticket-8#n7", "dark", {"width": 1060, "height": 800}),
     ("failure", "run?id=degrees-paris", "dark", WIDE),
     ("compare", "compare?a=degrees-rome&b=degrees-paris", "light", WIDE),
     ("narrow-list", "", "light", NARROW),

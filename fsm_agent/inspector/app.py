@@ -38,7 +38,7 @@ from fsm_agent.inspector.guard import Headers
 from fsm_agent.inspector.listing import Filters, found_runs, is_undriven_now, run_state
 from fsm_agent.inspector.live import ALL, GONE, MOST_PAGES, News
 from fsm_agent.inspector.machines import picture
-from fsm_agent.inspector.questions import FormError, QuestionForm, asked_text, question_form
+from fsm_agent.inspector.questions import FormError, QuestionForm, asked_subject, asked_text, question_form
 from fsm_agent.inspector.story import labels, story, tried
 from fsm_agent.inspector.timeline import past, timeline
 from fsm_agent.store.errors import RunUnknown
@@ -135,6 +135,7 @@ class Inspector:
                 agents=sorted({count.agent for count in counts}),
                 states=sorted({count.state for count in counts if count.state}),
                 asked=sum([count.count for count in counts if count.waits_for and not count.is_ended]),
+                failed=sum([count.count for count in counts if count.is_failed]),
                 total=sum([count.count for count in counts]),
             )
         )
@@ -295,10 +296,11 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("ago", "clock", "money", "pretty", "shown", "span", "tokens")
+    names = ("ago", "clock", "money", "pretty", "shown", "since", "span", "tokens")
     found.filters.update({name: getattr(wording, name) for name in names})
     found.filters["json"] = lambda value: json.dumps(value, separators=(",", ":"))
-    found.globals.update(run_state=run_state, is_undriven=is_undriven_now, asked_text=asked_text)
+    found.globals.update(run_state=run_state, is_undriven=is_undriven_now)
+    found.globals.update(asked_subject=asked_subject, asked_text=asked_text)
     return found
 
 

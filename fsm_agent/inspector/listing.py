@@ -1,9 +1,9 @@
-"""The list of runs: its filters, which stand in the address, and one page of it; open questions come first."""
+"""The list of runs: its filters, which stand in the address, and a page of it in groups; open questions come first."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -60,11 +60,43 @@ class Filters(NamedTuple):
         return found
 
 
+class Row(NamedTuple):
+    """A run in the list."""
+
+    run: Run
+    conversation: str = ""  # that it is a turn of; empty: of none, or its name does not tell
+    is_later: bool = False  # it stands below another turn of its conversation
+
+    @property
+    def since_s(self) -> float:
+        """Unix time since when it waits: for an answer, or for a driver since it is due."""
+        due_s = self.run.due_s if is_undriven_now(self.run) and not self.run.waits else None
+        return max(self.run.updated_s, due_s or 0.0)
+
+
+class Group(NamedTuple):
+    """Runs of a page that an operator treats alike."""
+
+    title: str
+    time: str  # what the column of times has: one of those below
+    rows: Sequence[Row]
+
+
+WAITING, ELAPSED, CONTINUES = "Waiting since", "Elapsed", "Continues"
+_GROUPS = {  # title: the column of times
+    "Waiting for an answer": WAITING,
+    "No driver: due for a worker": WAITING,
+    "Running": ELAPSED,
+    "Paused": CONTINUES,
+    "Failed": ELAPSED,
+    "Ended": ELAPSED,
+}
+
+
 class Found(NamedTuple):
     """A page of runs."""
 
-    asking: list[Run]  # those that come first
-    runs: list[Run]
+    groups: list[Group]
     next: str | None
     has_more_asking: bool
 
@@ -80,7 +112,35 @@ def found_runs(store: Store, filters: Filters) -> Found:
         asking, has_more = [*first], first.next is not None
     page = store.list(after=filters.after or None, limit=PAGE, **filters.which)
     above = {run.id for run in asking}
-    return Found(asking, [run for run in page if run.id not in above], page.next, has_more)
+    return Found(_grouped([*asking, *[run for run in page if run.id not in above]], store), page.next, has_more)
+
+
+def _grouped(runs: Iterable[Run], store: Store) -> list[Group]:
+    """Return the groups of runs that there are; the turns of a conversation stand together in each."""
+    grouped: dict[str, dict[str, list[Row]]] = {title: {} for title in _GROUPS}
+    known: dict[str, bool] = {}
+    for run in runs:
+        conversation = run.id.rpartition(":")[0]
+        if conversation and conversation not in known:
+            known[conversation] = bool(store.head(conversation).run)
+        is_turn = known.get(conversation, False)
+        turns = grouped[_group_of(run)].setdefault(f"turns of {conversation}" if is_turn else f"run {run.id}", [])
+        turns.append(Row(run, conversation if is_turn else "", is_later=bool(turns)))
+    return [
+        Group(title, _GROUPS[title], [row for rows in found.values() for row in rows])
+        for title, found in grouped.items()
+        if found
+    ]
+
+
+def _group_of(run: Run) -> str:
+    if run.is_ended:
+        return "Failed" if run.is_failed else "Ended"
+    if run.waits:
+        return "Waiting for an answer"
+    if run.holder is not None:
+        return "Running"
+    return "No driver: due for a worker" if is_undriven_now(run) else "Paused"
 
 
 def is_undriven_now(run: Run) -> bool:

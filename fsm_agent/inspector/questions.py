@@ -87,23 +87,25 @@ class QuestionForm(NamedTuple):
     is_arguments: bool  # the fields are those of a function call
     until_s: float | None  # Unix time until which it can be answered; None: there is no limit
 
+    @property
+    def has_button_each(self) -> bool:
+        """Whether each type is a button of its own: there are several, of a field at most."""
+        return len(self.choices) > 1 and all(len(choice.fields) <= 1 for choice in self.choices)
+
 
 def question_form(question: Question) -> QuestionForm:
     """Return the form of a question."""
     about = _about(question)
-    path, _, own = question.key.rpartition(SEPARATOR)
-    function = about.get("function")
-    subject = function if isinstance(function, str) else own.partition(":")[2].partition("#")[0] or own
     text = asked_text(question)
     is_arguments = question.kind == "approval"
     choices = tuple(_argument_choices(question, about) if is_arguments else _answer_choices(question, about))
-    if not is_arguments and function is not None:
+    if not is_arguments and about.get("function") is not None:
         text = pretty(about.get("arguments", ""))
     answers = question.answers or ("returned",)
     return QuestionForm(
         question.key,
-        path,
-        shown(subject),
+        question.key.rpartition(SEPARATOR)[0],
+        asked_subject(question),
         question.kind,
         text,
         choices,
@@ -111,6 +113,12 @@ def question_form(question: Question) -> QuestionForm:
         is_arguments,
         question.until_s,
     )
+
+
+def asked_subject(question: Question) -> str:
+    """Return what a question is about: a function, or the state of a flow."""
+    function, own = _about(question).get("function"), question.key.rpartition(SEPARATOR)[2]
+    return shown(function if isinstance(function, str) else own.partition(":")[2].partition("#")[0] or own)
 
 
 def asked_text(question: Question) -> str:
@@ -216,7 +224,7 @@ def _is_typed(question: Question) -> bool:
 
 def _is_flat(schema: Mapping[str, Any]) -> bool:
     properties = schema.get("properties")
-    return schema.get("type") == "object" and isinstance(properties, dict) and 0 < len(properties) <= MOST_FIELDS
+    return schema.get("type") == "object" and isinstance(properties, dict) and len(properties) <= MOST_FIELDS
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,6 +28,11 @@ def ago(at_s: float) -> str:
     return "now" if seconds < 1 else f"{seconds:.0f} s ago"
 
 
+def since(at_s: float) -> str:
+    """Return the span from a moment to now."""
+    return span(max(0.0, time.time() - at_s))
+
+
 def clock(at_s: float) -> str:
     """Return a moment in UTC; empty: not known."""
     return format_moment(at_s) if at_s else ""

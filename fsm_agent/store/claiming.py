@@ -493,7 +493,7 @@ class Claiming:
                 chain.verified(line)
         except JournalError as error:
             return str(error), False
-        return "digests right" if self._key is None else "signatures right", True
+        return f"verified by its {'digests' if self._key is None else 'signatures'}", True
 
     def read_snapshot(self, loaded: Loaded) -> Saved | None:
         """Return the snapshot of a run; None: it has none.

@@ -282,7 +282,7 @@ class TestShow:
         begin(store, "one", signing_key="k" * 32)
         assert "nothing was verified" in runs("show", "one")
         monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "k" * 32)
-        assert "signatures right" in runs("show", "one")
+        assert "verified by its signatures" in runs("show", "one")
         monkeypatch.setenv("FSM_AGENT_SIGNING_KEY", "x" * 32)
         assert "entry 1" in not_done("show", "one")
 

@@ -114,6 +114,15 @@ class TestMarkup:
         for name in ("words", "agent", "state", "only", "age"):
             assert pages.get("/", **{name: EVIL}).status_code == 200
 
+    def test_in_the_name_of_a_conversation(self):
+        agent = Agent(Script("Hi.", "Hi."), name="host", store=MemoryStore())
+        talk = agent.conversation(NAME)
+        talk.call("Hello")
+        talk.call("Hello")
+        pages = Pages(inspector_app(agent.runs))
+        (link,) = [one["href"] for one in pages.page("/").all("a") if one["href"].startswith("/?words=")]
+        assert len([row for row in pages.page(link).all("tr") if "data-id" in row]) == 2
+
     def test_in_a_comparison_and_in_errors(self, runs):
         pages = Pages(inspector_app(runs))
         pages.page("/compare", a=NAMES[0], b=NAMES[1])
@@ -265,6 +274,6 @@ class TestDamage:
         with closing(Runs(path, read_only=True)) as runs:
             assert "nothing was verified" in Pages(inspector_app(runs)).page("/run", id="r").text
         with closing(Runs(path, signing_key="k" * 32, read_only=True)) as runs:
-            assert "signatures right" in Pages(inspector_app(runs)).page("/run", id="r").text
+            assert "verified by its signatures" in Pages(inspector_app(runs)).page("/run", id="r").text
         with closing(Runs(path, signing_key="x" * 32, read_only=True)) as runs:
             assert "The journal is damaged" in Pages(inspector_app(runs)).page("/run", id="r").text

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from support.inspected_runs import fill, forecaster, letters, shop, suspended
@@ -15,7 +16,8 @@ from support.inspector_pages import Markup, Pages
 from support.postgres import NOT_HERE, PostgresServer, programs
 
 from fsm_agent import Agent, Approved, CallFailed, Limits, Runs, function
-from fsm_agent.flows import Flow, FlowSuspended, end, wait
+from fsm_agent.diagrams import lifecycle
+from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.inspector import inspector_app
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore
 from fsm_agent.testing import FakeClock, Script, call
@@ -52,6 +54,65 @@ def listed(page: Markup) -> list[str]:
     return [row["data-id"] for row in page.all("tr") if "data-id" in row]
 
 
+def grouped(pages: Pages, **query: str) -> dict[str, list[str]]:
+    """The names of the runs in the list, by the title of their table."""
+    tables = pages.get("/", **query).text.split('<table class="runs"')[1:]
+    titles = [found[1] for table in tables if (found := re.search(r"<caption>([^<]*)<", table))]
+    names = [re.findall(r'data-id="([^"]*)"', table) for table in tables]
+    return dict(zip(titles, names, strict=True))
+
+
+def test_runs_are_in_groups_by_what_they_need():
+    runs = Runs(MemoryStore())
+    forecaster(runs, "12").call("How warm is it?", run_id="ended")
+    with suppress(CallFailed):
+        forecaster(runs, "warm", limits=Limits(parse_retries=0)).call("How warm is it?", run_id="failed")
+    suspended(lambda: shop(runs).call("Where is my parcel?", run_id="asks"))
+    shop(runs).submit("Where is my parcel?", run_id="due")
+    shop(runs).submit("Where is my parcel?", run_id="later", delay_s=3600)
+    shop(runs).submit("Where is my parcel?", run_id="driven")
+    runs.store.claim("a worker", for_s=60.0, run="driven")
+    pages = Pages(inspector_app(runs))
+    groups = {"Waiting for an answer": ["asks"], "No driver: due for a worker": ["due"], "Running": ["driven"],
+              "Paused": ["later"], "Failed": ["failed"], "Ended": ["ended"]}  # fmt: skip
+    assert grouped(pages) == groups
+    assert [*grouped(pages)] == [*groups]
+    assert grouped(pages, only="failed") == {"Failed": ["failed"]}
+    heads = re.findall(r"<th [^>]*>(?:<[^>]*>)*([^<]*)", pages.get("/").text)
+    assert "Entries" not in heads
+    assert (heads.count("Waiting since"), heads.count("Elapsed"), heads.count("Continues")) == (2, 3, 1)
+
+
+def test_a_run_waits_for_a_driver_since_it_was_due():
+    clock = FakeClock(start_s=1_700_000_000.0)
+    runs = Runs(MemoryStore(clock=clock.now))
+    nap = pause("nap", 600)
+    flow = Flow("f", str, start=nap, rows=[nap.elapsed(end("over"))], store=runs, world={"clock": clock})
+    suspended(lambda: flow.call("it", run_id="late"))
+    row = runs.store.get("late")
+    (since,) = [one["data-at"] for one in Pages(inspector_app(runs)).page("/").all("time")]
+    assert float(since) == row.due_s
+    assert row.due_s > row.updated_s
+
+
+def test_the_turns_of_a_conversation_stand_together():
+    runs = Runs(MemoryStore())
+    agent = Agent(Script(*["Hi."] * 4), name="host", store=runs)
+    talk = agent.conversation("ada:17")
+    talk.call("I am Ada.")
+    (first,) = [row.id for row in runs.store.list()]
+    agent.call("Hello", run_id="of no conversation:1-x")
+    talk.call("Who am I?")
+    second = runs.store.list()[0].id
+    pages = Pages(inspector_app(runs))
+    assert grouped(pages) == {"Ended": [second, first, "of no conversation:1-x"]}
+    page = pages.page("/")
+    assert [row["data-id"] for row in page.all("tr") if row.get("class") == "turn"] == [first]
+    text = " ".join(page.text.split())
+    assert text.count("conversation ada:17") == 1
+    assert "conversation of no conversation" not in text
+
+
 def test_a_run_that_nobody_has_driven_is_not_begun() -> None:
     agent = Agent(Script("Done."), name="clerk", store=MemoryStore())
     agent.submit("Tidy up.", run_id="tidy", delay_s=3600)
@@ -66,6 +127,9 @@ def test_open_questions_come_first(pages):
     assert set(names[: len(ASKING)]) == ASKING
     assert "Waiting for an answer" in page.text
     assert "11 runs" in page.text
+    text = " ".join(page.text.split())
+    for said in ("asks for approval of refund", "is in doubt about transfer", "asks review"):
+        assert said in text, said
 
 
 @pytest.mark.parametrize(
@@ -104,12 +168,79 @@ def test_a_run_is_shown_whole(pages):
     for said in (
         "Where is my parcel? I am Ada.", "find_order", '{"customer": "Ada"}', "refund",
         "The parcel is lost. I would pay the customer back.", "ann approves refund", "refund returned",
-        "19.50 EUR for A-17 are on their way", "$0.0005", "960 + 120", "4711", "digests",
-        "answered → Completed",
+        "19.50 EUR for A-17 are on their way", "$0.0005", "960 + 120", "4711", "verified by its digests",
+        "functions asked → ToolInterrupt", "answered → Completed",
     ):  # fmt: skip
         assert said in text, said
     assert page.all("svg", role="img")
     assert {"Seeded", "Calling", "ToolInterrupt", "Completed", "Failed"} <= {g.get("data-state") for g in page.all("g")}
+
+
+def drawn(pages: Pages, run: str, inside: str = "") -> ElementTree.Element:
+    return ElementTree.fromstring(pages.get("/picture", id=run, inside=inside).text)
+
+
+def boxes_in(svg: ElementTree.Element) -> dict[str, tuple[float, float, float, float]]:
+    """The borders of each state: left, top, right, bottom."""
+    found = {}
+    for state in svg.iterfind("g[@data-state]"):
+        x, y, width, height = [float(state.find("rect").get(name)) for name in ("x", "y", "width", "height")]  # type: ignore[union-attr, arg-type]
+        found[str(state.get("data-state"))] = x, y, x + width, y + height
+    return found
+
+
+def points_of(line: str) -> Iterator[tuple[float, float]]:
+    """Points of a cubic Bézier curve."""
+    a, b, c, d = zip(*[iter(map(float, re.findall(r"-?\d+", line)))] * 2, strict=True)
+    for n in range(21):
+        t = n / 20
+        yield tuple((1 - t) ** 3 * a[i] + 3 * t * (1 - t) ** 2 * b[i] + 3 * t * t * (1 - t) * c[i] + t**3 * d[i]
+                    for i in (0, 1))  # type: ignore[misc]  # fmt: skip
+
+
+def test_the_usual_way_of_an_agent_call_leads_from_left_to_right(pages):
+    boxes = boxes_in(drawn(pages, "order-17"))
+    usual = [boxes[state] for state in ("Seeded", "Calling", "Checking", "Completed")]
+    assert len({(top, bottom) for _, top, _, bottom in usual}) == 1
+    assert [left for left, *_ in usual] == sorted(left for left, *_ in usual)
+    usual_ways = {(edge.source, edge.target) for edge in lifecycle(level="overview").edges}
+    for run in ("order-17", "degrees-paris"):
+        ways = {(way.get("data-from"), way.get("data-to")) for way in drawn(pages, run).iterfind("g[@data-from]")}
+        assert usual_ways <= ways
+    assert ("Calling", "Failed") in ways  # the run has taken it
+
+
+def test_a_way_says_on_itself_by_which_entries_it_was_taken_and_why_to_those_who_point_at_it(pages):
+    svg = drawn(pages, "degrees-paris")
+    ways = [*svg.iterfind("g[@data-from]")]
+    titles = {(way.get("data-from"), way.get("data-to")): way.findtext("title") for way in ways}
+    assert all(titles.values())
+    assert titles["Calling", "Backoff"] == "Calling → Backoff: model failed (entries 2, 4)"
+    assert titles["Calling", "Failed"] == "Calling → Failed: model failed (entry 6)"
+    assert titles["Calling", "Completed"] == "Calling → Completed: answered"
+    numbers = {"".join(text.itertext()).strip() for text in svg.iterfind("text[@class='numbers']")}
+    assert numbers == {"1", "2, 4", "3, 5", "6"}
+    for way in ways:  # it is wide enough to be pointed at
+        assert [path.get("class") for path in way.iterfind("path")] == ["hit", "line"]
+
+
+def test_no_way_goes_through_a_state_and_no_name_leaves_its_box(pages, runs):
+    seen = 0
+    for run in ALL:
+        paths = {link.get("data-inside", "") for link in pages.page("/run", id=run).all("a")}
+        for inside in paths:
+            svg = drawn(pages, run, inside)
+            boxes = boxes_in(svg)
+            for way in svg.iterfind("g[@data-from]"):
+                seen += 1
+                line = str(way.find("path").get("d"))  # type: ignore[union-attr]
+                others = [box for name, box in boxes.items() if name not in (way.get("data-from"), way.get("data-to"))]
+                for x, y in points_of(line):
+                    assert not any(a < x < c and b < y < d for a, b, c, d in others), (run, inside, way.attrib)
+            for state in svg.iterfind("g[@data-state]"):
+                left, _, right, _ = boxes[str(state.get("data-state"))]
+                assert all(len(str(text.text)) * 6 < right - left for text in state.iterfind("text"))
+    assert seen > 100
 
 
 def test_what_failed_says_what_was_tried(pages):
@@ -159,7 +290,7 @@ def test_a_run_that_is_due_and_has_no_driver_says_so():
     forecaster(runs, "12").call("How warm is it?", run_id="ended")
     pages = Pages(inspector_app(runs))
     words = "no driver: due for a worker"
-    assert pages.page("/").text.count(words) == 1
+    assert pages.page("/").text.lower().count(words) == 1
     assert words in pages.page("/run", id="waits").text
     assert words not in pages.page("/run", id="ended").text
 

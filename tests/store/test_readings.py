@@ -150,7 +150,7 @@ def test_a_signed_journal_is_verified_with_its_key(tmp_path: Path):
     with closing(Runs(path, signing_key="k" * 32)) as runs:
         with suppress(CallSuspended):
             desk(runs).call("Please refund A-17.", run_id="r")
-        assert read(runs, "r").verdict == "signatures right"
+        assert read(runs, "r").verdict == "verified by its signatures"
     with closing(Runs(path, read_only=True)) as runs:
         reading = read(runs, "r")
         assert (reading.is_sound, reading.verdict[:6]) == (True, "signed")

@@ -91,7 +91,10 @@ function ago(at) {
   const s = Math.max(0, Date.now() / 1000 - at);
   return s < 1 ? "now" : s < 60 ? `${Math.floor(s)} s ago` : s < 3600 ? `${Math.floor(s / 60)} min ago` : s < 86400 ? `${Math.floor(s / 3600)} h ago` : `${Math.floor(s / 86400)} d ago`;
 }
-setInterval(() => { for (const time of $$("time[data-at]")) time.textContent = ago(+time.dataset.at); }, 5000);
+setInterval(() => {
+  for (const time of $$("time[data-at]")) time.textContent = ago(+time.dataset.at);
+  for (const time of $$("[data-since]")) time.textContent = span(Math.max(0, Date.now() / 1000 - time.dataset.since));
+}, 5000);
 
 const page = $("[data-page]");
 if (page && page.dataset.page === "list") listPage();
@@ -167,6 +170,10 @@ function runPage() {
       way.classList.toggle("was", ways.has(`${from}\n${to}`));
       way.classList.toggle("is", !!step && step === end && step[1] === from && step[2] === to);
     }
+    for (const number of $$("#machine [data-n]")) number.classList.toggle("later", +number.dataset.n > n);
+    const lit = $("#machine .state.is rect"), frame = $("#machine");
+    if (lit && frame.scrollWidth > frame.clientWidth) frame.scrollLeft += lit.getBoundingClientRect().left - frame.getBoundingClientRect().left - frame.clientWidth / 2 + 50;
+    if (lit && frame.scrollHeight > frame.clientHeight) frame.scrollTop += lit.getBoundingClientRect().top - frame.getBoundingClientRect().top - frame.clientHeight / 2;
     for (const one of $$("[data-state-of]")) {
       const path = one.dataset.stateOf, there = moves(path, n).at(-1);
       one.textContent = there ? there[2] : path ? "" : "Seeded";
@@ -193,9 +200,12 @@ function runPage() {
     }
     let read = 0, written = 0, cost = 0, at = 0;
     for (const [at_s, i, o, c] of line.spent.slice(0, now)) { read += i; written += o; cost += c; at = at_s || at; }
-    $("#now-time").textContent = at ? `+${span(Math.max(0, at - line.began_s))}` : "–";
-    $("#now-tokens").textContent = read + written ? `${read.toLocaleString("en")} + ${written.toLocaleString("en")}` : "–";
-    $("#now-cost").textContent = cost ? `$${(cost / 1e12).toFixed(4)}` : "–";
+    const facts = { time: at ? span(Math.max(0, at - line.began_s)) : "", cost: cost ? `$${(cost / 1e12).toFixed(4)}` : "",
+      tokens: read + written ? `${read.toLocaleString("en")} + ${written.toLocaleString("en")}` : "" };
+    for (const [name, text] of Object.entries(facts)) {  // what is not known has no place
+      $(`#now-${name}`).textContent = text;
+      $(`#now-${name}`).parentElement.hidden = !text;
+    }
     if ($("#fork-at")) { $("#fork-at").max = last; $("#fork-at").value = now; }
     if (!isLive) { live.textContent = "in the past"; live.className = "live past"; }
     else if (live.className === "live past") { live.textContent = "live"; live.className = "live on"; }
@@ -276,7 +286,8 @@ function runPage() {
       fields.hidden = fields.dataset.fields !== type.dataset.type;
       $("legend", fields).classList.add("sr");
     }
-    const button = $("[data-approve]", form);
+    const answer = $("[data-answer]", form), button = $("[data-approve]", form);
+    if (type && answer) answer.textContent = `Answer: ${type.nextElementSibling.textContent}`;
     if (button) button.textContent = isTouched(form) ? "Approve with these arguments" : "Approve";
   }
   const isTouched = (form) => $$("input, textarea, select", form).some((one) => one.name !== "reason" && (
