@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from shutil import copyfile
@@ -236,6 +238,79 @@ def test_a_function_without_a_callable_is_answered_as_text():
         agent.call("How high is it?", run_id="r")
     Pages(inspector_app(runs)).do("answer", "r", key=runs.only_question("r"), kind="returned", v='12 "m"')
     assert agent.resume("r").function_calls[0].result == '12 "m"'
+
+
+@dataclass(frozen=True)
+class Accept:
+    pass
+
+
+@dataclass(frozen=True)
+class Refuse:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Amend:
+    wish: str
+    times: int = 1
+
+
+class TestTypesAsButtons:
+    """Types with a field at most are buttons, so that a click on one answers."""
+
+    @staticmethod
+    def asking(*types: Any) -> Runs:
+        runs = Runs(MemoryStore())
+
+        @wait(*types)
+        def pay(data: str) -> str:
+            return f"Shall {data} be paid?"
+
+        rows = [pay.done(end("over"), of=kind) for kind in types]
+        with pytest.raises(FlowSuspended):
+            Flow("f", str, start=pay, rows=rows, store=runs).call("it", run_id="r")
+        return runs
+
+    @pytest.mark.parametrize(
+        ("fields", "right"),
+        [({"type": "Accept"}, ["Accept", {}]), ({"type": "Refuse", "v1.0": "no"}, ["Refuse", {"reason": "no"}])],
+    )
+    def test_each_button_answers(self, fields, right):
+        runs = self.asking(Accept, Refuse)
+        pages = Pages(inspector_app(runs, user=lambda scope: "ann"))
+        page = pages.page("/run", id="r")
+        assert [button["value"] for button in page.all("button", name="type")] == ["Accept", "Refuse"]
+        assert not page.all("input", type="radio")
+        (kind,) = page.all("input", name="kind", type="hidden")
+        key = runs.only_question("r")
+        assert pages.do("answer", "r", key=key, kind=kind["value"], **fields).status_code == 303
+        assert json.loads(posted(runs, "r")[1]["text"]) == right
+
+    def test_what_is_missing_is_told_beside_its_field(self):
+        runs = self.asking(Accept, Refuse)
+        pages = Pages(inspector_app(runs))
+        answer = pages.do("answer", "r", key=runs.only_question("r"), kind="returned", type="Refuse")
+        assert answer.status_code == 422
+        assert Markup(answer.text).all("input", name="v1.0", aria_invalid="true")
+
+    def test_a_type_with_more_fields_is_chosen_first(self):
+        page = Pages(inspector_app(self.asking(Accept, Amend))).page("/run", id="r")
+        assert [one["value"] for one in page.all("input", name="type", type="radio")] == ["Accept", "Amend"]
+
+
+def test_enter_in_a_field_presses_no_button_where_there_are_several(pages, runs):
+    """A browser presses the first one; it presses none, if that is disabled."""
+    pressed = {}
+    for run in ("order-22", "rent-11", "letter-9"):
+        html = pages.get("/run", id=run).text
+        form = html.partition('<form class="ask')[2].partition("</form>")[0]
+        pressed[run] = re.search(r"<button[^>]*>", form)[0]  # type: ignore[index]
+    assert all("disabled" in button for button in pressed.values()), pressed
+    with pytest.raises(FlowSuspended):
+        letters(runs).resume("letter-9", {"answer:review#1": Returned(text='["Approve", {"by": "ann"}]')})
+    only = pages.get("/run", id="letter-9").text.partition('<form class="ask')[2].partition("</form>")[0]
+    assert "disabled" not in re.search(r"<button[^>]*>", only)[0]  # type: ignore[index]
 
 
 # Forms by schema

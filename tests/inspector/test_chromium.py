@@ -154,8 +154,46 @@ class TestTimeTravel:
         page.click("[data-step=last]")
         assert tab.text("#live") == "live"
 
+    def test_what_is_not_known_yet_is_not_shown(self, tab):
+        page = tab.go("/run", id="degrees-paris")
+        tab.live()
+        shown = {name: page.locator(f"#now-{name}").is_visible() for name in ("state", "time", "tokens", "cost")}
+        assert shown == {"state": True, "time": True, "tokens": False, "cost": False}
+
+    def test_numbers_of_later_entries_are_faint(self, tab):
+        page = tab.go("/run", id="order-17")
+        tab.live()
+        faint = "[...document.querySelectorAll('#machine tspan.later')].map((one) => +one.dataset.n).sort()"
+        assert page.evaluate(faint) == []
+        page.locator(".item .n[data-go='4']").click()
+        assert page.evaluate(faint) == [5, 6, 7]
+
+    def test_texts_of_the_machine_can_be_read(self, tab):
+        for width in (1280, 390):
+            tab.page.set_viewport_size({"width": width, "height": 900})
+            for run in ("order-17", "ticket-8"):
+                page = tab.go("/run", id=run)
+                tab.live()
+                heights = page.evaluate(
+                    "[...document.querySelectorAll('#machine text')].map((one) =>"
+                    " parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"
+                )
+                assert min(heights) >= 10
+                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
 
 class TestAnswering:
+    def test_a_reason_and_enter_approve_nothing(self, tab, runs):
+        page = tab.go("/run", id="order-22")
+        tab.live()
+        page.fill("form.ask [name=reason]", "not before Monday")
+        page.keyboard.press("Enter")
+        page.click("form.ask button[value=denied]")
+        page.wait_for_selector(".posted")
+        (post,) = runs.store.load("order-22").posts
+        assert "not before Monday" in post.body
+        assert "denied" in post.body
+
     def test_wrong_arguments_are_told_and_kept(self, tab, runs):
         page = tab.go("/run", id="order-22")
         page.fill("form.ask input[name='v.1']", "much")
