@@ -122,7 +122,7 @@ class Http:
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
-        from fsm_agent.mcp.bounds import MAX_BYTES, bound
+        from fsm_agent.mcp.bodies import MAX_BYTES, check_body
 
         headers = {**self.headers, "Accept-Encoding": "identity"}  # so that the bounded size is the received size
         trust_env = not is_loopback(httpx.URL(self.url))  # no proxy of the environment reaches this machine
@@ -131,7 +131,7 @@ class Http:
             if response.request.method == "POST":
                 stderr.replace(f"HTTP status {response.status_code}" if response.is_error else "")
 
-        hooks = {"response": [bound, note]}
+        hooks = {"response": [check_body, note]}
         if self.sse:
             make = partial(httpx2.AsyncClient, event_hooks=hooks, trust_env=trust_env)
             async with sse_client(self.url, headers=headers, httpx_client_factory=make) as streams:

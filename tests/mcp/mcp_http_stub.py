@@ -4,7 +4,7 @@ test wants."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
 import httpx2
@@ -18,6 +18,15 @@ def text(said: str, **more: Any) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": said}], **more}
 
 
+class _Chunks(httpx2.AsyncByteStream):
+    def __init__(self, content: bytes, size_bytes: int) -> None:
+        self._chunks = [content[start : start + size_bytes] for start in range(0, len(content), size_bytes)]
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+
+
 class HttpStub:
     """One tool, ``ask``; ``answer`` says what comes of a call of it, and ``tools`` what of a call of others.
 
@@ -28,6 +37,8 @@ class HttpStub:
         tools: By the name of a tool, what makes its result of its arguments; it may wait.
         pages: The pages of its tools.
         status: That of all answers, if it is no 200.
+        kind: The type of all bodies: JSON, or a stream of one event.
+        chunk_bytes: In how many bytes at a time a body comes.
         is_away: Whether nobody listens.
     """
 
@@ -37,6 +48,7 @@ class HttpStub:
         self.heard: list[tuple[str, str, dict[str, str]]] = []
         self.sessions: list[str] = []
         self.status, self.is_away = 200, False
+        self.kind, self.chunk_bytes = "application/json", 1 << 20
         self.answer: Callable[[Any], bytes] = lambda id: self.body(id, text("yes"))
         self.tools: dict[str, Callable[..., Any]] = {}
         self.pages: Sequence[list[dict[str, Any]]] = [[{"name": "ask", "inputSchema": ANY}]]
@@ -48,8 +60,10 @@ class HttpStub:
             if self.is_away:
                 raise httpx2.ConnectError("All connection attempts failed", request=request)
             status, content, session = await self.reply(request, json.loads(body) if body else {})
-            headers = {"content-type": "application/json", **({"mcp-session-id": session} if session else {})}
-            return httpx2.Response(status, headers=headers, stream=httpx2.ByteStream(content))
+            headers = {"content-type": self.kind, **({"mcp-session-id": session} if session else {})}
+            if content and self.kind == "text/event-stream":
+                content = b"event: message\ndata: " + content + b"\n\n"
+            return httpx2.Response(status, headers=headers, stream=_Chunks(content, self.chunk_bytes))
 
         self._patch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", handle)
         return self

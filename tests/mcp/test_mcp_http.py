@@ -13,7 +13,7 @@ from conformance.client_requests import shown_by
 pytest.importorskip("mcp")
 
 import httpx2
-from mcp_http_stub import HttpStub
+from mcp_http_stub import HttpStub, text
 from support.fault_server import SSE_HEAD, STALL, FaultServer, chunk, http
 
 from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
@@ -136,6 +136,27 @@ def test_an_answer_that_is_none_is_told_and_the_session_goes_on(stub, body, told
         stub.answer = good
         assert server.call("ask") == "yes"
         assert [method for _, method, _ in stub.heard].count("initialize") == 1
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize("size", [1, 4096])
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        (rb"cut \ud83d", "cut \ufffd"),
+        (rb"cut \uD83D.", "cut \ufffd."),
+        (rb"cut \ude00", "cut \ufffd"),
+        (rb"\ud83d\ud83d\ude00\n", "\ufffd\N{GRINNING FACE}\n"),
+        (rb"whole \ud83d\ude00 \\ud83d \\\ud83d", "whole \N{GRINNING FACE} \\ud83d \\\ufffd"),
+        (b"caf\xe9 caf\xc3\xa9", "caf\ufffd caf\xe9"),
+    ],
+)
+def test_half_a_character_and_a_wrong_byte_are_replaced(stub, kind, size, said, read):
+    body = stub.body
+    stub.kind, stub.chunk_bytes = kind, size
+    stub.answer = lambda id: body(id, text("@")).replace(b"@", said)
+    with MCPServer.http(stub.url) as server:
+        assert server.call("ask") == read
 
 
 @pytest.mark.parametrize(

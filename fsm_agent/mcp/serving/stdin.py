@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, BinaryIO, cast
 
-from fsm_agent.mcp.bounds import MAX_BYTES
+from fsm_agent.mcp.bodies import MAX_BYTES
 
 
 class BoundedLines:
