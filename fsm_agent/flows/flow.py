@@ -57,6 +57,7 @@ from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.machine.journal import FlowTable
 from fsm_agent.machine.rows import row_name
 from fsm_agent.mistakes import check, plain_json, shown
+from fsm_agent.prompts.fingerprint import fingerprint_under
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -420,7 +421,7 @@ def _fingerprints(states: Sequence[LiveState[Any, Any]], agents: Agents) -> list
     found = list[str]()
     for state in states:
         if isinstance(state, CallState) and (agent := state.agent_in(agents)) is not None:
-            found.append(f"{state.name}: {state.answer_types!r}: {agent.prompt.fingerprint}")
+            found.append(f"{state.name}: {state.answer_types!r}: {fingerprint_under(agent.prompt, agent.system)}")
         elif isinstance(state, SubflowState):
             inner = state.flow if state.flow.agents or not agents else replace(state.flow, agents=agents)
             found.append(f"{state.name}: {inner.fingerprint}")

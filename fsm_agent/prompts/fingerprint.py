@@ -64,6 +64,15 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
+def fingerprint_under(prompt: Prompt[Any], system: Any) -> str:
+    """Return the fingerprint of a prompt and of the system prompt that the calls of its agent begin with."""
+    if system == "":
+        return prompt.fingerprint
+    shown = system if isinstance(system, str) else getattr(system, "fingerprint", None) or _name_of(system)
+    text = pydantic_core.to_json([prompt.fingerprint, shown])
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
 def _handler_source(handler: Any) -> Any:
     if isinstance(handler, str):
         parts = getattr(handler, "parts", None)  # of a file that includes others

@@ -26,6 +26,7 @@ from fsm_agent.messages import (
     Stepped,
     Usage,
 )
+from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.store import Runs
 from fsm_agent.store.memory import MemoryStore
@@ -513,7 +514,8 @@ def test_the_fingerprint_of_a_prompt_changes_with_the_agents_inside():
         return boss(inner=cleaner(**options)).prompt.fingerprint
 
     assert fingerprint() == fingerprint()
-    assert fingerprint() != fingerprint(output=int)
+    systems = ["", "Never delete.", "Delete all.", Prompt("Delete {what}."), lambda deps: "Delete all."]
+    assert len({fingerprint(output=int), *(fingerprint(system=system) for system in systems)}) == 6
 
 
 def test_a_call_of_an_agent_that_is_a_function_no_more_is_told():

@@ -140,10 +140,8 @@ def test_the_data_choose_a_role() -> None:
 def test_the_fingerprint_knows_roles() -> None:
     one = weather.bound(forecaster=forecaster(), editor=editor())
     assert one.fingerprint == weather.bound(forecaster=forecaster(), editor=editor()).fingerprint
-    assert (
-        one.fingerprint
-        != weather.bound(forecaster=forecaster(output=str), editor=replace(editor(), name="x")).fingerprint
-    )
+    others = [editor(system="Be brief."), editor(system="Be long."), editor(system=lambda deps: "Be odd.")]
+    assert len({one.fingerprint, *(weather.bound(forecaster=forecaster(), editor=e).fingerprint for e in others)}) == 4
 
 
 # Sub-agents of an `AgentBase`

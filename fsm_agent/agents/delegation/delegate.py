@@ -10,6 +10,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.call import AgentCall, call_class
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.prompts.fingerprint import fingerprint_under
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import World
 
@@ -68,7 +69,7 @@ class AgentDelegate:
 
     @property
     def fingerprint(self) -> str:
-        return self.agent.prompt.fingerprint
+        return fingerprint_under(self.agent.prompt, self.agent.system)
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
         task = pydantic_core.from_json(f.arguments_json)["task"]
