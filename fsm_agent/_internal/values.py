@@ -38,6 +38,7 @@ __all__ = [
     "from_json",
     "quick_json",
     "to_json",
+    "without_halves",
 ]
 
 _URL_SAFE = str.maketrans("-_", "+/")
@@ -165,6 +166,17 @@ def quick_json(value: Any) -> str:
         return _encoder.encode(value).decode()
     except (TypeError, OverflowError, ValueError):
         return to_json(value)
+
+
+def without_halves(value: Any) -> Any:
+    """Return a value as `from_json` reads it from its JSON, if it holds half a surrogate pair, which JSON cannot."""
+    try:
+        _encoder.encode(value)
+    except UnicodeEncodeError:
+        return from_json(to_json(value), type(value))
+    except (TypeError, OverflowError, ValueError):  # something else is wrong with it, and is told where it is written
+        pass
+    return value
 
 
 def from_json(document: str | bytes, kind: Any) -> Any:

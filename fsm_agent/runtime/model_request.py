@@ -8,7 +8,7 @@ from contextlib import aclosing, closing
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.redaction import mask_keys
-from fsm_agent._internal.values import from_json, to_json
+from fsm_agent._internal.values import without_halves
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.effects import CallModel
@@ -166,19 +166,10 @@ def _reply_outcome(effect: CallModel, reply: Any, method: str, world: World) -> 
     if problem is not None:
         what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {shown(reply)}"
         raise UsageError(f"{what}: {problem}")
-    if any(not _is_text(f.arguments_json) for f in reply.message.function_calls):
-        reply = from_json(to_json(reply), Reply)  # as the journal will have it, so that a replay reads the same
+    reply = without_halves(reply)  # as the journal will have it, so that a replay reads the same
     if effect.is_priced or world.prices is not None:
         reply = world.price_list.priced(reply)
     return Replied(reply=reply, at_s=world.clock.now())
-
-
-def _is_text(text: str) -> bool:
-    """Return whether a text holds no half of a surrogate pair, which no document can hold."""
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def transport_failure(error: Exception) -> ProviderError | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, AgentBase, Approved, CallSuspended, FunctionCall, MemoryStore, UsageError, Worker, function
-from fsm_agent.messages import Message, Reply
+from fsm_agent.messages import Message, Reasoning, Reply, Text
 from fsm_agent.store import RunExists
 from fsm_agent.testing import Script, call
 
@@ -118,20 +118,27 @@ def test_runs_of_another_agent_are_not_taken_for_its_own():
         Agent(Script("from legal"), name="legal", store=kept).call("Summarize the case.", run_id="case-1")
 
 
+CUT = "cut \ud800"
+
+
 @pytest.mark.parametrize("by_asyncio", [False, True])
-def test_arguments_that_no_document_can_hold_are_replayed_as_they_were_read(by_asyncio: bool) -> None:
+@pytest.mark.parametrize(
+    "part",
+    [
+        FunctionCall(name="echo", arguments_json=f'{{"text": "{CUT}"}}'),
+        FunctionCall(name="echo", arguments_json='{"text": "x"}', provider_id=CUT),
+        FunctionCall(name=CUT, arguments_json="{}"),
+        Reasoning(text=CUT),
+        Text(text=CUT),
+    ],
+)
+def test_a_reply_that_no_document_can_hold_is_read_and_replayed_as_it_is_written(part: Any, by_asyncio: bool) -> None:
     @function
     def echo(text: str) -> str:
         """Echo."""
         return text
 
-    asked = FunctionCall(name="echo", arguments_json='{"text": "\ud800"}')
-    agent = Agent(
-        Script(Reply(message=Message(role="assistant", parts=(asked,))), "Done."),
-        functions=[echo],
-        name="clerk",
-        store=MemoryStore(),
-    )
+    said = Reply(message=Message(role="assistant", parts=(part,)))
+    agent = Agent(Script(said, "Done."), functions=[echo], name="clerk", store=MemoryStore())
     result = asyncio.run(agent.acall("Go.", run_id="r")) if by_asyncio else agent.call("Go.", run_id="r")
-    assert result.function_calls[0].result == "\ufffd"
     assert agent.replay("r").record == result.record
