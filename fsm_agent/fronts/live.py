@@ -195,16 +195,20 @@ class Live:
         """
         if asked.message is not None:
             said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
-            if not self.has_conversations:
-                return await self.begin(said, run_id=asked.conversation, by=by), 0
-            own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
-            run_id = f"{asked.conversation}:{own}" if own else None
-            return await self.begin(said, run_id=run_id, conversation=asked.conversation, by=by), 0
+            conversation = asked.conversation if self.has_conversations else None
+            return await self.begin(said, run_id=self.run_of(asked), conversation=conversation, by=by), 0
         run = await self.newest(asked.conversation)
         if run is None:
             raise NotAsked(f"there is no conversation {asked.conversation!r}")
         waits = (await asyncio.to_thread(self.runs.store.get, run)).waits
         return run, await self.answer(run, answers_to(waits, asked), by=by)
+
+    def run_of(self, asked: Asked) -> str | None:
+        """Return the name of the run that a client begins, or has begun before; None: it gets a new one."""
+        if not self.has_conversations:
+            return asked.conversation
+        own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
+        return f"{asked.conversation}:{own}" if own else None
 
     async def newest(self, conversation: str) -> str | None:
         """Return the newest run of a conversation; None: there is none."""

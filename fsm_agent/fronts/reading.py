@@ -11,6 +11,7 @@ import msgspec
 from fsm_agent._internal.redaction import MASK, masked_arguments, unmasked
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, Modified, Outcome, Returned
+from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.messages.question import Question
@@ -145,12 +146,17 @@ def answers_to(questions: tuple[Question, ...], asked: Asked) -> dict[str, Any]:
             says of it would be believed.
     """
     by_key = {question.key: question for question in questions}
-    return {key: _answer_to(by_key.get(key), answer, asked.payloads.get(key)) for key, answer in asked.answers.items()}
+    given = dict[str, Any]()
+    for key, answer in asked.answers.items():
+        question, payload = by_key.get(key), asked.payloads.get(key)
+        if question is not None:
+            given[key] = _answer_to(question, answer, payload)
+        else:  # the store refuses it, as asked by none or answered before; a value has no question that says its type
+            given[key] = answer if isinstance(answer, Outcome) or prefix_of(key) == INBOX else _result(answer)
+    return given
 
 
-def _answer_to(question: Question | None, answer: Any, payload: Any) -> Any:
-    if question is None:
-        return answer
+def _answer_to(question: Question, answer: Any, payload: Any) -> Any:
     if question.kind == "approval":
         return _unmasked(answer, parsed(question.about))
     if question.kind not in USERS:

@@ -41,7 +41,7 @@ from fsm_agent.mistakes import check
 from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.listing import each_listed
-from fsm_agent.store.store import Run, RunFilter
+from fsm_agent.store.store import Run, RunFilter, Store
 
 UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
 AT_ONCE = 16  # runs of a user that are under way
@@ -138,7 +138,7 @@ class _Pages:
         try:
             kept = asked._replace(conversation=_kept(who, asked.conversation))
             async with self._locks.setdefault(who, asyncio.Lock()):  # what is counted stays true until it has begun
-                if kept.message is not None and await to_thread.run_sync(self._is_full, who):
+                if kept.message is not None and await to_thread.run_sync(self._is_full, who, self._live.run_of(kept)):
                     problem = {"error": f"{self._at_once} answers are on their way: wait for one", "code": "too_many"}
                     return JSONResponse(problem, 429)
                 run, after = await self._live.take(kept, by=who, task=self._task)
@@ -180,11 +180,12 @@ class _Pages:
             return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 409)
         return JSONResponse({})
 
-    def _is_full(self, who: str) -> bool:
-        """Return whether as many runs of a user are under way as may be."""
+    def _is_full(self, who: str, run: str | None) -> bool:
+        """Return whether as many runs of a user are under way as may be, and this is one more."""
         which: RunFilter = {"agent": self._live.runnable.name, "prefix": _kept(who, ""), "ended": False}
         which["due_before"] = time.time()  # what waits for a person, or for a time, costs nothing
-        return len(self._live.runs.store.list(limit=self._at_once, **which)) == self._at_once
+        store = self._live.runs.store
+        return len(store.list(limit=self._at_once, **which)) == self._at_once and not (run and _exists(store, run))
 
     def _conversations_of(self, who: str) -> tuple[list[dict[str, Any]], bool]:
         """Return the newest conversations of a user, and whether there are more."""
@@ -209,10 +210,7 @@ class _Pages:
             back = conversation_turns.turns_back(self._live.runs, head) if head.run else iter(())
             runs = [*islice(back, MAX_TURNS + 1)]
         else:
-            try:
-                runs = [store.get(kept)]
-            except RunUnknown:
-                runs = []
+            runs = [store.get(kept)] if _exists(store, kept) else []
         return runs[::-1]
 
     def _said(self, run: str) -> str:
@@ -232,6 +230,14 @@ class _Pages:
 def _kept(who: str, conversation: str) -> str:
     """Return the name of a user's conversation in the store; no name of one user is that of another."""
     return f"{quote(who, safe='@.')}/{conversation}"
+
+
+def _exists(store: Store, run: str) -> bool:
+    try:
+        store.get(run)
+    except RunUnknown:
+        return False
+    return True
 
 
 def _shown(who: str, run: str, has_conversations: bool) -> str:

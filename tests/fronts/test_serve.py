@@ -445,9 +445,11 @@ class TestUsers:
                     break
                 body["threadId"] += "+"
             assert refused.json()["code"] == "too_many"
+            again = asyncio.ensure_future(ann.ask("c1", "wait"))  # of a run that is under way: its stream
+            assert (await ann.client.post("/agui", json=body)).status_code == 429
             assert text(await bob.ask("c1", "hello")) == "Done."
             free.set()
-            await asyncio.gather(*asked)
+            assert [text(told) for told in await asyncio.gather(*asked, again)] == ["Done."] * 3
             assert text(await ann.ask("c9", "hello")) == "Done."
 
         run(app, use)

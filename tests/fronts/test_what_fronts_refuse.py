@@ -23,7 +23,7 @@ from fsm_agent.fronts.guard import Guard
 from fsm_agent.inspector import inspector_app
 from fsm_agent.lifecycle import Returned
 from fsm_agent.messages import Suspended
-from fsm_agent.store import RunUnknown
+from fsm_agent.store import AlreadyAnswered, NotAsked, RunUnknown
 from fsm_agent.testing import Script, call
 
 PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
@@ -257,6 +257,8 @@ def test_a_function_without_a_callable_gets_its_result_from_the_client(protocol:
             (key,) = [question.key for question in live.runs.store.get(run).waits]
             await live.take(PROTOCOLS[protocol](key, value), by="ann")
             result: str = (await last_of(live, run)).result.function_calls[0].result
+            with pytest.raises((NotAsked, AlreadyAnswered), match=re.escape(run)):
+                await live.take(PROTOCOLS[protocol](key, value), by="bob")
             return result
 
     assert asyncio.run(asyncio.wait_for(main(), 50)) == told
