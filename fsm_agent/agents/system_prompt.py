@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from fsm_agent._internal.lazy_import import deferred
@@ -11,7 +11,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.deps import LATER
 from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.messages.message import FunctionResult, Message
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.messages.numbering import renumbered
 from fsm_agent.mistakes import check, shown, wrong
 from fsm_agent.prompts.dialog import Dialog
@@ -207,20 +207,22 @@ def dialog_before(after: object) -> Dialog:
 
 
 def call_without_result(dialog: Dialog) -> str | None:
-    """Return the name, with the id, of the first function call at the end of a dialog that has no result; None: none.
+    """Return the name, with the id, of the first function call of a dialog that has no result; None: there is none.
 
     Services refuse such a dialog, and a result that is missing among others is a mistake that is hard to see.
     """
+    calls: Sequence[FunctionCall] = ()
     results = list[str]()
-    for message in reversed(dialog.messages):
-        if message.role != "tool":
+    for message in dialog.messages:
+        if message.role == "tool":
+            results += [part.provider_id or part.id for part in message.parts if isinstance(part, FunctionResult)]
+        elif len(results) < len(calls):
             break
-        results += [part.provider_id or part.id for part in message.parts if isinstance(part, FunctionResult)]
-    else:
-        return None
-    calls, left = message.function_calls, Counter(results)
+        else:
+            calls, results = message.function_calls if message.role == "assistant" else (), []
     if len(results) >= len(calls):
         return None
+    left = Counter(results)
     for call in calls:
         id = call.provider_id or call.id
         if not left[id]:

@@ -252,6 +252,7 @@ def found(*ids: str) -> Message:
     return Message(role="tool", parts=tuple([FunctionResult(id=id, name=f"look_{id[-1]}", text="x") for id in ids]))
 
 
+@pytest.mark.parametrize("later", [(), (HI,), (HI, asking("5.3"), found("5.3"))])
 @pytest.mark.parametrize(
     ("end", "missing"),
     [
@@ -261,10 +262,10 @@ def found(*ids: str) -> Message:
         ((asking("1.0", "1.1", "1.2"), found("1.0"), found("1.2")), "look_1"),
     ],
 )
-def test_a_dialog_that_ends_in_a_round_without_all_results_is_refused_by_the_call(
-    end: tuple[Message, ...], missing: str
+def test_a_dialog_with_a_round_without_all_results_is_refused_by_the_call(
+    end: tuple[Message, ...], missing: str, later: tuple[Message, ...]
 ):
-    agent, dialog = Agent(Script("ok")), [HI, *end]
+    agent, dialog = Agent(Script("ok")), [HI, *end, *later]
     with pytest.raises(UsageError, match=missing):
         agent.call("go", after=dialog)
     with pytest.raises(UsageError, match=missing):
@@ -272,7 +273,7 @@ def test_a_dialog_that_ends_in_a_round_without_all_results_is_refused_by_the_cal
 
 
 @pytest.mark.parametrize("results", [(found("1.0", "1.1"),), (found("1.1"), found("1.0"))])
-def test_a_dialog_that_ends_in_a_round_with_its_results_goes_on(results: tuple[Message, ...]):
-    dialog = [HI, asking("1.0", "1.1"), *results]
+def test_a_dialog_whose_rounds_have_their_results_goes_on(results: tuple[Message, ...]):
+    dialog = [HI, asking("1.0", "1.1"), *results, asking("5.0"), found("5.0")]
     assert Agent(Script("ok")).call("go", after=dialog).output == "ok"
     assert Agent(Script("ok")).call(Dialog(dialog)).output == "ok"
