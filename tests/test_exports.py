@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from contextlib import suppress
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,7 @@ from support.packages import PACKAGES
 from support.paths import ROOT
 
 import fsm_agent
+from fsm_agent.functions import Toolset
 
 SUB_PACKAGES = [import_module(f"fsm_agent.{name}") for name in PACKAGES]
 LAZY = [fsm_agent, *[module for module in SUB_PACKAGES if module.__name__ != "fsm_agent.errors"]]
@@ -38,6 +41,16 @@ def test_every_name_is_there_and_documented():
         assert value.__doc__, f"{module.__name__}.{name}"
         assert not isinstance(value, ModuleType), f"the module {module.__name__}.{name} hides it"
         assert name in dir(module), f"{module.__name__}.{name}"
+
+
+def test_a_class_with_parameters_is_made_with_them():
+    """``Toolset[Shop]([look])`` notes its parameter in the object, which a frozen one refuses by an AttributeError."""
+    kinds = {getattr(module, name) for module, name in EVERY}
+    generic = [kind for kind in kinds if getattr(kind, "__parameters__", ()) and is_dataclass(kind)]
+    assert Toolset in generic
+    for kind in generic:
+        with suppress(AttributeError):
+            object.__new__(kind).__orig_class__ = kind
 
 
 def test_each_name_is_in_one_sub_package():

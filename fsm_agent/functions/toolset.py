@@ -147,7 +147,7 @@ class _Entry(Value, frozen=True):
         return f"{self.function.name}@{self.function.version}"
 
 
-@dataclass(frozen=True, eq=False, repr=False, init=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False, init=False)  # with slots, Toolset[Shop](…) is a TypeError
 class Toolset(Generic[Deps]):
     """Functions under a name: an immutable value; its methods return changed copies.
 
@@ -171,8 +171,8 @@ class Toolset(Generic[Deps]):
         ['maths_add']
     """
 
-    functions: tuple[Function[..., Any, Deps], ...]  # what may be offered: the highest versions whose share is not 0
     name: str
+    _offered: tuple[Function[..., Any, Deps], ...]  # the highest versions whose share is not 0
     _entries: tuple[_Entry, ...]
 
     def __init__(self, functions: Functions[Deps] = (), *, name: str = "") -> None:
@@ -187,12 +187,17 @@ class Toolset(Generic[Deps]):
             raise PromptError(f"two functions of toolset {name!r} have one name and version: {named}")
         offered = [_highest(versions).function for versions in self._by_name().values()]
         check_dependencies(offered, f"toolset {name!r}")
-        object.__setattr__(self, "functions", tuple(offered))
+        object.__setattr__(self, "_offered", tuple(offered))
 
     def _with(self, entries: Iterable[_Entry], name: str | None = None) -> Toolset[Deps]:
         made = Toolset.__new__(Toolset)
         made._settle(entries, self.name if name is None else name)
         return made
+
+    @property
+    def functions(self) -> tuple[Function[..., Any, Deps], ...]:
+        """What may be offered: the highest version of each name, of those whose share is not 0."""
+        return self._offered
 
     @property
     def decides_per_call(self) -> bool:

@@ -496,7 +496,7 @@ class Prompt(Generic[Out]):
 with_options_shown(Prompt, is_change=True)(Prompt.extend)  # the fields are known only now
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # with slots, Task[int](…) is a TypeError
 class Task(Generic[Out]):
     """A prompt with values for its variables, which is what a prompt returns when it is called.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from itertools import pairwise
 from random import Random
@@ -50,6 +51,10 @@ class TestMaking:
         assert versions(Toolset([SEARCH.only("search"), Server(), len])) == {
             **{"search": "10.1", "login": "", "look": "", "len": ""}
         }
+
+    def test_with_the_type_of_its_deps(self):
+        assert names(Toolset[object]([len]).prefixed("a_")) == ["a_len"]
+        assert names(pickle.loads(pickle.dumps(Toolset[object]([LOGIN])))) == ["login"]
 
     def test_what_is_no_list(self):
         for wrong in (LOGIN, len, "len", 5, None):
