@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fsm_agent.runtime.middleware import Throttle as Throttle
     from fsm_agent.runtime.price_list import known_price as known_price
     from fsm_agent.runtime.result_cache import ResultCache as ResultCache
+    from fsm_agent.runtime.result_pipeline import ProcessedResult as ProcessedResult
     from fsm_agent.runtime.result_pipeline import ResultPipeline as ResultPipeline
     from fsm_agent.runtime.result_pipeline import truncate as truncate
     from fsm_agent.runtime.world import Clock as Clock
@@ -32,7 +33,7 @@ else:
             "middleware": "Cache Throttle",
             "price_list": "known_price",
             "result_cache": "ResultCache",
-            "result_pipeline": "ResultPipeline truncate",
+            "result_pipeline": "ProcessedResult ResultPipeline truncate",
             "world": "Clock SystemClock World",
         },
     )

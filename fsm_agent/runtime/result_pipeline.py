@@ -23,7 +23,27 @@ from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracte
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.runtime.thread_task import run_coroutine
 
-Replacement: TypeAlias = str | None  # None: leave the result as it is
+
+class ProcessedResult(NamedTuple):
+    """A result as a step of a `ResultPipeline` has changed it, with the step's own counts of tokens.
+
+    Attributes:
+        text: What the model sees.
+        original_tokens: Of the result before; None: as estimated.
+        processed_tokens: Of ``text``; None: as estimated.
+
+    Examples:
+        >>> def brief(name, text):
+        ...     return ProcessedResult(text[:40], original_tokens=1_200, processed_tokens=9)
+        >>> pipeline = ResultPipeline(processor=brief)
+    """
+
+    text: str
+    original_tokens: int | None = None
+    processed_tokens: int | None = None
+
+
+Replacement: TypeAlias = str | ProcessedResult | None  # None: leave the result as it is
 Step: TypeAlias = Callable[[str, str], Replacement | Awaitable[Replacement]]  # of the function's name and its result
 Extractor: TypeAlias = Callable[[str, str, str], Replacement | Awaitable[Replacement]]  # and of the user's last message
 RunCoroutine: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -39,7 +59,8 @@ class PipelineResult(NamedTuple):
 class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     """Three optional steps, in this order; error results skip them.
 
-    A step is a plain function or a coroutine function, and returns None to leave the result as it is.
+    A step is a plain function or a coroutine function.  It returns the text for the model, or a `ProcessedResult` with
+    counts of its own, or None to leave the result as it is.
 
     Attributes:
         processor: Takes each result.
@@ -123,17 +144,19 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=OptionsType):
             ("extractor", self.extractor, self.extraction_threshold, ResultExtracted),
             ("cacher", self.cacher, self.inline_threshold, ResultCached),
         )
+        tokens = estimated_tokens(text)
         for kind, step, threshold, changed in steps:
-            tokens = estimated_tokens(text)
             if step is None or tokens <= threshold:
                 continue
             result = step(call.name, text, last_user_text(messages)) if kind == "extractor" else step(call.name, text)
             if inspect.isawaitable(result):
                 result = yield result
             new = _check_result(result, kind, call.name, text)
-            if new != text:
-                events.append(changed(call.id, call.name, tokens, estimated_tokens(new)))
-                text = new
+            if new.text != text:
+                before = tokens if new.original_tokens is None else new.original_tokens
+                tokens = estimated_tokens(new.text) if new.processed_tokens is None else new.processed_tokens
+                events.append(changed(call.id, call.name, before, tokens))
+                text = new.text
         return PipelineResult(outcome.changed(text=text), tuple(events)) if events else PipelineResult(outcome)
 
 
@@ -146,13 +169,17 @@ async def _await_replacement(awaitable: Awaitable[Replacement]) -> Replacement:
     return await awaitable
 
 
-def _check_result(result: Any, kind: str, name: str, text: str) -> str:
-    """Return the result of a step as text for the model; raise if it is no string."""
+def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResult:
+    """Return the result of a step as text for the model, with its counts; raise if it is neither."""
     if result is None:
-        return text
-    if not isinstance(result, str):
+        return ProcessedResult(text)
+    new = result if isinstance(result, ProcessedResult) else ProcessedResult(result)
+    if not isinstance(new.text, str):
         raise UsageError(f"the {kind} returned {result!r:.80} for {name}: a string or None would be right")
-    return result_text(result)
+    for count in new[1:]:
+        if count is not None and not is_whole(count, 0):
+            raise UsageError(f"the {kind} counted {count!r:.80} tokens for {name}: expected a whole number from 0 on")
+    return new._replace(text=result_text(new.text))
 
 
 def last_user_text(messages: Sequence[Message]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -142,3 +143,12 @@ def test_a_reply_that_no_document_can_hold_is_read_and_replayed_as_it_is_written
     agent = Agent(Script(said, "Done."), functions=[echo], name="clerk", store=MemoryStore())
     result = asyncio.run(agent.acall("Go.", run_id="r")) if by_asyncio else agent.call("Go.", run_id="r")
     assert agent.replay("r").record == result.record
+
+
+def test_a_run_that_is_not_named_has_a_name_of_its_own_whatever_the_task() -> None:
+    agent = Agent("openai:gpt-4o", name="../desk", store=MemoryStore())  # a `Script` would count its calls
+    for _ in range(2):
+        agent.submit("Tidy ../../etc/passwd + C:\\*")
+    names = {run.id for run in agent.runs.store.list()}
+    assert len(names) == 2
+    assert all(re.fullmatch(r"[0-9a-zA-Z_-]{1,80}", name) for name in names)

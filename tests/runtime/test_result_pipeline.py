@@ -16,7 +16,7 @@ from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import Returned
 from fsm_agent.messages import FunctionCall, Image, Message, ResultCached, ResultExtracted, ResultProcessed
-from fsm_agent.runtime import ResultPipeline, truncate
+from fsm_agent.runtime import ProcessedResult, ResultPipeline, truncate
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script, call
 
@@ -133,6 +133,26 @@ class TestSteps:
     def test_an_empty_string_is_a_result(self, apply):
         piped = apply(ResultPipeline(processor=lambda name, text: ""), Returned(text="abc"))
         assert piped == (Returned(text=""), (ResultProcessed("2.0", "search", 1, 0),))
+
+    @pytest.mark.parametrize(("counts", "told"), [((), (1, 2)), ((7, 3), (7, 3)), ((None, 0), (1, 0))])
+    def test_a_step_may_count_tokens_itself(self, apply, counts, told):
+        step = plain(lambda *_: ProcessedResult("changed", *counts))
+        piped = apply(ResultPipeline(processor=step), Returned(text="abc"))
+        assert piped.outcome.text == "changed"
+        assert piped.events == (ResultProcessed("2.0", "search", *told),)
+
+    def test_its_count_is_what_the_next_step_goes_by(self, apply):
+        pipeline = ResultPipeline(
+            processor=lambda *_: ProcessedResult("changed", processed_tokens=9),
+            cacher=lambda *_: "kept",
+            inline_threshold=8,
+        )
+        assert apply(pipeline, Returned(text="abc")).events[1] == ResultCached("2.0", "search", 9, 1)
+
+    @pytest.mark.parametrize("wrong", [(5,), ("x", -1), ("x", None, 1.5), ("x", True)])
+    def test_what_is_no_text_or_count_is_refused(self, apply, wrong):
+        with pytest.raises(UsageError, match="search"):
+            apply(ResultPipeline(processor=lambda *_: ProcessedResult(*wrong)), Returned(text="abc"))
 
     def test_half_a_character_gets_lost_here(self, apply):
         piped = apply(ResultPipeline(processor=lambda name, text: "a\ud800"), Returned(text="abc"))
