@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 
 def format_duration(seconds: float, *, with_days: bool = False) -> str:
@@ -24,3 +25,8 @@ def format_moment(at_s: float) -> str:
         return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return "?"
+
+
+def in_seconds(time: Any) -> Any:
+    """Return a timedelta as seconds, and anything else as it is."""
+    return time.total_seconds() if isinstance(time, timedelta) else time

@@ -30,6 +30,7 @@ from fsm_agent.messages.event import Event
 from fsm_agent.mistakes import check
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import World
+from fsm_agent.store.checks import ended_run
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -473,7 +474,10 @@ class FlowVerbs(Runnable, Generic[D]):
         return {self._flow.fingerprint}
 
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
-        asked = [question.key for question in self.runs.store.get(run_id).waits]
+        row = self.runs.store.get(run_id)
+        if row.is_ended:
+            raise ended_run(run_id)
+        asked = [question.key for question in row.waits]
         return outcomes_of(self._flow, answers, asked, partial(self.runs.look_at, run_id, definition))
 
     def check_process(self, process: Any, verb: str) -> None:

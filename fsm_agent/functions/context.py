@@ -51,7 +51,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
     Args:
         deps: What the agent's caller shares with its functions: a database, a user, a cache.
         function_call: The model's function call.
-        agent_call_id: The id of the agent call.
+        agent_call_id: The id of the agent call, which is the name of its run; in one of a flow, of the flow's run.
         depth: How many agent calls this one is inside of; 0 for one that no function started.
         attempt: The number of this run of the call, from 1; more than 1 after a retry.
         emit: Reports progress to observers; not visible to the model.

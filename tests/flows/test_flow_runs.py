@@ -457,3 +457,23 @@ def test_a_run_rests_with_a_probability_of_zero_inside(tmp_path: Path, kind: str
     result = there.resume("r", {question.key: Approved()})
     assert result.output == ("Paid." if kind == "a state" else "It is paid.")
     assert "-Infinity" in "".join(there.runs.export("r"))
+
+
+def test_an_answer_to_a_run_that_has_ended_is_told_so_by_the_state_too() -> None:
+    asked = wait(str, name="asked")(lambda data: "?")
+    flow = Flow("f", str, start=asked, rows=[asked.done(end("over"))], store=MemoryStore())
+    with pytest.raises(FlowSuspended):
+        flow.call("x", run_id="r")
+    flow.resume("r", {asked: "yes"})
+    for answers in ({asked: "yes"}, {"answer:asked#1": "yes"}, {"answer:asked#1": Returned(text='"yes"')}, "yes"):
+        with pytest.raises(NotAsked, match="'r'"):
+            flow.resume("r", answers)
+
+
+def test_a_function_of_a_flow_knows_the_name_of_its_run() -> None:
+    @execute
+    def work(data: str, context: Context) -> str:
+        return context.agent_call_id
+
+    flow = Flow("f", str, start=work, rows=[work.done(end("over"), do=lambda data, name: name)], store=MemoryStore())
+    assert flow.call("x", run_id="a/run").output == "a/run"

@@ -76,7 +76,7 @@ def begun(flow: Flow[Time], at_s: float = 100.0) -> Any:
     return run
 
 
-WRONG_SECONDS: list[Any] = [-1, math.nan, math.inf, True, "60", timedelta(seconds=60)]
+WRONG_SECONDS: list[Any] = [-1, math.nan, math.inf, True, "60", timedelta(seconds=-60)]
 WRONG_MOMENTS: list[Any] = [
     datetime(2026, 3, 1),  # noqa: DTZ001  # without a time zone
     date(2026, 3, 1),
@@ -192,6 +192,8 @@ def test_a_member_has_no_time_of_its_own_and_what_must_be_known_none_at_all(time
         ({"until": given_time}, datetime(1970, 1, 1, 1, 5, tzinfo=timezone(timedelta(hours=1))), 300.0),
         ({"until": datetime(1970, 1, 1, 0, 5, tzinfo=UTC)}, None, 300.0),
         ({"within_s": 7}, None, 107.0),
+        ({"within_s": timedelta(minutes=1)}, None, 160.0),
+        ({"within_s": given_time}, timedelta(minutes=1), 160.0),
     ],
 )
 def test_the_time_is_decided_when_the_state_is_entered_and_kept(
@@ -398,6 +400,14 @@ def test_a_reminder_comes_at_the_due_date_which_may_move(tmp_path: Path) -> None
     assert resumed(reminder, 12, store) == ("working", 20)
     assert resumed(reminder, 13, store, {working: Moved(on(14))}) == ("working", 14)
     assert resumed(reminder, 14.5, store) == ("reminded", None)
+
+
+@pytest.mark.parametrize("delay", [timedelta(minutes=1), lambda t: timedelta(minutes=1)])
+def test_a_pause_takes_a_timedelta(delay: Any) -> None:
+    clock = FakeClock()
+    nap = pause("nap", delay)
+    Flow("sleeping", Time, start=nap, rows=[nap.elapsed(over)], world={"clock": clock}).call(Time())
+    assert clock.sleeps == [60.0]
 
 
 @everywhere

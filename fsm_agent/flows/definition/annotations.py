@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = (bool, int, float, complex)
 _SECOND = {"done": "answer", **dict.fromkeys(("failed", *ENDS), "failure")}  # what rows are given beside the data
-_SECONDS, _MOMENT = float | None, datetime | float | None
+_SECONDS, _MOMENT = float | timedelta | None, datetime | float | None
 _Hints = Mapping[str, Any]
 _Body = tuple[Callable[..., Any], Any, str]  # a function of the data, what it shall return, and what that is
 
@@ -87,7 +87,7 @@ def _check_work(where: str, state: LiveState[Any, Any], data: Any, what: str) ->
 
 def _bodies(state: LiveState[Any, Any]) -> Iterator[_Body]:
     if callable(state.within_s):
-        yield state.within_s, _SECONDS, "a number of seconds"
+        yield state.within_s, _SECONDS, "a number of seconds, or a timedelta,"
     if callable(state.until):
         yield state.until, _MOMENT, "a datetime with a time zone, or Unix seconds,"
     match state:

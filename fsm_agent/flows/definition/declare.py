@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, Unpack, overload
 
 from typing_extensions import TypeVar
@@ -376,9 +376,9 @@ def wait(*types: Any, **options: Any) -> _Waits[Any]:
 
 
 @overload
-def pause(name: str, delay_s: float, *, restart: bool = True) -> PauseState[Any]: ...
+def pause(name: str, delay_s: float | timedelta, *, restart: bool = True) -> PauseState[Any]: ...
 @overload
-def pause(name: str, delay_s: Callable[[E], float], *, restart: bool = True) -> PauseState[E]: ...
+def pause(name: str, delay_s: Callable[[E], float | timedelta], *, restart: bool = True) -> PauseState[E]: ...
 @overload
 def pause(name: str, *, until: datetime | float, restart: bool = True) -> PauseState[Any]: ...
 @overload
@@ -388,7 +388,7 @@ def pause(name: str, delay_s: Any = None, *, until: Any = None, restart: bool = 
 
     Args:
         name: Its name.
-        delay_s: How many seconds it waits, or a pure function of the data that returns how many.
+        delay_s: How many seconds it waits, a timedelta, or a pure function of the data that returns either.
         until: In its place, the moment until which it waits; see `TimeOptions`.
         restart: See `TimeOptions`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
 
 from fsm_agent.functions.context import Context
@@ -11,7 +11,7 @@ from fsm_agent.functions.policy import Default, Retries
 
 D = TypeVar("D")  # the data of a flow
 PARALLEL = 32  # members of `each` that run at once
-Seconds: TypeAlias = float | Callable[[D], float | None] | None
+Seconds: TypeAlias = float | timedelta | Callable[[D], float | timedelta | None] | None
 Moment: TypeAlias = datetime | float | Callable[[D], datetime | float | None] | None
 
 
@@ -19,8 +19,8 @@ class TimeOptions(TypedDict, Generic[D], total=False):
     """The options of every state that waits.
 
     Attributes:
-        within_s: How many seconds it may take, or a pure function of the data that returns how many; None: as long as
-            it takes.  The time is fixed when the state is entered.
+        within_s: How many seconds it may take, a timedelta, or a pure function of the data that returns either; None:
+            as long as it takes.  The time is fixed when the state is entered.
         until: In place of ``within_s``, the moment until which it may take: a datetime with a time zone, Unix seconds,
             or a pure function of the data that returns either; None: as long as it takes.  A moment that has passed is
             due at once.

@@ -14,6 +14,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
+from fsm_agent._internal.durations import in_seconds
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.errors import hint
@@ -141,7 +142,7 @@ class LiveState(State[D], Generic[D, A]):
         self.name = name
         self.answer_types = answer_types
         self.doc = doc
-        self.within_s: Any = options.get("within_s")
+        self.within_s: Any = in_seconds(options.get("within_s"))
         self.until: Any = options.get("until")
         self.restart = options.get("restart", True)
         self.is_timed = self.within_s is not None or self.until is not None

@@ -6,6 +6,7 @@ import inspect
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent._internal.durations import in_seconds
 from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent.flows.definition.states import PauseState
 from fsm_agent.flows.errors import FlowError
@@ -14,7 +15,7 @@ from fsm_agent.mistakes import shown
 if TYPE_CHECKING:
     from fsm_agent.flows.definition.states import LiveState
 
-_SECONDS = "a number of seconds above 0, or a function of the data that returns one,"
+_SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either,"
 _MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either,"
 
 
@@ -62,14 +63,16 @@ def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> 
     """
     is_moment = state.until is not None
     given = state.until if is_moment else state.within_s
-    time = given(data) if callable(given) else given
+    time = in_seconds(given(data)) if callable(given) else given
     if time is None and not isinstance(state, PauseState):
         return None
     due = moment_s(time) if is_moment else at_s + time if is_amount(time) else None
     if due is not None:
         return due
     name = "until" if is_moment else "within_s"
-    right = "a datetime with a time zone, or Unix seconds" if is_moment else "a number of seconds from 0 on"
+    right = (
+        "a datetime with a time zone, or Unix seconds" if is_moment else "a number of seconds from 0 on, or a timedelta"
+    )
     if not isinstance(state, PauseState):
         right += ", or None"
     by = f", which {getattr(given, '__name__', 'its function')} returned" if callable(given) else ""
