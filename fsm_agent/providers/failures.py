@@ -212,10 +212,11 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
         return milliseconds / 1000
     text = headers.get("retry-after")
     seconds = _seconds(text)
-    if seconds is not None or not text or "date" not in headers:
+    if seconds is not None or not text:
         return seconds
     try:
-        moment, now = email_utils.parsedate_to_datetime(text), email_utils.parsedate_to_datetime(headers["date"])
+        moment, date = email_utils.parsedate_to_datetime(text), headers.get("date")
+        now = email_utils.parsedate_to_datetime(date) if date else email_utils.localtime()
         return min(max((moment - now).total_seconds(), 0.0), _MAX_DELAY_S)
     except (ValueError, TypeError, OverflowError):  # no date; or only one of them with a time zone
         return None

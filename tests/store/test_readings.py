@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -174,6 +176,26 @@ def test_runs_are_opened_for_reading_only(tmp_path: Path):
     with pytest.raises(UsageError, match="store"):
         Runs(agent.runs.store, read_only=True)
     agent.runs.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "statvfs"), reason="there is no such call")
+def test_a_store_on_a_disk_that_is_read_only_is_read_without_a_file_beside_it(tmp_path: Path, monkeypatch: Any):
+    path = tmp_path / "runs.db"
+    agent = desk(path)
+    with suppress(CallSuspended):
+        agent.call("Please refund A-17.", run_id="r")
+    real = os.statvfs(path)
+    is_read_only = SimpleNamespace(f_flag=real.f_flag | os.ST_RDONLY)
+    monkeypatch.setattr(os, "statvfs", lambda path: is_read_only)
+    with closing(Runs(path, read_only=True)) as runs:  # what is written to from elsewhere is read as before
+        with suppress(CallSuspended):
+            agent.call("Please refund A-18.", run_id="s")
+        assert read(runs, "s").title == "Please refund A-18."
+    agent.runs.close()
+    before = {file.name for file in tmp_path.iterdir()}
+    with closing(Runs(path, read_only=True)) as runs:
+        assert read(runs, "r").title == "Please refund A-17."
+        assert {file.name for file in tmp_path.iterdir()} == before
 
 
 def test_what_was_retried_had_failed(tmp_path: Path):

@@ -15,10 +15,10 @@ from fsm_agent.messages.event import (
     TextDelta,
 )
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
-from fsm_agent.messages.reply import MOST_TOKENS, UNUSED, Finish, Reply, TokenLogprob, Usage
+from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.citations import citations, cited
 from fsm_agent.providers.failures import no_object, picture_alone, reported, unreadable
-from fsm_agent.providers.openai.parts import first_count, text_or_none, token_logprobs
+from fsm_agent.providers.openai.parts import count_or_none, first_count, text_or_none, token_logprobs
 from fsm_agent.providers.openai.think_tags import ThinkTags
 from fsm_agent.providers.streams import ArrivingText, joined, request_id
 
@@ -466,20 +466,20 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
     of_input = details.get if isinstance(details, dict) else _none
     details = say("completion_tokens_details")
     of_output = details.get if isinstance(details, dict) else _none
-    if (input_tokens := _count(say("prompt_tokens"))) is None:
-        input_tokens = _count(say("input_tokens"))
-    if (output_tokens := _count(say("completion_tokens"))) is None:
-        output_tokens = _count(say("output_tokens"))
-    if (reasoning_tokens := _count(of_output("reasoning_tokens"))) is None:
-        reasoning_tokens = _count(say("reasoning_tokens"))
+    if (input_tokens := count_or_none(say("prompt_tokens"))) is None:
+        input_tokens = count_or_none(say("input_tokens"))
+    if (output_tokens := count_or_none(say("completion_tokens"))) is None:
+        output_tokens = count_or_none(say("output_tokens"))
+    if (reasoning_tokens := count_or_none(of_output("reasoning_tokens"))) is None:
+        reasoning_tokens = count_or_none(say("reasoning_tokens"))
     if input_tokens is not None and output_tokens is not None and reasoning_tokens:
-        total = _count(say("total_tokens"))
+        total = count_or_none(say("total_tokens"))
         if total == input_tokens + output_tokens + reasoning_tokens:  # xAI does not include reasoning in the output
             output_tokens += reasoning_tokens
-    if (cached_tokens := _count(of_input("cached_tokens"))) is None:
+    if (cached_tokens := count_or_none(of_input("cached_tokens"))) is None:
         cached_tokens = first_count(*map(say, _CACHED))
-    if (cache_write_tokens := _count(of_input("cache_write_tokens"))) is None:
-        cache_write_tokens = _count(say("cache_creation_input_tokens"))
+    if (cache_write_tokens := count_or_none(of_input("cache_write_tokens"))) is None:
+        cache_write_tokens = count_or_none(say("cache_creation_input_tokens"))
     return Usage(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
@@ -494,7 +494,3 @@ _CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cac
 
 def _none(name: str) -> None:
     return None
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None

@@ -97,7 +97,14 @@ def text_or_none(value: Any) -> str | None:
 
 def first_count(*values: Any) -> int | None:
     """Return the first value that is a count; None if none is."""
-    return next((value for value in values if type(value) is int and 0 <= value <= MOST_TOKENS), None)
+    return next((count for count in map(count_or_none, values) if count is not None), None)
+
+
+def count_or_none(value: Any) -> int | None:
+    """Return a count of tokens, which some services write as a float; None if it is none."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:

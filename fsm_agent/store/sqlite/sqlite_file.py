@@ -209,7 +209,8 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         StoreError: The file cannot be opened.
     """
     with name_file_in_errors(path):
-        where = f"{path.as_uri()}?mode=ro" if read_only else path
+        only = "mode=ro&immutable=1" if read_only and _is_immutable(path) else "mode=ro"
+        where = f"{path.as_uri()}?{only}" if read_only else path
         connection = sqlite3.connect(
             where, uri=read_only, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
@@ -220,6 +221,20 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
             connection.close()
             raise
         return connection
+
+
+def _is_immutable(path: Path) -> bool:
+    """Return whether a file is on a disk that is read only, and complete.
+
+    SQLite needs no file beside it then, which it could not make there.  One with entries means that the file alone is
+    not the whole store, or that it is written to from elsewhere.
+    """
+    if not hasattr(os, "statvfs"):  # on Windows
+        return False
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY) and not path.with_name(f"{path.name}-wal").exists()
+    except OSError:
+        return False
 
 
 def copy_file(source: sqlite3.Connection, path: Path) -> int:

@@ -160,6 +160,7 @@ USAGES = {
         {"input_tokens": 9, "output_tokens": 5, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 3},
         Usage(input_tokens=9, output_tokens=5, cached_tokens=4, cache_write_tokens=3),
     ),
+    "floats": ({"prompt_tokens": 9.0, "completion_tokens": 5.5}, Usage(input_tokens=9)),
     "nothing": (None, Usage()),
     "zeros": ({"prompt_tokens": 0, "completion_tokens": 0}, Usage(input_tokens=0, output_tokens=0)),
     "nonsense": ({"prompt_tokens": "9", "completion_tokens": -1, "prompt_tokens_details": [1]}, Usage()),
