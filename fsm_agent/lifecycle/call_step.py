@@ -15,6 +15,7 @@ from fsm_agent.lifecycle.record import FAILURES, CallRecord, ContextUse, Request
 from fsm_agent.lifecycle.table import MACHINE, at_round_limit, tracked
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.prompt import Prompt
 
@@ -76,6 +77,8 @@ def take_step(
         served_by, adapted = outcome.reply.served_by, outcome.reply.adapted
         if adapted or after.repairs:
             detail = "; ".join([*filter(None, [detail]), *after.repairs, *adapted])
+    elif trigger == "denied" and isinstance(answer, FunctionCall):
+        detail = detail or f"{answer.name}: {answer.error}"
     elif trigger == "handed_over":
         detail = detail or outcome.agent
     usage = _count_usage(before, key, outcome, use, changes)

@@ -182,7 +182,7 @@ class Stepped(Value, frozen=True):
     key: str  # of the effect that was answered; "" for an unrequested outcome
     at_s: float  # Unix time
     guard: str = ""  # the guard of the row; "" if it has none
-    detail: str = ""  # the reason, if the row handles an error
+    detail: str = ""  # the reason, if the row handles an error or a denial
     usage: Usage | None = None  # of the interpreted reply
     served_by: str | None = None  # name of the client that answered, if there are several
     told: str = ""  # what the model is told of its reply, if its answer or a function call in it was refused

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Limits, UsageError
+from fsm_agent import Agent, Approved, Denied, Function, Limits, UsageError
 from fsm_agent.cli import TerminalHook
 from fsm_agent.runtime import LoggingHook
 from fsm_agent.testing import Script, call
@@ -106,3 +106,19 @@ def test_an_unknown_event_or_level_is_refused() -> None:
         LoggingHook(levels={"Steped": 10})
     with pytest.raises(UsageError, match="levels"):
         LoggingHook(levels={"Stepped": "INFO"})  # type: ignore[dict-item]
+
+
+def test_the_terminal_says_which_call_was_denied_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    def erase(path: str) -> str:
+        """Erase a file."""
+        return "erased"
+
+    erasing = Function.of(erase, needs_approval=True)
+    asked = Script([call("erase", path="a"), call("erase", path="b")], "Done.")
+    reasons = {"a": Denied("not\x1b[2J mine"), "b": Approved()}
+    Agent(asked, functions=[erasing], approve=lambda c: reasons[c.arguments["path"]], hooks=[TerminalHook()]).call("Hi")
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "denied" in line]
+    assert "erase" in line
+    assert "not" in line
+    assert "mine" in line
+    assert "\x1b" not in line
