@@ -146,11 +146,11 @@ def test_so_it_is_in_other_formats(paper, format_):
     assert f"line {number}, limits.roundz" in str(caught.value)
 
 
-@pytest.mark.parametrize("key", ["agent_type", "model", "prompts"])
+@pytest.mark.parametrize("key", ["agent_type", "model"])
 def test_what_is_needed_is_named(paper, key):
     lines = [line for line in WHOLE.splitlines() if not line.startswith(f"{key} =")]
     (paper / "paper.toml").write_text("\n".join(lines))
-    with pytest.raises(ConfigError, match=f"(?s)paper.toml.*{key.removesuffix('s')}"):
+    with pytest.raises(ConfigError, match=f"(?s)paper.toml.*{key}"):
         build_agent(paper / "paper.toml")
 
 
@@ -235,6 +235,18 @@ class TestLayers:
         (paper / "paper.toml").write_text("agent_type='paper'\nsystem_path='prompts/paper/system.jinja'\n")
         build_agent(paper / "paper.toml", client=client)("Write.")
         assert [request.messages[0].text for request in client.requests] == ["You write.", "You write."]
+
+    def test_prompts_beside_the_file_need_no_key(self, paper, script, tmp_path_factory, monkeypatch):
+        elsewhere = tmp_path_factory.mktemp("elsewhere")
+        (elsewhere / "prompts" / "paper").mkdir(parents=True)
+        (elsewhere / "prompts" / "paper" / "system.jinja").write_text("You read.")
+        monkeypatch.chdir(elsewhere)
+        (paper / "paper.toml").write_text("agent_type='paper'\nsystem_path='paper/system'\n")
+        client = script("Done.", "Done.")
+        build_agent(paper / "paper.toml", client=client)("Write.")
+        (paper / "prompts").rename(paper / "others")
+        build_agent(paper / "paper.toml", client=client)("Write.")
+        assert [request.messages[0].text for request in client.requests] == ["You write.", "You read."]
 
     def test_a_kind_may_be_its_class(self, script):
         config = {"agent_type": "support.configured:Report"}

@@ -146,6 +146,8 @@ def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
 def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any]:
     """Return the prompt of this path: ``root/name``, or a file that ends in ``.jinja``.
 
+    Without a folder of prompts, ``prompts`` beside the file of the configuration is taken if that holds the root.
+
     Args:
         config: The configuration.
         path: The path.
@@ -158,9 +160,11 @@ def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any
         raise UsageError(
             f"{path!r:.80} is a template, and a path is wanted: prompt=Prompt({path!r:.40}) would be right"
         )
-    folder = config.value("prompts", prompts)
+    folder, named = config.value("prompts", prompts), filled(path)
+    if folder is None and (config.folder / "prompts" / named.partition("/")[0]).is_dir():
+        folder = "prompts"
     directory = None if folder is None else config.folder / folder
-    return named_prompt(filled(path), folder=config.folder, directory=directory)
+    return named_prompt(named, folder=config.folder, directory=directory)
 
 
 def _object(named: Any) -> Any:
