@@ -87,14 +87,14 @@ class FsmAgentError(Exception):
 
 
 class UsageError(FsmAgentError, ValueError):
-    """A mistake of the caller; the message says what would be right.
+    """A mistake of the caller; the message says what was expected and what came.
 
     Examples:
         >>> try:
-        ...     Limits(rounds="3")
+        ...     Agent(Script(), name=3)
         ... except UsageError as error:
         ...     print(error)
-        limits.rounds is '3': a whole number from 0 on would be right, or None: unlimited
+        name of an agent: expected a string such as 'shop', got 3
     """
 
 

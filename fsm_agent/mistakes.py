@@ -1,4 +1,4 @@
-"""Errors for values that cannot be right, which name what would be."""
+"""Errors for wrong values, which say what was expected and what came."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.errors import UsageError
 
-Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what would pass it
+Rights: TypeAlias = tuple[tuple[str, Callable[[Any], bool], str], ...]  # of fields: a check, and what passes it
 
 MAX_SHOWN_CHARS = 80
 MAX_DEPTH = 50  # of JSON within JSON
@@ -33,8 +33,8 @@ def shown(value: object) -> str:
 
 
 def wrong(what: str, value: object, right: str, kind: type[UsageError] = UsageError) -> UsageError:
-    """Return the error for an argument whose value is not ``right``."""
-    return kind(f"{what} is {shown(value)}: {right} would be right")
+    """Return the error for an argument whose value is not ``right``, the object of "expected"."""
+    return kind(f"{what}: expected {right}, got {shown(value)}")
 
 
 def check(what: str, value: object, is_right: bool, right: str, kind: type[UsageError] = UsageError) -> None:
@@ -65,14 +65,14 @@ def _plain_json(what: str, value: object, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        check(what, value, not any("\ud800" <= c <= "\udfff" for c in value), "text without half a surrogate pair")
+        check(what, value, not any("\ud800" <= c <= "\udfff" for c in value), "text without lone surrogates")
         return str(value)
     if is_whole(value):
         return int(value)  # type: ignore[call-overload]
     if isinstance(value, float) and is_finite(value):
         return float(value)
     if isinstance(value, Mapping | list | tuple) and not depth:
-        raise UsageError(f"{what[:MAX_SHOWN_CHARS]}… is nested more than {MAX_DEPTH} deep: flatter data would be right")
+        raise UsageError(f"{what[:MAX_SHOWN_CHARS]}…: expected data nested at most {MAX_DEPTH} deep, got deeper data")
     if isinstance(value, Mapping):
         for key in value:
             check(f"a key of {what}", key, isinstance(key, str), "text")

@@ -561,7 +561,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
     ) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and that no record holds."""
         check_needs(deps, prompt.offers)
-        check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None,")
+        check("args", args, args is None or isinstance(args, Mapping), "settings such as {'temperature': 0}, or None")
         keep = self._keep if keep is None else keep
         plan = keeping(self._plan, keep) if keep else self._plan
         view = None if plan.is_off else views.View(plan)

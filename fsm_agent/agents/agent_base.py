@@ -42,12 +42,12 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 # A class that has one is an agent.
 _SAYING = ("agent_type", "expertise", "system", "system_path", "prompt", "functions", "agent_group")
 _RIGHTS: Rights = (
-    ("expertise", lambda v: isinstance(v, str), "a text"),
-    ("capabilities", lambda v: not isinstance(v, str), "a list of texts"),
+    ("expertise", lambda v: isinstance(v, str), "a string"),
+    ("capabilities", lambda v: not isinstance(v, str), "a list of strings"),
     (
         "agent_group",
         lambda v: isinstance(v, Collection) and not isinstance(v, str) and len({*v}) == len(v),
-        "a list of names, each once,",
+        "a list of different names",
     ),
 )
 

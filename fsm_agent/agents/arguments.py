@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     price_lists = deferred("fsm_agent.runtime.price_list")
 
-MODEL = "'provider:model', as 'openai:gpt-5-mini' is, or a client"
+MODEL = "'provider:model' such as 'openai:gpt-5-mini', or a client"
 _OF_AGENT = frozenset({"functions", "output", "system", "model", "settings", "limits", "hooks", "store", "approve"})
 UNNAMED = "agent"  # the name of an agent that was given none
 TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is given no other
@@ -144,15 +144,15 @@ _RIGHTS: Rights = (
         is_model,
         MODEL,
     ),
-    ("system", lambda v: isinstance(v, str | Prompt) or callable(v), "a text or a Prompt, or a function of the deps,"),
-    ("name", lambda v: isinstance(v, str) and bool(v), "a text such as 'shop'"),
+    ("system", lambda v: isinstance(v, str | Prompt) or callable(v), "a string or a Prompt, or a function of the deps"),
+    ("name", lambda v: isinstance(v, str) and bool(v), "a string such as 'shop'"),
     (
         "prompt",
         lambda v: isinstance(v, Prompt) and "task" in v.variables,
-        "a Prompt with {{ task }} in it (system=… is the system prompt)",
+        "a Prompt with {{ task }} (system=… takes the system prompt)",
     ),
-    ("limits", lambda v: isinstance(v, Limits), "Limits(rounds=3), say,"),
-    ("settings", lambda v: isinstance(v, Settings), "Settings(temperature=0), say,"),
-    ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None,"),
-    ("results", lambda v: v is None or isinstance(v, ResultPipeline), "a ResultPipeline, or None,"),
+    ("limits", lambda v: isinstance(v, Limits), "Limits such as Limits(rounds=3)"),
+    ("settings", lambda v: isinstance(v, Settings), "Settings such as Settings(temperature=0)"),
+    ("stop_when", lambda v: v is None or callable(v), "a function of a StopContext, or None"),
+    ("results", lambda v: v is None or isinstance(v, ResultPipeline), "a ResultPipeline, or None"),
 )

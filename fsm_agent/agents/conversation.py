@@ -66,7 +66,9 @@ class Conversation(CallVerbs[Deps, Out]):
     """
 
     def __init__(self, agent: Agent[Deps, Out], name: str, keep: AnyPass | Sequence[AnyPass] | None = None) -> None:
-        check("the name of a conversation", name, isinstance(name, str) and bool(name), "a text such as 'customer-17'")
+        check(
+            "the name of a conversation", name, isinstance(name, str) and bool(name), "a string such as 'customer-17'"
+        )
         self.agent = agent
         self.name = name
         self.approve = agent.approve

@@ -177,7 +177,7 @@ def _in_order(results: dict[int, TaskResult[New]]) -> TaskResults[New]:
 def _check(tasks: object, concurrency: object) -> None:
     is_list = isinstance(tasks, Iterable) and not isinstance(tasks, str)
     check("tasks", tasks, is_list, "a list of tasks")
-    check("concurrency", concurrency, is_whole(concurrency, 1), "1 or more")
+    check("concurrency", concurrency, is_whole(concurrency, 1), "a whole number from 1 on")
 
 
 def _noted(item: TaskResult[Any]) -> Exception:

@@ -86,7 +86,7 @@ class Metrics:
     states: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        right = "prices by model, such as {'gpt-5-mini': Price(…)},"
+        right = "prices by model, such as {'gpt-5-mini': Price(…)}"
         check("prices of Metrics", self.prices, isinstance(self.prices, Mapping), right)
 
     @property

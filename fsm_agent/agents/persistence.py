@@ -209,7 +209,7 @@ def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> Agen
     """
     check("model of a call", model, is_model(model), MODEL)
     name = model if isinstance(model, str) else model.name
-    check("name of the model of a call", name, isinstance(name, str) and bool(name), "a text such as 'house:m1'")
+    check("name of the model of a call", name, isinstance(name, str) and bool(name), "a string such as 'house:m1'")
     call.client = agent.client_of(model)
     call.record = call.record.changed(model=name)
     if call.view is not None:

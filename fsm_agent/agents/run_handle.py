@@ -237,7 +237,7 @@ class RunHandle(Generic[Result]):
 
 
 def _end_of(timeout_s: float | None) -> float | None:
-    check("timeout_s", timeout_s, timeout_s is None or is_amount(timeout_s), "a number of seconds, or None,")
+    check("timeout_s", timeout_s, timeout_s is None or is_amount(timeout_s), "a number of seconds, or None")
     return None if timeout_s is None else time.monotonic() + timeout_s
 
 

@@ -36,7 +36,7 @@ def check_system(system: object) -> None:
     """
     if isinstance(system, str | Prompt):
         return
-    right = "a function of the deps of a call, such as def system(deps: Shop) -> str,"
+    right = "a function of the deps of a call, such as def system(deps: Shop) -> str"
     if inspect.iscoroutinefunction(system) or isinstance(system, type):
         raise wrong("system of an agent", system, right)
     if not _takes(system, NO_DEPS) and not _takes(system, ()):
@@ -90,7 +90,7 @@ class SystemPrompt:
     ) -> None:
         check("keep_system", keep, isinstance(keep, bool), "True or False")
         if args is not None:
-            check("system_args", args, isinstance(args, Mapping), "values by name, such as {'name': 'Ada'},")
+            check("system_args", args, isinstance(args, Mapping), "values by name, such as {'name': 'Ada'}")
             if not isinstance(system, Prompt):
                 raise UsageError(
                     f"system_args {shown(args)} are for variables, and system of the agent {agent!r} has none:"
@@ -172,7 +172,7 @@ class SystemPrompt:
         makes: Any = system
         text: object = makes(self._deps) if is_of_deps(system) and self._deps is not None else makes()
         if not isinstance(text, str):
-            raise wrong(f"what system of the agent {self._agent!r} returned", text, "a text")
+            raise wrong(f"what system of the agent {self._agent!r} returned", text, "a string")
         return text
 
 

@@ -135,10 +135,12 @@ class Worker:
         for agent in given:
             check("an agent", agent, isinstance(agent, Runnable), "an Agent or a Flow")
         for agent in chain.from_iterable(agent.with_sub_agents for agent in given):
-            check("name of an agent", agent.name, agent.name != UNNAMED, "one of its own, by which it finds its runs,")
+            check(
+                "name of an agent", agent.name, agent.name != UNNAMED, "a name of its own, by which it finds its runs"
+            )
             if self._agents.setdefault(agent.name, agent) is not agent:
                 raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
-        check("agents", agents, bool(self._agents), "one Agent or more")
+        check("agents", agents, bool(self._agents), "one agent or more")
         for agent in given:
             agent.check_deps(deps)
         limits = tuple(_checked_concurrency(concurrency, self._agents).items())
@@ -212,7 +214,7 @@ class Worker:
         Raises:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
-        check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
+        check("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
         end_pruning = self._begin_pruning()
         try:
             return self._unless_failed(ThreadCrew(self, threads, once).run())
@@ -232,7 +234,7 @@ class Worker:
         Raises:
             Exception: The store has failed for too long; or, with ``on_change="stop"``, the code cannot drive a run.
         """
-        check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "1 or more")
+        check("tasks", tasks, isinstance(tasks, int) and tasks >= 1, "a whole number from 1 on")
         end_pruning = self._begin_pruning()
         try:
             return self._unless_failed(await TaskCrew(self, tasks, once).run())

@@ -98,7 +98,13 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
     headers: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
-        check("base_url", self.base_url, isinstance(self.base_url, str | None), "'https://host/v1', say,", ConfigError)
+        check(
+            "base_url",
+            self.base_url,
+            isinstance(self.base_url, str | None),
+            "a URL such as 'https://host/v1'",
+            ConfigError,
+        )
         if not isinstance(self.api_key, str | None):
             raise ConfigError(f"api_key is of type {type(self.api_key).__name__}: a text would be right")
         if self.base_url is not None:

@@ -79,8 +79,8 @@ class HttpClient(Closing):
         check(
             "provider", provider, isinstance(provider, Provider), "a name such as 'openai', or a Provider", ConfigError
         )
-        check("model", model, isinstance(model, str), "the name that the provider gives it", ConfigError)
-        check("headers", headers, isinstance(headers, Mapping | None), "a mapping of texts", ConfigError)
+        check("model", model, isinstance(model, str), "the name that the provider gives the model", ConfigError)
+        check("headers", headers, isinstance(headers, Mapping | None), "a mapping of strings", ConfigError)
         self._access = Access(
             provider=provider, model=model, api_key=api_key, base_url=base_url, headers=dict(headers or {})
         )

@@ -160,7 +160,7 @@ def trace_diagram(
         'A run of an agent call'
     """
     is_trace = isinstance(trace, Sequence) and all(isinstance(step, Stepped) for step in trace)
-    check("the trace", trace, is_trace, "the steps of an agent call, such as result.trace,")
+    check("the trace", trace, is_trace, "the steps of an agent call, such as result.trace")
     if trace and trace[0].source == State.SEEDED and str(trace[0].to) not in _STATES:
         what = f"the trace goes from Seeded to {trace[0].to!r}, as no agent call does"
         raise UsageError(f"{what}: run_diagram(result.run) draws the run of a flow")

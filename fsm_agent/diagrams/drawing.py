@@ -180,7 +180,7 @@ def render(diagram: Diagram, format: str) -> str | bytes:
         >>> render(lifecycle(), "mermaid").startswith("---")
         True
     """
-    check("the diagram", diagram, isinstance(diagram, Diagram), "a Diagram of nodes and edges, or lifecycle(),")
+    check("the diagram", diagram, isinstance(diagram, Diagram), "a Diagram of nodes and edges, or lifecycle()")
     if format == "mermaid":
         return _mermaid(diagram)
     if format == "dot":

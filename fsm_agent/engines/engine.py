@@ -84,7 +84,7 @@ class Engine(ABC):
         Raises:
             Exception: The engine cannot be reached, or the store has failed for too long.
         """
-        check("threads", threads, isinstance(threads, int) and threads >= 1, "1 or more")
+        check("threads", threads, isinstance(threads, int) and threads >= 1, "a whole number from 1 on")
         interrupting = threading.Timer(self.worker.drain_s or 0.0, self.worker.interrupt)
         try:
             with self.serving(threads):

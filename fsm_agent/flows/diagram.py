@@ -99,9 +99,9 @@ def flow_diagram(
         True
     """
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
-    check("depth", depth, depth is None or is_whole(depth, 0), "0 or more, or None for all,")
-    check("hops", hops, is_whole(hops, 0), "0 or more")
-    right = "a list of states, such as [review],"
+    check("depth", depth, depth is None or is_whole(depth, 0), "a whole number from 0 on, or None for all")
+    check("hops", hops, is_whole(hops, 0), "a whole number from 0 on")
+    right = "a list of states, such as [review]"
     check("around", around, isinstance(around, Collection) and not isinstance(around, str), right)
     for state in around:
         name = getattr(state, "name", "")
@@ -130,7 +130,7 @@ def run_diagram(run: FlowRun[Any]) -> Diagram:
         >>> run_diagram(result.run).title.startswith("hello")
         True
     """
-    right = "a FlowRun, such as result.run or the run of FlowSuspended,"
+    right = "a FlowRun, such as result.run or the run of FlowSuspended"
     check("the run", run, isinstance(run, FlowRun), right)
     flow, trace = run.flow, run.record.trace
     drawn = _Drawing()

@@ -278,7 +278,7 @@ class Flow(FlowVerbs[D], Generic[D]):
             raise FlowError(f"flow {self.name!r} was given {error.words(self.data)}") from None
         kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
         if by:
-            check("by", by, isinstance(by, str), "who asks, a text such as 'ada',", FlowError)
+            check("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'", FlowError)
             kept["by"] = by
         stage: Any = self.state_enum
         return FlowRecord(

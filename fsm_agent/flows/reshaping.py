@@ -35,17 +35,25 @@ def reshaped(
         >>> callable(upgrade)
         True
     """
-    check("add of reshaped", add, isinstance(add, Mapping), "values by fields, such as {'lang': 'en'},", FlowError)
+    check(
+        "add of reshaped",
+        add,
+        isinstance(add, Mapping),
+        "a mapping of fields to values, such as {'lang': 'en'}",
+        FlowError,
+    )
     is_list = isinstance(drop, Sequence | frozenset | set) and not isinstance(drop, str)
-    check("drop of reshaped", drop, is_list, "a list of fields, such as ['old'],", FlowError)
-    check("rename of reshaped", rename, isinstance(rename, Mapping), "new names of fields by old ones,", FlowError)
+    check("drop of reshaped", drop, is_list, "a list of fields, such as ['old']", FlowError)
+    check(
+        "rename of reshaped", rename, isinstance(rename, Mapping), "a mapping of old field names to new ones", FlowError
+    )
     if not (add or drop or rename):
         raise FlowError("reshaped was given no fields: add={'lang': 'en'}, drop=['old'], or rename={'a': 'b'} is right")
     made, gone = [*add, *rename.values()], [*drop, *rename]
     for names in (made, gone):
         for name in names:
-            check("a field of reshaped", name, isinstance(name, str) and bool(name), "its name", FlowError)
-            check("a field of reshaped", name, names.count(name) == 1, "one change of it", FlowError)
+            check("a field of reshaped", name, isinstance(name, str) and bool(name), "a field name", FlowError)
+            check("a field of reshaped", name, names.count(name) == 1, "one change of each field", FlowError)
     added = plain_json("add of reshaped", add) if add else {}
 
     def upgrade(record: dict[str, Any]) -> dict[str, Any]:

@@ -494,7 +494,7 @@ class FlowVerbs(Runnable, Generic[D]):
         Raises:
             UsageError: ``clients`` names a state that asks no agent, or a role has no agent.
         """
-        right = "clients by state, such as {triage: Script('…')}"
+        right = "a mapping of states to clients, such as {triage: Script('…')}"
         models = clients or {}
         check("clients", clients, isinstance(models, Mapping) and all(isinstance(s, State) for s in models), right)
         if models:
@@ -523,7 +523,7 @@ def _split_after(options: Mapping[str, Any]) -> tuple[tuple[str, ...], Mapping[s
     """
     after, rest = options.get("after"), {name: value for name, value in options.items() if name != "after"}
     before = () if after is None else run_handle.runs_named(after)
-    check("after", after, before is not None, "the name of a run, its handle, or a list of these,")
+    check("after", after, before is not None, "the name or the handle of a run, or a list of them")
     return before or (), rest
 
 

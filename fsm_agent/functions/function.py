@@ -138,7 +138,7 @@ class Function(Policy, Generic[P, R, Deps]):
         """
         check_names(policy)
         for what, text in (("name", name), ("description", description)):
-            check(f"{what} of a function", text, text is None or isinstance(text, str), "a text")
+            check(f"{what} of a function", text, text is None or isinstance(text, str), "a string")
         if isinstance(call, Function):
             return call._changed(name, description, policy)
         if not callable(call):

@@ -158,14 +158,14 @@ def _are_callables(value: Any) -> bool:
 
 
 _RETRIES = (
-    ("attempts", _is_count, "a whole number from 1, the first attempt included,"),
-    ("delay_s", is_amount, "a number of seconds from 0"),
-    ("max_delay_s", is_amount, "a number of seconds from 0"),
+    ("attempts", _is_count, "a whole number from 1 on, which counts the first attempt"),
+    ("delay_s", is_amount, "a number of seconds from 0 on"),
+    ("max_delay_s", is_amount, "a number of seconds from 0 on"),
     ("jitter", lambda value: is_amount(value) and value <= 1, "a number from 0 to 1"),
     (
         "retry_if",
         lambda value: value is None or is_plain(value),
-        "None or a plain predicate of the exception, lambda error: isinstance(error, OSError), say,",
+        "None or a plain predicate of the exception, such as lambda error: isinstance(error, OSError)",
     ),
 )
 _POLICY = (
@@ -180,12 +180,12 @@ _POLICY = (
     (
         "version",
         lambda value: isinstance(value, str) and _VERSION.fullmatch(value) is not None,
-        "a text such as '2' or '1.4.0' (40 letters, digits and '._+-' at most)",
+        "a string such as '2' or '1.4.0' (40 letters, digits and '._+-' at most)",
     ),
-    ("deprecated", lambda value: isinstance(value, str), "a text that says what to use instead"),
-    ("max_calls", lambda value: value is None or _is_count(value), "None or a whole number from 1"),
-    ("max_failures", lambda value: value is None or _is_count(value), "None or a whole number from 1"),
-    ("depends_on", _are_names, "a tuple of names of functions, ('login',) say,"),
+    ("deprecated", lambda value: isinstance(value, str), "text that says what to use instead"),
+    ("max_calls", lambda value: value is None or _is_count(value), "None or a whole number from 1 on"),
+    ("max_failures", lambda value: value is None or _is_count(value), "None or a whole number from 1 on"),
+    ("depends_on", _are_names, "a tuple of function names, such as ('login',)"),
     (
         "timeout_s",
         lambda value: value is None or (is_amount(value) and value > 0),
@@ -199,6 +199,6 @@ _POLICY = (
     ),
     ("once", _is_bool, "True or False"),
     ("reconcile", lambda value: value is None or callable(value), "None or a function of the Context"),
-    ("middleware", _are_callables, "a tuple of callables of (call, next), (logged,) say,"),
+    ("middleware", _are_callables, "a tuple of callables of (call, next), such as (logged,)"),
     ("format", lambda value: value is None or is_plain(value), "None or a plain function of (value, call)"),
 )

@@ -107,7 +107,7 @@ def sources(items: Any) -> tuple[Any, ...]:
 
 def _as_function(agent: Any) -> Function:
     if isinstance(agent, type):
-        raise wrong("one of the functions", agent, "an agent itself, not its class,")
+        raise wrong("one of the functions", agent, "an agent, not its class")
     return agent.as_function()  # type: ignore[no-any-return]
 
 

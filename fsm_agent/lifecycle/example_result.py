@@ -25,7 +25,7 @@ def example_result(output: Any, types: Sequence[Any], dialog: Dialog | None) -> 
     Raises:
         UsageError: The output has none of the types, or a model could not have given it.
     """
-    check("the dialog of a CallResult", dialog, dialog is None or isinstance(dialog, Dialog), "a Dialog, or None,")
+    check("the dialog of a CallResult", dialog, dialog is None or isinstance(dialog, Dialog), "a Dialog, or None")
     kinds = tuple(types) or (type(output),)
     text = output if kinds == (str,) and isinstance(output, str) else _text(output, kinds)
     seeded = Dialog().put(TASK) if dialog is None else dialog
@@ -36,9 +36,9 @@ def example_result(output: Any, types: Sequence[Any], dialog: Dialog | None) -> 
     call.advance(request.key, Replied(reply=Reply.of(text), at_s=0.0))
     if call.record.ending is None:
         problem = str(call.problem).partition("\n")[0]
-        raise wrong(WHAT, output, f"what an answer of a model can be read as ({problem})")
+        raise wrong(WHAT, output, f"an output that can be read from a model's answer ({problem})")
     if type(call.output) is not type(output) or call.output != output:
-        raise wrong(WHAT, output, f"its type beside it, as in CallResult.of({shown(output)}, tuple[Part, ...]),")
+        raise wrong(WHAT, output, f"its type as well, as in CallResult.of({shown(output)}, tuple[Part, ...])")
     return call.result()
 
 
@@ -53,4 +53,4 @@ def _text(output: Any, kinds: Sequence[Any]) -> str:
             continue
         return text if tag is None else f'{{"{tag}":{text}}}'
     names = " or ".join([getattr(kind, "__name__", str(kind)) for kind in kinds])
-    raise wrong(WHAT, output, f"{names}, which JSON can hold,")
+    raise wrong(WHAT, output, f"{names} that JSON can hold")

@@ -236,7 +236,7 @@ class CallRecord(Value, frozen=True, kw_only=True):
         """
         kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
         if by:
-            check("by", by, isinstance(by, str), "who asks, a text such as 'ada',")
+            check("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'")
             kept["by"] = by
         if parser_args:
             kept["parser_args"] = plain_json("parser_args", parser_args)

@@ -58,9 +58,9 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
         >>> restore(document, asked.prompt, signing_key=b"k" * 32).state
         <State.SEEDED: 'Seeded'>
     """
-    right = "an AgentCall, such as the call of CallSuspended,"
+    right = "an AgentCall, such as the call of CallSuspended"
     if hasattr(call, "snapshot"):  # a run of a flow
-        right = "its own method, run.snapshot(),"
+        right = "an AgentCall (a run has its own method, run.snapshot())"
     check("what is kept", call, isinstance(call, AgentCall), right)
     text = _written(call, call.record)
     return text if signing_key is None else signed(text, signing_key)

@@ -115,7 +115,7 @@ class _Reader:
         if role == "assistant":
             parts = [*_content_parts(where, item), *parts, *_calls(where, item, index)]
         if not parts and not (role == "assistant" and item.get("content") == ""):  # which APIs give, and take
-            raise wrong(f"{where}.content", item.get("content"), "a text or a list of parts")
+            raise wrong(f"{where}.content", item.get("content"), "a string or a list of parts")
         return Message(role=role, parts=tuple(parts))
 
     def _follow(self, message: Message) -> None:
@@ -138,7 +138,7 @@ class _Reader:
     def _result(self, where: str, item: ChatDict) -> FunctionResult:
         id = item.get("tool_call_id")
         if not isinstance(id, str) or id not in self._open:
-            right = " or ".join(map(repr, list(self._open)[:5])) or "one behind the message that asks for it"
+            right = " or ".join(map(repr, list(self._open)[:5])) or "a result after the message that asks for it"
             raise wrong(f"{where}.tool_call_id", id, right)
         call = self._open[id]
         texts, attachments = list[str](), list[Image | Document]()
@@ -174,7 +174,7 @@ def _content_parts(where: str, item: ChatDict) -> Iterator[Part]:
     """Return the parts of a model's message outside its ``content``: reasoning and refusal."""
     for key, make in (("reasoning_content", _reasoning), ("refusal", Text)):
         if (value := item.get(key)) is not None:
-            check(f"{where}.{key}", value, isinstance(value, str), "a text")
+            check(f"{where}.{key}", value, isinstance(value, str), "a string")
             yield make(value)
 
 
@@ -194,11 +194,11 @@ def _calls(where: str, item: ChatDict, index: int) -> Iterator[FunctionCall]:
         check(path, call, isinstance(call, Mapping), right)
         kind, id, function = call.get("type", "function"), call.get("id"), call.get("function")
         check(f"{path}.type", kind, kind == "function", "'function'")
-        check(f"{path}.id", id, isinstance(id, str) and bool(id) and id not in seen, "a text of its own")
+        check(f"{path}.id", id, isinstance(id, str) and bool(id) and id not in seen, "a string that no other call has")
         check(f"{path}.function", function, isinstance(function, Mapping), "{'name': …, 'arguments': '{…}'}")
         name, arguments = function.get("name"), function.get("arguments", "{}")
         check(f"{path}.function.name", name, isinstance(name, str) and bool(name), "the name of a function")
-        check(f"{path}.function.arguments", arguments, isinstance(arguments, str), "JSON as a text")
+        check(f"{path}.function.arguments", arguments, isinstance(arguments, str), "a string of JSON")
         seen.add(id)
         yield FunctionCall(name=name, arguments_json=arguments, id=f"{index}.{number}", provider_id=id)
 
@@ -210,7 +210,7 @@ def _parts(where: str, content: Any, role: Role) -> Iterator[Part]:
         if content or role != "assistant":
             yield Text(content)
         return
-    check(where, content, isinstance(content, list | tuple), "a text or a list of parts")
+    check(where, content, isinstance(content, list | tuple), "a string or a list of parts")
     for number, part in enumerate(content):
         path = f"{where}[{number}]"
         check(path, part, isinstance(part, Mapping), "a part such as {'type': 'text', 'text': '…'}")
@@ -224,7 +224,7 @@ def _parts(where: str, content: Any, role: Role) -> Iterator[Part]:
 def _text(where: str, part: ChatDict) -> Part:
     key = "refusal" if part["type"] == "refusal" else "text"
     text = part.get(key)
-    check(f"{where}.{key}", text, isinstance(text, str), "a text")
+    check(f"{where}.{key}", text, isinstance(text, str), "a string")
     return Text(str(text))
 
 
@@ -242,7 +242,7 @@ def _file(where: str, part: ChatDict) -> Part:
     check(f"{where}.file", file, isinstance(file, Mapping), "{'file_data': 'data:application/pdf;base64,…'}")
     data, name = (file or {}).get("file_data"), (file or {}).get("filename")
     check(f"{where}.file.file_data", data, _is_address(data), "'data:application/pdf;base64,…'")
-    check(f"{where}.file.filename", name, name is None or isinstance(name, str), "a text")
+    check(f"{where}.file.filename", name, name is None or isinstance(name, str), "a string")
     return _convert(f"{where}.file.file_data", lambda: Document.of(str(data), name=name))
 
 

@@ -375,7 +375,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
             elif isinstance(part, _PARTS):
                 parts.append(part)
             else:
-                raise wrong("a part of a message", part, "a text, or a part such as Image.of(…),")
+                raise wrong("a part of a message", part, "a string, or a part such as Image.of(…)")
         return cls(role=role, parts=tuple(parts))
 
     @classmethod
@@ -417,10 +417,10 @@ def check_messages(messages: Sequence[Any]) -> None:
         if type(message) is not Message:
             continue
         if type(message.parts) is not tuple:
-            raise wrong(f"messages[{index}].parts", message.parts, f"a tuple of parts, as {_MADE} makes it,")
+            raise wrong(f"messages[{index}].parts", message.parts, f"a tuple of parts, as {_MADE} makes it")
         for part in message.parts:
             if type(part) not in _PARTS:
-                raise wrong(f"a part of messages[{index}]", part, f"one such as Text(…), as {_MADE} makes it,")
+                raise wrong(f"a part of messages[{index}]", part, f"a part such as Text(…), as {_MADE} makes it")
 
 
 def check_roles(messages: Sequence[Any]) -> None:

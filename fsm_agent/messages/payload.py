@@ -108,12 +108,12 @@ class Payload(Value, frozen=True):
             else:
                 joined.append(part)
         is_something = not self.is_text_only or bool(self.to_text().strip())
-        check("the task", self, is_something, "a payload with a text that asks for something, or with an image,")
+        check("the task", self, is_something, "a payload with an image or with text that asks for something")
         return Message(role="user", parts=tuple(joined))
 
 
 def _text(text: str) -> Text:
-    check("a text of a payload", text, isinstance(text, str), "a text")
+    check("a text of a payload", text, isinstance(text, str), "a string")
     return Text(text)
 
 

@@ -48,7 +48,7 @@ class Settings(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         for name, is_right, right in _RIGHTS:
             value = getattr(self, name)
             if not (is_right(value) or (value is None and name not in _NEVER_NONE)):
-                raise wrong(f"settings.{name}", value, right if name in _NEVER_NONE else f"{right}, or None,")
+                raise wrong(f"settings.{name}", value, right if name in _NEVER_NONE else f"{right}, or None")
         check_hosted_tools(self.hosted_tools)
 
     def override(self, changes: Mapping[str, Any]) -> Settings:
@@ -74,13 +74,13 @@ _RIGHTS: Rights = (  # types only: the provider decides which numbers are valid
     ("temperature", is_finite, "a number"),
     ("top_p", is_finite, "a number"),
     ("max_tokens", is_whole, "a whole number"),
-    ("stop", _are_texts, "a tuple of texts"),
+    ("stop", _are_texts, "a tuple of strings"),
     ("seed", is_whole, "a whole number"),
     ("tool_choice", lambda value: isinstance(value, str), "'auto', 'required', 'none' or the name of a function"),
-    ("parallel_function_calls", lambda value: isinstance(value, bool), "True, False"),
-    ("reasoning_effort", lambda value: isinstance(value, str), "a text such as 'low'"),
+    ("parallel_function_calls", lambda value: isinstance(value, bool), "True or False"),
+    ("reasoning_effort", lambda value: isinstance(value, str), "a string such as 'low'"),
     ("top_logprobs", is_whole, "a whole number"),
-    ("cache", lambda value: value in ("5m", "1h"), "'5m', '1h'"),
+    ("cache", lambda value: value in ("5m", "1h"), "'5m' or '1h'"),
     ("extra_body", lambda value: isinstance(value, Mapping), "a mapping"),
 )
 _NEVER_NONE = frozenset({"stop", "tool_choice", "extra_body"})

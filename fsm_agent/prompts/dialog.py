@@ -43,7 +43,7 @@ def task_message(text: str, *parts: Part) -> Message:
     Raises:
         UsageError: It is empty.
     """
-    check("the task", text, bool(parts or text.strip()), "a text that asks for something")
+    check("the task", text, bool(parts or text.strip()), "text that asks for something")
     return Message.of("user", text, *parts)
 
 
@@ -122,7 +122,7 @@ class Dialog(Sequence[Message]):
         """
         if isinstance(turn, str):
             return self._with(self.messages.push(task_message(turn, *parts)), None)
-        check("what is put into a dialog", turn, isinstance(turn, Prompt | Task), "a text or a Prompt")
+        check("what is put into a dialog", turn, isinstance(turn, Prompt | Task), "a string or a Prompt")
         prompt = turn.prompt if isinstance(turn, Task) else turn
         rendered = turn.render()
         message = task_message(rendered.text, *rendered.parts[1:], *parts)
@@ -139,7 +139,7 @@ class Dialog(Sequence[Message]):
         Raises:
             UsageError: One of them is no such number.
         """
-        check("last_n", last_n, last_n is None or is_whole(last_n), "a whole number, or None for all,")
+        check("last_n", last_n, last_n is None or is_whole(last_n), "a whole number, or None for all")
         check("first_k", first_k, is_whole(first_k), "a whole number")
         if last_n is None:
             return self._with(self.messages, self.top_prompt)

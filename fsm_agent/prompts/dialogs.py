@@ -48,10 +48,15 @@ class Dialogs(Mapping[str, Dialog]):
         held, origins = dict(dialogs or {}), dict(forks or {})
         for name, dialog in held.items():
             is_name = isinstance(name, str) and name != "" and name.isprintable()
-            check("the name of a dialog", name, is_name, "a text such as 'main'")
+            check("the name of a dialog", name, is_name, "a string such as 'main'")
             check(f"the dialog {name!r}", dialog, isinstance(dialog, Dialog), "a Dialog")
         for name, origin in origins.items():
-            check(f"the origin of the fork {name!r}", origin, isinstance(origin, str) and origin != "", "a name")
+            check(
+                f"the origin of the fork {name!r}",
+                origin,
+                isinstance(origin, str) and origin != "",
+                "a string such as 'main'",
+            )
             check("the name of a fork", name, name in held, f"one of {', '.join(map(repr, held)) or 'none'}")
         if (looped := _looped(origins)) is not None:
             raise UsageError(f"the dialog {looped!r} comes from itself: forks with other names would be right")

@@ -173,8 +173,8 @@ class Prompt(Generic[Out]):
     __getstate__ = fields_alone
 
     def __post_init__(self) -> None:
-        check("the template of a prompt", self.template, isinstance(self.template, str), "a text")
-        check("the path of a prompt", self.path, isinstance(self.path, str), "a text such as 'root/name'")
+        check("the template of a prompt", self.template, isinstance(self.template, str), "a string")
+        check("the path of a prompt", self.path, isinstance(self.path, str), "a string such as 'root/name'")
         check(
             "the parser of a prompt",
             self.parser,
@@ -182,9 +182,13 @@ class Prompt(Generic[Out]):
             "a function of the text",
         )
         if isinstance(self.parser, type) and hasattr(self.parser, "model_fields"):
-            raise wrong("the parser of a prompt", self.parser, f"output={self.parser.__name__}, as it is a type,")
+            raise wrong(
+                "the parser of a prompt",
+                self.parser,
+                f"a function of the text (a type goes into output={self.parser.__name__})",
+            )
         check_type(self.output, "the output of a prompt")
-        modes = f"{', '.join(map(repr, get_args(Mode)))}, or None,"
+        modes = f"{', '.join(map(repr, get_args(Mode)))}, or None"
         check("the mode of a prompt", self.mode, self.mode in (*get_args(Mode), None), modes)
         is_right = type(self.max_length) is int and self.max_length > 0
         check("max_length of a prompt", self.max_length, is_right, "a number of characters from 1 on")

@@ -64,7 +64,7 @@ class LoggingHook:
         for name, level in (levels or {}).items():
             check(f"levels[{name!r}]", level, name in LEVELS, f"one of {', '.join(LEVELS)}{hint(name, LEVELS)}")
             is_level = level is None or (isinstance(level, int) and not isinstance(level, bool))
-            check(f"levels[{name!r}]", level, is_level, "logging.INFO, say, or None,")
+            check(f"levels[{name!r}]", level, is_level, "a level such as logging.INFO, or None")
         self._logger = logging.getLogger(logger) if isinstance(logger, str) else logger
         self._levels: dict[str, int | None] = {**LEVELS, **(levels or {})}
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     genai_prices = deferred("genai_prices")
 
-_RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Price(…)},"
+_RIGHT = "a Price, or Prices by model such as {'gpt-5-mini': Price(…), '*': Price(…)}"
 # Our names of providers, where the package has others (https://github.com/pydantic/genai-prices, 2026-11).
 _THEIRS = {
     "azure-responses": "azure",

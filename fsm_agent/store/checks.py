@@ -37,7 +37,7 @@ def check_text(what: str, text: str) -> None:
     Raises:
         UsageError: It is not a string, or it holds half a surrogate pair.
     """
-    check(what, text, isinstance(text, str), "a text")
+    check(what, text, isinstance(text, str), "a string")
     if text.isascii():
         return
     try:
@@ -68,7 +68,7 @@ def check_time(what: str, at_s: float) -> None:
     Raises:
         UsageError: It is not finite, or after `MAX_TIME_S`.
     """
-    check(what, at_s, is_finite(at_s), "a Unix time, or 0.0 for at once,")
+    check(what, at_s, is_finite(at_s), "a Unix time, or 0.0 for now")
     if at_s > MAX_TIME_S:
         raise UsageError(f"{what}: expected a time up to {MAX_TIME_S:.0f} (the end of the year 9999), got {at_s!r}")
 
@@ -83,7 +83,7 @@ def check_path(path: str | os.PathLike[str]) -> None:
         is_right = b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
         is_right = False
-    check("the path of a store", os.fspath(path), is_right, "a path without zero characters and half surrogate pairs")
+    check("the path of a store", os.fspath(path), is_right, "a path without zero characters and lone surrogates")
 
 
 def check_line(what: str, line: str) -> None:
@@ -143,7 +143,7 @@ def check_create(
     if holder is not None:
         check_text("the name of a holder", holder)
         check_for_s(for_s)
-        check("start", start, start is None, "None, with a holder,")
+        check("start", start, start is None, "None, since a holder is given")
     return _AT_ONCE if start is None else _checked_start(start)
 
 
@@ -152,7 +152,7 @@ def _checked_start(start: Start) -> Start:
     check_priority(start.priority)
     check_text("the name of a service", start.service)
     check_queue_limit(start.queue_limit)
-    right = "a tuple of the names of runs"
+    right = "a tuple of run names"
     check("after", start.after, isinstance(start.after, tuple | list), right)
     for run in start.after:
         check_run(run)

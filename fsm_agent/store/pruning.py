@@ -32,7 +32,7 @@ def prune(runs: Runs, *, max_age_s: float | None, keep: int | None, now_s: float
     if max_age_s is None and keep is None:
         raise UsageError("prune() needs to know which runs to delete: pass max_age_s=30 * 86400 or keep=1000")
     for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
-        check(name, value, value is None or is_amount(value), "0 or more")
+        check(name, value, value is None or is_amount(value), "a number from 0 on")
     before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
     ended = runs.store.list(ended=True, limit=_ALL)  # the newest first
     old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]

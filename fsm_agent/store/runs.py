@@ -107,7 +107,7 @@ class Runs(Forking):
             UsageError: ``answers`` is not a mapping, or a value is not an outcome that its question accepts, or does
                 not fit its schema; nothing is posted.
         """
-        right = "outcomes by the keys of the questions, such as {'ask:2.0': Approved()}"
+        right = "a mapping of question keys to outcomes, such as {'ask:2.0': Approved()}"
         check("answers", answers, isinstance(answers, Mapping) and all(isinstance(key, str) for key in answers), right)
         for key, outcome in answers.items():
             if not isinstance(outcome, Outcome):

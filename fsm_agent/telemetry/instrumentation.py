@@ -60,9 +60,9 @@ def instrument(
         ...     print(Agent(Script("Hi.")).call("Hello").output)
         Hi.
     """
-    right = "a TracerProvider of opentelemetry, or None,"
+    right = "a TracerProvider of opentelemetry, or None"
     check("tracer_provider", tracer_provider, tracer_provider is None or hasattr(tracer_provider, "get_tracer"), right)
-    right = "a MeterProvider of opentelemetry, or None,"
+    right = "a MeterProvider of opentelemetry, or None"
     check("meter_provider", meter_provider, meter_provider is None or hasattr(meter_provider, "get_meter"), right)
     check("content", content, isinstance(content, bool), "True or False")
     made = Instrumentation(tracer_provider, meter_provider, content)

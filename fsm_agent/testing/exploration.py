@@ -131,13 +131,18 @@ def explore(
         (True, 12)
     """
     check("the flow", flow, isinstance(flow, Flow), "a Flow")
-    check("answers", answers, isinstance(answers, Mapping), "lists by state, such as {review: [True, False]},")
+    check(
+        "answers",
+        answers,
+        isinstance(answers, Mapping),
+        "a mapping of states to lists, such as {review: [True, False]}",
+    )
     is_plain = holds is None or (callable(holds) and not iscoroutinefunction(holds))
     check("holds", holds, is_plain, "a plain function of state and data that returns True or False")
     known = set(_states_in(flow, {}))
     for state, examples in answers.items():
         check("a state in answers", state, isinstance(state, LiveState), f"a state of the flow {flow.name!r} itself")
-        check("a state in answers", state, state in known, f"a state of the flow {flow.name!r}, or of one inside,")
+        check("a state in answers", state, state in known, f"a state of the flow {flow.name!r}, or of a flow inside it")
         is_list = isinstance(examples, Sequence) and not isinstance(examples, str)
         check(f"answers[{state.name}]", examples, is_list, f"a list such as [{examples!r:.40}]")
     needed = [state for state in _states_in(flow, answers) if "done" in state.triggers and not _is_inner(state)]

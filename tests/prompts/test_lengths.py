@@ -32,5 +32,5 @@ def test_there_is_a_limit_by_default_and_texts_have_none():
 
 def test_a_limit_that_is_none_is_refused():
     for max_length in [0, 1.5, True, None]:
-        with pytest.raises(UsageError, match=f"max_length of a prompt is {max_length!r}"):
+        with pytest.raises(UsageError, match="max_length of a prompt"):
             Prompt("?", max_length=max_length)

@@ -83,19 +83,19 @@ class ClassificationRequest:
 
     def __post_init__(self) -> None:
         kinds = (str, Payload, Message, CallResult, Dialog, list, tuple)
-        check("what is classified", self.what, isinstance(self.what, kinds), "a text, a Payload or a Dialog")
+        check("what is classified", self.what, isinstance(self.what, kinds), "a string, a Payload or a Dialog")
         right = "a probability from 0 to 1"
         threshold: Any = self.threshold
         check("threshold", threshold, is_finite(threshold) and 0 <= threshold <= 1, right)
         votes: Any = self.votes
-        check("votes", votes, is_whole(votes, 1), "1 or more")
-        right = "an agent, or None,"
+        check("votes", votes, is_whole(votes, 1), "a whole number from 1 on")
+        right = "an agent or None"
         check("otherwise", self.otherwise, isinstance(self.otherwise, Classifying | None), right)
         check(
             "calibration",
             self.calibration,
             self.calibration is None or isinstance(self.calibration, Calibration),
-            "a Calibration, such as Calibration.of_prior(…), or None,",
+            "a Calibration, such as Calibration.of_prior(…), or None",
         )
 
     def plan(self) -> Plan:

@@ -59,7 +59,7 @@ class Calibration(Value, frozen=True, kw_only=True):
         """
         if raw.keys() != self.bias.keys():
             other, ours = (", ".join(map(repr, names)) for names in (self.bias, raw))
-            raise UsageError(f"the calibration is of the classes {other}: one of {ours} would be right")
+            raise UsageError(f"calibration: expected one of the classes {ours}, got one of {other}")
         names = [*raw]
         return dict(zip(names, self._of_logits(_logits(raw, floor), names), strict=True))
 
@@ -98,10 +98,10 @@ def _with(found: Classification[Any], probabilities: dict[Any, float], by: Calib
 
 def _rows(found: Iterable[Classification[Any]]) -> tuple[list[Logits], list[str]]:
     kept = [*found]
-    check("the classifications", kept, bool(kept), "one or more")
+    check("the classifications", kept, bool(kept), "one classification or more")
     names = [name_of(label) for label in kept[0].raw]
     if any([name_of(label) for label in one.raw] != names for one in kept):
-        raise UsageError(f"the classifications are of different classes: all of {', '.join(names)} would be right")
+        raise UsageError(f"the classifications: expected all of the classes {', '.join(names)}, got some of others")
     return [_logits({name_of(label): p for label, p in one.raw.items()}, one.floor) for one in kept], names
 
 

@@ -46,7 +46,7 @@ def classes_of(classes: object) -> dict[str, Any]:
     Raises:
         UsageError: They are fewer than two, or two have one name.
     """
-    right = "two classes or more, such as ['yes', 'no'], or an Enum,"
+    right = "two classes or more, such as ['yes', 'no'], or an Enum"
     is_right = not isinstance(classes, str | Mapping) and hasattr(classes, "__iter__")
     check("classes", classes, is_right, right)
     labels: list[Any] = list(classes)  # type: ignore[call-overload]

@@ -208,7 +208,7 @@ class AgentConfig(SubAgentConfig):
             values, source = config, Source()
         if not isinstance(values, Mapping):
             where = f" in {str(config)!r}" if source.file is not None else ""
-            raise wrong(f"the agent's configuration{where}", values, "a mapping, or the path of a file,", ConfigError)
+            raise wrong(f"the agent's configuration{where}", values, "a mapping, or the path of a file", ConfigError)
         merged = _merged(values, overrides)
         checked = cls._checked(merged, source)
         checked._source, checked._merged = source, merged

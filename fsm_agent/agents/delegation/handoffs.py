@@ -63,7 +63,7 @@ def handoff(
     """
     target: Any = agent
     is_known = isinstance(target, Agent)
-    check("the agent of a handoff", target, is_known or callable(target), "an Agent, or a function that returns one,")
+    check("the agent of a handoff", target, is_known or callable(target), "an Agent, or a function that returns one")
     if not is_known and name is None:
         raise UsageError("the handoff to an agent that a function returns has no name: name='transfer_to_…' gives one")
     delegate = HandoffDelegate(target, passes_of(context, "context of a handoff"))

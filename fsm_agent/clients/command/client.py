@@ -96,8 +96,14 @@ class CommandClient(Closing):
         are_texts = are_texts and all(isinstance(word, str) and "\0" not in word for word in command)
         check("command", command, are_texts and command[0] != "", "a list such as ['claude', '-p']", ConfigError)
         check("command[0]", command[0], not _PLACEHOLDER.search(command[0]), "a fixed program", ConfigError)
-        check("model", model, isinstance(model, str), "a text", ConfigError)
-        check("json", json, isinstance(json, JsonFields | None), "JsonFields(text='result'), say,", ConfigError)
+        check("model", model, isinstance(model, str), "a string", ConfigError)
+        check(
+            "json",
+            json,
+            isinstance(json, JsonFields | None),
+            "JsonFields such as JsonFields(text='result')",
+            ConfigError,
+        )
         check("timeout_s", timeout_s, is_finite(timeout_s) and timeout_s > 0, "a number of seconds", ConfigError)
         is_size = isinstance(max_output_bytes, int) and max_output_bytes > 0
         check("max_output_bytes", max_output_bytes, is_size, "a number of bytes", ConfigError)

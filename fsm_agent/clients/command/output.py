@@ -45,7 +45,9 @@ class JsonFields(Value, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             path = getattr(self, name)
             is_right = isinstance(path, str) and _steps(path) is not None
-            check(name, path, is_right or (path is None and name != "text"), "'message.text', say,", ConfigError)
+            check(
+                name, path, is_right or (path is None and name != "text"), "a path such as 'message.text'", ConfigError
+            )
 
     def found(self, name: str, document: Any) -> Any:
         """Return what is at the path of this name; None: nothing."""

@@ -84,7 +84,7 @@ class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
                 ConfigError,
             )
         for name in ("max_reply_bytes", "max_connections"):
-            check(name, value := getattr(self, name), is_whole(value, 1), "1 or more", ConfigError)
+            check(name, value := getattr(self, name), is_whole(value, 1), "a whole number from 1 on", ConfigError)
         if self.http2 and not _has("h2"):
             raise ConfigError("http2=True needs h2: pip install 'fsm-agent[http2]'")
         if isinstance(self.verify, str) and not os.path.exists(self.verify):

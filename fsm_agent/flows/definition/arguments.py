@@ -29,7 +29,7 @@ def check_arguments(flow: Flow[Any]) -> None:
         value = getattr(flow, name)
         check(f"{name} of the flow {flow.name!r}", value, is_right(value), right, FlowError)
     for n in flow.upgrades:
-        right = f"a version before {flow.version}, version= of the flow,"
+        right = f"a version from 1 to {flow.version - 1}"
         check(f"a version in upgrades of the flow {flow.name!r}", n, 1 <= n < flow.version, right, FlowError)
     known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices")]
     for name in flow.world:
@@ -54,15 +54,15 @@ def _is_optional(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or is_right(value)
 
 
-_NAME = "a text such as 'support'"
+_NAME = "a string such as 'support'"
 _RIGHTS: Rights = (
     ("rows", lambda v: isinstance(v, Sequence) and not isinstance(v, str), "a list of rows"),
-    ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits(steps=100), say,"),
+    ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits such as FlowLimits(steps=100)"),
     ("version", lambda v: is_whole(v, 1), "a whole number from 1 on"),
-    ("upgrades", _are_upgrades, "functions by version, or lists of them, such as {1: renamed(old='new')},"),
+    ("upgrades", _are_upgrades, "functions by version, or lists of them, such as {1: renamed(old='new')}"),
     ("store", _is_store, "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"),
-    ("approve", _is_optional(callable), "a function of a FunctionCall, or None,"),
-    ("answer", _is_optional(callable), "a function of an AwaitAnswer, or None,"),
+    ("approve", _is_optional(callable), "a function of a FunctionCall or None"),
+    ("answer", _is_optional(callable), "a function of an AwaitAnswer or None"),
     ("agents", lambda v: isinstance(v, Mapping), "a mapping of agents by role"),
     ("world", lambda v: isinstance(v, Mapping), "a mapping such as {'threads': 4}"),
 )

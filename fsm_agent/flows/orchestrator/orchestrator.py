@@ -115,9 +115,11 @@ class Orchestrator(FlowVerbs[Job]):
         self.name = name
         self.config = config or OrchestratorConfig()
         if not isinstance(self.config, OrchestratorConfig):
-            raise wrong("config", config, "OrchestratorConfig(max_step_remediations=3)", FlowError)
-        check("blueprint", blueprint, isinstance(blueprint, Blueprint | str), "a text or a Blueprint", FlowError)
-        check("strategy", strategy, isinstance(strategy, Strategy | None), "a Strategy, or None,", FlowError)
+            raise wrong(
+                "config", config, "an OrchestratorConfig such as OrchestratorConfig(max_step_remediations=3)", FlowError
+            )
+        check("blueprint", blueprint, isinstance(blueprint, Blueprint | str), "a string or a Blueprint", FlowError)
+        check("strategy", strategy, isinstance(strategy, Strategy | None), "a Strategy or None", FlowError)
         for role, agent in (("planner", planner), (VALIDATOR, validator)):
             check(role, agent, isinstance(agent, Agent | None), f"Agent('provider:model', name='{role}')", FlowError)
         self.blueprint = blueprint if isinstance(blueprint, Blueprint) else Blueprint(blueprint)
@@ -185,7 +187,7 @@ class Orchestrator(FlowVerbs[Job]):
             FlowError: The table is wrong; see `Flow`.
         """
         for row in rows:
-            check("a row", row, isinstance(row, Row), "one that a state makes, such as state.done(target),", FlowError)
+            check("a row", row, isinstance(row, Row), "a row that a state makes, such as state.done(target)", FlowError)
         table = extended_rows(rows, self.flow.rows, self.flow.start)
         made = copy(self)
         made._rows = tuple([row for row in (*rows, *self._rows) if row in table])
@@ -212,7 +214,7 @@ class Orchestrator(FlowVerbs[Job]):
         Raises:
             FlowError: The task is empty.
         """
-        check("the task", task, isinstance(task, str | Payload) and bool(task), "a text or a Payload", FlowError)
+        check("the task", task, isinstance(task, str | Payload) and bool(task), "a string or a Payload", FlowError)
         if isinstance(task, str):
             return Job(task, self.config, strategy)
         text, rest = task.to_text(), tuple([part for part in task.parts if not isinstance(part, Text)])

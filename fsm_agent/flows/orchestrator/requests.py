@@ -53,7 +53,7 @@ def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str
 
 
 def _template(what: str, given: Any, replaced: str) -> str:
-    check(what, given, isinstance(given, Prompt | str), "a text or a Prompt", FlowError)
+    check(what, given, isinstance(given, Prompt | str), "a string or a Prompt", FlowError)
     prompt = Prompt(given) if isinstance(given, str) else given
     if more := [key for key in KEYS if getattr(prompt, key) != getattr(_BARE, key)]:
         raise FlowError(f"{what} has {more[0]}: a template alone would be right, since the table says what is expected")

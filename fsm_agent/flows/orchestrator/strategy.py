@@ -68,7 +68,9 @@ class Step:
         if not self.step_id:
             raise FlowError("a step is called '': a name that is not empty would be right")
         if not self.intent_template.strip():
-            raise wrong(f"intent_template of {self.step_id!r}", self.intent_template, "a text that asks", FlowError)
+            raise wrong(
+                f"intent_template of {self.step_id!r}", self.intent_template, "text that asks for something", FlowError
+            )
         names = dict.fromkeys(("step_id", "assigned_agent", "output_key"), MOST_NAME)
         texts = dict.fromkeys(("description", "intent_template", "expected_output", "ends_if"), MOST_TEXT)
         for name, most in {**names, **texts}.items():
@@ -100,7 +102,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         if not is_whole(self.max_iterations) or self.max_iterations < 1:
-            raise wrong("max_iterations of a loop", self.max_iterations, "1 or more", FlowError)
+            raise wrong("max_iterations of a loop", self.max_iterations, "a whole number from 1 on", FlowError)
 
 
 @dataclass(frozen=True)
@@ -288,9 +290,9 @@ class OrchestratorConfig:
         for name in ("step_timeout_s", "deadline_s"):
             value = getattr(self, name)
             if value is not None and not (is_finite(value) and value > 0):
-                raise wrong(name, value, "seconds above 0, or None", FlowError)
+                raise wrong(name, value, "a number of seconds above 0, or None", FlowError)
         if not is_finite(self.min_step_interval_s) or self.min_step_interval_s < 0:
-            raise wrong("min_step_interval_s", self.min_step_interval_s, "seconds from 0 on", FlowError)
+            raise wrong("min_step_interval_s", self.min_step_interval_s, "a number of seconds from 0 on", FlowError)
         for name in ("llm_names", "llm_intents", "escalate"):
             if not isinstance(value := getattr(self, name), bool):
                 raise wrong(name, value, "True or False", FlowError)

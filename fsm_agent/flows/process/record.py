@@ -50,7 +50,7 @@ class FlowLimits(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         for name in ("steps", "inbox"):
             check(f"limits.{name}", getattr(self, name), is_whole(getattr(self, name), 1), "a whole number from 1 on")
         is_right = self.deadline_s is None or is_amount(self.deadline_s)
-        check("limits.deadline_s", self.deadline_s, is_right, "a number of seconds, or None,")
+        check("limits.deadline_s", self.deadline_s, is_right, "a number of seconds, or None")
         if self.deadline_s is not None:  # as JSON gives it back, so that a record is written as it was
             force_setattr(self, "deadline_s", float(self.deadline_s))
 

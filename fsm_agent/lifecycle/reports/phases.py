@@ -46,15 +46,17 @@ class PhaseRule(Value, frozen=True):
 
     def __post_init__(self) -> None:
         whole = f"any_of of the rule for {self.phase!r}"
-        check("phase of a PhaseRule", self.phase, isinstance(self.phase, str) and self.phase != "", "a text")
+        check("phase of a PhaseRule", self.phase, isinstance(self.phase, str) and self.phase != "", "a string")
         is_right = isinstance(self.any_of, tuple | list) and all(
             isinstance(item, str | re.Pattern) or callable(item) for item in self.any_of
         )
         check(whole, self.any_of, is_right and len(self.any_of) > 0, "a tuple of names, patterns or predicates")
         is_right = isinstance(self.after, tuple | list) and all(isinstance(name, str) for name in self.after)
-        check(f"after of the rule for {self.phase!r}", self.after, is_right, "a tuple of phases, ('edit',) say,")
+        check(f"after of the rule for {self.phase!r}", self.after, is_right, "a tuple of phases, such as ('edit',)")
         is_count = self.min_count is None or (type(self.min_count) is int and self.min_count > 0)
-        check(f"min_count of the rule for {self.phase!r}", self.min_count, is_count, "1 or more, or None,")
+        check(
+            f"min_count of the rule for {self.phase!r}", self.min_count, is_count, "a whole number from 1 on, or None"
+        )
 
     def fits(self, call: FunctionCall) -> bool:
         """Return whether the rule matches a call, whatever came before."""
@@ -103,9 +105,14 @@ class PhaseDetector(Value, frozen=True):
 
     def __post_init__(self) -> None:
         is_right = isinstance(self.rules, tuple | list) and all(isinstance(rule, PhaseRule) for rule in self.rules)
-        check("rules of a PhaseDetector", self.rules, is_right, "a tuple of PhaseRule")
-        check("default of a PhaseDetector", self.default, isinstance(self.default, str), "a text")
-        check("window of a PhaseDetector", self.window, type(self.window) is int and self.window > 0, "1 or more")
+        check("rules of a PhaseDetector", self.rules, is_right, "a tuple of PhaseRules")
+        check("default of a PhaseDetector", self.default, isinstance(self.default, str), "a string")
+        check(
+            "window of a PhaseDetector",
+            self.window,
+            type(self.window) is int and self.window > 0,
+            "a whole number from 1 on",
+        )
         known = {self.default, *[rule.phase for rule in self.rules]}
         for rule in self.rules:
             unknown = [name for name in rule.after if name not in known]

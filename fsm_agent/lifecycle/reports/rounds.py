@@ -71,7 +71,7 @@ def rounds_of(record: CallRecord, price: Tariff | None = None) -> tuple[RoundRep
         >>> [(report.number, report.text) for report in rounds_of(result.record)]
         [(1, 'Hi.')]
     """
-    check("the record", record, isinstance(record, CallRecord), "that of a call, such as result.record,")
+    check("the record", record, isinstance(record, CallRecord), "the record of a call, such as result.record")
     rounds = _rounds(record, _by_reply(record), record.dialog)
     return tuple([one.report(number, price) for number, one in enumerate(rounds, 1)])
 

@@ -37,7 +37,7 @@ def spans_of(record: CallRecord, events: Iterable[Event] = ()) -> list[dict[str,
         >>> [span["name"] for span in spans_of(result.record)]
         ['invoke_agent', 'chat']
     """
-    check("the record", record, isinstance(record, CallRecord), "that of a call, such as result.record,")
+    check("the record", record, isinstance(record, CallRecord), "the record of a call, such as result.record")
     if not record.trace:
         return []
     durations = {event.id: event.duration_s for event in events if isinstance(event, FunctionEnded)}

@@ -104,11 +104,13 @@ class _FirstOf(Parser[T_co]):
             isinstance(one, ParsingStrategy) or (callable(one) and not isinstance(one, Parser | type))
             for one in strategies
         )
-        what = "one or more, such as tagged('answer'), json_anywhere, or a function that finds a text in a text,"
+        what = "one or more, such as tagged('answer'), json_anywhere, or a function that finds text in text"
         check("the strategies of first_of", strategies, right, what)
         is_right = not isinstance(repairs, str) and set(repairs) <= {*get_args(Repair)}
-        check("the repairs of first_of", repairs, is_right, "some of 'json' and 'names', or ()")
-        check("max_length of first_of", max_length, type(max_length) is int and max_length > 0, "a number from 1 on")
+        check("the repairs of first_of", repairs, is_right, "a tuple of 'json' and 'names', or of one of them, or ()")
+        check(
+            "max_length of first_of", max_length, type(max_length) is int and max_length > 0, "a whole number from 1 on"
+        )
         self.strategies = tuple([one if isinstance(one, ParsingStrategy) else _Own(one) for one in strategies])
         self.repairs, self.max_length = frozenset(repairs), max_length
         self.is_typed = expect is not _UNSET and expect is not str  # texts are read as JSON, too

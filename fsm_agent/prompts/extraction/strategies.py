@@ -29,7 +29,7 @@ class _Code(ParsingStrategy[str]):
 
     def __init__(self, language: str | None, *, is_json: bool = False) -> None:
         right = language is None or (isinstance(language, str) and language != "" and not language.split()[1:])
-        check("the language of code", language, right, "the word behind the fence, such as 'python', or None")
+        check("the language of code", language, right, "the word after the fence, such as 'python', or None")
         self.language, self.is_json = language, is_json
         words = "(?:|json|jsonc|json5)" if is_json else re.escape(language or "")
         self.opening = rf"\n[ \t]*+(?:`{{3,}}+|~{{3,}}+)[ \t]*+(?i:{words})(?:[ \t][^\n`]*+)?\n"
@@ -61,7 +61,7 @@ class _Keyword(ParsingStrategy[str]):
 
     def __init__(self, words: tuple[str, ...]) -> None:
         right = bool(words) and all(isinstance(word, str) and word for word in words)
-        check("the words of keyword", words, right, "one or more texts")
+        check("the words of keyword", words, right, "one or more strings")
         self.words, self.name = words, f"one of {', '.join(map(repr, words))}"
 
     def candidates(self, text: str) -> Iterable[str]:

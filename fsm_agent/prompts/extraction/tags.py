@@ -74,7 +74,7 @@ class TagParser(Parser[dict[str, Any]]):
     ) -> None:
         lists = {"xml": xml, "md": md, "signals": signals, "required": required}
         for name, value in lists.items():
-            check(f"{name} of a TagParser", value, not isinstance(value, str), "several names, such as ['answer']")
+            check(f"{name} of a TagParser", value, not isinstance(value, str), "a list of names, such as ['answer']")
         self.md, self.signals, self.required = tuple(md), tuple(signals), tuple(required)
         xml = tuple(xml)
         self.xml = (*xml, *[name for name in self.required if name not in (*xml, *self.md, *self.signals)])

@@ -30,7 +30,7 @@ class Names:
     """
 
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
-        right = "a mapping such as {'Order': Order}, or None,"
+        right = "a mapping such as {'Order': Order}, or None"
         check("names", names, names is None or isinstance(names, Mapping), right, PromptError)
         self.names: Mapping[str, Any] = names or {}
 

@@ -93,7 +93,12 @@ class Action(pydantic.BaseModel):
     def __pydantic_init_subclass__(cls, *, tag: str | None = None, **config: Any) -> None:
         super().__pydantic_init_subclass__(**config)
         name = cls.__name__
-        check(f"the tag of {name}", tag, tag is None or (isinstance(tag, str) and is_name(tag)), "a name")
+        check(
+            f"the tag of {name}",
+            tag,
+            tag is None or (isinstance(tag, str) and is_name(tag)),
+            "a name such as 'move', or None",
+        )
         texts = [field.name for field in fields_of(cls) if _part(field) == _INNER_TEXT]
         for field in fields_of(cls):
             if _part(field) is None:

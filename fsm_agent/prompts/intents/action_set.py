@@ -156,7 +156,7 @@ class ActionSet(Parser[list[A]]):
             if action is None:
                 continue
             value: Any = transformer(action)
-            check(f"what the transformer made of {action!r:.80}", value, isinstance(value, str), "a text")
+            check(f"what the transformer made of {action!r:.80}", value, isinstance(value, str), "a string")
             pieces += [text[end : element.start], value]
             end = element.end
         return "".join([*pieces, text[end:]])

@@ -51,7 +51,7 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
 
     def declare(kind: type[E]) -> type[E]:
         is_right = isinstance(kind, type) and issubclass(kind, Enum) and bool(kind.__members__)
-        check("the class of an intent", kind, is_right, "an enumeration with members, such as a PromptEnum,")
+        check("the class of an intent", kind, is_right, "an enumeration with members, such as a PromptEnum")
         extractor = IntentExtractor(tag, kind)
         made = framed_prompt(prompt, "intents_doc", prompt_schema(kind), (tag,), extractor, **options)
 

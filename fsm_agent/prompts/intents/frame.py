@@ -129,7 +129,7 @@ class IntentFrame(Generic[T]):
         What could be read as one of the two tags is quoted: ``</query>`` becomes ``<quoted:/query>``, also where it is
         written with other letters, marks that cannot be seen, or escapes.  All other text is left as it is.
         """
-        check("the text of a frame", text, isinstance(text, str), "a text")
+        check("the text of a frame", text, isinstance(text, str), "a string")
         return f"<{self.input_tag}>{quoted(text, self._names)}</{self.input_tag}>"
 
     def unwrap(self, wrapped: str) -> str:
@@ -139,7 +139,7 @@ class IntentFrame(Generic[T]):
             UsageError: `wrap` did not make it.
         """
         start, end = f"<{self.input_tag}>", f"</{self.input_tag}>"
-        right = f"what wrap returned, {start}…{end},"
+        right = f"what wrap returned, {start}…{end}"
         is_framed = isinstance(wrapped, str) and wrapped.startswith(start) and wrapped.endswith(end)
         check("the wrapped text", wrapped, is_framed and len(wrapped) >= len(start + end), right)
         try:

@@ -50,7 +50,9 @@ def framed_prompt(
     Raises:
         PromptError: The template does not say ``{{ name }}``, or its syntax is wrong.
     """
-    check("the prompt of an intent", template, isinstance(template, str), f"a text with {{{{ {name} }}}}", PromptError)
+    check(
+        "the prompt of an intent", template, isinstance(template, str), f"a string with {{{{ {name} }}}}", PromptError
+    )
     plain = _JINJA.sub(lambda syntax: f"{{{{ {syntax[0]!r} }}}}", doc)
     filled_in, count = re.subn(rf"\{{\{{ *{name} *\}}\}}", lambda _: plain, template)
     if not count or name in variables(filled_in):

@@ -60,7 +60,13 @@ def templates_for(kind: type) -> Mapping[Any, str]:
         if isinstance(target, type):
             check_context(template, kind, target, owner)
         else:
-            check(f"a target of {kind.__qualname__}", target, isinstance(target, str), "a name or type", PromptError)
+            check(
+                f"a target of {kind.__qualname__}",
+                target,
+                isinstance(target, str),
+                "the name of a type, or a type",
+                PromptError,
+            )
             _checked(template, kind, owner)
     return found
 
@@ -86,7 +92,7 @@ def check_declarations(kind: type) -> None:
 
 def _checked(template: Any, kind: type, owner: str) -> str:
     """Return the template, all of whose variables are fields or properties of the class."""
-    check(owner, template, isinstance(template, str), "a text", PromptError)
+    check(owner, template, isinstance(template, str), "a string", PromptError)
     try:
         used = variables(template)
     except PromptError as error:

@@ -59,7 +59,7 @@ class PromptField(Value, frozen=True, kw_only=True, eq=False):  # or typing take
         for name in ("description", "rename", "target"):
             value = getattr(self, name)
             is_right = value is None or (isinstance(value, str) and value != "")
-            check(f"{name} of a PromptField", value, is_right, "a text")
+            check(f"{name} of a PromptField", value, is_right, "a string")
         for name in ("skip", "image"):
             value = getattr(self, name)
             check(f"{name} of a PromptField", value, isinstance(value, bool), "True or False")

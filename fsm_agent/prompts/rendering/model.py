@@ -101,7 +101,7 @@ class TypeMarked(pydantic.BaseModel):
         if "type_name" in cls.model_fields:
             right = "ClassVar[str], or a field of another name, would be right"
             raise PromptError(f"{cls.__qualname__} has a field type_name, which is the name of its type: {right}")
-        check(f"type_name of {cls.__qualname__}", name, isinstance(name, str) and name != "", "a text", PromptError)
+        check(f"type_name of {cls.__qualname__}", name, isinstance(name, str) and name != "", "a string", PromptError)
         cls.type_name = name
 
     @pydantic.model_validator(mode="before")

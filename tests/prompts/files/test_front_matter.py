@@ -174,7 +174,7 @@ class TestProblems:
             ('hosted_tools = [{kind = "web_search", max_uses = 0}]', 2, "max_uses"),
             ('hosted_tools = [{kind = "web"}]', 2, "web_search, code_execution, computer_use, mcp"),
             ("[settings]\ntop_p = 1\ntemprature = 0", 4, "'temperature'"),
-            ('[settings]\ntemperature = "hot"', 3, "settings.temperature is 'hot'"),
+            ('[settings]\ntemperature = "hot"', 3, "settings.temperature"),
             ("[settings]\nhosted_tools = []", 3, "hosted_tools"),
             ("settings = 5", 2, "settings: 5"),
             ('on_exception = "Again."', 2, "error_message"),

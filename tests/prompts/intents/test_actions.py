@@ -232,7 +232,7 @@ class TestTransformation:
 
     def test_what_is_put_in_is_not_read_again(self):
         assert ACTIONS.transform_actions("<GetWeather/>&", lambda _: "<GetWeather/>&lt;") == "<GetWeather/>&lt;&"
-        with pytest.raises(UsageError, match=r"what the transformer made of GetWeather\(\) is None"):
+        with pytest.raises(UsageError, match=r"GetWeather\(\)"):
             ACTIONS.transform_actions("<GetWeather/>", lambda _: None)  # type: ignore[arg-type, return-value]
 
 
@@ -257,10 +257,10 @@ def test_mistakes_are_told():
         (two_texts, UsageError, "a and b"),
         (no_part, UsageError, "Plain.a"),
         (no_tag, UsageError, "'a b'"),
-        (ActionSet, UsageError, "the actions of an ActionSet is"),
-        (lambda: ActionSet(Action), UsageError, "an action of an ActionSet is"),
+        (ActionSet, UsageError, "the actions of an ActionSet"),
+        (lambda: ActionSet(Action), UsageError, "an action of an ActionSet"),
         (lambda: ActionSet(GetWeather, GetWeather), UsageError, "same tag"),
-        (lambda: ActionSet(GetWeather, strict=1), UsageError, "strict of an ActionSet is 1"),
+        (lambda: ActionSet(GetWeather, strict=1), UsageError, "strict of an ActionSet"),
         (lambda: ActionSet(GetWeather, prompt="x"), PromptError, "actions_doc"),
         (lambda: ActionSet(GetWeather).prompt, UsageError, "prompt"),
         (lambda: ACTIONS.build_prompt(), PromptError, "user_request"),

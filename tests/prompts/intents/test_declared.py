@@ -107,7 +107,7 @@ def test_mistakes_are_told_when_the_class_is_defined():
         ("x", "intent", UserIntent, "intents_doc"),
         ("{{ intents_doc | upper }}", "intent", UserIntent, "alone"),
         ("{{ intents_doc }} {{ x", "intent", UserIntent, "line"),
-        (5, "intent", UserIntent, "prompt of an intent is 5"),
+        (5, "intent", UserIntent, "prompt of an intent"),
         ("{{ intents_doc }}", "a b", UserIntent, "'a b'"),
         ("{{ intents_doc }}", "intent", Empty, "Empty"),
         ("{{ intents_doc }}", "intent", int, "class of an intent"),
