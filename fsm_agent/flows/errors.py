@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FlowError(UsageError):
-    """A flow is wrong; the message names the row or the state, and what would be right.
+    """A flow is wrong; the message names the row or the state, and what was expected.
 
     Examples:
         >>> @execute
@@ -23,7 +23,7 @@ class FlowError(UsageError):
         ...     Flow("hello", str, start=greet, rows=[])
         ... except FlowError as error:
         ...     print(str(error).splitlines()[0][:60])
-        flow 'hello': greet has no row for 'done': greet.done(…) wou
+        flow 'hello': expected a row of greet that takes 'done', got
     """
 
 

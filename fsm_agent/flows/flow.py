@@ -242,7 +242,7 @@ class Flow(FlowVerbs[D], Generic[D]):
             Misfit: It says which value.
         """
         if not isinstance(data, self.data):
-            raise Misfit(data, f": {self.data.__name__} would be right")
+            raise Misfit(f"expected {self.data.__name__}, got {shown(data)}")
         if data is not before:
             self._values.check(data, before)
 
@@ -263,8 +263,8 @@ class Flow(FlowVerbs[D], Generic[D]):
         try:
             return self.adapter.validate_json(document)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
-            what = f"flow {self.name!r} was given {shown(document)}: JSON of {self.data.__name__} would be right"
-            raise FlowError(f"{what}: {describe_json_error(error)}") from None
+            what = f"expected JSON of {self.data.__name__}, got {shown(document)}"
+            raise FlowError(f"flow {self.name!r}: {what}: {describe_json_error(error)}") from None
 
     def record_of(self, data: D, depth: int = 0, extra: Mapping[str, Any] | None = None, by: str = "") -> FlowRecord:
         """Return the record of a run that has not begun.
@@ -275,7 +275,7 @@ class Flow(FlowVerbs[D], Generic[D]):
         try:
             self.check_values(data)
         except Misfit as error:
-            raise FlowError(f"flow {self.name!r} was given {error.words(self.data)}") from None
+            raise FlowError(f"flow {self.name!r}: {error.words(self.data)}") from None
         kept: dict[str, Any] = {"extra": plain_json("extra", extra)} if extra else {}
         if by:
             check("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'", FlowError)
@@ -309,7 +309,7 @@ class Flow(FlowVerbs[D], Generic[D]):
         Raises:
             FlowError: A role has no agent, or one with the wrong output; or the flow has no such role.
         """
-        check("agents", agents, isinstance(agents, Mapping), "a mapping of agents by role", FlowError)
+        check("agents", agents, isinstance(agents, Mapping), "a mapping of roles to agents", FlowError)
         check_names(self, by_role)
         bound = {**self.agents, **agents, **by_role}
         check_agents(self, bound)

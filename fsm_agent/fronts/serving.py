@@ -143,7 +143,7 @@ class _Pages:
                     return JSONResponse(problem, 429)
                 run, after = await self._live.take(kept, by=who, task=self._task)
         except OutcomeError as error:  # the names of runs and questions are not for the person who answered
-            text = mask_keys(error.problem.removeprefix(": ")) or "the answer does not fit the question"
+            text = mask_keys(error.problem) or "the answer does not fit the question"
             return _stream(sse(failing(BadRequest(text, "bad_answer")), fold))
         except FsmAgentError as error:
             return _stream(sse(failing(error), fold))

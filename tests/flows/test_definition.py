@@ -194,18 +194,18 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: _both(wait(str, Empty)(_question)), "Empty"),
     (lambda: gather("both", ask, over), "over"),
     (lambda: race("first", ask), "'first'"),
-    (lambda: _done(wait(Yes, AlsoYes)(lambda d: "?"), name="w"), "Yes or AlsoYes"),
+    (lambda: _done(wait(Yes, AlsoYes)(lambda d: "?"), name="w"), "Yes.*AlsoYes"),
     (lambda: flow(ask.done(ANYTHING)), "Ellipsis"),
     (lambda: flow(ANYTHING), "Ellipsis"),
     (lambda: flow(ask.done(over), start=over), "start"),
-    (lambda: _done(wait(str, within_s=-1)(lambda d: "?"), name="w"), "within_s=-1"),
+    (lambda: _done(wait(str, within_s=-1)(lambda d: "?"), name="w"), "w.*within_s"),
     (lambda: _done(execute(once=True, within_s=5)(_acting), name="acting"), "within_s"),
     (lambda: execute(_silent), "_silent"),
     (lambda: execute(_three), "_three"),
     (lambda: _done(call(counter, str)(lambda d: "?"), name="c"), "int"),
     (lambda: call("bot"), "'bot'"),
     (lambda: wait(), "wait"),
-    (lambda: _done(each("all", act, lambda d: (), parallel=0), name="all"), "parallel=0"),
+    (lambda: _done(each("all", act, lambda d: (), parallel=0), name="all"), "all.*parallel"),
 ]
 
 

@@ -213,9 +213,9 @@ def test_members_that_have_not_begun_never_do() -> None:
 @pytest.mark.parametrize("enough", [True, 0, -0.5, 1.5, float("nan"), "2"])
 def test_a_number_that_cannot_be_right_is_refused(enough: Any) -> None:
     for make in (lambda: gather("g", a, b, c, enough=enough), lambda: each("g", numbered, items, enough=enough)):
-        with pytest.raises(FlowError, match=f"g has enough={enough!r}"):
+        with pytest.raises(FlowError, match="g.*enough"):
             flow_of(make())
-    with pytest.raises(FlowError, match="g has enough=4"):
+    with pytest.raises(FlowError, match="g.*enough"):
         flow_of(gather("g", a, b, c, enough=4))
     assert flow_of(each("g", numbered, items, enough=4)), "it depends on the items"
 
@@ -226,7 +226,7 @@ def test_a_function_that_must_not_run_twice_is_refused_among_members_that_may_be
         return 1
 
     for state in (gather("g", pay, a, enough=1), each("g", pay, items, enough=1)):  # type: ignore[arg-type]
-        with pytest.raises(FlowError, match=r"g .*pay"):
+        with pytest.raises(FlowError, match=r"g.*pay"):
             flow_of(state)
 
 

@@ -115,7 +115,7 @@ def test_a_value_of_another_type_is_refused_where_it_is_written(changes: dict[st
     run = flow.seed(Data(items=(Item(),)))
     with pytest.raises(FlowError) as error:
         flow.run(run)
-    assert f" in {path}" in str(error.value)
+    assert f" {path}: " in str(error.value)
     assert "write" in str(error.value)
     assert run.state == "step"
 

@@ -290,7 +290,7 @@ class TestAgentsOfRunTime:
 
     def test_an_agent_that_gives_another_type_is_refused(self) -> None:
         counting = Agent("openai:gpt-5-mini", name="counting", output=int)
-        with pytest.raises(FlowError, match="by the role 'speaker', must give str, and its agent gives int"):
+        with pytest.raises(FlowError, match="speaker.*int"):
             self.flow(by_role).bound(speaker=counting)
         late = call(lambda t: counting, str, name="late")(lambda t: "?")
         for state in (chosen, late):

@@ -102,7 +102,7 @@ def place_of(line: int) -> str:
 def test_planted_mistakes_are_found_before_anything_runs(
     mistake: Callable[[], object], finders: str, says: str
 ) -> None:
-    """By type checkers, see above, or by the definition, whose errors say what would be right."""
+    """By type checkers, see above, or by the definition, whose errors name what is at fault."""
     assert finders
     if "definition" not in finders:
         assert isinstance(mistake(), Flow)

@@ -33,10 +33,10 @@ def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> 
             check_abandonment(f"{here}: {inner.name}", inner, agents)
 
 
-def refused(here: str, what: str, right: str = "a state of its own, without a time limit, is right") -> FlowError:
+def refused(here: str, what: str, right: str = "give it a state of its own, without a time limit") -> FlowError:
     """Return the error for a function that must not run twice, in a state that may be abandoned."""
-    doubt = f"may be abandoned while {what} runs, which must not run twice"
-    return FlowError(f"{here} {doubt}, and its outcome would be lost: {right}")
+    lost = "its outcome is lost if the state is left while it runs"
+    return FlowError(f"{here}: expected functions that may run twice, got {what}: {lost}; {right}")
 
 
 def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, is_late: bool = False) -> Iterator[str]:

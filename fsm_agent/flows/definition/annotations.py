@@ -57,7 +57,7 @@ def check_annotations(flow: Flow[Any]) -> None:
         for what, function, returned in (("guard", row.guard, bool), ("action", row.action, flow.data)):
             if function is None:
                 continue
-            here = f"{where}: the {what} of the row {row!r}"
+            here = f"{where}: {what} of the row {row!r}"
             if isinstance(function, IntoField):
                 _check_into(here, row, function, flow.data)
                 continue
@@ -89,10 +89,10 @@ def _bodies(state: LiveState[Any, Any]) -> Iterator[_Body]:
     if callable(state.within_s):
         yield state.within_s, _SECONDS, "a number of seconds, or a timedelta,"
     if callable(state.until):
-        yield state.until, _MOMENT, "a datetime with a time zone, or Unix seconds,"
+        yield state.until, _MOMENT, "a datetime with a time zone, or Unix seconds"
     match state:
         case CallState():
-            yield state.task, object, "what an agent is asked"
+            yield state.task, object, "a task for the agent"
             if callable(state.agent):
                 yield state.agent, Any, ""
         case WaitState():
@@ -131,20 +131,20 @@ def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
     """Refuse a field that the data have not, and one of another type than the answer's."""
     fields, field, kind = fields_of(data), action.field, _answer_kind(row)
     if not fields:
-        right = "a frozen dataclass, or an action that returns the data, would be right"
-        raise FlowError(f"{here} is {action!r}, and {_named(data)} has no fields: {right}")
+        right = "use a frozen dataclass, or an action that returns the data"
+        raise FlowError(f"{here}, {action!r}: expected data with fields, got {_named(data)}; {right}")
     if field not in fields:
         near = hint_of(field, fields)
-        raise FlowError(f"{here} is {action!r}, and {_named(data)} has no field {field!r} to set{near}")
+        raise FlowError(f"{here}, {action!r}: expected a field of {_named(data)}, got {field!r}{near}")
     if kind is NoneType and row.trigger not in _SECOND:
-        raise FlowError(
-            f"{here} is {action!r}, and nothing comes of {row.trigger!r}: an action of yours would be right"
-        )
+        what = f"expected a trigger that brings an answer, got {row.trigger!r}"
+        raise FlowError(f"{here}, {action!r}: {what}; write an action of your own")
     if not (fits(kind, fields[field]) and _holds(fields[field], kind)):
-        right = f"{field}: {_named(kind)}, or an action that returns the data, would be right"
+        right = f"declare {field}: {_named(kind)}, or write an action that returns the data"
         if get_origin(kind) is CallResult:  # which data cannot hold
-            right = f"an action that keeps a part of it, as replace(d, {field}=a.output) does, would be right"
-        raise FlowError(f"{here} puts {_named(kind)} into {field}, which is {_named(fields[field])}: {right}")
+            right = f"write an action that keeps a part of it, as replace(d, {field}=a.output) does"
+        what = f"expected {_named(fields[field])} for the field {field!r}, got {_named(kind)}"
+        raise FlowError(f"{here}, {action!r}: {what}; {right}")
 
 
 def _holds(hint: Any, kind: Any) -> bool:
@@ -174,24 +174,25 @@ def _check_count(here: str, function: Callable[..., Any], takes: str) -> None:
         signature.bind(*takes.split(","))
     except TypeError:
         name = getattr(function, "__name__", repr(function))
-        raise FlowError(f"{here}: {name} takes ({', '.join(signature.parameters)}): {takes} would be right") from None
+        given = f"({', '.join(signature.parameters)})"
+        raise FlowError(f"{here}: {name}: expected the parameters {takes}, got {given}") from None
 
 
 def _check_parameter(here: str, function: Callable[..., Any], hints: _Hints, index: int, kind: Any, what: str) -> None:
     name = _parameter(function, index)
     hint = hints.get(name, Any) if name else Any
     if not fits(kind, hint):
-        takes = f"{getattr(function, '__name__', function)} takes {_named(hint)}"
-        raise FlowError(f"{here}: {takes}, and {what} is {_named(kind)}: {name}: {_named(kind)} is right")
+        parameter = f"parameter {name!r} of {getattr(function, '__name__', function)}"
+        raise FlowError(f"{here}: {parameter}: expected {_named(kind)}, {what}, got {_named(hint)}")
 
 
 def _check_returned(here: str, function: Callable[..., Any], hints: _Hints, kind: Any, what: str) -> None:
     hint = hints.get("return", Any)
     is_right = _judges(hint) if kind is bool else fits(hint, kind) and (hint is not NoneType or kind is Any)
     if not is_right:
-        right = f"-> {_named(kind)}" if kind is not object else "what is shown"
-        returns = f"{getattr(function, '__name__', function)} returns {_named(hint)}"
-        raise FlowError(f"{here}: {returns}, where {what} is expected: {right} is right")
+        right = f"; declare -> {_named(kind)}" if kind is not object else "; return it"
+        result = f"result of {getattr(function, '__name__', function)}"
+        raise FlowError(f"{here}: {result}: expected {what}, got {_named(hint)}{right}")
 
 
 def _judges(hint: Any) -> bool:

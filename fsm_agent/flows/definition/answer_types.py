@@ -122,7 +122,7 @@ class AnswerTypes:
             for case in self.cases:
                 if case is ANY or value is case or value == case or is_case(value, case):
                     return case
-        raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
+        raise OutcomeError(f"{self.state}: expected {self!r}, got {shown(value)}")
 
     @cached_property
     def _adapters(self) -> list[pydantic.TypeAdapter[Any]]:
@@ -149,7 +149,7 @@ class AnswerTypes:
             for index, kind in enumerate(self.types):
                 if is_kind(value, kind):
                     return index
-        raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
+        raise OutcomeError(f"{self.state}: expected {self!r}, got {shown(value)}")
 
     def load(self, text: str) -> Any:
         """Return the value that JSON holds: with the name of its type, as `dump` writes it, or without.
@@ -165,7 +165,7 @@ class AnswerTypes:
                 return self._adapters[self.names.index(data[0])].validate_json(pydantic_core.to_json(data[1]))
             return self._either.validate_json(text)
         except (ValueError, TypeError) as error:  # the latter: half a surrogate pair
-            problem = f"{self.state} was given {shown(text)}: JSON of {self!r} would be right"
+            problem = f"{self.state}: expected JSON of {self!r}, got {shown(text)}"
             raise OutcomeError(f"{problem}: {describe_json_error(error)}") from None
 
     @cached_property
@@ -185,25 +185,26 @@ class AnswerTypes:
         for kind in self.types:
             check_resolved(where, kind)
             if self.are_posted and has_tags(kind):
-                right = (
-                    "a field kind: Literal[…] in each of its members, and Field(discriminator='kind'), would be right"
+                right = "add a field kind: Literal[…] to each of its members, and Field(discriminator='kind')"
+                what = (
+                    f"expected types that JSON can tell apart, got a union without a discriminator in {case_name(kind)}"
                 )
-                what = f"{where} gives {case_name(kind)}, in which is a union that JSON cannot tell apart"
-                raise FlowError(f"{what}: {right}")
+                raise FlowError(f"{where}: {what}; {right}")
         self.check_names(where)
         if len(self.types) < 2:
             return
         for kind in self.types:
             if not _is_checkable(kind):
-                right = "a class of its own, such as a frozen dataclass, would be right"
-                raise FlowError(f"{where} gives {case_name(kind)}, and no value can be checked against it: {right}")
+                right = "use a class, such as a frozen dataclass"
+                what = f"expected types that values can be checked against, got {case_name(kind)}"
+                raise FlowError(f"{where}: {what}; {right}")
         for one, other in combinations(self.types, 2):
             if are_alike(one, other):
-                right = f"a field such as kind: Literal[{case_name(other).lower()!r}] in each would be right"
+                right = f"add a field such as kind: Literal[{case_name(other).lower()!r}] to each"
                 if not (_has_fields(one) and _has_fields(other)):
-                    right = "a frozen dataclass around each would be right"
-                what = f"{where} gives {case_name(one)} or {case_name(other)}, which JSON cannot tell apart"
-                raise FlowError(f"{what}: {right}")
+                    right = "put each into a frozen dataclass of its own"
+                what = f"expected types that JSON can tell apart, got {case_name(one)} and {case_name(other)}"
+                raise FlowError(f"{where}: {what}; {right}")
 
     def check_names(self, where: str) -> None:
         """Refuse two types of the same name: rows and JSON could not tell them apart.
@@ -212,7 +213,7 @@ class AnswerTypes:
             FlowError: It names them.
         """
         if twice := [name for name in self.names if self.names.count(name) > 1]:
-            raise FlowError(f"{where} gives two types that are called {twice[0]!r}: other names would be right")
+            raise FlowError(f"{where}: expected types with different names, got two named {twice[0]!r}; rename one")
 
 
 def check_resolved(where: str, kind: Any) -> None:
@@ -228,7 +229,8 @@ def check_resolved(where: str, kind: Any) -> None:
         problem = "names types that cannot be found"
     except Exception as error:  # pydantic raises what annotations raise
         problem = f"cannot be written as JSON: {type(error).__name__}: {str(error).splitlines()[0]:.200}"
-    raise FlowError(f"{where}: {case_name(kind)} {problem}: a type of a module, of plain fields, would be right")
+    right = "a type of a module, with plain fields"
+    raise FlowError(f"{where}: expected {right}, got {case_name(kind)}, which {problem}")
 
 
 def case_name(case: Any) -> str:
@@ -261,9 +263,10 @@ def returned_types(function: Callable[..., Any]) -> tuple[Any, ...]:
     except (NameError, TypeError):  # a type that is local to a function: look where it was written
         hint = _local_hint(function)
     if hint is ANY:
-        raise FlowError(f"the function {name!r} has no return type: '-> str', say, would be right")
+        raise FlowError(f"function {name!r}: expected a return type, got none; add one, such as -> str")
     if isinstance(hint, str):
-        raise FlowError(f"the return type {hint!r} of the function {name!r} cannot be found: one of a module is right")
+        what = f"return type of the function {name!r}"
+        raise FlowError(f"{what}: expected a type that a module defines, got {hint!r}, which is not found")
     return tuple(NoneType if kind is None else kind for kind in types_of(hint))
 
 

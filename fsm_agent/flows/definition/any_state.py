@@ -81,12 +81,12 @@ def any_state(*states: LiveState[D, Any]) -> AnyState[D]:
         'paid'
     """
     if not states:
-        raise FlowError("any_state was given no state: the states whose rows these are would be right")
+        raise FlowError("any_state: expected one state or more, got none; pass the states that share the rows")
     for number, state in enumerate(states):
         if isinstance(state, End):
-            raise FlowError(f"any_state was given the end {state.name!r}, and no row leads out of an end: leave it out")
+            raise FlowError(f"any_state: expected states with rows, got the end {state.name!r}; leave it out")
         if not isinstance(state, LiveState):
-            raise FlowError(f"any_state was given {shown(state)}: states that wait would be right")
+            raise FlowError(f"any_state: expected states with rows, got {shown(state)}")
         if any(state is other for other in states[:number]):
-            raise FlowError(f"any_state was given {state.name!r} twice: once would be right")
+            raise FlowError(f"any_state: expected each state once, got {state.name!r} twice; leave one out")
     return AnyState(*states)

@@ -22,7 +22,7 @@ def check_arguments(flow: Flow[Any]) -> None:
     """Refuse arguments that no run could use.
 
     Raises:
-        FlowError: It names the argument, its value, and what would be right.
+        FlowError: It names the argument, what was expected, and its value.
     """
     check("the name of a flow", flow.name, isinstance(flow.name, str) and bool(flow.name), _NAME, FlowError)
     for name, is_right, right in _RIGHTS:
@@ -34,7 +34,9 @@ def check_arguments(flow: Flow[Any]) -> None:
     known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices")]
     for name in flow.world:
         if name not in known:
-            raise FlowError(f"world of the flow {flow.name!r} has no {name!r}{hint(name, known)}")
+            raise FlowError(
+                f"world of the flow {flow.name!r}: expected options of a World, got {name!r}{hint(name, known)}"
+            )
 
 
 def _is_store(value: Any) -> bool:
@@ -59,10 +61,14 @@ _RIGHTS: Rights = (
     ("rows", lambda v: isinstance(v, Sequence) and not isinstance(v, str), "a list of rows"),
     ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits such as FlowLimits(steps=100)"),
     ("version", lambda v: is_whole(v, 1), "a whole number from 1 on"),
-    ("upgrades", _are_upgrades, "functions by version, or lists of them, such as {1: renamed(old='new')}"),
+    (
+        "upgrades",
+        _are_upgrades,
+        "a mapping of versions to functions, or to lists of them, such as {1: renamed(old='new')}",
+    ),
     ("store", _is_store, "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"),
     ("approve", _is_optional(callable), "a function of a FunctionCall or None"),
     ("answer", _is_optional(callable), "a function of an AwaitAnswer or None"),
-    ("agents", lambda v: isinstance(v, Mapping), "a mapping of agents by role"),
+    ("agents", lambda v: isinstance(v, Mapping), "a mapping of roles to agents"),
     ("world", lambda v: isinstance(v, Mapping), "a mapping such as {'threads': 4}"),
 )

@@ -1,4 +1,4 @@
-"""The checks of a flow, when it is defined: each error names the row or state, and what would be right."""
+"""The checks of a flow, when it is defined: each error names the row or state, and what was expected."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ def named_states(flow: Flow[Any]) -> dict[str, State[Any]]:
     where = f"flow {flow.name!r}"
     named: dict[str, State[Any]] = {}
     if not isinstance(flow.start, LiveState):
-        raise FlowError(f"{where}: start is {shown(flow.start)}: a state that waits would be right")
+        raise FlowError(f"{where}: start: expected a state with rows, got {shown(flow.start)}")
     for row in flow.rows:
         if isinstance(row, tuple) and row and all(isinstance(one, Row) for one in row):
-            raise FlowError(f"{where}: rows has {shown(row)}: *any_state(…), with the star, would be right")
+            raise FlowError(f"{where}: rows: expected a row, got {shown(row)}; unpack it with a star: *any_state(…)")
         if not isinstance(row, Row):
-            raise FlowError(f"{where}: rows has {shown(row)}: a row such as state.done(target) would be right")
+            raise FlowError(f"{where}: rows: expected a row such as state.done(target), got {shown(row)}")
         if not isinstance(row.to, State):
-            what = shown(row.to)
-            raise FlowError(f"{where}: {row.source.name} has a row to {what}: a state or an end would be right")
+            what = f"target of a row of {row.source.name}"
+            raise FlowError(f"{where}: {what}: expected a state or an end, got {shown(row.to)}")
     for state in states_in(flow.start, flow.rows):
         if not _is_same(named.setdefault(state.name, state), state):
-            raise FlowError(f"{where}: two states are called {state.name!r}: other names would be right")
+            raise FlowError(f"{where}: expected states with different names, got two named {state.name!r}; rename one")
     return named
 
 
@@ -80,7 +80,7 @@ def check_flow(flow: Flow[Any]) -> None:
     """Check everything that can be known before a flow runs.
 
     Raises:
-        FlowError: Something cannot be right.
+        FlowError: Something cannot work.
     """
     where = f"flow {flow.name!r}"
     check_data(where, flow.data)
@@ -101,20 +101,20 @@ def check_flow(flow: Flow[Any]) -> None:
 def check_data(where: str, data: Any) -> None:
     """Refuse data that could be changed in place, or that cannot be saved."""
     if not _is_frozen(data):
-        right = "a frozen dataclass or pydantic model, a NamedTuple, or a plain type would be right"
-        why = "which can be changed in place" if isinstance(data, type) else "which is no class"
-        raise FlowError(f"{where}: the data are {case_name(data)!r}, {why}: {right}")
+        right = "a frozen dataclass or pydantic model, a NamedTuple or a plain type"
+        why = "which can be changed in place" if isinstance(data, type) else "which is not a class"
+        raise FlowError(f"{where}: data: expected {right}, got {case_name(data)!r}, {why}")
     check_resolved(where, data)
     for path, kind in _fields(data, case_name(data), set()):
         origin = get_origin(kind) or kind
         if isinstance(origin, type) and origin in _REPLACEMENTS:
-            what = f"the field {path} of the data is a {origin.__name__}, which can be changed in place"
-            raise FlowError(f"{where}: {what}: {_REPLACEMENTS[origin]} would be right")
+            what = f"expected {_REPLACEMENTS[origin]}, got {origin.__name__}, which can be changed in place"
+            raise FlowError(f"{where}: field {path} of the data: {what}")
         if dataclasses.is_dataclass(origin) and not _is_frozen(origin):
-            what = f"the field {path} of the data is a {case_name(origin)}, which can be changed in place"
-            raise FlowError(f"{where}: {what}: a frozen dataclass would be right")
+            what = f"expected a frozen dataclass, got {case_name(origin)}, which can be changed in place"
+            raise FlowError(f"{where}: field {path} of the data: {what}; pass frozen=True to it")
     if problem := _lost_always(data):
-        raise FlowError(f"{where}: the data {case_name(data)} do not come back from JSON as they were: {problem}")
+        raise FlowError(f"{where}: data: expected a type that JSON keeps unchanged, got {case_name(data)}: {problem}")
 
 
 @lru_cache(512)
@@ -130,13 +130,11 @@ def _lost_always(data: type) -> str:
         written = writes.get(name, {}).get("properties", {})
         for field, schema in read.get("properties", {}).items():
             if field not in written:
-                return (
-                    f"{name}.{field} is read, and is not written: a field without exclude=True, and one alias, is right"
-                )
+                return f"{name}.{field} is read, but not written; leave exclude=True out, and give it one alias"
             if schema.get("writeOnly"):
-                return f"{name}.{field} is secret, and is written as asterisks: pass it as deps"
+                return f"{name}.{field} is secret, and is written as asterisks; pass it as deps"
         if read.get("additionalProperties") is False and (more := written.keys() - read.get("properties", {}).keys()):
-            return f"{name}.{min(more)} is written, and cannot be read: extra='ignore' is right"
+            return f"{name}.{min(more)} is written, but cannot be read; set extra='ignore'"
     return ""
 
 
@@ -180,13 +178,14 @@ def _fields(kind: Any, path: str, seen: set[Any]) -> Iterable[tuple[str, Any]]:
 
 def _check_name(where: str, state: State[Any]) -> None:
     if not isinstance(state.name, str) or not state.name.isidentifier():
-        right = "a name as Python has them would be right, since it is part of keys"
-        raise FlowError(f"{where}: a state is called {state.name!r}: {right}")
+        right = "a Python identifier, which keys can hold"
+        raise FlowError(f"{where}: name of a state: expected {right}, got {shown(state.name)}")
     if len(state.name) > 2 and state.name[0] == state.name[-1] == "_":
-        right = "a name without underscores at both ends would be right"
-        raise FlowError(f"{where}: a state is called {state.name!r}, which Python keeps for itself: {right}")
+        right = "a name without underscores at both ends, which Python keeps for itself"
+        raise FlowError(f"{where}: name of a state: expected {right}, got {state.name!r}")
     if state.name in RESERVED:
-        raise FlowError(f"{where}: a state is called {state.name!r}, which is every flow's own: another name is right")
+        right = "a name that is not reserved for every flow"
+        raise FlowError(f"{where}: name of a state: expected {right}, got {state.name!r}")
 
 
 def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
@@ -194,22 +193,20 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     check_time(here, state)
     if isinstance(state, FunctionState) and state.function.once and state.is_timed:
         option = "until" if state.within_s is None else "within_s"
-        what = f"must not run twice and has {option}, after which nothing would be known of its result"
-        raise FlowError(f"{here} {what}: leave {option} out")
+        why = "when the time is over, its result stays unknown"
+        raise FlowError(f"{here}: expected once=True without {option}, got both: {why}; leave {option} out")
     check_abandonment(here, state, agents)
     if isinstance(state, CallState):
         _check_call(here, state)
     if not isinstance(state, ParallelState):
         state.answer_types.check(here)
         if empty := [kind for kind in state.answer_types.types if isinstance(kind, EnumType) and not len(kind)]:
-            raise FlowError(
-                f"{here} gives {empty[0].__name__}, an enum without members: one with members would be right"
-            )
+            raise FlowError(f"{here}: expected an enum with members, got {empty[0].__name__}, which has none")
         return
     state.answer_types.check_names(here)
     names = [member.name for member in state.members]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise FlowError(f"{here} has several members called {twice[0]!r}: a name of its own for each would be right")
+        raise FlowError(f"{here}: expected members with different names, got two named {twice[0]!r}; rename one")
     _check_counts(here, state)
     for member in state.members:
         _check_name(where, member)
@@ -219,29 +216,28 @@ def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
 
 def _check_member(here: str, member: LiveState[Any, Any]) -> None:
     if member.is_timed:
-        right = "within_s of the state around it, or a subflow as the member, would be right"
-        raise FlowError(f"{here}: the member {member.name} has a time of its own: {right}")
+        right = "pass within_s to the state around it, or use a subflow as the member"
+        raise FlowError(f"{here}: member {member.name}: expected no time of its own, got one; {right}")
     if isinstance(member, WaitState) and member.is_early:
-        right = "a state of the flow itself, or a subflow as the member, would be right"
-        raise FlowError(f"{here}: the member {member.name} has early=True: {right}")
+        right = "use a state of the flow itself, or a subflow as the member"
+        raise FlowError(f"{here}: member {member.name}: expected early=False, got True; {right}")
 
 
 def _check_counts(here: str, state: ParallelState[Any, Any]) -> None:
     """Check how many members run at once, and how many are enough."""
     if not (state.parallel is None or is_whole(state.parallel, 1)):
-        raise FlowError(f"{here} has parallel={state.parallel!r}: 1 or more, or None for all, would be right")
+        right = "a whole number from 1 on, or None for all"
+        raise FlowError(f"{here}: parallel: expected {right}, got {shown(state.parallel)}")
     if (enough := state.enough) is None:
         return
     if state.is_lenient:
-        raise FlowError(
-            f"{here} has settled=True, with which all members are waited for, and enough={enough!r}: one of the two"
-            " would be right"
-        )
+        what = "expected enough=… or settled=True, which waits for all members"
+        raise FlowError(f"{here}: {what}, got settled=True and enough={shown(enough)}; leave one out")
     is_share = isinstance(enough, float) and 0 < enough <= 1
     most = len(state.members) if isinstance(state, GatherState) else enough
     if not is_share and not (is_whole(enough, 1) and enough <= most):
         count = f"a whole number from 1 to {most}" if isinstance(state, GatherState) else "a whole number from 1 on"
-        raise FlowError(f"{here} has enough={enough!r}: {count}, or a share such as 0.5, would be right")
+        raise FlowError(f"{here}: enough: expected {count}, or a share such as 0.5, got {shown(enough)}")
 
 
 def _check_call(here: str, state: CallState[Any, Any]) -> None:
@@ -249,9 +245,9 @@ def _check_call(here: str, state: CallState[Any, Any]) -> None:
         state.check_agent(here, state.agent)
     elif isinstance(state.agent, str):
         if not state.agent.isidentifier():
-            raise FlowError(f"{here} has the role {state.agent!r}: a name as Python has them would be right")
+            raise FlowError(f"{here}: role: expected a Python identifier, got {shown(state.agent)}")
     elif not callable(state.agent):
-        raise FlowError(f"{here} asks {shown(state.agent)}: an Agent, or its role, would be right")
+        raise FlowError(f"{here}: expected an Agent or the name of its role, got {shown(state.agent)}")
 
 
 # Rows
@@ -260,29 +256,38 @@ def _check_call(here: str, state: CallState[Any, Any]) -> None:
 def _check_row(where: str, row: Row[Any], has_deadline: bool) -> None:
     source = row.source
     if not isinstance(source, LiveState):
-        raise FlowError(f"{where}: the row {row!r} leads out of an end: a row out of a state would be right")
+        raise FlowError(f"{where}: row {row!r}: expected a row that leaves a state, got one that leaves an end")
     if row.trigger == "expired" and not has_deadline:
-        right = "limits=FlowLimits(deadline_s=…) would be right"
-        raise FlowError(f"{where}: the row {row!r} never happens: the flow has no deadline: {right}")
+        right = "pass limits=FlowLimits(deadline_s=…)"
+        raise FlowError(f"{where}: row {row!r}: expected a flow with a deadline, got none; {right}")
     if row.trigger not in (*source.triggers, "elapsed", *ENDS):
         known = ", ".join(source.triggers) or "elapsed"
-        raise FlowError(f"{where}: the row {row!r} never happens: of {source.name} comes {known}")
+        raise FlowError(f"{where}: row {row!r}: expected what {source.name} can bring ({known}), got {row.trigger!r}")
     if row.trigger == "elapsed" and not source.is_timed:
-        raise FlowError(f"{where}: the row {row!r} never happens: {source.name} has no within_s=… or until=…")
+        what = f"expected {source.name} to have a time limit, got none; pass within_s=… or until=…"
+        raise FlowError(f"{where}: row {row!r}: {what}")
     for what, function in (("guard", row.guard), ("action", row.action)):
         if function is not None and not callable(function):
-            raise FlowError(f"{where}: the {what} of {row!r} is {function!r:.80}: a function would be right")
+            raise FlowError(f"{where}: {what} of the row {row!r}: expected a function, got {shown(function)}")
         if inspect.iscoroutinefunction(function):
-            raise FlowError(f"{where}: the {what} of {row!r} is a coroutine function: a plain, pure one would be right")
+            right = "a plain, pure function"
+            raise FlowError(f"{where}: {what} of the row {row!r}: expected {right}, got a coroutine function")
     if row.guard is not None and getattr(row.guard, "__name__", "<lambda>") == "<lambda>":
-        right = "a named function, whose name stands in the diagram, would be right"
-        raise FlowError(f"{where}: the guard of the row {row!r} has no name: {right}")
-    if row.case is not ANY and not any(row.case is case or row.case == case for case in source.answer_types.cases):
-        cases = source.answer_types.cases
-        known = (
-            ", ".join(map(case_name, cases)) if cases != (ANY,) else f"{source.answer_types!r} alone, so leave of=… out"
-        )
-        raise FlowError(f"{where}: the row {row!r} never happens: {source.name} gives {known}")
+        right = "a function with a name, which the diagram shows"
+        raise FlowError(f"{where}: guard of the row {row!r}: expected {right}, got one without; write it with def")
+    _check_case(where, row, source)
+
+
+def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:
+    """Refuse a row of a type that its state does not give."""
+    cases = source.answer_types.cases
+    if row.case is ANY or any(row.case is case or row.case == case for case in cases):
+        return
+    known, right = ", ".join(map(case_name, cases)), ""
+    if cases == (ANY,):
+        known, right = f"{source.answer_types!r} alone", "; leave of=… out"
+    what = f"expected what {source.name} gives ({known}), got {case_name(row.case)}{right}"
+    raise FlowError(f"{where}: row {row!r}: {what}")
 
 
 def _check_takers(where: str, flow: Flow[Any]) -> None:
@@ -297,14 +302,14 @@ def _check_takers(where: str, flow: Flow[Any]) -> None:
                 continue
             if row.guard is not None and any(_is_named_alike(before, row) for before in rows):
                 name = row_name(row.source.name, event, row.to.name, row.guard.__name__)
-                right = "guards with names of their own, by which traces and tests tell rows apart, would be right"
-                raise FlowError(f"{where}: two rows are {name}: {right}")
+                right = "guards with different names, by which traces and tests tell rows apart"
+                raise FlowError(f"{where}: expected {right}, got two rows {name}; rename one guard")
             rows.append(row)
             useful.add(id(row))
     for row in flow.own_rows:
         if id(row) not in useful:
             right = "remove it, or move it up"
-            raise FlowError(f"{where}: the row {row!r} is never taken, since rows before it take all: {right}")
+            raise FlowError(f"{where}: row {row!r}: expected a case that earlier rows leave, got none; {right}")
     for state in flow.live:
         _check_taken(where, state, takers)
 
@@ -321,13 +326,14 @@ def _check_taken(where: str, state: LiveState[Any, Any], takers: dict[tuple[str,
         rows = takers.get((state.name, event), [])
         if not rows:
             of = f", of={case_name(case)}" if case is not ANY else ""
-            right = f"{state.name}.{trigger}(…{of}) would be right"
-            raise FlowError(f"{where}: {state.name} has no row for {event!r}: {right}")
+            right = f"add {state.name}.{trigger}(…{of})"
+            raise FlowError(f"{where}: expected a row of {state.name} that takes {event!r}, got none; {right}")
         if rows[-1].guard is not None:
-            right = "one more row, without when=…, would be right"
-            raise FlowError(f"{where}: if {rows[-1]!r} is not taken, no row of {state.name} is: {right}")
+            what = f"expected a last row of {state.name} without a guard for {event!r}, got {rows[-1]!r}"
+            raise FlowError(f"{where}: {what}; add a row without when=…")
     if isinstance(state, PauseState) and all(row.is_default for row in takers[state.name, "elapsed"]):
-        raise FlowError(f"{where}: {state.name} has no row for 'elapsed': {state.name}.elapsed(…) would be right")
+        right = f"add {state.name}.elapsed(…)"
+        raise FlowError(f"{where}: expected a row of {state.name} that takes 'elapsed', got none; {right}")
 
 
 def _check_ways(where: str, flow: Flow[Any]) -> None:
@@ -341,9 +347,9 @@ def _check_ways(where: str, flow: Flow[Any]) -> None:
             reached.add(name)
             waiting += ways.get(name, ())
     if lost := [state.name for state in flow.live if state.name not in reached]:
-        raise FlowError(f"{where}: nothing leads to {lost[0]}: a row to it would be right, or remove its rows")
+        raise FlowError(f"{where}: expected a row that leads to {lost[0]}, got none; add one, or remove its rows")
     ending = {state.name for state in flow.states.values() if isinstance(state, End)}
     while more := {r.source.name for r in flow.own_rows if r.trigger in _LEADS and r.to.name in ending} - ending:
         ending |= more
     if stuck := [state.name for state in flow.live if state.name not in ending]:
-        raise FlowError(f"{where}: from {stuck[0]} an end is reached only by failing: a row to an end would be right")
+        raise FlowError(f"{where}: expected a way from {stuck[0]} to an end, got only failures; add a row to an end")

@@ -32,9 +32,8 @@ _NEW = object()  # stands for the old value where there is none
 class Misfit(Exception):
     """A value that its type forbids; ``path`` leads to it from the outside."""
 
-    def __init__(self, value: Any, problem: str) -> None:
+    def __init__(self, problem: str) -> None:
         super().__init__(problem)
-        self.value = value
         self.problem = problem
         self.path = ""
 
@@ -44,9 +43,8 @@ class Misfit(Exception):
         return self
 
     def words(self, kind: type) -> str:
-        """Return the value, its place in data of a type, and what would be right."""
-        where = f" in {kind.__name__}{self.path}" if self.path else ""
-        return f"{shown(self.value)}{where}{self.problem}"
+        """Return the place in data of a type, what was expected there, and what came."""
+        return f"{kind.__name__}{self.path}: {self.problem}" if self.path else self.problem
 
 
 class Leaf:
@@ -68,7 +66,7 @@ class Leaf:
         try:
             dumped(self._adapter, value, "", case_name(self.kind))
         except Unwritable as error:
-            raise Misfit(value, error.problem) from None
+            raise Misfit(error.problem) from None
 
 
 class Anything(Leaf):
@@ -137,7 +135,8 @@ class Fields(Leaf):
             super().check(value)
             return
         if self._is_model and (more := vars(value).keys() - self._hints.keys()):  # of model_copy(update=…)
-            raise Misfit(value, f", and {case_name(self.kind)} has no {min(more)!r}")
+            fields = f"the fields of {case_name(self.kind)} alone"
+            raise Misfit(f"expected {fields}, got {min(more)!r} as well, in {shown(value)}")
         read = self._values
         values: Any = value if read is None else read(value)
         olds: Any = repeat(_NEW)

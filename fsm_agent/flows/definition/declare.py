@@ -67,9 +67,9 @@ def _pure(what: str, function: Any) -> Any:
         FlowError: It is not a function, or it is a coroutine function.
     """
     if not callable(function):
-        raise FlowError(f"{what} is {shown(function)}: a function of the data would be right")
+        raise FlowError(f"{what}: expected a function of the data, got {shown(function)}")
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise FlowError(f"{what} is {shown(function)}, a coroutine function: a plain, pure one would be right")
+        raise FlowError(f"{what}: expected a plain, pure function, got the coroutine function {shown(function)}")
     return function
 
 
@@ -115,7 +115,7 @@ class _Calls(Generic[A, X]):
     @overload
     def __call__(self, task: Callable[[X], AnyTask], /) -> CallState[X, A]: ...
     def __call__(self, task: Any, /) -> Any:
-        return self.make(_pure("the task of a call", task), self._asked, self._types, **self._options)
+        return self.make(_pure("task of a call", task), self._asked, self._types, **self._options)
 
 
 class _WholeCalls(_Calls[CallResult[A], X]):
@@ -218,13 +218,13 @@ def call(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any
     if isinstance(asked, Agent):
         types = types or types_of(asked.output)
     elif not (isinstance(asked, str) or callable(asked)):
-        raise FlowError(f"call was given {shown(asked)}: an Agent, as in @call(agent, str), would be right")
+        raise FlowError(f"call: expected an Agent, as in @call(agent, str), got {shown(asked)}")
     elif not types:
         name = repr(asked) if isinstance(asked, str) else getattr(asked, "__name__", "choose")
-        right = f"an Agent; or the types of the answer besides, as in @call({name}, str), would be right"
-        raise FlowError(f"call was given {shown(asked)} alone: {right}")
+        right = f"add the types of the answer, as in @call({name}, str)"
+        raise FlowError(f"call: expected an Agent, got {shown(asked)} alone; {right}")
     elif callable(asked):
-        _pure("the choice of call", asked)
+        _pure("choice of call", asked)
     check("whole of call", whole, isinstance(whole, bool), "True or False", FlowError)
     return (_WholeCalls if whole else _Calls)(asked, types, _known("call", options, (*STATE_OPTIONS, "whole")))
 
@@ -287,15 +287,15 @@ def _function_state(
     function: Any, name: str | None = None, on_error: Any = None, **options: Any
 ) -> FunctionState[Any, Any]:
     if not callable(function):
-        raise FlowError(f"execute was given {shown(function)}: a function of the data would be right")
+        raise FlowError(f"execute: expected a function of the data, got {shown(function)}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise FlowError(f"execute was given {shown(function)}, a generator: a function that returns would be right")
+        raise FlowError(f"execute: expected a function that returns, got the generator {shown(function)}")
     name = name or str(getattr(function, "__name__", ""))
     answer_types = AnswerTypes(name, returned_types(function))
     parameters = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
     if len(parameters) not in (1, 2):
-        right = "one of the data, and a Context if it needs one, would be right"
-        raise FlowError(f"the function {name!r} has {len(parameters)} parameters: {right}")
+        right = "one parameter for the data, and one for a Context if it needs one"
+        raise FlowError(f"function {name!r}: expected {right}, got {len(parameters)}")
     time = {word: options.pop(word) for word in TIME_OPTIONS if word in options}
     made = Function(
         name=name if name.isascii() and 0 < len(name) <= 64 else "function",
@@ -317,7 +317,7 @@ class _Waits(Generic[A]):
         self._types, self._options = types, options
 
     def __call__(self, question: Callable[[D], Any], /) -> WaitState[D, A]:
-        return WaitState(_pure("the question of a wait", question), self._types, **self._options)
+        return WaitState(_pure("question of a wait", question), self._types, **self._options)
 
 
 @overload
@@ -366,10 +366,10 @@ def wait(*types: Any, **options: Any) -> _Waits[Any]:
         kept
     """
     if len(types) == 1 and inspect.isfunction(types[0]):
-        what = f"wait was given {shown(types[0])}"
-        raise FlowError(f"{what}: the types of the answer, as in @wait(Approve, Change), would be right")
+        right = "the types of the answer, as in @wait(Approve, Change)"
+        raise FlowError(f"wait: expected {right}, got the function {shown(types[0])}")
     if not types:
-        raise FlowError("wait was given no types: those of the answer, as in @wait(Approve, Change), would be right")
+        raise FlowError("wait: expected the types of the answer, as in @wait(Approve, Change), got none")
     early = options.get("early", False)
     check("early of wait", early, isinstance(early, bool), "True or False", FlowError)
     return _Waits(types, _known("wait", options, WAIT_OPTIONS))
@@ -600,9 +600,9 @@ def _gathered(
     _name(word, name)
     for member in members:
         if not isinstance(member, LiveState):
-            raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
+            raise FlowError(f"member of {name!r}: expected a state with rows, got {shown(member)}")
     if len(members) < 2:
-        raise FlowError(f"{name!r} has {len(members)} member(s): two states or more would be right")
+        raise FlowError(f"members of {name!r}: expected two states or more, got {len(members)}")
     return GatherState(name, members, **ends, **_known(word, options))
 
 
@@ -668,7 +668,7 @@ def each(
     """
     _name("each", name)
     if not isinstance(member, LiveState):
-        raise FlowError(f"{name!r} has the member {shown(member)}: a state that waits would be right")
+        raise FlowError(f"member of {name!r}: expected a state with rows, got {shown(member)}")
     _pure(f"over of {name!r}", over)
     check(f"settled of {name!r}", settled, isinstance(settled, bool), "True or False", FlowError)
     _known("each", options, (*TIME_OPTIONS, "parallel", "settled", "enough"))
@@ -700,10 +700,8 @@ def subflow(name: str, flow: Flow[S], start: Callable[[E], S], **options: Unpack
     """
     _name("subflow", name)
     if not isinstance(flow, Flow):
-        raise FlowError(f"the flow of the subflow {name!r} is {shown(flow)}: a Flow would be right")
-    return SubflowState(
-        name, flow, _pure(f"the start of the subflow {name!r}", start), **_known("subflow", {**options})
-    )
+        raise FlowError(f"flow of the subflow {name!r}: expected a Flow, got {shown(flow)}")
+    return SubflowState(name, flow, _pure(f"start of the subflow {name!r}", start), **_known("subflow", {**options}))
 
 
 def end(name: str) -> End:
@@ -750,5 +748,5 @@ def failure(name: str, detail: str = "") -> End:
 
 def _name(word: str, name: Any) -> str:
     """Return the name of a state, the first argument."""
-    check(f"the first argument of {word}", name, isinstance(name, str), "the name of the state", FlowError)
+    check(f"first argument of {word}", name, isinstance(name, str), "the name of the state", FlowError)
     return str(name)

@@ -10,7 +10,7 @@ from fsm_agent.flows.errors import FlowError
 
 
 def takes_answer(guard: Callable[..., Any], answer: str = "answer") -> bool:
-    """Return whether a guard is given what came besides the data.
+    """Return whether a guard is given what came as well as the data.
 
     A function of ``*args`` is.  A default of the second parameter would leave it open, and what was meant as a constant
     would be the answer: it is refused.
@@ -20,20 +20,20 @@ def takes_answer(guard: Callable[..., Any], answer: str = "answer") -> bool:
         answer: What came, for the error.
 
     Raises:
-        FlowError: It says what the guard takes, and what would be right.
+        FlowError: It says what was expected, and what the guard takes.
     """
-    name, right = getattr(guard, "__name__", repr(guard)), f"(data, {answer}), or (data) alone, would be right"
+    name, right = getattr(guard, "__name__", repr(guard)), f"the parameters (data, {answer}) or (data)"
     try:
         signature = inspect.signature(guard, follow_wrapped=False)  # that of a partial function is its own
         if _is_open(signature):  # as that of a decorator's function, behind which is what it decorates
             signature = inspect.signature(guard)
     except (TypeError, ValueError):  # written in C
-        raise FlowError(f"nothing tells what {name} takes: a function of {right}") from None
+        raise FlowError(f"{name}: expected {right}, got a function that does not tell its parameters") from None
     takes_both, takes_data = _takes(signature, 2), _takes(signature, 1)
     if takes_both and takes_data and not _is_open(signature):
-        raise FlowError(f"{name} takes {_signature_text(signature)}, with or without the {answer}: {right}")
+        raise FlowError(f"{name}: expected {right}, got {_signature_text(signature)}, which fits both")
     if not (takes_both or takes_data):
-        raise FlowError(f"{name} takes {_signature_text(signature)}: {right}")
+        raise FlowError(f"{name}: expected {right}, got {_signature_text(signature)}")
     return takes_both
 
 

@@ -68,7 +68,7 @@ def into(field: str, /) -> IntoField:
         >>> letters.call(Letter("a lamp")).output.text
         'Dear Ada: a lamp'
     """
-    check("the field of into", field, isinstance(field, str), "the name of a field of the data", FlowError)
+    check("field of into", field, isinstance(field, str), "the name of a field of the data", FlowError)
     return IntoField(field)
 
 

@@ -12,6 +12,8 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.mistakes import shown
 
+_WHOLE = "the value"
+_HEAD = "Pydantic serializer warnings:"  # above what is found
 _MOST_SHOWN = 500  # characters of a problem
 _ILL_TYPED = re.compile(
     r"Expected `(.*?)` .*?\[(?:field_name='(.*?)', )?input_value=(.*), input_type="
@@ -20,10 +22,10 @@ _NO_JSON = re.compile(r"^input: Invalid JSON: (.*) \(given: .*\)$")
 
 
 class Unwritable(OutcomeError):
-    """JSON cannot hold the value unchanged; ``problem`` says why, and what would be right."""
+    """JSON cannot hold the value unchanged; ``problem`` says what was expected, and what came."""
 
-    def __init__(self, where: str, value: Any, problem: str) -> None:
-        super().__init__(f"{where} was given {shown(value)}{problem}")
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where}: {problem}")
         self.problem = problem
 
 
@@ -40,12 +42,15 @@ def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: st
         lost = lost_in_json(value, again) if is_equal else ""
     except (ValueError, TypeError, RecursionError) as error:
         why = describe_json_error(error)
-        problem = f": {right} would be right" if why.startswith("it: ") else f": JSON of {right} would be right: {why}"
-        raise Unwritable(where, value, problem) from None
+        problem = f"expected {right}, got {shown(value)}"
+        if not why.startswith(f"{_WHOLE}: "):
+            problem = f"{problem}: {why.removeprefix('input: ')}"
+        raise Unwritable(where, problem) from None
+    unchanged = f"expected {right} that JSON keeps unchanged, got {shown(value)}"
     if not is_equal:
-        raise Unwritable(where, value, f", which comes back from JSON as {shown(again)}")
+        raise Unwritable(where, f"{unchanged}, which comes back as {shown(again)}")
     if lost:
-        raise Unwritable(where, value, f", which comes back from JSON without {lost}")
+        raise Unwritable(where, f"{unchanged}, which comes back without {lost}")
     return text
 
 
@@ -55,10 +60,10 @@ def lost_in_json(value: Any, again: Any) -> str:
     Equality does not look at the length that bounds a deque, or at what makes the entries of a defaultdict.
     """
     if isinstance(value, deque) and value.maxlen != again.maxlen:
-        return f"maxlen={value.maxlen}: use a tuple of the last {value.maxlen} items"
+        return f"maxlen={value.maxlen}; use a tuple of the last {value.maxlen} items"
     factory = getattr(again, "default_factory", None)
     if isinstance(value, defaultdict) and value.default_factory is not factory:
-        return "its default_factory: use a plain dict"
+        return "its default_factory; use a plain dict"
     if isinstance(value, dict):
         pairs = [(item, again[key]) for key, item in value.items()]
     elif isinstance(value, list | tuple | deque):
@@ -77,6 +82,6 @@ def describe_json_error(error: Exception) -> str:
     text = described_errors(error) if isinstance(error, pydantic.ValidationError) else str(error)
     lines = [line.strip() for line in text.splitlines()]
     if isinstance(error, pydantic_core.PydanticSerializationError) and (found := _ILL_TYPED.findall(text)):
-        lines = [f"{field or 'it'}: {right} would be right (given: {actual})" for right, field, actual in found]
-    lines = [_NO_JSON.sub(r"it is no JSON, \1", line) for line in lines]
-    return "; ".join(lines)[:_MOST_SHOWN]
+        lines = [f"{field or _WHOLE}: expected {right}, got {actual}" for right, field, actual in found]
+    lines = [_NO_JSON.sub(r"invalid JSON, \1", line) for line in lines]
+    return "; ".join([line for line in lines if line != _HEAD])[:_MOST_SHOWN]

@@ -91,7 +91,7 @@ def _read_deque(value: Any, handler: _Handler) -> Any:
     if not (isinstance(value, dict) and value.keys() == {"maxlen", "items"}):
         return handler(value)
     if type(value["maxlen"]) is not int or value["maxlen"] < 0:
-        raise ValueError("maxlen is no whole number from 0 on")
+        raise ValueError(f"maxlen: expected a whole number from 0 on, got {shown(value['maxlen'])}")
     return deque(handler(value["items"]), value["maxlen"])
 
 
@@ -108,9 +108,9 @@ def _read_time(value: Any, handler: _Handler) -> Any:
     try:
         zone = ZoneInfo(key)
     except ZoneInfoNotFoundError:
-        raise ValueError(f"there is no time zone {shown(key)} on this machine") from None
+        raise ValueError(f"time zone: expected one that this machine knows, got {shown(key)}") from None
     if time.tzinfo is None:
-        raise ValueError("a time with a zone needs an offset")
+        raise ValueError(f"expected a time with an offset before its zone, got {shown(value)}")
     return time.astimezone(zone)
 
 

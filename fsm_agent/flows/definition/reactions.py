@@ -51,7 +51,7 @@ def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> t
         own = {one.source.name for one in found if one.trigger == row.trigger}
         before = _states_before(start, found, row.to)
         if not before.difference(own):
-            raise FlowError(f"{where}: the row {row!r} is never taken, since no state is left for it: remove it")
+            raise FlowError(f"{where}: row {row!r}: expected a state that other rows leave to it, got none; remove it")
         for name, state in live.items():
             if name in before and name not in own:
                 found.append(Row(state, row.trigger, row.to, None, row.action, rule=FIRST_TIME))

@@ -85,15 +85,13 @@ class ResultTypes(AnswerTypes):
             OutcomeError: It is not a result, or the call gave no output.
         """
         if not isinstance(value, CallResult):
-            raise OutcomeError(f"{self.state} was given {shown(value)}: {self!r} would be right")
+            raise OutcomeError(f"{self.state}: expected {self!r}, got {shown(value)}")
         if value.state is not State.COMPLETED:
-            raise OutcomeError(
-                f"{self.state} was given the result of a call in {value.state}: an answered one is right"
-            )
+            raise OutcomeError(f"{self.state}: expected the result of an answered call, got one in {value.state}")
         return value.call.output
 
     def _refused(self, value: object, error: Exception) -> OutcomeError:
-        problem = f"{self.state} was given {shown(value)}: JSON of {self!r} would be right"
+        problem = f"{self.state}: expected JSON of {self!r}, got {shown(value)}"
         return OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:

@@ -44,15 +44,15 @@ def check_agents(flow: Flow[Any], agents: Agents) -> None:
     """
     where = f"flow {flow.name!r}"
     for role, states in roles_of(flow).items():
-        here = f"{where}: the role {role!r} of the state {states[0].name}"
+        here = f"{where}: role {role!r} of the state {states[0].name}"
         agent = agents.get(role)
         if agent is None:
-            bound = f"; bound: {', '.join(agents)}" if agents else ""
-            raise FlowError(f"{here} has no agent{bound}: bound({role}=agent) would be right")
+            bound = f" (bound: {', '.join(agents)})" if agents else ""
+            raise FlowError(f"{here}: expected an agent, got none{bound}; call bound({role}=agent)")
         if not isinstance(agent, Agent):
-            raise FlowError(f"{here} is {shown(agent)}: an Agent would be right")
+            raise FlowError(f"{here}: expected an Agent, got {shown(agent)}")
         for state in states:
-            state.check_agent(f"{where}: {state.name}, by the role {role!r},", agent)
+            state.check_agent(f"{where}: {state.name}, role {role!r}", agent)
 
 
 def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
@@ -64,5 +64,5 @@ def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
     roles = roles_of(flow)
     for name in names:
         if name not in roles:
-            known = f"its roles are {', '.join(roles)}" if roles else "it has no roles"
-            raise FlowError(f"flow {flow.name!r} has no role {name!r}; {known}{guess(name, roles)}")
+            known = f"one of its roles ({', '.join(roles)})" if roles else "no role, since it has none"
+            raise FlowError(f"flow {flow.name!r}: expected {known}, got {name!r}{guess(name, roles)}")

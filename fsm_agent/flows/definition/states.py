@@ -61,10 +61,10 @@ class State(Generic[D]):
             if "name" not in vars(self):  # it is being copied
                 raise AttributeError(name)
             if name not in _ROWS:
-                raise AttributeError(f"the state {self!r} has no {name!r}{hint(name, _ROWS)}")
-            made = " and ".join([row for row in _ROWS if hasattr(type(self), row)])
-            right = f"it makes those of {made}" if made else "a row leads to an end, and none out of it"
-            raise AttributeError(f"the state {self!r} makes no rows of {name!r}: {right}")
+                raise AttributeError(f"state {self!r} has no {name!r}{hint(name, _ROWS)}")
+            made = ", ".join([row for row in _ROWS if hasattr(type(self), row)])
+            right = f"rows of {made}" if made else "no row, since no row leaves an end"
+            raise AttributeError(f"state {self!r}: expected {right}, got {name!r}")
 
 
 class End(State[Any]):
@@ -246,10 +246,8 @@ class CallState(_Failing[D, A]):
         if given.parser is not None or given.output == wanted:
             return given
         if given.output is not str:
-            raise FlowError(
-                f"{self.name} must give {case_name(wanted)}, and the prompt of its task asks for"
-                f" {case_name(given.output)}: call(agent, {case_name(given.output)}) would be right"
-            )
+            what = f"expected a task whose prompt asks for {case_name(wanted)}, got {case_name(given.output)}"
+            raise FlowError(f"{self.name}: {what}; write call(agent, {case_name(given.output)})")
         if given not in self._typed:
             self._typed[given] = given.extend(output=wanted)
         return self._typed[given]
@@ -282,10 +280,12 @@ class CallState(_Failing[D, A]):
         if isinstance(found, str):
             if found not in agents:
                 bound = ", ".join(agents) or "none"
-                raise FlowError(f"the role {found!r} of the state {self.name} has no agent; bound: {bound}")
+                raise FlowError(
+                    f"role {found!r} of the state {self.name}: expected an agent, got none (bound: {bound})"
+                )
             found = agents[found]
         if not isinstance(found, Agent):
-            raise FlowError(f"{self.name} asks {shown(found)}, which the data have chosen: an Agent would be right")
+            raise FlowError(f"{self.name}: expected its function to return an Agent, got {shown(found)}")
         self.check_agent(self.name, found)
         return found
 
@@ -297,8 +297,8 @@ class CallState(_Failing[D, A]):
         """
         if self.answer_types.types == (str,) and agent.output is not str:
             output = case_name(agent.output)
-            right = f"call(agent, {output}) would be right"
-            raise FlowError(f"{here} must give str, and its agent gives {output}: {right}")
+            right = f"write call(agent, {output})"
+            raise FlowError(f"{here}: expected an agent that gives str, got one that gives {output}; {right}")
 
 
 def given_prompt(task: AnyTask) -> Prompt[Any] | None:
@@ -349,8 +349,8 @@ class WholeCallState(CallState[D, CallResult[A]]):
             return self._asked_with
         if given.parser is not None:
             raise FlowError(
-                f"{self.name} gives the whole result, which is read again without the prompt of its task, and that has"
-                " a parser: output=… in its place, or call(…) without whole=True, would be right"
+                f"{self.name}: expected a prompt without a parser, since whole=True reads the result again without it,"
+                " got one with a parser; pass output=… instead, or leave whole=True out"
             )
         return super().prompt_for(agent, task)
 
@@ -542,8 +542,8 @@ class EachState(ParallelState[D, A]):
     def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
         found: Any = self.over(data)
         if isinstance(found, str | bytes | Set | Mapping) or not isinstance(found, Iterable):
-            what = f"the items of {self.name} are {shown(found)}"
-            raise FlowError(f"{what}: a sequence, which has the same order in every process, would be right")
+            right = "a sequence, which has the same order in every process"
+            raise FlowError(f"items of {self.name}: expected {right}, got {shown(found)}")
         return [(str(number), self.member, item) for number, item in enumerate(found)]
 
 

@@ -107,7 +107,7 @@ def states_enum(flow: Flow[Any]) -> type[StrEnum]:
     try:
         made: type[StrEnum] = make("States", {name: name for name in (SEEDED, *flow.states)})
     except ValueError as error:
-        raise FlowError(f"flow {flow.name!r}: {error}: another name of the state would be right") from None
+        raise FlowError(f"flow {flow.name!r}: {error}; rename the state") from None
     return made
 
 
@@ -132,8 +132,8 @@ def _guard(row: Row[Any]) -> Any:
         if held is True or held is False:
             return held
         if held is None or isawaitable(held):
-            what = f"flow {run.flow.name!r}: the guard of {row!r} returned {shown(held)}"
-            raise FlowError(f"{what}: True or False would be right")
+            what = f"flow {run.flow.name!r}: guard of the row {row!r}"
+            raise FlowError(f"{what}: expected True or False, got {shown(held)}")
         return bool(held)
 
     return guard

@@ -15,31 +15,32 @@ from fsm_agent.mistakes import shown
 if TYPE_CHECKING:
     from fsm_agent.flows.definition.states import LiveState
 
-_SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either,"
-_MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either,"
+_SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either"
+_MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either"
 
 
 def check_time(here: str, state: LiveState[Any, Any]) -> None:
     """Refuse a time that no run could use.
 
     Raises:
-        FlowError: It names the option, its value, and what would be right.
+        FlowError: It names the option, what was expected, and its value.
     """
     within_s, until = state.within_s, state.until
     if within_s is not None and until is not None:
-        raise FlowError(f"{here} has within_s and until: one of them would be right")
+        raise FlowError(f"{here}: expected within_s or until, got both; leave one out")
     if isinstance(state, PauseState) and not state.is_timed:
-        raise FlowError(f"{here} has no time: {_SECONDS[:-1]}, or until=…, would be right")
+        raise FlowError(f"{here}: expected within_s ({_SECONDS}) or until, got neither")
     for name, time, right in (("within_s", within_s, _SECONDS), ("until", until, _MOMENT)):
         if inspect.iscoroutinefunction(time):
-            raise FlowError(f"{here} has {name}={shown(time)}, a coroutine function: a plain, pure one would be right")
+            right = "a plain, pure function"
+            raise FlowError(f"{here}: {name}: expected {right}, got the coroutine function {shown(time)}")
         is_right = callable(time) or (moment_s(time) is not None if name == "until" else is_finite(time) and time > 0)
         if time is not None and not is_right:
-            raise FlowError(f"{here} has {name}={shown(time)}: {right} would be right")
+            raise FlowError(f"{here}: {name}: expected {right}, got {shown(time)}")
     if not isinstance(state.restart, bool):
-        raise FlowError(f"{here} has restart={shown(state.restart)}: True or False would be right")
+        raise FlowError(f"{here}: restart: expected True or False, got {shown(state.restart)}")
     if not (state.restart or state.is_timed):
-        raise FlowError(f"{here} has restart=False and no time: within_s=… or until=… would be right")
+        raise FlowError(f"{here}: expected a time limit with restart=False, got none; pass within_s=… or until=…")
 
 
 def moment_s(moment: Any) -> float | None:
@@ -76,4 +77,4 @@ def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> 
     if not isinstance(state, PauseState):
         right += ", or None"
     by = f", which {getattr(given, '__name__', 'its function')} returned" if callable(given) else ""
-    raise FlowError(f"{where}: {name} of {state.name} is {shown(time)}{by}: {right}, would be right")
+    raise FlowError(f"{where}: {name} of {state.name}: expected {right}, got {shown(time)}{by}")

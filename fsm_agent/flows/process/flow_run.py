@@ -476,8 +476,8 @@ class FlowRun(FlowProcess, Generic[D]):
         try:
             self.flow.check_values(data, before)
         except Misfit as error:
-            what = f"the action {getattr(by.action, '__name__', repr(by.action))} of the row {by!r}"
-            raise FlowError(f"flow {self.flow.name!r}: {what} returned {error.words(self.flow.data)}") from None
+            what = f"result of the action {getattr(by.action, '__name__', repr(by.action))} of the row {by!r}"
+            raise FlowError(f"flow {self.flow.name!r}: {what}: {error.words(self.flow.data)}") from None
         return data
 
 
