@@ -68,9 +68,9 @@ def _of_start(flow: Flow[Any], start: Callable[..., Any]) -> Function[..., Any, 
     made: Function[..., Any, Any] = Function.of(start)
     what = f"start of the flow {flow.name!r} as a function"
     if made.is_async:
-        raise UsageError(f"{what} is a coroutine function: a plain, pure one would be right")
+        raise UsageError(f"{what}: expected a plain, pure function, got a coroutine function")
     if made.takes_context:
-        raise UsageError(f"{what} takes a Context, and begins a step, which is pure: arguments alone would be right")
+        raise UsageError(f"{what}: expected a function of arguments alone, got one that takes a Context")
     return made
 
 
@@ -110,7 +110,7 @@ class _Validator:
         """
         arguments = pydantic_core.from_json(document)
         if isinstance(arguments, dict) and (unknown := [name for name in arguments if name not in self._known]):
-            raise ValueError(f"there is no argument {unknown[0]!r:.60}; there are {', '.join(self._known)}")
+            raise ValueError(f"expected only the arguments {', '.join(self._known)}, got {unknown[0]!r:.60}")
         value = self._adapter.validate_json(document)
         return {_DATA: value if self._is_object else getattr(value, _DATA)}
 
@@ -168,9 +168,7 @@ class FlowDelegate:
         return ProcessRecord(record, self._written)
 
     def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
-        raise UsageError(
-            f"the flow {self.flow.name!r} as a function cannot take over a dialog: handoff(…) would be right"
-        )
+        raise UsageError(f"flow {self.flow.name!r} as a function: expected a task, got a dialog; use handoff(…)")
 
     def call_of(self, record: ProcessRecord, deps: Any, has_approver: bool) -> InnerRun:
         around = self._around(deps, has_approver)

@@ -106,7 +106,7 @@ def flow_diagram(
     for state in around:
         name = getattr(state, "name", "")
         right = f"a state of the flow {flow.name!r}"
-        check("a state of around", state, isinstance(state, State) and flow.states.get(name) is state, right)
+        check("state of around", state, isinstance(state, State) and flow.states.get(name) is state, right)
     level_for(level, 0)  # checks it
     drawing = _Drawing(level, shows_defaults, shows_actions, depth)
     _draw(flow, drawing, "", "", 0, [state.name for state in around], hops)
@@ -188,8 +188,8 @@ def _draw(
     entries = [e for e in flow.entries if e.row is not None and (drawing.shows_defaults or not e.is_default)]
     named = dict.fromkeys([flow.start.name, *[name for entry in entries for name in (entry.source, entry.to)]])
     if lost := [name for name in around if name not in named]:
-        right = "which are not drawn: pass shows_defaults=True"
-        raise UsageError(f"around has {lost[0]}, to which only rows lead that the flow has added, {right}")
+        what = f"expected states that drawn rows lead to, got {lost[0]}, which only default rows lead to"
+        raise UsageError(f"around: {what}; pass shows_defaults=True")
     near = _near(entries, around, hops) if around else {*named}
     for name in named:
         if name in near:

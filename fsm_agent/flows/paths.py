@@ -74,8 +74,8 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
         check(f"clients[{shown(key)}]", client, is_client, "a client, such as Script('…') in tests")
         if not any(key is known_key for known_key in known):
             names = ", ".join(work.name for work, _ in _works(flow.live, flow.agents)) or "none"
-            problem = f"clients has a model for {shown(key)}, which asks no agent in the flow {flow.name!r}"
-            raise UsageError(f"{problem}; states that do: {names}")
+            right = f"states of the flow {flow.name!r} that ask an agent ({names})"
+            raise UsageError(f"clients: expected {right}, got {shown(key)}")
 
 
 def _works(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:
@@ -156,8 +156,8 @@ def outcomes_of(
             own = [key for key in keys if state_at(flow, key)[0] is whom]
             if len(own) != 1:
                 asked_now = ", ".join(map(repr, own or keys)) or "nothing"
-                what = "asks several questions, which are answered by key" if own else "asks nothing now"
-                raise OutcomeError(f"{whom!r} {what}; asked: {asked_now}")
+                what = f"several; answer by key: {asked_now}" if own else f"none (asked now: {asked_now})"
+                raise OutcomeError(f"{whom!r}: expected one open question, got {what}")
             key, state = own[0], whom
         else:
             key = next((now for now, before in keys.items() if before == whom), whom)
@@ -180,8 +180,8 @@ def _for_inbox(flow: Flow[Any], run: FlowRun[Any], whom: Any, value: Any) -> tup
     """
     keys = [whom] if isinstance(whom, str) else run.inboxes_of(whom)
     if len(keys) != 1:
-        what = f"several inboxes, which take answers by key: {', '.join(keys)}" if keys else "no inbox"
-        raise OutcomeError(f"{whom!r} has {what} in {run}; a flow inside has one while it runs")
+        what = f"several; answer by key: {', '.join(keys)}" if keys else "none (a flow inside has one while it runs)"
+        raise OutcomeError(f"{whom!r}: expected one inbox in {run}, got {what}")
     key: str = keys[0]
     outcome = value if isinstance(value, Outcome) else _outcome(key, state_at(flow, key)[0], value)
     process: Any = run.owner(key).process
@@ -211,5 +211,5 @@ def _named(flow: Flow[Any], whom: Any, keys: Mapping[str, str]) -> Any:
 
 def _outcome(key: Any, state: State[Any] | None, value: Any) -> Outcome:
     if not isinstance(state, LiveState):
-        raise OutcomeError(f"the answer to {key!r} is {value!r:.80}, and no state is there: its own key would be right")
+        raise OutcomeError(f"answer {shown(value)}: expected the key of a state that asks, got {shown(key)}")
     return outcome_of(state, value)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fsm_agent._internal.hints import guess
 from fsm_agent._internal.values import Value, from_json, to_json
-from fsm_agent.errors import JournalError, SnapshotError, UsageError, hint
+from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.process.flow_process import NOTES
 from fsm_agent.flows.process.flow_run import FlowRun
@@ -63,7 +64,7 @@ def definition_of(flow: Flow[Any], run_context: RunContext) -> Definition:
 
     def make(header: Header, document: str | None, earlier: Sequence[Any] = ()) -> FlowRun[Any]:
         if header.agent != flow.name:
-            raise UsageError(f"the run is one of {header.agent!r}, and this is the flow {flow.name!r}")
+            raise UsageError(f"flow {flow.name!r}: expected one of its own runs, got a run of {header.agent!r}")
         if document is None:
             return FlowRun(flow, _seeded(flow, header), run_context)
         try:
@@ -91,7 +92,7 @@ def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
     names = {step_name(run.record.trace[n].to, number): n for number, n in enumerate(entered, 1)}
     if step not in names:
         known = ", ".join([*names][-SHOWN_STEPS:]) or "none"
-        raise UsageError(f"{run} has not entered {step!r}: {known} would be right{hint(step, names)}")
+        raise UsageError(f"{run}: expected a step that it has entered ({known}), got {step!r}{guess(step, names)}")
     own = 0
     for line in kept_lines(lines):  # an entry may hold several steps of the run itself, or none
         number = line.n
@@ -100,10 +101,11 @@ def entry_of(run: FlowRun[Any], lines: Sequence[str], step: str) -> int:
             continue
         if any(names[step] < n < own for n in entered):
             raise UsageError(
-                f"{run} entered {step!r} and left it in one entry: step {number}, which is that, would be right"
+                f"{run}: expected a step that ends with an entry, got {step!r}, which the run left in the same entry;"
+                f" pass step {number}, which is that entry"
             )
         return number
-    raise JournalError(f"the journal of {run} has fewer steps than its trace")
+    raise JournalError(f"journal of {run}: expected the steps of its trace, got fewer")
 
 
 def _seeded(flow: Flow[Any], header: Header) -> Any:
@@ -111,7 +113,7 @@ def _seeded(flow: Flow[Any], header: Header) -> Any:
         seed: FlowSeed = from_json(bytes(header.seed), FlowSeed)
         data = flow.adapter.validate_json(bytes(seed.data))
     except ValueError as error:
-        what = f"the header of the journal holds no run of the flow {flow.name!r} of version {flow.version}"
+        what = f"header of the journal: expected a run of the flow {flow.name!r}, version {flow.version}, got another"
         raise JournalError(f"{what}: {describe_json_error(error)}") from None
     extra: Mapping[str, Any] = header.extra
     return flow.record_of(data, seed.depth, extra, header.by).changed(version=flow.version, lent=seed.lent)

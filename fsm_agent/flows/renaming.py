@@ -37,10 +37,10 @@ def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         True
     """
     if not states:
-        raise FlowError("renamed was given no states: new names by old ones, as in renamed(old='new'), would be right")
+        raise FlowError("renamed: expected old names with new ones, as in renamed(old='new'), got none")
     for old, new in states.items():
         if not isinstance(new, str) or not new.isidentifier():
-            raise FlowError(f"renamed was given {old}={shown(new)}: a name as Python has them would be right")
+            raise FlowError(f"renamed: expected a Python identifier for {old}, got {shown(new)}")
 
     def upgrade(record: dict[str, Any]) -> dict[str, Any]:
         stands = record.get("state", "")

@@ -48,7 +48,7 @@ def reshaped(
         "rename of reshaped", rename, isinstance(rename, Mapping), "a mapping of old field names to new ones", FlowError
     )
     if not (add or drop or rename):
-        raise FlowError("reshaped was given no fields: add={'lang': 'en'}, drop=['old'], or rename={'a': 'b'} is right")
+        raise FlowError("reshaped: expected fields, got none; pass add={'lang': 'en'}, drop=['old'], …")
     made, gone = [*add, *rename.values()], [*drop, *rename]
     for names in (made, gone):
         for name in names:
@@ -58,16 +58,16 @@ def reshaped(
 
     def upgrade(record: dict[str, Any]) -> dict[str, Any]:
         data = record["data"]
-        where = f"the data of version {record.get('version', 1)} of the flow {record['flow']!r}"
+        where = f"data of version {record.get('version', 1)} of the flow {record['flow']!r}"
         if not isinstance(data, dict):
-            raise SnapshotError(f"{where} are {shown(data)}, which has no fields that reshaped could change")
+            raise SnapshotError(f"{where}: expected fields for reshaped to change, got {shown(data)}")
         for name in gone:
             if name not in data:
-                raise SnapshotError(f"{where} have no {name!r}, which reshaped names; they have {', '.join(data)}")
+                raise SnapshotError(f"{where}: expected one of its fields ({', '.join(data)}), got {name!r}")
         kept = {rename.get(name, name): value for name, value in data.items() if name not in drop}
         for name in made:
             if name in data and name not in gone:
-                raise SnapshotError(f"{where} have {name!r} already, which reshaped adds: leave it out, or rename it")
+                raise SnapshotError(f"{where}: expected a new field to add, got {name!r}; leave it out, or rename it")
         return {**record, "data": {**kept, **added}}
 
     return upgrade

@@ -126,8 +126,8 @@ def check_options(
     """
     for name in options:
         if name not in known:
-            agents = f": it is an option of an agent's call, {name}" if name in CALL_OPTIONS else ""
-            raise UsageError(f"there is no option {name!r}{hint(name, known.union(others)) or agents}")
+            agents = "; it is an option of an agent's call" if name in CALL_OPTIONS else ""
+            raise UsageError(f"a flow has no option {name!r}{hint(name, known.union(others)) or agents}")
 
 
 class FlowVerbs(Runnable, Generic[D]):
@@ -189,7 +189,8 @@ class FlowVerbs(Runnable, Generic[D]):
             attach_journal(run, run_name(options))
         elif (run_id := options.get("run_id")) is not None:
             raise UsageError(
-                f"run_id {run_id!r} names a run in a store, and the flow {self.name!r} has none: store='runs.db'"
+                f"run_id {run_id!r}: expected a flow with a store, got {self.name!r}, which has none;"
+                " pass store='runs.db' to it"
             )
         return run
 
@@ -440,7 +441,7 @@ class FlowVerbs(Runnable, Generic[D]):
             UsageError: The flow has no store.
         """
         if self.store is None:
-            raise UsageError(f"the flow {self.name!r} has no store: store='runs.db' gives it one")
+            raise UsageError(f"flow {self.name!r}: expected a store, got none; pass store='runs.db' to it")
         return runs_of(self.store)
 
     # What `Runnable` asks
@@ -484,8 +485,7 @@ class FlowVerbs(Runnable, Generic[D]):
         super().check_process(process, verb)
         if process.flow.name != self.name:
             raise UsageError(
-                f"{verb} drives a run of the flow {self.name!r}, and {process} is none: call(…), or"
-                f" {verb}(flow.seed(…)), would be right"
+                f"{verb}: expected a run of the flow {self.name!r}, got {process}; use call(…), or {verb}(flow.seed(…))"
             )
 
     def run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:

@@ -213,9 +213,9 @@ def test_members_that_have_not_begun_never_do() -> None:
 @pytest.mark.parametrize("enough", [True, 0, -0.5, 1.5, float("nan"), "2"])
 def test_a_number_that_cannot_be_right_is_refused(enough: Any) -> None:
     for make in (lambda: gather("g", a, b, c, enough=enough), lambda: each("g", numbered, items, enough=enough)):
-        with pytest.raises(FlowError, match="g.*enough"):
+        with pytest.raises(FlowError, match=r"g.*enough"):
             flow_of(make())
-    with pytest.raises(FlowError, match="g.*enough"):
+    with pytest.raises(FlowError, match=r"g.*enough"):
         flow_of(gather("g", a, b, c, enough=4))
     assert flow_of(each("g", numbered, items, enough=4)), "it depends on the items"
 

@@ -290,12 +290,12 @@ class TestAgentsOfRunTime:
 
     def test_an_agent_that_gives_another_type_is_refused(self) -> None:
         counting = Agent("openai:gpt-5-mini", name="counting", output=int)
-        with pytest.raises(FlowError, match="speaker.*int"):
+        with pytest.raises(FlowError, match=r"speaker.*int"):
             self.flow(by_role).bound(speaker=counting)
         late = call(lambda t: counting, str, name="late")(lambda t: "?")
         for state in (chosen, late):
             flow = Flow("f", Talk, start=state, rows=[state.done(over)], agents={"other": counting})
-            with pytest.raises(FlowError, match=f"{state.name} must give str, and its agent gives int"):
+            with pytest.raises(FlowError, match=f"{state.name}.*int"):
                 flow.call(Talk("milk"), clients={state: Script("7")})
 
 

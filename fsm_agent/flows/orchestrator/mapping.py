@@ -84,5 +84,5 @@ def filled(template: str, values: Mapping[str, str]) -> str:
     parts = _PLACEHOLDER.split(template)  # texts and names, in turn
     parts[1::2] = [values.get(name.strip(), "") for name in parts[1::2]]
     if (size := sum(map(len, parts))) > MOST_TEXT:
-        raise TooLong(f"the intent has {size} characters with its outputs: {MOST_TEXT} or fewer would be right")
+        raise TooLong(f"intent: expected at most {MOST_TEXT} characters with its outputs, got {size}")
     return "".join(parts)

@@ -22,7 +22,7 @@ from fsm_agent.mistakes import shown
 
 _RIGHT = (
     "an Agent, an AgentBase, a function of the task, a Function of one argument (of a flow, flow.as_function(…)),"
-    " or an object with an expertise and an execute(task) would be right"
+    " or an object with an expertise and an execute(task)"
 )
 
 
@@ -49,8 +49,8 @@ def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
             expertise = member.expertise() if callable(member.expertise) else member.expertise
             return agent_of(name, execute, getattr(member, "output", str)), str(expertise)
     except UsageError as error:
-        raise FlowError(f"agents has {shown(member)}, which cannot do a step: {error}") from error
-    raise FlowError(f"agents has {shown(member)}: {_RIGHT}")
+        raise FlowError(f"agents: expected members that can do a step, got {shown(member)}: {error}") from error
+    raise FlowError(f"agents: expected {_RIGHT}, got {shown(member)}")
 
 
 def models_of(member: Any) -> list[Any]:
@@ -69,7 +69,7 @@ def _calling(function: Function) -> Agent[Any, Any]:
     needed = function.parameters.get("required", [])
     name = next(iter(needed or properties), "")
     if len(needed) > 1 or properties.get(name, {}).get("type") != "string":
-        raise FlowError(f"agents has the function {function.name!r}: one that needs a text alone would be right")
+        raise FlowError(f"agents: expected functions of one text, got {function.name!r}, which needs other arguments")
     client = _Caller(function.name, name)
     return Agent(client, name=function.name, functions=[function], limits=Limits(recalls=0, parse_retries=0))
 

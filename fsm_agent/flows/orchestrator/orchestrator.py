@@ -25,7 +25,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
-from fsm_agent.mistakes import check, wrong
+from fsm_agent.mistakes import check, shown, wrong
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -205,7 +205,7 @@ class Orchestrator(FlowVerbs[Job]):
         try:
             made: Job = preview.call(self.job(task)).output
         except FlowFailed as failed:
-            raise FlowError(f"no strategy was made for {task!r:.80}: {failed}") from failed
+            raise FlowError(f"no strategy was made for {shown(task)}: {failed}") from failed
         return made.plan
 
     def job(self, task: str | Payload, strategy: Strategy | None = None) -> Job:
@@ -218,7 +218,7 @@ class Orchestrator(FlowVerbs[Job]):
         if isinstance(task, str):
             return Job(task, self.config, strategy)
         text, rest = task.to_text(), tuple([part for part in task.parts if not isinstance(part, Text)])
-        check("the task", task, bool(text.strip()), "a Payload with a text that asks for something", FlowError)
+        check("the task", task, bool(text.strip()), "a Payload with text that asks for something", FlowError)
         return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
 
     @with_options_shown(Policy, without=PYTHONS_OWN)
@@ -305,7 +305,7 @@ class Orchestrator(FlowVerbs[Job]):
         for whom, client in clients.items():
             if isinstance(whom, str) and whom not in states:
                 known = ", ".join(map(repr, states))
-                raise FlowError(f"clients names {whom!r}, which is no agent: {known} would be right")
+                raise FlowError(f"clients: expected names of agents ({known}), got {shown(whom)}")
             found.update(dict.fromkeys(states[whom] if isinstance(whom, str) else [whom], client))
         return found
 

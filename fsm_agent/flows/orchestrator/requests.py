@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fsm_agent.errors import hint
+from fsm_agent._internal.hints import guess
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.mapping import placeholders
@@ -45,10 +45,8 @@ def templates_of(prompts: Prompts | Mapping[str, Prompt | str]) -> dict[str, str
     for name in prompts.names() if isinstance(prompts, Prompts) else prompts:
         if name not in templates:
             known = ", ".join(templates)
-            raise FlowError(
-                f"prompts has {name!r:.80}, which no model is asked{hint(name, templates)}; there are: {known}"
-            )
-        templates[name] = _template(f"the prompt {name!r} of an orchestrator", prompts.get(name), templates[name])
+            raise FlowError(f"prompts: expected names of prompts ({known}), got {name!r:.80}{guess(name, templates)}")
+        templates[name] = _template(f"prompt {name!r} of an orchestrator", prompts.get(name), templates[name])
     return templates
 
 
@@ -56,12 +54,11 @@ def _template(what: str, given: Any, replaced: str) -> str:
     check(what, given, isinstance(given, Prompt | str), "a string or a Prompt", FlowError)
     prompt = Prompt(given) if isinstance(given, str) else given
     if more := [key for key in KEYS if getattr(prompt, key) != getattr(_BARE, key)]:
-        raise FlowError(f"{what} has {more[0]}: a template alone would be right, since the table says what is expected")
+        raise FlowError(f"{what}: expected a template alone, got {more[0]} as well; the table says what is asked for")
     if unknown := sorted(prompt.variables - variables(replaced)):
         known = ", ".join(sorted(variables(replaced))) or "none"
-        raise FlowError(
-            f"{what} says {{{{ {unknown[0]} }}}}{hint(unknown[0], variables(replaced))}; there are: {known}"
-        )
+        given = f"{{{{ {unknown[0]} }}}}{guess(unknown[0], variables(replaced))}"
+        raise FlowError(f"{what}: expected variables of its own ({known}), got {given}")
     return prompt.template
 
 

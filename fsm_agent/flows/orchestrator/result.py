@@ -112,8 +112,8 @@ class OrchestrationResult(FlowResult[Job]):
             LookupError: It has no output; the message names the steps that have.
         """
         if step_id not in self._job.outputs:
-            known = ", ".join(map(repr, self._job.outputs)) or "no step yet"
-            raise LookupError(f"there is no output of {step_id!r}: {known} gave one")
+            known = ", ".join(map(repr, self._job.outputs)) or "none yet"
+            raise LookupError(f"expected a step with an output ({known}), got {step_id!r}")
         return self._team.value_of(self._job.outputs[step_id])
 
     def outputs_of(self, kind: type[T]) -> list[T]:
@@ -130,4 +130,4 @@ class OrchestrationResult(FlowResult[Job]):
         if found := self.outputs_of(kind):
             return found[-1]
         known = ", ".join(dict.fromkeys(output.kind for output in self._job.outputs.values())) or "none"
-        raise LookupError(f"no step gave {case_name(kind)}; types of the outputs: {known}")
+        raise LookupError(f"expected an output of the type {case_name(kind)}, got none (types of the outputs: {known})")

@@ -66,7 +66,7 @@ class Step:
 
     def __post_init__(self) -> None:
         if not self.step_id:
-            raise FlowError("a step is called '': a name that is not empty would be right")
+            raise FlowError("step_id: expected a name, got ''")
         if not self.intent_template.strip():
             raise wrong(
                 f"intent_template of {self.step_id!r}", self.intent_template, "text that asks for something", FlowError
@@ -122,25 +122,27 @@ class Strategy:
     def __post_init__(self) -> None:
         ids = [step.step_id for step in self.steps]
         if not ids:
-            raise FlowError(f"the strategy {self.goal!r:.80} has no steps: one or more would be right")
+            raise FlowError(f"strategy {self.goal!r:.80}: expected one step or more, got none")
         if len(ids) > MOST_STEPS:
-            what = f"the strategy {self.goal!r:.80} has {len(ids)} steps"
-            raise FlowError(f"{what}: {MOST_STEPS} or fewer would be right")
+            raise FlowError(f"strategy {self.goal!r:.80}: expected at most {MOST_STEPS} steps, got {len(ids)}")
         if twice := [name for name in ids if ids.count(name) > 1]:
-            raise FlowError(f"two steps are called {twice[0]!r}: a name of its own for each would be right")
+            raise FlowError(f"expected steps with different names, got two named {twice[0]!r}; rename one")
         for name in [name for step in self.steps for name in step.depends_on or ()]:
-            _known("a step depends on", name, ids)
+            _known("depends_on of a step", name, ids)
         looped = [name for loop in self.loops for name in loop.step_ids]
         for name in looped:
-            _known("a loop repeats", name, ids)
+            _known("step_ids of a loop", name, ids)
         if len(set(looped)) < len(looped) or not all(loop.step_ids for loop in self.loops):
-            raise FlowError("each loop needs steps, and a step is in one loop at most: loops are not nested")
+            raise FlowError(
+                "loops: expected one step or more in each loop, and each step in one loop; loops cannot be nested"
+            )
         done: set[str] = set()
         before = {name: self.before(name) for name in ids}
         while ready := [name for name in ids if name not in done and not before[name] - done]:
             done.update(ready)
         if left := [name for name in ids if name not in done]:
-            raise FlowError(f"the steps {', '.join(map(repr, left))} wait for each other: depends_on has a cycle")
+            names = ", ".join(map(repr, left))
+            raise FlowError(f"depends_on: expected no cycle, got steps that wait for each other: {names}")
 
     def step(self, step_id: str) -> Step:
         """Return a step by its name."""
@@ -155,7 +157,7 @@ class Strategy:
 
 def _known(what: str, name: str, ids: Sequence[str]) -> None:
     if name not in ids:
-        raise FlowError(f"{what} {name!r}, which is no step: {', '.join(map(repr, ids))} would be right")
+        raise FlowError(f"{what}: expected names of steps ({', '.join(map(repr, ids))}), got {name!r}")
 
 
 @dataclass(frozen=True)

@@ -41,15 +41,15 @@ class Team:
         for member in members:
             agent, can = agent_and_skill(member)
             if agent.name in self.agents:
-                raise FlowError(f"two agents are called {agent.name!r}: Agent(…, name=…) of its own would be right")
+                raise FlowError(f"agents: expected different names, got {agent.name!r} twice; pass name=… to one")
             self.agents[agent.name] = agent
             self._models += models_of(member)
             self.answer_types[agent.name] = AnswerTypes(agent.name, [agent.output])
             self.can[agent.name] = descriptions.get(agent.name, can)
         if not self.agents:
-            raise FlowError("the orchestrator has no agents: Orchestrator([Agent(…, name='writer')]) would be right")
+            raise FlowError("agents: expected one or more, got none; write Orchestrator([Agent(…, name='writer')])")
         if unknown := descriptions.keys() - self.agents.keys():
-            raise FlowError(f"descriptions names {sorted(unknown)[0]!r}: {self} would be right")
+            raise FlowError(f"descriptions: expected names of agents ({self}), got {sorted(unknown)[0]!r}")
 
     def __str__(self) -> str:
         return ", ".join(map(repr, self.agents))
@@ -62,7 +62,7 @@ class Team:
             FlowError: No agent has a model.
         """
         if not self._models:
-            raise FlowError(f"no agent of {self} has a model that could plan: planner=Agent('provider:model') is right")
+            raise FlowError(f"planner: expected a model, got none from {self}; pass planner=Agent('provider:model')")
         return self._models[0]
 
     @property
@@ -78,11 +78,12 @@ class Team:
         """
         for step in plan.steps:
             if step.assigned_agent and step.assigned_agent not in self.agents:
-                problem = f"the step {step.step_id!r} is assigned to {step.assigned_agent!r}, which is no agent"
-                raise FlowError(f"{problem}: {self}, or '' for the one that fits best, would be right")
+                right = f"an agent ({self}), or '' for the one that fits best"
+                what = f"assigned_agent of the step {step.step_id!r}"
+                raise FlowError(f"{what}: expected {right}, got {step.assigned_agent!r}")
         for loop in plan.loops if isinstance(plan, Strategy) else ():
             if loop.max_iterations > config.max_loop_iterations:
-                right = f"{config.max_loop_iterations} or fewer (max_loop_iterations)"
+                right = f"{config.max_loop_iterations} (max_loop_iterations) or fewer"
                 raise wrong(f"max_iterations of the loop of {loop}", loop.max_iterations, right, FlowError)
         return plan
 
@@ -95,7 +96,7 @@ class Team:
         for name, agent in self.agents.items() if timeout_s is not None else ():
             for what in once_of(agent.functions, (agent,)):
                 here = f"step_timeout_s={timeout_s:g}: a step of {name!r}"
-                raise refused(here, what, "no such limit, or an agent without it, is right")
+                raise refused(here, what, "remove the limit, or use an agent without that function")
 
     def output_of(self, name: str, value: Any) -> Output:
         """Return the output of an agent in the form that is stored, with its text for later steps."""

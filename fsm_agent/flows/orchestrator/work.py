@@ -124,7 +124,7 @@ def is_unmatched(w: StepWork, intent: Intent) -> bool:
 def unmatched(w: StepWork, intent: Intent) -> StepWork:
     known = ", ".join(repr(step.step_id) for step in w.earlier) or "none yet"
     name = f"{{{{ {intent.unmatched[0]} }}}} of {w.step.step_id!r}"
-    return replace(w, error=f"{name} matches no output: those of {known} are there")
+    return replace(w, error=f"{name}: expected the output of a step ({known}), got none that matches")
 
 
 def is_empty(w: StepWork, intent: Intent) -> bool:
@@ -132,7 +132,7 @@ def is_empty(w: StepWork, intent: Intent) -> bool:
 
 
 def empty(w: StepWork, _: Any) -> StepWork:
-    return replace(w, error=f"there is nothing to ask: {w.step.intent_template!r:.80} is empty when it is filled")
+    return replace(w, error=f"intent_template {w.step.intent_template!r:.80}: expected text when filled, got none")
 
 
 def asked(w: StepWork, intent: Intent) -> StepWork:

@@ -54,7 +54,7 @@ def document_of(flow: Flow[Any], record: FlowRecord) -> str:
     try:
         return to_json(Document(FORMAT, flow.name, _flow_json(flow, record)))
     except (ValueError, OutcomeError) as error:
-        raise SnapshotError(f"the run is not saved, because it could not be read again: {str(error)[:500]}") from None
+        raise SnapshotError(f"expected a run that can be read again, so it is not saved: {str(error)[:500]}") from None
 
 
 def _flow_json(flow: Flow[Any], r: FlowRecord) -> msgspec.Raw:

@@ -45,6 +45,7 @@ from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner, Process, pref
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.mistakes import shown
 
 NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
 FlowOutcome: TypeAlias = Outcome | Edited
@@ -100,7 +101,7 @@ def child_of(*states: type) -> Callable[[C], C]:
 class _NoChildOfWait(StateChild):
     def seed(self, state: WaitState[Any, Any], data: Any, depth: int, run_context: RunContext) -> None:
         if state.question(data) is None:
-            raise FlowError(f"the question of {state.name!r} is None: what the person is shown would be right")
+            raise FlowError(f"question of {state.name!r}: expected what the person is shown, got None")
 
 
 @child_of(CallState, WholeCallState)
@@ -112,7 +113,7 @@ class CallChild(StateChild):
         try:
             resolved = agent.resolve_task(task, {"deps": run_context.deps})
         except UsageError as error:
-            raise FlowError(f"the state {state.name!r}: {error}") from error
+            raise FlowError(f"state {state.name!r}: {error}") from error
         state.prompt_for(agent, task)  # it may refuse the task
         return CallRecord.of(resolved.messages, limits=agent.limits, depth=depth)
 
@@ -250,7 +251,7 @@ class FlowProcess(Parent):
         kind = type(outcome)
         if kind is FunctionFailed or (kind is Returned and outcome.is_error):
             if isinstance(state, WaitState):
-                raise OutcomeError(f"the answer to {key!r} is an error: {state.answer_types!r} as JSON would be right")
+                raise OutcomeError(f"answer to {key!r}: expected JSON of {state.answer_types!r}, got an error")
             reason = getattr(outcome, "reason", "") or "raised"
             return (
                 name,
@@ -258,8 +259,8 @@ class FlowProcess(Parent):
                 StateResult("failed", Failure(reason, outcome.text, state.name), outcome.at_s, outcome.usage),
             )
         if kind is not Returned:
-            right = "Returned(text=…) or FunctionFailed(text=…) would be right"
-            raise OutcomeError(f"{kind.__name__} is no outcome of {name!r}: {right}")
+            right = "Returned(text=…) or FunctionFailed(text=…)"
+            raise OutcomeError(f"outcome of {name!r}: expected {right}, got {kind.__name__}")
         try:
             return name, state, StateResult("done", state.answer_types.load(outcome.text), outcome.at_s, outcome.usage)
         except OutcomeError as error:
@@ -285,13 +286,13 @@ class FlowProcess(Parent):
         try:
             return quick_json(outcome)
         except ValueError as error:
-            raise OutcomeError(f"the outcome of {key!r} is not taken: {str(error)[:500]}") from None
+            raise OutcomeError(f"outcome of {key!r}: expected one that JSON can hold: {str(error)[:500]}") from None
 
     def decode_own(self, key: str, document: bytes | str) -> Any:
         try:
             return from_json(document, FlowOutcome)
         except ValueError as error:
-            raise OutcomeError(f"not an outcome was given for {key!r}: {str(error)[:500]}") from None
+            raise OutcomeError(f"outcome of {key!r}: expected JSON of an outcome: {str(error)[:500]}") from None
 
     def _now_called(self, key: str) -> str:
         """Return a key with the name that the first step in it has now."""
@@ -342,9 +343,10 @@ class FlowProcess(Parent):
         """
         keys = self.keys_of(state)
         if len(keys) != 1:
-            waits = f"{len(keys)} of them are waited for" if keys else "it is not waited for"
-            open_keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing: it has ended"
-            raise OutcomeError(f"{state!r} cannot be given {value!r:.80}: {waits}; waited for: {open_keys}")
+            open_keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing, since it has ended"
+            what = f"{len(keys)} of them" if keys else "none"
+            asked = f"expected one open question for {shown(value)}, got {what}"
+            raise OutcomeError(f"{state!r}: {asked}; the run waits for {open_keys}")
         outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
         if prefix_of(keys[0]) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
             trial = copy(self)
@@ -379,7 +381,7 @@ def outcome_of(state: LiveState[Any, Any], value: Any) -> Returned | FunctionFai
     """
     if isinstance(value, Failure):
         if value.data is not None:
-            raise OutcomeError(f"{state.name} was given a Failure with data: one without data would be right")
+            raise OutcomeError(f"{state.name}: expected a Failure without data, got one with data")
         return FunctionFailed(text=value.detail or value.reason, reason=value.reason)
     return Returned(text=state.answer_types.dump(value))
 

@@ -109,7 +109,7 @@ class FlowRun(FlowProcess, Generic[D]):
         """
         ending = self.record.ending
         if not self.record.trace:
-            raise FlowSuspended(f"{self} has not begun: run.flow.run(run), arun or stream drives it", run=self)
+            raise FlowSuspended(f"{self} has not begun; call run.flow.run(run), arun or stream to drive it", run=self)
         if ending is None:
             raise FlowSuspended(f"{self} waits for {_describe_wait(self)}", run=self)
         if ending.is_failure:
@@ -197,7 +197,7 @@ class FlowRun(FlowProcess, Generic[D]):
             if name in r.children or name in r.once:
                 state: Any = self.flow.states[r.state]
                 return state, r.data
-        raise OutcomeError(f"{name!r} is no step of {self}: {self.record.here!r} would be right")
+        raise OutcomeError(f"{self}: expected the step {self.record.here!r}, got {name!r}")
 
     def own_effects(self) -> list[AnyEffect]:
         found, timer = super().own_effects(), self._timer()
@@ -281,14 +281,14 @@ class FlowRun(FlowProcess, Generic[D]):
             super().check_unasked(key, outcome)
         if state is None:
             known = ", ".join(self.flow.early) or "none"
-            raise OutcomeError(f"{key!r}: {self} has no such state with early=True; those that it has: {known}")
+            raise OutcomeError(f"{key!r}: expected a state of {self} with early=True ({known}), got {name!r}")
         if type(outcome) is not Returned or outcome.is_error:
-            raise OutcomeError(f"{type(outcome).__name__} is no answer for {key!r}: Returned(text=…) would be right")
+            raise OutcomeError(f"answer to {key!r}: expected Returned(text=…), got {type(outcome).__name__}")
         state.answer_types.load(outcome.text)
         kept = sum([len(answers) for answers in r.inbox.values()])
         if kept >= r.limits.inbox and name != str(r.state):
             raise OutcomeError(
-                f"{key!r}: {self} keeps {kept} early answers, which is limits.inbox, and takes no more of them"
+                f"{key!r}: expected at most {r.limits.inbox} early answers (limits.inbox), got one more for {self}"
             )
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
@@ -515,4 +515,4 @@ def _describe_wait(run: FlowRun[Any]) -> str:
     ]
     step = f"flow.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
     then = "" if name else "; flow.run(error.run)"
-    return f"{', '.join(named)}: answer with {step}{then}, where … is {first.state.answer_types!r}"
+    return f"{', '.join(named)}; answer with {step}{then}, where … is {first.state.answer_types!r}"

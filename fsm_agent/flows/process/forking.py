@@ -35,16 +35,15 @@ def edit_of(run: FlowRun[Any], data: Any, by: str) -> Edited:
 
     Raises:
         FlowError: The data are of another type.
-        UsageError: The run is in no state that could be entered anew.
+        UsageError: The run is in no state that could be entered again.
     """
     flow = run.flow
     flow.record_of(data)  # refuses what is of another type
     if not isinstance(flow.states.get(run.state), LiveState):
-        right = "a step before its end would be right"
+        what, right = "one that has ended", "fork a step before its end"
         if not run.record.trace:
-            right = f"a run of its own, {flow.name}.seed(…) or call(…) with these data, would be right"
-        what = "has ended" if run.record.trace else "has not begun"
-        raise UsageError(f"{run} {what}, so no state can be entered anew with other data: {right}")
+            what, right = "one that has not begun", f"begin another with {flow.name}.seed(…) or call(…)"
+        raise UsageError(f"{run}: expected a run in a state that can take other data, got {what}; {right}")
     return Edited(data=msgspec.Raw(flow.data_json(data).encode()), by=by)
 
 

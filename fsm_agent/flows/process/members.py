@@ -89,7 +89,7 @@ class Members(FlowProcess):
         try:
             _, state, data = self._by_name[name]
         except KeyError:
-            raise OutcomeError(f"{name!r} is no member of {self.state!r}") from None
+            raise OutcomeError(f"{self.state!r}: expected one of its members, got {name!r}") from None
         return state, data
 
     def state_result(self) -> StateResult:

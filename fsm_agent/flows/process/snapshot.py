@@ -55,9 +55,9 @@ def restore(
     try:
         read: Document = from_json(verified(document, signing_key), Document)
     except ValueError as error:
-        raise SnapshotError(f"this is no snapshot of a flow of format {FORMAT}: {error}") from None
+        raise SnapshotError(f"expected the snapshot of a flow, of format {FORMAT}: {error}") from None
     if read.flow != flow.name:
-        raise SnapshotError(f"the snapshot is of the flow {read.flow!r}, and {flow.name!r} was given")
+        raise SnapshotError(f"snapshot: expected one of the flow {flow.name!r}, got one of {read.flow!r}")
     run: FlowRun[Any] = FlowRun(flow, _flow_record(flow, bytes(read.record)), run_context)
     try:
         run.record = run.closed_again()
@@ -67,7 +67,7 @@ def restore(
 
 
 def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
-    where = f"the snapshot of the flow {flow.name!r}"
+    where = f"snapshot of the flow {flow.name!r}"
     try:
         document = _upgraded(flow, document)
         r: FlowJson = from_json(document, FlowJson)
@@ -80,8 +80,8 @@ def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
     if r.state not in stage.__members__:
         known = ", ".join(flow.states)
         raise SnapshotError(
-            f"{where} stands in the state {r.state!r}, which the flow has not; it has {known}: if it has another name"
-            f" by now, a higher version of the flow with renamed({r.state}=…) among its upgrades would be right"
+            f"{where}: expected a state that the flow has ({known}), got {r.state!r}; if it has a new name, raise the"
+            f" version of the flow and add renamed({r.state}=…) to its upgrades"
         )
     record = FlowRecord(**{**differing(r), "state": stage[r.state], "data": data, "children": {}})
     _check(flow, record, where, [*r.children])
@@ -106,15 +106,14 @@ def _data(flow: Flow[Any], document: bytes, where: str) -> Any:
         if lacking := [
             item["loc"][0] for item in error.errors() if item["type"] == "missing" and len(item["loc"]) == 1
         ]:
-            right = f"reshaped(add={{{lacking[0]!r}: …}}), or rename=…, among its upgrades"
-            problem += f"; if it is new, {right} would be right"
+            problem += f"; if it is new, add reshaped(add={{{lacking[0]!r}: …}}), or rename=…, to the upgrades"
         raise SnapshotError(f"{where} cannot be read: {problem}") from None
     if not names <= known.keys():  # aliases, say, unless they are no fields at all
         kept = from_json(flow.data_json(data), dict[str, msgspec.Raw])
         if lost := [name for name in names if name not in kept]:
-            what = f"{where} has {lost[0]!r} in its data, and {case_name(flow.data)} has no such field"
-            right = f"a higher version of the flow with reshaped(drop=[{lost[0]!r}]), or rename=…, among its upgrades"
-            raise SnapshotError(f"{what}: {right} would be right")
+            what = f"expected the fields of {case_name(flow.data)} in its data, got {lost[0]!r} as well"
+            right = f"raise the version of the flow and add reshaped(drop=[{lost[0]!r}]), or rename=…, to its upgrades"
+            raise SnapshotError(f"{where}: {what}; {right}")
     return data
 
 
@@ -143,8 +142,8 @@ def _check_inbox(flow: Flow[Any], r: FlowRecord, where: str) -> None:
     """Refuse answers that came early and that the flow cannot take any more."""
     for name, answers in r.inbox.items():
         if (state := flow.early.get(name)) is None:
-            right = "that state with early=True, or an upgrade without them, would be right"
-            raise SnapshotError(f"{where} keeps {len(answers)} early answer(s) for {name}: {right}")
+            what = f"expected {name} to take its early answers ({len(answers)}), got no such state with early=True"
+            raise SnapshotError(f"{where}: {what}; declare it, or drop them in an upgrade")
         if name == str(r.state):
             raise SnapshotError(f"{where} contradicts itself: it waits for {name}, and keeps an early answer for it")
         for answer in answers:
@@ -158,7 +157,7 @@ def _hint(flow: Flow[Any], old: str, new: Any) -> str:
     """Return a hint if an upgrade has renamed a state in one place only."""
     if old in flow.states:
         return ""
-    return f", which the flow has not: the upgrade renamed({old}={str(new)!r}) renames a state everywhere"
+    return f", which the flow has not: as only renamed({old}={str(new)!r}) in upgrades renames a state everywhere"
 
 
 def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:
@@ -170,7 +169,7 @@ def _child_record(state: Any, data: Any, raw: bytes, where: str) -> Any:
     try:
         record: CallRecord = from_json(raw, CallRecord)
     except ValueError as error:
-        raise SnapshotError(f"{where} holds no agent call: {str(error)[:500]}") from None
+        raise SnapshotError(f"{where}: expected the record of an agent call: {str(error)[:500]}") from None
     if problem := inconsistency(record):
         raise SnapshotError(f"{where} contradicts itself: {problem}")
     return record
@@ -181,24 +180,23 @@ def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where
         r: MembersJson = from_json(raw, MembersJson)
         stage = Stage(r.state)
     except ValueError as error:
-        raise SnapshotError(f"{where} holds no members of {state.name}: {str(error)[:500]}") from None
+        raise SnapshotError(f"{where}: expected the members of {state.name}: {str(error)[:500]}") from None
     members = {name: (member, item) for name, member, item in state.members_of(data)}
     if unknown := [name for name in (*r.children, *r.once, *r.settled) if name not in members]:
         known = ", ".join([*members][:10])
-        raise SnapshotError(f"{where} has the member {unknown[0]!r} in {state.name}, which has {known}")
+        raise SnapshotError(f"{where}: expected members of {state.name} ({known}), got {unknown[0]!r}")
     begun = [*r.children, *r.once, *r.settled]
     if r.ending is None and len(begun) != r.begun:
-        what = f"{len(begun)} members of {state.name} are there, {r.begun} began"
-        raise SnapshotError(f"{where} contradicts itself: {what}")
+        raise SnapshotError(f"{where}: expected the {r.begun} members of {state.name} that began, got {len(begun)}")
     there = {*begun}
     if r.ending is None and (new := [name for name in [*members][: r.begun] if name not in there]):
-        right = "new ones behind the others would be right"
-        raise SnapshotError(f"{where} began {r.begun} members of {state.name}, of which {new[0]!r} is none: {right}")
+        what = f"expected the {r.begun} members of {state.name} that began, got the new {new[0]!r} among them"
+        raise SnapshotError(f"{where}: {what}; add new ones after the others")
     children = {name: _child_record(*members[name], bytes(raw), where) for name, raw in r.children.items()}
     lost = 0 if state.is_lenient else sum([settled.failure is not None for settled in r.settled.values()])
     if r.ending is None and len(members) - lost < state.needed(len(members)):
-        what = f"{lost} of the {len(members)} members of {state.name} have failed"
-        raise SnapshotError(f"{where}: {what}, and enough={state.enough} is out of reach by now")
+        what = f"expected enough={state.enough} to be in reach, got {lost} failures of {len(members)} members"
+        raise SnapshotError(f"{where}: {state.name}: {what}")
     wide = {"once": with_items({}, r.once), "children": with_items({}, children)}
     return MembersRecord(**{**differing(r), "state": stage, "lost": lost, **wide})
 
@@ -213,15 +211,16 @@ def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
     version = before.version
     if version == flow.version:
         return document
-    where = f"the snapshot is of version {version} of the flow {flow.name!r}"
+    where = f"snapshot of the flow {flow.name!r}"
     if version > flow.version:
-        raise SnapshotError(f"{where}, and this is version {flow.version}")
+        raise SnapshotError(f"{where}: expected version {flow.version} or lower, got {version}")
     data = pydantic_core.from_json(document)
     while version < flow.version:
         upgrade = flow.upgrades.get(version)
         if upgrade is None:
-            right = f"upgrades={{{version}: …}}, such as renamed(…) or reshaped(…), would be right"
-            raise SnapshotError(f"{where}, and nothing brings version {version} up: {right}")
+            right = f"pass upgrades={{{version}: …}}, such as renamed(…) or reshaped(…)"
+            what = f"expected an upgrade of version {version}, got none"
+            raise SnapshotError(f"{where}, version {before.version}: {what}; {right}")
         for step in upgrade if isinstance(upgrade, Sequence) else [upgrade]:
             data = step(data)
         version += 1
