@@ -69,7 +69,7 @@ def main() -> None:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRA:
             raise
-        sys.exit(f"fsm-agent: the command needs {missing!r}; run: pip install 'fsm-agent[cli]'")
+        sys.exit(f"fsm-agent: the command needs {missing!r}; run pip install 'fsm-agent[cli]'")
     except OSError as error:  # of help on a disk that is full
         with suppress(OSError, ValueError):
             sys.stderr.write(f"fsm-agent: {type(error).__name__}: {error}\n")

@@ -109,9 +109,13 @@ def ask(
         files = option("--attach", attachments_of, attach or ())
         dialog = option("task", dialog_of, task, chosen, option("--var", pairs, var or ()), system, files)
         if run_id is not None and store is None:
-            raise typer.BadParameter("it names a run in a store: --store runs.db", param_hint="--run-id")
+            raise typer.BadParameter(
+                "expected a store for the run, got none; pass --store runs.db", param_hint="--run-id"
+            )
         if extract and (as_json or kind is not str):
-            raise typer.BadParameter("code blocks are in text: without --json and a type", param_hint="--extract")
+            raise typer.BadParameter(
+                "expected text to take code from, got JSON; leave --json and the type out", param_hint="--extract"
+            )
         with connected(model, base_url, screen) as (client, name):
             agent: Agent[Any, Any] = Agent(
                 client,
@@ -148,7 +152,7 @@ def ask(
                 typer.echo(line, err=True)
 
 
-_NOT_KEPT = "the call was not kept: ask again with --approve, or with --store runs.db to answer later"
+_NOT_KEPT = "the call was not kept; ask again with --approve, or with --store runs.db to answer later"
 
 
 def _is_default(ctx: typer.Context, name: str) -> bool:
@@ -172,9 +176,12 @@ def _type(output: str | None, schema: str | None, prompt: Prompt | None) -> Any:
     if output is None and schema is None:
         return str
     if output is not None and schema is not None:
-        raise typer.BadParameter("the type is given twice, with --output as well", param_hint="--schema")
+        raise typer.BadParameter("expected one type, got --output as well; leave one out", param_hint="--schema")
     if prompt is not None and (prompt.output is not str or prompt.parser is not None):
-        raise typer.BadParameter("the prompt has a type of its own", param_hint="--output, --schema")
+        raise typer.BadParameter(
+            "expected a prompt without a type, got one with a type of its own; leave the option out",
+            param_hint="--output, --schema",
+        )
     from fsm_agent.cli.schemas import output_type, schema_type
 
     return option("--output", output_type, output) if output is not None else option("--schema", schema_type, schema)
@@ -222,7 +229,7 @@ def first_block(text: str, screen: Screen) -> str:
         else:
             block.append(line)
     if not fence:
-        screen.tell("the answer has no code block: this is all of it")
+        screen.tell("the answer has no code block; this is all of it")
         return text
     return "\n".join(block)
 

@@ -96,7 +96,7 @@ class Chat:
                 for command, what in COMMANDS.items():
                     self._screen.tell(f"{command:<12} {what}", "")
             case _ if word.startswith("/"):
-                self._screen.tell(f"{one_line(line)!r} is no command: {', '.join(COMMANDS)} are", "red")
+                self._screen.tell(f"expected a command ({', '.join(COMMANDS)}), got {one_line(line)!r}", "red")
             case _:
                 self._turn(line)
         return True
@@ -152,7 +152,7 @@ class Chat:
         messages = tuple(dialog)
         places = [index for index, message in enumerate(messages) if message.role == "user"]
         if not places:
-            self._screen.tell("there is nothing to undo")
+            self._screen.tell("nothing to undo")
             return
         self._after = Dialog(messages[: places[-1]], system_args=dialog.system_args)
         self._screen.tell(f"taken back: {one_line(messages[places[-1]].text)}")
@@ -160,14 +160,14 @@ class Chat:
     def _fork(self, name: str) -> None:
         other = self._agent.conversation(name)
         if len(other.turns(1)):
-            self._screen.tell(f"there is a conversation {name!r} already: another name would be right", "red")
+            self._screen.tell(f"expected the name of a new conversation, got {name!r}, which exists", "red")
             return
         self._after, self._conversation = self._dialog, other
         self._screen.tell(f"from here on this is the conversation {name!r}")
 
     def _draw(self) -> None:
         if not self._run:
-            self._screen.tell("there is nothing to draw: no turn was taken here")
+            self._screen.tell("nothing to draw: no turn was taken here")
             return
         self._screen.show(picture(read(self._agent.runs, self._run), self._screen.out.width))
 

@@ -45,7 +45,7 @@ def draw(diagram: Diagram, format: Format | None, output: Path | None) -> None:
             screen.tell(f"diagram written to {path}")
         return
     if format is Format.PNG and sys.stdout.isatty():
-        raise typer.BadParameter("png is not for a terminal: give a file with --output", param_hint="--format")
+        raise typer.BadParameter("expected a file for png, got the terminal; pass --output FILE", param_hint="--format")
     typer.echo(render(diagram, format or Format.MERMAID), nl=False)
 
 

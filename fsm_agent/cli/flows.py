@@ -83,7 +83,7 @@ def check(module: Module, debug: Debug = False) -> None:
     """Import a module, which checks its flows; the error names the row or the state, and what would be right."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         for flow in option("module", load_flows, module):
-            screen.prose(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are in order")
+            screen.prose(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are valid")
 
 
 @app.command()
@@ -94,7 +94,7 @@ def diagram(
     hops: Annotated[int, typer.Option(min=0, help="How many rows away from --around a state may be.")] = 1,
     depth: Annotated[int | None, typer.Option(min=0, help="How many flows deep to draw; by default all.")] = None,
     actions: Annotated[bool, typer.Option("--actions", help="Name the actions of rows.")] = False,
-    defaults: Annotated[bool, typer.Option("--defaults", help="Draw the rows that every flow has, too.")] = False,
+    defaults: Annotated[bool, typer.Option("--defaults", help="Also draw the rows that every flow has.")] = False,
     format: AsFormat = None,
     output: Output = None,
     debug: Debug = False,
@@ -135,10 +135,12 @@ def run(
         found = _one(flow)
         given = option("--deps", load_deps, deps, [found])
         if data is None and run_id is None:
-            raise typer.BadParameter("expected data, or --run-id of a run to continue", param_hint="data")
+            raise typer.BadParameter("expected data, or --run-id of a run to continue, got neither", param_hint="data")
         if store is None and found.store is None:
             if run_id is not None:
-                raise typer.BadParameter("expected the store of the run: --store runs.db", param_hint="--run-id")
+                raise typer.BadParameter(
+                    "expected the store of the run, got none; pass --store runs.db", param_hint="--run-id"
+                )
             _drive(screen, found, data, None, lines, given)
             return
         with _kept(found, store, must_exist=data is None) as (kept, where):
@@ -165,7 +167,9 @@ def answer(
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         found = _one(flow)
         if store is None and found.store is None:
-            raise typer.BadParameter("expected the store of the run: --store runs.db", param_hint="--store")
+            raise typer.BadParameter(
+                "expected the store of the run, got none; pass --store runs.db", param_hint="--store"
+            )
         with _kept(found, store) as (kept, where):
             again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)}{where}"
             answers = _answers(kept, run, state, value, again)
@@ -204,14 +208,16 @@ def load_flows(named: str) -> list[Flow[Any]]:
     found = [item.flow if isinstance(item, Orchestrator) else item for item in listed]
     flows = list({id(one): one for one in found if isinstance(one, Flow)}.values())
     if not flows:
-        raise UsageError(f"{named!r} has no Flow: an object of the module, or 'module:name', would be right")
+        raise UsageError(f"expected a module with a Flow, or 'module:name', got {named!r}")
     return flows
 
 
 def _one(named: str) -> Flow[Any]:
     flows = option("flow", load_flows, named)
     if len(flows) > 1:
-        raise typer.BadParameter(f"{named} has {', '.join(flow.name for flow in flows)}: module:name is right")
+        raise typer.BadParameter(
+            f"expected one flow, got {', '.join(flow.name for flow in flows)} in {named}; pass module:name"
+        )
     return flows[0]
 
 
@@ -222,7 +228,7 @@ def _state(flow: Flow[Any], name: str) -> State[Any]:
         UsageError: There is none.
     """
     if name not in flow.states:
-        raise UsageError(f"{name!r} is no state of the flow {flow.name!r}{hint(name, flow.states)}")
+        raise UsageError(f"expected a state of the flow {flow.name!r}, got {name!r}{hint(name, flow.states)}")
     return flow.states[name]
 
 
@@ -249,13 +255,13 @@ def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> M
     kept = flow.runs.store.get(run)
     asked = [question.key for question in kept.waits if question.key.startswith(f"{AwaitAnswer.prefix}:")]
     if gone := [key for key in asked if not state_at(flow, key)[0]]:
-        right = f"an older version asked it, perhaps, and {again} asks anew"
-        raise UsageError(f"{gone[0]!r} is asked by no state of the flow {flow.name!r}: {right}")
+        right = f"if an older version asked it, run {again} to ask it again"
+        raise UsageError(f"expected a question of the flow {flow.name!r}, got {gone[0]!r}; {right}")
     key = option("state", _find_question, kept, state)
     asking, _ = state_at(flow, key)
     if not isinstance(asking, WaitState):
-        right = f"fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
-        raise UsageError(f"{key!r} is asked by a function: {right} is right")
+        right = f"run fsm-agent runs answer {shlex.quote(run)} {shlex.quote(key)}"
+        raise UsageError(f"expected a question of a state, got {key!r}, which a function asks; {right}")
     return outcomes_of(flow, {key: asking.answer_types.load(value)}, [key])
 
 
@@ -264,9 +270,9 @@ def _find_question(run: Run, state: str) -> str:
     keys = [question.key for question in run.waits]
     found = [key for key in keys if state in (key, key.partition(":")[2].partition("#")[0])]
     if len(found) != 1:
-        what = "asks nothing now" if not found else "asks several questions"
-        asked = f"{', '.join(map(repr, keys))} is asked" if keys else f"the run {whereabouts(run, time.time())}"
-        raise UsageError(f"{state!r} {what}: {asked}")
+        what = "none" if not found else f"{len(found)}"
+        asked = f"the run asks {', '.join(map(repr, keys))}" if keys else f"the run {whereabouts(run, time.time())}"
+        raise UsageError(f"expected one open question of {state!r}, got {what} ({asked})")
     return found[0]
 
 
@@ -316,11 +322,12 @@ def _drive(
 
 
 def wrong_data(flow: Flow[Any], error: ValidationError) -> str:
-    """Return the wrong fields with their values and what would be right, and the names of all fields."""
-    message = f"no {_row(flow)['data']}: {'; '.join([one_line(line) for line in described_errors(error).splitlines()])}"
+    """Return the wrong fields with their values and what was expected, and the names of all fields."""
+    found = "; ".join([one_line(line) for line in described_errors(error).splitlines()])
+    message = f"expected JSON of {_row(flow)['data']}: {found}"
     with suppress(PromptError):  # of a type without a schema
         form = prompt_schema(flow.data).removeprefix(f"### Schema for `{name_of(flow.data)}`")
-        message += f"; JSON of this form would be right: {' '.join(form.split())}"
+        message += f"; write JSON of this form: {' '.join(form.split())}"
     return plain(message)
 
 
@@ -347,7 +354,7 @@ def _tell_waits(screen: Screen, waiting: FlowSuspended, named: str, where: str, 
     due = "" if waiting.wake_at_s is None else format_moment(waiting.wake_at_s)
     if not again:
         commands.clear()
-        otherwise = "the run was not kept: --store runs.db keeps it, to continue it later"
+        otherwise = "the run was not kept; pass --store runs.db to continue it later"
     else:
         otherwise = f"a worker continues it{f' at {due}' if due else ''}, or: {again}"
         if due and commands:

@@ -38,7 +38,7 @@ def inspect(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0: any.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show runs, and do nothing to them.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show runs, and change none.")] = False,
     debug: Debug = False,
 ) -> None:
     """Show the runs in a store in a browser, live, and answer their questions there."""
@@ -56,7 +56,7 @@ def inspect(
             is_read_only=read_only,
         )
         screen.line(server.url)
-        screen.tell("Ctrl-C ends it; who has the address can answer questions" if not read_only else "Ctrl-C ends it")
+        screen.tell("Ctrl-C ends it; the address lets anyone answer questions" if not read_only else "Ctrl-C ends it")
         if not no_browser:
             # A browser in a terminal ends before `open` returns: it would wait for pages that are not served yet.
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
@@ -76,4 +76,4 @@ def _server_class() -> Any:
         missing = (error.name or "").partition(".")[0]
         if missing not in NEEDS:
             raise
-        raise ConfigError(f"the inspector needs {missing}: pip install {NEEDS[missing]}") from None
+        raise ConfigError(f"the inspector needs {missing}; run pip install {NEEDS[missing]}") from None

@@ -28,7 +28,7 @@ def list_models(as_json: Json = False, debug: Debug = False) -> None:
         for row in here:
             screen.line(f"{row['name']}  {int(str(row['size_bytes'])) / 1e6:.0f} MB")
         if not here:
-            screen.tell("no model is here; the embedded one is fetched when it is used first")
+            screen.tell("no model is here yet; the embedded one is fetched on first use")
         screen.line("recommended:", "bold")
         for one in hub.RECOMMENDED:
             screen.line(f"local:{one.name}")

@@ -44,7 +44,9 @@ def log_file() -> Path | None:
         else:
             root = Path("~/.local/share").expanduser()
     except RuntimeError as error:
-        raise ConfigError(f"no home directory to keep logs in; set XDG_DATA_HOME, or {VARIABLE}=off") from error
+        raise ConfigError(
+            f"expected a home directory for logs, got none; set XDG_DATA_HOME, or {VARIABLE}=off"
+        ) from error
     return root / "fsm_agent" / _FILE
 
 
@@ -66,9 +68,9 @@ def logged(screen: Screen, *, is_needed: bool) -> Iterator[tuple[Runs | None, st
         except (FsmAgentError, OSError) as error:
             if is_needed:
                 raise
-            screen.tell(f"this call is not kept: {error}; {VARIABLE}=off keeps none")
+            screen.tell(f"this call is not kept: {error}; set {VARIABLE}=off to keep none")
         if runs is None and is_needed:
-            raise UsageError(f"nothing is kept, since {VARIABLE} is off: --store runs.db would be right")
+            raise UsageError(f"nothing is kept, since {VARIABLE} is off; pass --store runs.db")
         yield runs, place
 
 
@@ -93,10 +95,10 @@ def last_conversation(runs: Runs) -> tuple[str, dict[str, Any]]:
     """Return the name of the conversation whose turn changed last, and the ``extra`` of that turn.
 
     Raises:
-        UsageError: There is none.
+        UsageError: No call is part of a conversation.
     """
     for run in newest(runs):
         header = header_of(runs.store.load(run.id, after=None).header)
         if header.conversation:
             return header.conversation, dict(header.extra)
-    raise UsageError("there is no conversation to continue: the first question needs no -c")
+    raise UsageError("-c: expected a conversation to continue, got none; ask the first question without -c")

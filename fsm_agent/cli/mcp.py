@@ -55,7 +55,10 @@ def serve_tools(
 def _server(found: Any, named: str, name: str | None, runs: Any) -> ToolServer:
     if isinstance(found, ToolServer):
         if name is not None or runs is not None:
-            raise typer.BadParameter(f"{named} is a server, which has its own", param_hint="--name, --store")
+            raise typer.BadParameter(
+                f"expected functions, agents or flows, got the server {named}, which has its own",
+                param_hint="--name, --store",
+            )
         return found
     functions = found if isinstance(found, list | tuple) else [found]
     name = name or named.partition(":")[0].rpartition(".")[2]

@@ -50,7 +50,7 @@ def load_callable(named: str) -> Any:
     """
     target = load_object(named, "function")
     if not callable(target):
-        raise UsageError(f"{named!r} is {_show_value(target)}, and that cannot be called")
+        raise UsageError(f"{named!r}: expected something that can be called, got {_show_value(target)}")
     return target
 
 
@@ -106,22 +106,20 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
         found = [*target.values()] if isinstance(target, Mapping) else target
         found = [*found] if isinstance(found, Iterable) else [found]
         if wrong := [item for item in found if not isinstance(item, Runnable)]:
-            raise UsageError(
-                f"{named!r} is or contains {_show_value(wrong[0])}: an Agent, a list or a dict of them is right"
-            )
+            raise UsageError(f"{named!r}: expected an Agent, or a list or dict of Agents, got {_show_value(wrong[0])}")
     else:
         found = [item for item in vars(module).values() if isinstance(item, Runnable)]
     inner = [getattr(item, "flow", None) for item in found]  # whose runs are those of its orchestrator
     found = [item for item in found if not any(item is flow for flow in inner)]
     agents = list({id(agent): agent for item in found for agent in item.with_sub_agents}.values())
     if not agents:
-        raise UsageError(f"{named!r} has no Agent: an object of the module, or 'module:name', would be right")
+        raise UsageError(f"expected a module with an Agent, or 'module:name', got {named!r}")
     by_name: dict[str, Runnable] = {}
     for agent in agents:
         if (other := by_name.setdefault(agent.name, agent)) is not agent:
             kinds = f"a runnable of type {type(other).__name__} and one of type {type(agent).__name__}"
-            right = "name=… gives each its own, by which it finds its runs"
-            raise UsageError(f"{named!r} has {kinds}, both named {agent.name!r}: {right}")
+            right = "pass name=… to one, by which it finds its runs"
+            raise UsageError(f"{named!r}: expected different names, got {kinds}, both named {agent.name!r}; {right}")
     return agents, [value for value in vars(module).values() if isinstance(value, Prompt)]
 
 
@@ -166,7 +164,7 @@ def written_task(task: str | None, *, is_needed: bool) -> str | None:
 def _piped() -> str:
     data = sys.stdin.buffer.read(MAX_PIPED_BYTES + 1)
     if len(data) > MAX_PIPED_BYTES:
-        raise UsageError(f"more than {MAX_PIPED_BYTES} bytes are piped in: a part of it would be right, or -a FILE")
+        raise UsageError(f"pipe: expected at most {MAX_PIPED_BYTES} bytes, got more; pipe in a part, or pass -a FILE")
     return data.decode("utf-8", "replace").strip()
 
 
@@ -179,7 +177,7 @@ def attachments_of(sources: Iterable[str]) -> list[Attachment]:
     found = [_attachment(source) for source in sources]
     size = sum(len(item.data or b"") for item in found)
     if size > MAX_ATTACHED_BYTES:
-        raise UsageError(f"the files have {size} bytes, and at most {MAX_ATTACHED_BYTES} are sent")
+        raise UsageError(f"files: expected at most {MAX_ATTACHED_BYTES} bytes in all, got {size}")
     return found
 
 
@@ -195,7 +193,7 @@ def _attachment(source: str) -> Attachment:
         return Document.of(data, name=Path(source).name)
     except UsageError:
         kinds = "a PNG, JPEG, GIF or WebP picture, a PDF, or text in UTF-8"
-        raise UsageError(f"{source!r} is no file that models read: {kinds} would be right") from None
+        raise UsageError(f"expected {kinds}, got {source!r}") from None
 
 
 def dialog_of(
@@ -219,17 +217,17 @@ def dialog_of(
     """
     values = dict(variables)
     if task is not None and "task" in values:
-        raise UsageError(f"the variable 'task' is set twice: to {task!r:.60} and {values['task']!r:.60}")
+        raise UsageError(f"variable 'task': expected one value, got two: {task!r:.60} and {values['task']!r:.60}")
     if task is not None:
         values["task"] = task
     if not (task or prompt):
-        raise UsageError("there is nothing to ask: give a text, or a prompt")
+        raise UsageError("expected something to ask, got nothing; pass a text, or a prompt")
     expected = prompt.variables if prompt else frozenset({"task"})
     if unknown := sorted(values.keys() - expected):
-        there = ", ".join(sorted(expected)) if prompt else "none: there is no prompt"
-        raise UsageError(f"the variable {unknown[0]!r} is not asked for; those that are: {there or 'none'}")
+        there = (", ".join(sorted(expected)) or "it has none") if prompt else "none, without a prompt"
+        raise UsageError(f"expected a variable of the prompt ({there}), got {unknown[0]!r}")
     if missing := sorted(expected - values.keys()):
-        raise UsageError(f"the prompt needs the variable {missing[0]!r}: '{missing[0]}=…' would give it")
+        raise UsageError(f"expected the variable {missing[0]!r} of the prompt, got none; pass '{missing[0]}=…'")
     text = render(prompt.template, values) if prompt else values["task"]
     messages = [Message.of("system", system)] if system else []
     return Dialog([*messages, Message.of("user", text, *attachments)], top_prompt=prompt)
@@ -245,9 +243,9 @@ def pairs(options: Iterable[str]) -> dict[str, str]:
     for option in options:
         name, equals, value = option.partition("=")
         if not (name and equals):
-            raise UsageError(f"{option!r} sets nothing: 'name=value' would")
+            raise UsageError(f"expected 'name=value', got {option!r}")
         if name in values:
-            raise UsageError(f"{name!r} is set twice: to {values[name]!r} and {value!r}")
+            raise UsageError(f"{name}: expected one value, got two: {values[name]!r} and {value!r}")
         values[name] = value
     return values
 
@@ -261,7 +259,7 @@ def settings_and_limits(options: Mapping[str, str]) -> tuple[Settings, Limits]:
     of_settings, of_limits = (set(field_names(kind)) for kind in (Settings, Limits))
     if unknown := sorted(options.keys() - of_settings - of_limits):
         known = sorted(of_settings | of_limits)
-        raise UsageError(f"{unknown[0]!r} is no setting or limit{hint(unknown[0], known)}")
+        raise UsageError(f"expected a setting or limit, got {unknown[0]!r}{hint(unknown[0], known)}")
     values = {name: _value(name, text) for name, text in options.items()}
     return (
         _valid(Settings, {name: value for name, value in values.items() if name in of_settings}),
@@ -275,7 +273,7 @@ def _value(name: str, text: str) -> Any:
     except ValueError:
         return text
     except TypeError:  # for half of a surrogate pair, which stands for a byte
-        raise UsageError(f"{name} is {text!r}, with a byte that is no UTF-8: a text would be right") from None
+        raise UsageError(f"{name}: expected text in UTF-8, got {text!r}") from None
 
 
 def _valid(kind: type, values: Mapping[str, Any]) -> Any:

@@ -17,6 +17,7 @@ from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import FAILED, option, reporting
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import UsageError
+from fsm_agent.mistakes import shown
 from fsm_agent.prompts.files.loading import HANDLERS
 from fsm_agent.prompts.files.reading import PromptFileError
 from fsm_agent.prompts.library import Prompts
@@ -51,7 +52,7 @@ def list_prompts(
             for line in _details(row, ("functions", "hosted_tools")):
                 screen.line(f"  {line}")
         if not rows:
-            screen.tell(f"there are no prompts in {_places(prompts)}")
+            screen.tell(f"no prompts in {_places(prompts)}")
 
 
 @app.command()
@@ -66,7 +67,7 @@ def check(
     with reporting(debug), _open_prompts(directory, package, names) as prompts, Screen() as screen:
         count, problems = len(prompts.names()), prompts.problems()
         if not (count or problems):
-            raise UsageError(f"there are no prompts in {_places(prompts)}: a file such as 'shop/count.jinja' is one")
+            raise UsageError(f"expected prompts in {_places(prompts)}, got none; add a file such as 'shop/count.jinja'")
         if as_json:
             screen.line(json_text({"prompts": count, "problems": [problem._asdict() for problem in problems]}))
         else:
@@ -74,7 +75,7 @@ def check(
                 screen.line(f"{problem.file}:{problem.line}" if problem.line else problem.file, "red")
                 for line in problem.text.splitlines():
                     screen.prose(line, indent="  ", hang="  ")
-            wrong = f"{len(problems)} problem(s)" if problems else "nothing is wrong"
+            wrong = f"{len(problems)} problem(s)" if problems else "no problems"
             screen.line(f"{count} prompt(s) checked: {wrong}")
         if problems:
             raise typer.Exit(FAILED)
@@ -107,7 +108,7 @@ def show(
 def _open_prompts(directory: list[Path] | None, package: str | None, names: str | None) -> Iterator[Prompts]:
     """Yield the prompts that the options name; modules in the working directory are found, too."""
     if missing := [str(path) for path in directory or () if not path.is_dir()]:
-        raise typer.BadParameter(f"{missing[0]!r} is no directory", param_hint="--directory")
+        raise typer.BadParameter(f"expected a directory, got {missing[0]!r}", param_hint="--directory")
     here = str(Path.cwd())
     sys.path.append(here)
     try:
@@ -120,7 +121,7 @@ def _open_prompts(directory: list[Path] | None, package: str | None, names: str 
 def _mapping(named: str) -> Mapping[str, Any]:
     found = load_object(named)
     if not isinstance(found, Mapping):
-        raise UsageError(f"{named!r} is {found!r:.80}: a mapping such as {{'Order': Order}} would be right")
+        raise UsageError(f"{named!r}: expected a mapping such as {{'Order': Order}}, got {shown(found)}")
     return found
 
 

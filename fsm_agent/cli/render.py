@@ -49,7 +49,7 @@ class Approver:
                 case "" | "n" | "no":
                     return False
                 case _:
-                    typer.echo("y or n would be an answer", err=True)
+                    typer.echo("answer y or n", err=True)
 
 
 def answer(

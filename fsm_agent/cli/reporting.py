@@ -156,7 +156,7 @@ def _line_of_user(error: BaseException) -> str:
 _WORDS = {  # of the library, and those of the command line, which has no option for a key
     r"\bbase_url[= ](?=')": "--base-url ",
     r", or give api_key\b": "",
-    r"^path is (?=')": "--output is ",
+    r"^path: ": "--output: ",
     r", or a format$": ", or --format",
     # The command tells its own next step.
     r"[:;] (?:advance the (?:call|run) with |answer with (?:(?:agent|flow)\.resume|error\.run\.give)\().*$": "",

@@ -47,13 +47,13 @@ def schema_type(given: str) -> Any:
         with Path(text).open(encoding="utf-8") as file:
             text = file.read(MAX_CHARS + 1).strip()
     if len(text) > MAX_CHARS:
-        raise UsageError(f"the schema is longer than {MAX_CHARS} characters")
+        raise UsageError(f"schema: expected at most {MAX_CHARS} characters, got more")
     if not text.startswith("{"):
         return _of_fields(text)
     try:
         schema = from_json(text)
     except ValueError as error:
-        raise UsageError(f"the schema is no JSON: {error}") from None
+        raise UsageError(f"schema: expected JSON: {error}") from None
     return _of_schema(schema)
 
 
@@ -71,14 +71,14 @@ def _of_fields(text: str) -> Any:
             continue
         found = _FIELD.fullmatch(part)
         if found is None or (found[2] or "str") not in _PLAIN:
-            right = "'name', 'age int' or 'name: what it is' would be right"
-            raise UsageError(f"the field {part.strip()!r:.60} is none: {right}")
+            right = "'name', 'age int' or 'name: what it is'"
+            raise UsageError(f"schema: expected fields such as {right}, got {part.strip()!r:.60}")
         if found[1] in fields:
-            raise UsageError(f"the field {found[1]!r} is there twice")
+            raise UsageError(f"schema: expected different fields, got {found[1]!r} twice")
         about = pydantic.Field(description=(found[3] or "").strip() or None)
         fields[found[1]] = (_PLAIN[found[2] or "str"], about)
     if not fields:
-        raise UsageError("the schema is empty: 'name, age int' would be right, or a JSON Schema, or a file with one")
+        raise UsageError("schema: expected fields such as 'name, age int', a JSON Schema, or a file with one, got none")
     return pydantic.create_model("Answer", **fields)
 
 
@@ -121,7 +121,7 @@ class _Inlining:
     def inlined(self, schema: Any) -> Any:
         self._left -= 1
         if self._left < 0:
-            raise UsageError(f"the schema has more than {MAX_NODES} parts, with what its references lead to")
+            raise UsageError(f"schema: expected at most {MAX_NODES} parts, references followed, got more")
         if isinstance(schema, list):
             return [self.inlined(item) for item in schema]
         if not isinstance(schema, dict):
@@ -136,7 +136,8 @@ class _Inlining:
         target = self._whole.get(where, {}).get(name) if where in _DEFS else None
         if target is None or reference in self._open:
             problem = "leads to itself" if target is not None else "leads nowhere"
-            raise UsageError(f"the reference {reference!r:.80} in the schema {problem}: '#/$defs/name' would be right")
+            right = "a reference such as '#/$defs/name'"
+            raise UsageError(f"schema: expected {right}, got {reference!r:.80}, which {problem}")
         self._open.append(reference)
         try:
             return self.inlined(target)

@@ -42,13 +42,17 @@ def serve(
     """Serve a chat page for an agent or a flow on this machine: conversations, approvals, forms, pictures."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         if host not in (HOST, "localhost", "::1") and user is None:
-            raise typer.BadParameter("other machines may connect only with --user, your login", param_hint="--host")
+            raise typer.BadParameter(
+                "expected --user, your login, before other machines may connect, got none", param_hint="--host"
+            )
         if token and user is not None:
-            raise typer.BadParameter("--user says who may ask: one of the two is right", param_hint="--token")
+            raise typer.BadParameter("expected --token or --user, got both; leave one out", param_hint="--token")
         found, _ = option("agent", load_runnables, agent)
         if len(found) != 1:
             names = ", ".join([one.name for one in found])
-            raise typer.BadParameter(f"{agent} has {names or 'none'}: module:name is right", param_hint="AGENT")
+            raise typer.BadParameter(
+                f"expected one agent or flow, got {names or 'none'} in {agent}; pass module:name", param_hint="AGENT"
+            )
         runnable = found[0] if store is None else with_store(found[0], store)
         known = None if user is None else option("--user", load_callable, user)
         try:
@@ -57,12 +61,12 @@ def serve(
             from fsm_agent.fronts.door import locked
             from fsm_agent.fronts.serving import serve as served
         except ModuleNotFoundError as error:
-            raise ConfigError(f"serve needs {error.name}: pip install 'fsm-agent[serve]'") from None
+            raise ConfigError(f"serve needs {error.name}; run pip install 'fsm-agent[serve]'") from None
         app: Any = served(runnable, user=known, deps=option("--deps", load_deps, deps, [runnable]))
         if known is None and (token or os.environ.get(TOKEN)):
             app, address = locked(app, host=host, port=port, command="serve", token=_token())
             screen.line(address)
-            screen.tell(f"{runnable.name}; who has the address is its user; Ctrl-C ends it")
+            screen.tell(f"{runnable.name}; anyone with the address is its user; Ctrl-C ends it")
         else:
             where = f"[{host}]" if ":" in host else host
             screen.tell(f"{runnable.name} at http://{where}:{port}; Ctrl-C ends it")
@@ -77,14 +81,14 @@ def serve(
         server = uvicorn.Server(config)
         server.run()
         if not server.started:
-            raise UsageError(f"the port {port} of {host} cannot be used")
+            raise UsageError(f"port {port} of {host} cannot be used")
 
 
 def _token() -> str | None:
-    """Return the token of the environment, which lets open pages stay open while the server starts anew; None: none."""
+    """Return the token of the environment, which lets open pages stay open while the server restarts; None: unset."""
     token = os.environ.get(TOKEN)
     if token and not re.fullmatch(r"[A-Za-z0-9_-]{20,200}", token):
         raise ConfigError(
-            f"{TOKEN} is no token: 20 to 200 letters, digits, - and _ that cannot be guessed would be right"
+            f"{TOKEN}: expected 20 to 200 letters, digits, - and _ that cannot be guessed, got another text"
         )
     return token or None

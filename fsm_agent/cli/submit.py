@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
+from fsm_agent._internal.hints import guess
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.cli.flows import wrong_data
 from fsm_agent.cli.models import Debug, Deps, Many
@@ -19,7 +20,7 @@ from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.operating import seconds_of
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
-from fsm_agent.errors import UsageError, hint
+from fsm_agent.errors import UsageError
 from fsm_agent.flows.flow import Flow
 
 
@@ -44,7 +45,7 @@ def submit(
     extra: Annotated[Many, typer.Option(help="Data of yours in the run, as name=value. Repeatable.")] = None,
     by: Annotated[str, typer.Option(metavar="USER", help="Who asks: the worker's deps may depend on it.")] = "",
     deps: Deps = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make the store if it does not exist.")] = False,
     debug: Debug = False,
 ) -> None:
     """Put a task into a store, for a worker to do; print the name of the run."""
@@ -59,7 +60,7 @@ def submit(
         runnable = replace(chosen, store=runs) if isinstance(chosen, Flow) else chosen.changed(store=runs)
         task = option("task", lambda: written_task(task, is_needed=True))
         if not task:
-            raise typer.BadParameter("there is nothing to do: give a task", param_hint="task")
+            raise typer.BadParameter("expected a task, got none", param_hint="task")
         options: dict[str, Any] = {
             "run_id": run_id,
             "priority": priority,
@@ -86,8 +87,10 @@ def _chosen(found: list[Runnable], name: str | None, named: str) -> Any:
             return runnable
     there = ", ".join(map(one_line, names))
     if name is None:
-        raise typer.BadParameter(f"{named} has several: --agent names one of {there}", param_hint="--agent")
-    raise UsageError(f"{named} has no agent {name!r}{hint(name, names)}; there are {there}")
+        raise typer.BadParameter(
+            f"expected one agent, got several in {named}; pass --agent with one of {there}", param_hint="--agent"
+        )
+    raise UsageError(f"--agent: expected an agent of {named} ({there}), got {name!r}{guess(name, names)}")
 
 
 def _task(runnable: Any, task: str) -> Any:

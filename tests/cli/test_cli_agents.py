@@ -104,7 +104,7 @@ def test_new_writes_a_project_that_is_right_and_overwrites_nothing(here: Path):
     ran("agents", "new", "weather")
     project = here / "weather"
     assert {path.name for path in project.rglob("*.*")} >= {"weather.toml", "weather_agent.py", "test_weather.py"}
-    assert "weather is right" in ran("agents", "check", "weather/weather.toml").stdout
+    assert "weather.toml: weather" in ran("agents", "check", "weather/weather.toml").stdout
     (project / "weather_agent.py").write_text("mine")
     assert "--folder" in refused("agents", "new", "weather")
     assert (project / "weather_agent.py").read_text() == "mine"

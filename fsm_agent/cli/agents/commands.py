@@ -73,14 +73,14 @@ def list_agents(
         elif found:
             screen.show(_table(found), is_whole=True)
         else:
-            screen.tell("no agents are registered: name a module, as fsm-agent agents list my_agents")
+            screen.tell("no agents are registered; name a module, as in fsm-agent agents list my_agents")
 
 
 @app.command()
 def check(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Configurations in TOML, YAML or JSON.")],
     module: Module = None,
-    available: Annotated[bool, typer.Option("--available", help="A missing key or address is an error, too.")] = False,
+    available: Annotated[bool, typer.Option("--available", help="Treat a missing key or address as an error.")] = False,
     debug: Debug = False,
 ) -> None:
     """Check configurations: keys, values, and all that they name; no model is asked."""
@@ -103,7 +103,7 @@ def _check_config(file: Path, modules: Many, must_be_available: bool, screen: Sc
                     raise
                 screen.tell(f"{file}: {error}")
             names = ", ".join([f"{name} ({sub.client.name})" for name, sub in agent.agents.items()])
-            screen.prose(f"{file}: {agent.name} is right, with {names}")
+            screen.prose(f"{file}: {agent.name} is valid, with {names}")
     except UsageError as error:
         return error
     return None
@@ -197,7 +197,7 @@ def _command_for(waiting: CallSuspended, agent: AgentBase[Any]) -> str:
     return f"fsm-agent runs answer {shlex.quote(journal.run)} --store {shlex.quote(str(store))}"
 
 
-_NOT_KEPT = "the call was not kept: --approve, or a store in the configuration to answer later, would be right"
+_NOT_KEPT = "the call was not kept; pass --approve, or add a store to the configuration to answer later"
 
 
 class _Steps:

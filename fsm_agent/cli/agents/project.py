@@ -106,11 +106,9 @@ def write_project(name: str, folder: Path, model: str) -> list[Path]:
         ConfigError: The name or the model cannot be used, or a file is there already.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or keyword.iskeyword(name):
-        raise ConfigError(
-            f"{name!r:.80} is no name for an agent: lower-case letters, digits and '_' are, as in 'weather'"
-        )
+        raise ConfigError(f"name: expected lower-case letters, digits and '_', such as 'weather', got {name!r:.80}")
     if f"{name}_agent" == __name__.partition(".")[0]:
-        raise ConfigError(f"{name!r} is no name for an agent: its module would hide this package; another would do")
+        raise ConfigError(f"name: expected one whose module does not hide this package, got {name!r}")
     split_model(model)
     class_name = "".join(part.capitalize() for part in name.split("_"))
     texts = {
@@ -124,7 +122,7 @@ def write_project(name: str, folder: Path, model: str) -> list[Path]:
     files = {folder / path: text for path, text in texts.items()}
     for file in files:
         if file.exists():
-            raise ConfigError(f"{str(file)!r} is there already: another --folder would be right")
+            raise ConfigError(f"expected a new file, got {str(file)!r}, which exists; pass another --folder")
     words = {"NAME": name, "CLASS": class_name, "MODEL": json.dumps(model), "SCHEMA": SCHEMA}
     try:
         for file, text in files.items():
@@ -133,9 +131,9 @@ def write_project(name: str, folder: Path, model: str) -> list[Path]:
                 text = re.sub(r"NAME|CLASS|MODEL|SCHEMA", lambda word: words[word[0]], text)
             file.write_text(text, "utf-8")
     except NotADirectoryError as error:
-        raise UsageError(f"{error.filename!r} is no folder: another --folder would be right") from error
+        raise UsageError(f"expected a folder, got {error.filename!r}; pass another --folder") from error
     except FileExistsError as error:
-        raise UsageError(f"{error.filename!r} is no folder, but a file: another --folder would be right") from error
+        raise UsageError(f"expected a folder, got the file {error.filename!r}; pass another --folder") from error
     except (OSError, RecursionError) as error:  # the latter: of a path with a thousand names
         raise UsageError(f"the project cannot be written: {error}") from error
     return list(files)

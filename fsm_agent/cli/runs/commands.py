@@ -140,7 +140,9 @@ def list_runs(
         elif after is None:
             found, has_more = turns_of(runs, conversation, which, limit)
         else:
-            raise typer.BadParameter("the turns of a conversation are one page: --limit …", param_hint="--after")
+            raise typer.BadParameter(
+                "expected --limit, since the turns of a conversation are one page, got --after", param_hint="--after"
+            )
         if as_json:
             listed = {"runs": to_builtins([*found]), "next": found.next}
             screen.line(json_text({**listed, "has_more": True} if has_more else listed))
@@ -149,11 +151,11 @@ def list_runs(
             table = questions_table(found, screen.columns) if asked else runs_table(found, screen.columns)
             screen.show(table, is_whole=True)
         elif found.next is None:
-            screen.tell("no question is open" if asked else "there are no such runs")
+            screen.tell("no question is open" if asked else "no such runs")
         if found.next is not None:
-            screen.tell(f"there are more: --after {found.next}")
+            screen.tell(f"there are more; pass --after {found.next}")
         if has_more:
-            screen.tell(f"there are more: --limit {2 * limit} shows some of them")
+            screen.tell(f"there are more; pass --limit {2 * limit}")
 
 
 @app.command()
@@ -226,7 +228,7 @@ def _code_of(runs: Runs, run: str, agents: str) -> tuple[Definition, Header]:
     header = header_of(runs.store.load(run, after=None).header)
     by_name = {agent.name: agent for agent in found}
     if header.agent not in by_name:
-        raise UsageError(f"the run is one of agent {header.agent!r}; {agents!r} has {', '.join(sorted(by_name))}")
+        raise UsageError(f"{agents!r}: expected the run's agent {header.agent!r}, got {', '.join(sorted(by_name))}")
     by_path = {prompt.path: prompt for prompt in prompts}
     return by_name[header.agent].definition_of_run(header, LATER, by_path), header
 
@@ -259,7 +261,7 @@ def fork(
         typer.Option(help="The last entry that both have, a number; or where this step of a flow, as review#3, began."),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Other data of a flow: its state is entered anew with them.")
+        str | None, typer.Option(metavar="JSON", help="Other data of a flow: its state is entered again with them.")
     ] = None,
     agents: Annotated[
         str | None,
@@ -276,13 +278,15 @@ def fork(
         if agents is None:
             if data is not None or isinstance(at, str):
                 what = "--data" if data is not None else "--step"
-                raise typer.BadParameter("it needs the code of the flow: --agents MODULE", param_hint=what)
+                raise typer.BadParameter(
+                    "expected the code of the flow, got none; pass --agents MODULE", param_hint=what
+                )
             runs.fork(run, at, name, by=who)
         else:
             definition, _ = _code_of(runs, run, agents)
             past = runs.at(run, at, definition)
             if data is not None and not hasattr(past, "flow"):
-                raise typer.BadParameter(f"{past} has none: a run of a flow has", param_hint="--data")
+                raise typer.BadParameter(f"expected the run of a flow, which has data, got {past}", param_hint="--data")
             edit = "" if data is None else forking.edit_json(past, past.flow.data_of(data), who)
             runs.fork(run, past.journal.n, name, definition, by=who, edit=edit)
         forked = header_of(runs.store.load(name, after=None).header).forked
@@ -305,7 +309,7 @@ def diagram(
     with reporting(debug), opened(store, read_only=True) as runs:
         reading = read(runs, run)
         if inside not in reading.processes:
-            raise UsageError(f"nothing inside of the run {run!r} is called {inside!r}{hint(inside, reading.processes)}")
+            raise UsageError(f"expected a path inside the run {run!r}, got {inside!r}{hint(inside, reading.processes)}")
         process = reading.processes[inside]
         title = f"The run {one_line(run)}" + (f": {one_line(inside)}" if inside else "")
         if process.kind == "call" and UNKNOWN in {step.to for step in process.trace}:
@@ -364,7 +368,7 @@ def export(
             is_device = output.exists() and not output.is_file()  # never replace a device such as /dev/null
             output.write_bytes(text.encode()) if is_device else write_private(output.resolve(), text.encode())
         except OSError as error:
-            raise UsageError(f"nothing can be written to {str(output)!r}: {error.strerror or error}") from error
+            raise UsageError(f"{str(output)!r} cannot be written: {error.strerror or error}") from error
 
 
 def _escape(text: str) -> str:
@@ -404,7 +408,7 @@ def answer(
     at_s = time.time()
     with reporting(debug), opened(store) as runs, Screen() as screen:
         if reason and not (cancel or deny):
-            raise typer.BadParameter("there is a reason only to --deny and --cancel", param_hint="--reason")
+            raise typer.BadParameter("expected --deny or --cancel with a reason, got neither", param_hint="--reason")
         outcomes = {
             "approved": approve and Approved(at_s=at_s),
             "modified": arguments is not None and Modified(arguments, at_s=at_s),
@@ -417,9 +421,11 @@ def answer(
         answers = [outcome for outcome in outcomes.values() if outcome]
         if len(answers) != 1:
             right = ", ".join([words.split(" ")[0] for words in OPTIONS.values()])
-            raise typer.BadParameter(f"there are {len(answers) or 'no'} answers: exactly one of {right} is right")
+            raise typer.BadParameter(f"expected one of {right}, got {len(answers) or 'none'}")
         if key is None and not cancel:
-            raise typer.BadParameter("the key of the question is missing: 'runs show' has it", param_hint="KEY")
+            raise typer.BadParameter(
+                "expected the key of a question, got none; find it with 'runs show'", param_hint="KEY"
+            )
         for question in runs.store.get(run).waits:
             if question.key == key:  # if none is, the store tells who has answered it
                 _check_option(question, answers[0])
@@ -433,7 +439,7 @@ def _check_option(question: Question, outcome: Outcome) -> None:
     if question.answers and outcome.kind not in question.answers:
         named = ", ".join([OPTIONS.get(kind, kind) for kind in question.answers])
         given = OPTIONS[outcome.kind].split(" ")[0]
-        raise UsageError(f"{question.key!r} is not answered with {given}: {named} would be right")
+        raise UsageError(f"{question.key!r}: expected {named}, got {given}")
 
 
 @app.command()
@@ -455,7 +461,9 @@ def resume(
         functions, chosen = code_of(function, prompt, trusted=not guesses(model, base_url))
         settings, limits = settings_of(model, base_url, setting)
         if limits != Limits():
-            raise typer.BadParameter("the limits of a run stay as they were", param_hint="--set")
+            raise typer.BadParameter(
+                "expected settings alone, got limits; those of a run stay as they were", param_hint="--set"
+            )
         name = header_of(runs.store.load(run, after=None).header).agent
         with connected(model, base_url, screen) as (client, model_name):
             agent = Agent(

@@ -97,23 +97,23 @@ def stats(store: StorePath, as_json: Json = False, debug: Debug = False) -> None
         elif counts:
             screen.show(counts_table(counts), is_whole=True)
         else:
-            screen.tell("there are no runs")
+            screen.tell("no runs")
 
 
 def backup(
     store: StorePath,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, a file that is not there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy, a file that does not exist yet.")],
     debug: Debug = False,
 ) -> None:
     """Copy a store in SQLite, whole and consistent, while workers run; the copy is a store."""
     with reporting(debug):
         if "://" in store:
-            right = "pg_dump --schema=… is right, see docs/runs.md"
-            raise UsageError(f"a store in Postgres is not copied by this command: {right}")
+            right = "copy one in Postgres with pg_dump --schema=…, see docs/runs.md"
+            raise UsageError(f"expected a store in SQLite, got one in Postgres; {right}")
         with opened(store, read_only=True) as runs, Screen() as screen:
             copied: Callable[[Path], int] | None = getattr(runs.store, "backup", None)
             if copied is None:
-                raise UsageError(f"{type(runs.store).__name__} cannot be copied by this command: a SqliteStore can")
+                raise UsageError(f"expected a SqliteStore, got {type(runs.store).__name__}, which cannot be copied")
             count = copied(file)
             screen.line(f"{count:,} bytes copied to {one_line(str(file))}")
 
@@ -136,7 +136,7 @@ def delete(
             elif conversation:
                 raise UsageError(
                     f"the conversation {conversation!r} is read from the run {name!r}, and cannot be continued"
-                    " without it: nothing was deleted; --force deletes it all the same"
+                    " without it; nothing was deleted: pass --force to delete it all the same"
                 )
         if not yes:
             _ask_about(screen, [row for row in map(runs.store.get, names) if not row.is_ended])
@@ -157,7 +157,7 @@ def _ask_about(screen: Screen, going: Sequence[Run]) -> None:
     named = ", ".join([one_line(row.id) for row in going[:3]]) + (f" and {len(going) - 3} more" if going[3:] else "")
     what = f"{named} {'has' if len(going) == 1 else 'have'} not ended"
     if not sys.stdin.isatty():
-        raise UsageError(f"{what}: nothing was deleted; --yes deletes all the same, and 'runs cancel' ends a run")
+        raise UsageError(f"{what}; nothing was deleted: pass --yes to delete all, or use 'runs cancel'")
     if screen.ask(f"{what}. Delete all the same? [y/N] ").strip().lower() not in ("y", "yes"):
         raise typer.Abort
 
@@ -167,7 +167,7 @@ def prune(
     older_than: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Delete those that ended longer ago: 90s, 15m, 12h, 30d or 8w.")
     ] = None,
-    keep: Annotated[int | None, typer.Option(min=0, help="Delete all but so many, the newest.")] = None,
+    keep: Annotated[int | None, typer.Option(min=0, help="Keep only so many, the newest.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -175,7 +175,7 @@ def prune(
     """Delete runs that have ended, by age and count; open runs are left alone."""
     with reporting(debug), opened(store) as runs, Screen() as screen:
         if older_than is None and keep is None:
-            raise typer.BadParameter("neither age nor count is given: --older-than 30d or --keep 1000 would be right")
+            raise typer.BadParameter("expected an age or a count, got neither; pass --older-than 30d or --keep 1000")
         max_age_s = None if older_than is None else seconds_of(older_than)
         found = runs.prune(max_age_s=max_age_s, keep=keep, is_dry=dry_run)
         _say_pruned(screen, found, dry_run=dry_run, as_json=as_json)
@@ -200,7 +200,9 @@ def seconds_of(span: str, option: str = "--older-than") -> float:
         typer.BadParameter: It is no span of time.
     """
     if (found := _SPAN.fullmatch(span)) is None:
-        raise typer.BadParameter(f"{span!r} is no span of time: 90s, 15m, 12h, 30d or 8w is", param_hint=option)
+        raise typer.BadParameter(
+            f"expected a span of time such as 90s, 15m, 12h, 30d or 8w, got {span!r}", param_hint=option
+        )
     return float(found[1]) * _SECONDS[found[2]]
 
 

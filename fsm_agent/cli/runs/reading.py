@@ -70,7 +70,7 @@ def opened(
             runs.close()
         return
     if must_exist and not is_there:
-        remedy = f"; {makes} makes it" if makes else ""
+        remedy = f"; pass {makes} to make it" if makes else ""
         raise UsageError(f"expected a store that 'ask --store' or Agent(store=…) has made, got {store!r}{remedy}")
     signing_key = os.environ.get(KEY_VARIABLE) or None
     runs = Runs(store, signing_key=signing_key, patience_s=patience_s, read_only=read_only)
@@ -98,7 +98,7 @@ def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tup
     """
     head = runs.store.head(conversation)
     if not head.version:
-        raise UsageError(f"there is no conversation {conversation!r} in this store")
+        raise UsageError(f"expected a conversation in this store, got {conversation!r}, which it does not have")
     asked = wanted(None, limit, which)
     found = [*islice((run for run in turns_back(runs, head) if asked.takes_run(run)), limit + 1)]
     return Page(found[:limit]), len(found) > limit

@@ -61,7 +61,7 @@ def worker(
             help="What says which run is due, in place of the store, whose address ends with ?engine=… then.",
         ),
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the store if it is not there.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make the store if it does not exist.")] = False,
     concurrency: Annotated[
         list[str] | None,
         typer.Option(metavar="AGENT=N", help="How many runs of an agent all workers drive at a time; may be repeated."),
@@ -94,7 +94,7 @@ def worker(
 ) -> None:
     """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
     if threads is not None and tasks is not None:
-        raise typer.BadParameter("either threads or tasks drive runs: give one of both", param_hint="--tasks")
+        raise typer.BadParameter("expected --threads or --tasks, got both; leave one out", param_hint="--tasks")
     kept = opened(store, must_exist=not create, makes="--create")
     with reporting(debug), _log_plainly(), Screen() as screen, redirect_stdout(sys.stderr), kept as runs:
         found, prompts = option("--agents", load_runnables, agents)
@@ -131,7 +131,7 @@ def _numbers(texts: Sequence[str]) -> dict[str, int]:
     for text in texts:
         name, _, number = text.rpartition("=")
         if not name or not number.isdecimal():
-            raise UsageError(f"{text!r} is not the name of an agent and a number: shop=4 would be right")
+            raise UsageError(f"expected the name of an agent and a number, such as shop=4, got {text!r}")
         found[name] = int(number)
     return found
 
@@ -145,7 +145,7 @@ def _probed(crew: Worker, host: str, port: int | None, screen: Screen) -> Iterat
     try:
         server = HealthServer(crew, port, host)
     except OSError as error:
-        raise ConfigError(f"the port {port} of {host!r} cannot be used: {error.strerror}") from None
+        raise ConfigError(f"port {port} of {host!r} cannot be used: {error.strerror}") from None
     with server:
         screen.tell(f"health: http://{host}:{server.port}/health")
         yield
@@ -154,7 +154,7 @@ def _probed(crew: Worker, host: str, port: int | None, screen: Screen) -> Iterat
 def _engine(name: str, crew: Worker, is_own_claim: bool) -> Engine:
     if is_own_claim:
         raise UsageError(
-            "an engine says which run is due, so --once and --tasks, which ask the store, do not go with it"
+            "expected an engine without --once and --tasks, which ask the store which run is due; leave them out"
         )
     return engine_of(name, crew)
 
