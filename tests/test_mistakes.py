@@ -613,7 +613,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {  # what is done, 
         "UsageError",
         "count_up_async",
     ),
-    "one function twice": (lambda: agent(functions=[add, add]), "PromptError", "two"),
+    "one function twice": (lambda: agent(functions=[add, add]), "PromptError", "add"),
     "a number as output": (
         lambda: agent(output=5),
         "PromptError",

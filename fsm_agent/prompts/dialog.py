@@ -178,7 +178,7 @@ class Dialog(Sequence[Message]):
         try:
             return to_json(_Document(self.messages, is_own, self.governed_by))
         except ValueError as error:
-            raise SnapshotError(f"nothing is written that could not be read again: {str(error)[:500]}") from error
+            raise SnapshotError(f"expected a dialog that can be read again: {str(error)[:500]}") from error
 
     @classmethod
     def from_json(cls, document: str | bytes) -> Dialog:
@@ -190,7 +190,7 @@ class Dialog(Sequence[Message]):
         try:
             read: _Document = from_json(document, _Document)
         except ValueError as error:
-            raise SnapshotError(f"this is no dialog: {error}") from error
+            raise SnapshotError(f"expected the JSON of a dialog: {error}") from error
         return cls(read.messages, system_args=None if read.is_system_own else {}, governed_by=read.governed_by)
 
     @classmethod

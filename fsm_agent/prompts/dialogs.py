@@ -57,9 +57,16 @@ class Dialogs(Mapping[str, Dialog]):
                 isinstance(origin, str) and origin != "",
                 "a string such as 'main'",
             )
-            check("the name of a fork", name, name in held, f"one of {', '.join(map(repr, held)) or 'none'}")
+            check(
+                "the name of a fork",
+                name,
+                name in held,
+                f"the name of a dialog ({', '.join(map(repr, held)) or 'none'})",
+            )
         if (looped := _looped(origins)) is not None:
-            raise UsageError(f"the dialog {looped!r} comes from itself: forks with other names would be right")
+            raise UsageError(
+                f"the dialog {looped!r}: expected forks of other dialogs, got one of itself; rename a fork"
+            )
         self._dialogs = held
         self.forks = origins
 
@@ -80,7 +87,7 @@ class Dialogs(Mapping[str, Dialog]):
             UsageError: There is no dialog of that name, or one that has the new name already.
         """
         if new in self._dialogs:
-            raise UsageError(f"there is a dialog {new!r} already: another name for the fork would be right")
+            raise UsageError(f"the name of a fork: expected a new name, got {new!r}, which exists")
         dialog = self._named(name).fork(last_n, first_k)
         return Dialogs({**self._dialogs, new: dialog}, forks={**self.forks, new: name})
 
@@ -130,11 +137,11 @@ class Dialogs(Mapping[str, Dialog]):
             held = {name: Dialog.from_json(bytes(dialog)) for name, dialog in read.dialogs.items()}
             return cls(held, forks=read.forks)
         except ValueError as error:
-            raise SnapshotError(f"these are no dialogs: {error}") from error
+            raise SnapshotError(f"expected the JSON of dialogs: {error}") from error
 
     def _named(self, name: str) -> Dialog:
         if name not in self._dialogs:
-            raise UsageError(f"there is no dialog {name!r}{hint(name, self._dialogs)}")
+            raise UsageError(f"expected the name of a dialog, got {name!r}{hint(name, self._dialogs)}")
         return self._dialogs[name]
 
     def __getitem__(self, name: str) -> Dialog:

@@ -43,7 +43,7 @@ MAX_LISTED = 20
 _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 _MOST = 200  # characters between two slashes: a file system takes 255, and a suffix follows
 _MOST_IN_ALL = 1000
-_SHAPE = f"letters, digits, '_' and '-', with '/' between them, at most {_MOST} in a row and {_MOST_IN_ALL} in all,"
+_SHAPE = f"letters, digits, '_' and '-', with '/' between them, at most {_MOST} in a row and {_MOST_IN_ALL} in all"
 
 PROMPTS: Registry[Prompt] = Registry("prompt", PromptError)  # by path
 
@@ -64,7 +64,9 @@ def register_prompt(prompt: Prompt, *, overwrite: bool = False) -> Prompt:
     """
     check("what is registered", prompt, isinstance(prompt, Prompt), "a Prompt('…', path='root/name')")
     if "/" not in _checked(prompt.path):
-        raise PromptError(f"the prompt's path {prompt.path!r} has no root: {'root/' + prompt.path!r} would be right")
+        raise PromptError(
+            f"path of the prompt: expected a root, such as {'root/' + prompt.path!r}, got {prompt.path!r}"
+        )
     return PROMPTS.register(prompt.path, prompt, overwrite=overwrite)
 
 
@@ -180,15 +182,19 @@ class Prompts:
                 template_in(read(file, folder), file, folder)
             elif dot and _NAME.fullmatch(stem):
                 if kind not in HANDLERS:
-                    return [PromptFileProblem(str(file), 0, f"there is no handler {kind!r}{hint(kind, HANDLERS)}")]
+                    return [
+                        PromptFileProblem(
+                            str(file), 0, f"expected a kind of handler, got {kind!r}{hint(kind, HANDLERS)}"
+                        )
+                    ]
                 if not any(file.with_name(f"{file.name.split('.')[0]}{suffix}").exists() for suffix in SUFFIXES):
                     return [
                         PromptFileProblem(
-                            str(file), 0, f"it is a handler, and there is no prompt {stem.split('/')[-1]!r}"
+                            str(file), 0, f"expected the prompt {stem.split('/')[-1]!r} of this handler, got none"
                         )
                     ]
             elif not _NAME.fullmatch(name):
-                return [PromptFileProblem(str(file), 0, f"{name!r:.80} is no name of a prompt: {_SHAPE} would be")]
+                return [PromptFileProblem(str(file), 0, f"name of a prompt: expected {_SHAPE}, got {name!r:.80}")]
             else:
                 self._loaded(f"{prefix}{name}", folder)
         except PromptFileError as error:
@@ -213,7 +219,7 @@ class Prompts:
         named = [file for suffix in SUFFIXES if (file := folder / f"{path}{suffix}").exists()]
         if len(named) > 1:
             others = " and ".join([repr(file.name) for file in named])
-            text = f"the prompt {path!r} is in {others}: one of them would be right"
+            text = f"prompt {path!r}: expected one file, got {others}; remove one"
             raise PromptFileError(PromptFileProblem(str(named[0]), 0, text))
         return named
 
@@ -272,7 +278,9 @@ def load_prompt(
     """
     file = Path(file)
     if file.suffix not in SUFFIXES:
-        raise PromptError(f"the prompt file {str(file)!r} does not end in {', '.join(map(repr, SUFFIXES))}")
+        raise PromptError(
+            f"prompt file: expected a name that ends in {', '.join(map(repr, SUFFIXES))}, got {str(file)!r}"
+        )
     folder = None if within is None else Path(within)
     others = Prompts(directory=folder or file.parent, names=names)
     return Loading(file, folder, Names(names), others._lookup).prompt(path or file.stem, overrides)
@@ -295,11 +303,11 @@ def named_prompt(
         return load_prompt(Path(folder) / named)
     root, slash, name = named.partition("/")
     if not slash:
-        raise UsageError(f"{named!r:.80} names no prompt: 'root/name' or a file that ends in {SUFFIXES[0]!r} would")
+        raise UsageError(f"expected 'root/name', or a file that ends in {SUFFIXES[0]!r}, got {named!r:.80}")
     return Prompts(root, directory=directory)(name)
 
 
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name) or len(name) > _MOST_IN_ALL or max(map(len, name.split("/"))) > _MOST:
-        raise PromptError(f"{name!r:.80} is no name of a prompt: {_SHAPE} would be")
+        raise PromptError(f"name of a prompt: expected {_SHAPE}, got {name!r:.80}")
     return name

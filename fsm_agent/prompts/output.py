@@ -73,7 +73,7 @@ class Output:
             self._bare_schema = None if self._adapter is None else self._adapter.json_schema()
         except undescribable() as error:
             if _TAKES_ANYTHING not in str(error):
-                raise PromptError(f"the output type {type!r} has no JSON schema: {error}") from error
+                raise PromptError(f"output: expected a type with a JSON schema, got {type!r}: {error}") from error
         self.is_wrapped = self._bare_schema is not None and self._bare_schema.get("type") != "object"
 
     @property

@@ -22,7 +22,7 @@ from fsm_agent.functions.toolset import Functions, check_dependencies, functions
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.settings import Settings
-from fsm_agent.mistakes import check, wrong
+from fsm_agent.mistakes import check, shown, wrong
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
 from fsm_agent.prompts.output import ANSWER, MAX_LENGTH, Output
@@ -214,9 +214,13 @@ class Prompt(Generic[Out]):
             object.__setattr__(self, name, value)
         names = [f.name for f in functions]
         if repeated := {name for name in names if names.count(name) > 1}:
-            raise PromptError(f"two functions of prompt {self.path!r} have one name: {', '.join(sorted(repeated))}")
+            raise PromptError(
+                f"functions of prompt {self.path!r}: expected different names, got {', '.join(sorted(repeated))} twice"
+            )
         if ANSWER in names and self.output is not str:
-            raise PromptError(f"prompt {self.path!r} offers {ANSWER}: so is the function called that takes its answer")
+            raise PromptError(
+                f"functions of prompt {self.path!r}: expected another name than {ANSWER}, which takes the answer"
+            )
         if not asked:
             check_dependencies(functions, f"prompt {self.path!r}")
         variables(self.template)
@@ -227,13 +231,17 @@ class Prompt(Generic[Out]):
     def _check_finalizer(self) -> None:
         if self.finalizer is None:
             return
-        right = "a text with {{ answer }} in it, a Prompt or None"
+        right = "a string with {{ answer }} in it, a Prompt or None"
         check(f"the finalizer of prompt {self.path!r}", self.finalizer, isinstance(self.finalizer, str | Prompt), right)
         template = self.finalizer if isinstance(self.finalizer, str) else self.finalizer.template
         if isinstance(self.finalizer, Prompt) and (self.finalizer.offers or self.finalizer.hosted_tools):
-            raise PromptError(f"the finalizer of prompt {self.path!r} has functions, which its request does not offer")
+            raise PromptError(
+                f"the finalizer of prompt {self.path!r}: expected no functions, which it cannot offer, got some"
+            )
         if unknown := ", ".join(sorted(variables(template) - {"answer"})):
-            raise PromptError(f"the finalizer of prompt {self.path!r} says {unknown}, and is given only answer")
+            raise PromptError(
+                f"the finalizer of prompt {self.path!r}: expected the variable answer alone, got {unknown}"
+            )
 
     def _check_requests(self) -> None:
         if type(self.hosted_tools) is list:
@@ -245,7 +253,7 @@ class Prompt(Generic[Out]):
         if self.settings:
             if "hosted_tools" in self.settings:
                 raise PromptError(
-                    f"the settings of prompt {self.path!r} have hosted_tools: hosted_tools=… of the prompt is right"
+                    f"the settings of prompt {self.path!r}: expected no hosted_tools; pass hosted_tools=… to the prompt"
                 )
             Settings().override(self.settings)
 
@@ -257,19 +265,23 @@ class Prompt(Generic[Out]):
         template = handler.template if isinstance(handler, Prompt) else handler
         is_compared = isinstance(handler, Prompt) and self.is_fixed
         if is_compared and (foreign := ", ".join(sorted(handler.by_name.keys() - self.by_name.keys()))):
-            raise PromptError(f"on_{kind} of prompt {self.path!r} offers {foreign}, which the prompt itself does not")
+            raise PromptError(
+                f"on_{kind} of prompt {self.path!r}: expected functions of the prompt itself, got {foreign}"
+            )
         if not isinstance(template, str):
             if callable(template):
                 self._check_handler_function(kind, template)
                 return
-            right = "a text, Prompt or function is right, or the path of a file"
-            raise PromptError(f"on_{kind} of prompt {self.path!r} is {handler!r}: {right}")
+            right = "a string, a Prompt, a function or the path of a file"
+            raise PromptError(f"on_{kind} of prompt {self.path!r}: expected {right}, got {shown(handler)}")
         names = variables(template)
         if kind in _NEEDED and _NEEDED[kind] not in names:
-            raise PromptError(f"on_{kind} of prompt {self.path!r} must say {{{{ {_NEEDED[kind]} }}}}: {template!r}")
+            raise PromptError(
+                f"on_{kind} of prompt {self.path!r}: expected {{{{ {_NEEDED[kind]} }}}} in it, got {shown(template)}"
+            )
         if unknown := sorted(names.difference(_ARGUMENTS[kind])):
             known = ", ".join(_ARGUMENTS[kind])
-            raise PromptError(f"on_{kind} of prompt {self.path!r} says {', '.join(unknown)}, and is given only {known}")
+            raise PromptError(f"on_{kind} of prompt {self.path!r}: expected only {known}, got {', '.join(unknown)}")
 
     def _check_handler_function(self, kind: str, handler: Callable[..., Any]) -> None:
         names = _ARGUMENTS[kind]
@@ -278,7 +290,7 @@ class Prompt(Generic[Out]):
         except TypeError as error:  # it is called when a request has been paid for
             right = f"{', '.join(names)} by name" if names else "nothing"
             raise PromptError(
-                f"on_{kind} of prompt {self.path!r} is given {right}, which it does not take: {error}"
+                f"on_{kind} of prompt {self.path!r}: expected a function that takes {right}: {error}"
             ) from None
         except ValueError:  # a function of C that does not say what it takes
             return
@@ -493,7 +505,7 @@ class Prompt(Generic[Out]):
         write: Any = handler  # a path was read when the prompt was made
         text: Any = write(**values)
         if not isinstance(text, str):
-            raise PromptError(f"on_{kind} of prompt {self.path!r} returned {text!r}: a text is right")
+            raise PromptError(f"what on_{kind} of prompt {self.path!r} returned: expected a string, got {shown(text)}")
         return text
 
 
@@ -552,6 +564,6 @@ class MissingPrompt:
         if name.startswith("__"):  # copy and pickle look for methods
             raise AttributeError(name)
         raise UsageError(
-            f"the agent call came from another process without its prompt {self.path!r} ({self.problem}):"
-            " agent.restore(snapshot(call)) makes one that can go on"
+            f"the agent call came from another process without its prompt {self.path!r} ({self.problem});"
+            " call agent.restore(snapshot(call)) for one that can continue"
         )

@@ -200,7 +200,7 @@ def check_used(template: str, values: Mapping[str, Any]) -> None:
     for name in sorted(values.keys() - used):
         word = re.escape(name)
         other = re.search(rf"\$?\{{ *{word} *\}}(?!\}})|\$\b{word}\b|%\({word}\)[a-z]|<{word}>|\[{word}\]", template)
-        meant = f": {{{{ {name} }}}} is right for {other[0]!r}" if other else hint(name, sorted(used))
+        meant = f"; write {{{{ {name} }}}} for {other[0]!r}" if other else hint(name, sorted(used))
         raise PromptError(f"the template {template[:60]!r} uses no variable {name!r}{meant}")
 
 

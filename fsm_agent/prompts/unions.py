@@ -278,8 +278,8 @@ class _Walk:
                 changed[key] = new
         if changed and core.get("custom_init"):
             name = core["cls"].__name__
-            what = f"{name} has an __init__ of its own and a field whose type is a union that JSON does not tell apart"
-            raise PromptError(f"{what}: Field(discriminator=…) in it, or no such __init__, would be right")
+            what = "expected unions that JSON can tell apart in a class with an __init__ of its own, got others"
+            raise PromptError(f"{name}: {what}; add Field(discriminator=…), or remove the __init__")
         core = {**core, **changed} if changed else core
         return self._union(core) if core.get("type") == "union" else core
 
@@ -310,11 +310,11 @@ class _Walk:
                 "schema": wrapped,
             }
             forms = [f'{{"{tag}": …}}' for tag in members.tags.values()]
-            right = f"it does not say which it is: {' or '.join(forms)}"
+            right = f"it does not say which it is; give {' or '.join(forms)}"
         else:
             names = [members.names[index] for index in members.objects]
             readers[_NONE] = {"type": "union", "choices": [*readers.values()]}
-            right = f"it does not say which it is: the fields of {' or of '.join(names)} alone"
+            right = f"it does not say which it is; give the fields of {' or of '.join(names)} alone"
         if rest := members.rest():
             mode = {"mode": core["mode"]} if "mode" in core else {}
             readers[_REST] = rest[0] if len(rest) == 1 else {"type": "union", "choices": rest, **mode}
@@ -324,7 +324,7 @@ class _Walk:
             "choices": readers,
             "discriminator": members.choice,
             "custom_error_type": UNCLEAR,
-            "custom_error_message": f"{right} would be right",
+            "custom_error_message": right,
         }
 
     def closed(self, core: Core) -> Core:

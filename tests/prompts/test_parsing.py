@@ -103,7 +103,7 @@ class TestSchema:
 
     def test_what_has_no_schema_is_told(self):
         for kind in [object(), Callable[[], int], "no_such_name"]:
-            with pytest.raises(PromptError, match="the output type"):
+            with pytest.raises(PromptError, match="output"):
                 Output(kind)
 
 

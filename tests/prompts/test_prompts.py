@@ -51,7 +51,7 @@ class TestTask:
 
     def test_two_functions_of_one_name(self):
         functions = [look, Function(name="ask"), Function.of(look), Function(name="ask")]
-        with pytest.raises(PromptError, match=r"prompt 'p' .*: ask, look"):
+        with pytest.raises(PromptError, match=r"prompt 'p'.*ask, look"):
             Prompt("x", path="p", functions=functions)
 
     def test_the_output_is_parsed(self):
@@ -147,12 +147,12 @@ class TestHandlers:
     @pytest.mark.parametrize(("kind", "needed"), [("exception", "error_message"), ("interrupt", "call_results")])
     @pytest.mark.parametrize("wrap", [str, Prompt])
     def test_the_placeholder_is_needed(self, kind, needed, wrap):
-        with pytest.raises(PromptError, match=f"on_{kind} of prompt 'p' .*{needed}"):
+        with pytest.raises(PromptError, match=f"on_{kind} of prompt 'p'.*{needed}"):
             Prompt("x", path="p", **{f"on_{kind}": wrap("No {x")})
 
     def test_what_is_no_handler(self):
         for kind in KINDS:
-            with pytest.raises(PromptError, match=f"on_{kind} of prompt 'p' is None"):
+            with pytest.raises(PromptError, match=f"on_{kind} of prompt 'p': "):
                 Prompt("x", path="p", **{f"on_{kind}": None})
 
 
@@ -167,7 +167,7 @@ class TestDerivedHandlers:
         ],
     )
     def test_a_function_that_takes_something_else_is_refused_when_the_prompt_is_made(self, kind, handler, given):
-        with pytest.raises(PromptError, match=f"on_{kind} of prompt 'p' .*{given}"):
+        with pytest.raises(PromptError, match=f"on_{kind} of prompt 'p'.*{given}"):
             Prompt("x", path="p", **{f"on_{kind}": handler})
 
     @pytest.mark.parametrize("on_exception", ["No: {{ error_message }}", lambda error_message, attempt: error_message])
@@ -208,7 +208,7 @@ def test_a_handlers_prompt_offers_no_function_that_the_task_does_not() -> None:
     def helper() -> None:
         """Help."""
 
-    with pytest.raises(PromptError, match="on_exception of prompt 'p' offers helper, which the prompt itself does not"):
+    with pytest.raises(PromptError, match=r"on_exception of prompt 'p'.*helper"):
         Prompt("x", path="p", on_exception=Prompt("{{ error_message }}", functions=(helper,)))
 
 

@@ -173,7 +173,7 @@ class TestWhereUnionsStand:
             def __init__(self, **data: Any) -> None:
                 super().__init__(**data)
 
-        with pytest.raises(PromptError, match=r"Own has an __init__ .*Field\(discriminator=…\)"):
+        with pytest.raises(PromptError, match=r"Own.*__init__"):
             Output(Own)
 
 

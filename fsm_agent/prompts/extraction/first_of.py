@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, g
 from fsm_agent._internal.lazy_import import deferred, pydantic
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.arguments import described_errors
-from fsm_agent.mistakes import check
+from fsm_agent.mistakes import check, shown
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.extraction.scanning import without_thought
@@ -272,7 +272,7 @@ def _made_output(expect: Any) -> Output:
     try:
         return Output(expect)
     except PromptError as error:
-        raise UsageError(f"expect={expect!r}: dict, list or a type for pydantic is right") from error
+        raise UsageError(f"expect: expected dict, list or a type for pydantic, got {shown(expect)}") from error
 
 
 _kept_output = lru_cache(maxsize=64)(_made_output)

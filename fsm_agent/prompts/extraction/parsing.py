@@ -63,7 +63,7 @@ def checked(value: Any) -> Parsed[Any]:
         return Parsed(value)
     repairs: Any = value.repairs
     if not (isinstance(repairs, tuple) and all(isinstance(repair, str) for repair in repairs)):
-        raise UsageError(f"the repairs of a Parsed are {repairs!r:.200}: a tuple of texts is right")
+        raise UsageError(f"the repairs of a Parsed: expected a tuple of strings, got {repairs!r:.200}")
     return value
 
 

@@ -76,7 +76,9 @@ class _Regex(ParsingStrategy[str]):
         try:
             self.regex = re.compile(regex)
         except (re.error, TypeError, RecursionError, OverflowError) as error:  # the third: brackets within brackets
-            raise UsageError(f"the pattern of regex is {regex!r:.200}: {error}") from error
+            raise UsageError(
+                f"the pattern of regex: expected a regular expression, got {regex!r:.200}: {error}"
+            ) from error
         self.max_length, self.name = max_length, f"the pattern {self.regex.pattern!r}"
 
     def candidates(self, text: str) -> Iterator[str]:

@@ -81,11 +81,11 @@ class TagParser(Parser[dict[str, Any]]):
         self.max_length = max_length
         names = (*self.xml, *self.md, *self.signals)
         if not names:
-            raise UsageError("a TagParser looks for nothing: xml, md, signals or required would name something")
+            raise UsageError("a TagParser: expected names to look for, got none; pass xml, md, signals or required")
         for name in names:
             check("a name of a TagParser", name, isinstance(name, str) and is_tag(name), "a name such as 'answer'")
         if twice := sorted({name for name in names if names.count(name) > 1 or name == RAW}):
-            raise UsageError(f"a TagParser looks for {', '.join(twice)} twice: one key holds one thing, 'raw' the text")
+            raise UsageError(f"a TagParser: expected each name once, and not 'raw', got {', '.join(twice)} twice")
 
     @property
     def label(self) -> str:

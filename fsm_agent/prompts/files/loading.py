@@ -14,6 +14,7 @@ from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.messages.hosted_tool import HostedTool
 from fsm_agent.messages.settings import Settings
+from fsm_agent.mistakes import shown
 from fsm_agent.prompts.extraction.first_of import ParsingStrategy, first_of
 from fsm_agent.prompts.files.named import Names
 from fsm_agent.prompts.files.reading import (
@@ -45,7 +46,7 @@ def handler_file(file: Path, kind: str) -> Path | None:
     if len(named) > 1:
         others = " and ".join([repr(path.name) for path in named])
         raise PromptFileError(
-            PromptFileProblem(str(file), 0, f"its handler on_{kind} is in {others}: one of them would be right")
+            PromptFileProblem(str(file), 0, f"expected one handler on_{kind}, got {others}; remove one")
         )
     return named[0] if named else None
 
@@ -80,7 +81,7 @@ class Loading:
         if str(self.file) in self.opened[:-1]:
             circle = " -> ".join([*self.opened[self.opened.index(str(self.file)) :]])
             raise PromptFileError(
-                PromptFileProblem(str(self.file), 0, f"prompts are each other's handlers in a circle: {circle}")
+                PromptFileProblem(str(self.file), 0, f"expected handlers without a circle, got {circle}")
             )
         content = read(self.file, self.within)
         template = self._guarded("template", 0, lambda: template_in(content, self.file, self.within))
@@ -146,17 +147,17 @@ class Loading:
             data = tomllib.loads(f"\n{content.front}\n")  # so that lines count as in the file
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             found = _LINE.search(str(error))
-            text = f"its front matter is not TOML: {_LINE.sub('', str(error)).strip()}"
+            text = f"expected front matter in TOML: {_LINE.sub('', str(error)).strip()}"
             self.problems.append(PromptFileProblem(str(self.file), int(found[1]) if found else 0, text))
             return
         for key, value in data.items():
             line = self._line(key)
             if key not in KEYS:
-                text = f"there is no key {key!r}{self._meant(key)}"
+                text = f"expected a known key, got {key!r}{self._meant(key)}"
                 self.problems.append(PromptFileProblem(str(self.file), line, text))
             elif key in self.values:
                 beside = Path(self.origins[key][0]).name
-                text = f"{key} is in the file {beside!r} as well: one of them would be right"
+                text = f"{key}: expected it once, got it in the file {beside!r} as well; remove one"
                 self.problems.append(PromptFileProblem(str(self.file), line, text))
             elif key not in overrides:
                 made = self._guarded(key, line, lambda key=key, value=value: self._value(key, value))  # type: ignore[misc]
@@ -197,8 +198,8 @@ class Loading:
     def _function(self, name: Any) -> Any:
         found = self.names.object(name)
         if not (callable(found) or hasattr(type(found), "functions") or hasattr(type(found), "as_function")):
-            right = "a function, a toolset, an agent or an MCP server would be right"
-            raise PromptError(f"{name!r:.80} is {found!r:.80}: {right}")
+            right = "a function, a toolset, an agent or an MCP server"
+            raise PromptError(f"{shown(name)}: expected {right}, got {shown(found)}")
         return found
 
     def _hosted(self, item: Any) -> Any:
@@ -213,12 +214,12 @@ class Loading:
 
     def _settings(self, value: Any) -> Any:
         if not isinstance(value, dict):
-            raise PromptError(f"{value!r:.80} are no settings: a table such as [settings] would be right")
+            raise PromptError(f"expected a table such as [settings], got {shown(value)}")
         start, problems = max(self._line("settings") - 1, 0), list[PromptFileProblem]()
         for name, item in value.items():
             try:
                 if name == "hosted_tools":
-                    raise UsageError("hosted_tools is a key of its own, beside settings")
+                    raise UsageError("hosted_tools: expected it outside of settings; move it to a key of its own")
                 Settings().override({name: item})
                 from_data({name: item}, Settings)
             except ValueError as error:
@@ -234,13 +235,13 @@ class Loading:
         if isinstance(value, str):
             return value
         if not isinstance(value, dict) or len(value) != 1:
-            right = "a text, {file = …}, {function = …} or {prompt = …} would be right"
-            raise PromptError(f"{value!r:.80} is no handler: {right}")
+            right = "text, {file = …}, {function = …} or {prompt = …}"
+            raise PromptError(f"expected {right}, got {shown(value)}")
         [(word, name)] = value.items()
         if word not in _HANDLER_WORDS:
-            raise PromptError(f"a handler has no {word!r}{hint(word, _HANDLER_WORDS)}")
+            raise PromptError(f"expected a word of a handler, got {word!r}{hint(word, _HANDLER_WORDS)}")
         if not isinstance(name, str):
-            raise PromptError(f"{word} is {name!r:.80}: a text would be right")
+            raise PromptError(f"{word}: expected a string, got {shown(name)}")
         if word == "file":
             check_part(name)
             return self._handler_in((self.within or self.file.parent) / name)
@@ -249,5 +250,5 @@ class Loading:
 
 def _listed(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise PromptError(f"{value!r:.80} is no list: ['module:name'], say, would be right")
+        raise PromptError(f"expected a list such as ['module:name'], got {shown(value)}")
     return value

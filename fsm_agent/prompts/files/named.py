@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fsm_agent._internal.named_modules import module_named
 from fsm_agent.errors import PromptError, hint
-from fsm_agent.mistakes import check
+from fsm_agent.mistakes import check, shown
 from fsm_agent.prompts.extraction.first_of import first_of
 from fsm_agent.prompts.extraction.parsing import Parser
 from fsm_agent.prompts.extraction.strategies import code, json_anywhere, json_block, keyword, regex, tagged, verbatim
@@ -45,14 +45,14 @@ class Names:
             PromptError: There is none, or its module cannot be imported.
         """
         if not isinstance(name, str):
-            raise PromptError(f"{name!r:.80} is no name: 'module:name' would be right")
+            raise PromptError(f"expected 'module:name', got {shown(name)}")
         both = {**(known or {}), **self.names}
         if name in both:
             return both[name]
         module, colon, path = name.partition(":")
         if not (colon and module and path):
             others = hint(name, both) if both else ""
-            raise PromptError(f"{name!r:.80} names nothing that is known: 'module:name' would be right{others}")
+            raise PromptError(f"expected a known name or 'module:name', got {shown(name)}{others}")
         return _within(_imported(module, name), path, name)
 
     def type(self, named: Any) -> Any:
@@ -64,7 +64,7 @@ class Names:
         if not isinstance(named, list):
             return self.object(named, _TYPES)
         if not named or not all(isinstance(value, str | int) for value in named):
-            raise PromptError(f"{named!r:.80} is no choice: texts or whole numbers, ['yes', 'no'] say, would be right")
+            raise PromptError(f"expected strings or whole numbers, such as ['yes', 'no'], got {shown(named)}")
         return Literal[tuple(named)]
 
     def parser(self, named: Any) -> Any:
@@ -78,16 +78,16 @@ class Names:
             return first_of(*parsers)
         if isinstance(named, dict):
             if len(named) != 1:
-                raise PromptError(f"{named!r:.80} is no parser: one strategy, {{tagged = 'answer'}} say, is right")
+                raise PromptError(f"expected one strategy, such as {{tagged = 'answer'}}, got {shown(named)}")
             [(name, value)] = named.items()
             if name not in _MAKERS:
-                raise PromptError(f"there is no strategy {name!r}{hint(name, _MAKERS)}")
+                raise PromptError(f"expected a strategy, got {name!r}{hint(name, _MAKERS)}")
             words = value if isinstance(value, list) else [value]
             made: Parser[Any] = _MAKERS[name](*words)
             return made
         found = self.object(named, _PARSERS)
         if not callable(found):
-            raise PromptError(f"{named!r:.80} is {found!r:.80}, and that is no parser: a function of the text is right")
+            raise PromptError(f"{shown(named)}: expected a parser or a function of the text, got {shown(found)}")
         return found
 
 
@@ -96,7 +96,7 @@ def _imported(module: str, name: str) -> Any:
         return module_named(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
-            raise PromptError(f"there is no module {error.name!r} for {name!r:.80}") from None
+            raise PromptError(f"{name!r:.80}: expected a module, got {error.name!r}, which is not found") from None
         raise PromptError(f"the module of {name!r:.80} cannot be imported: {error}") from error
     except _RAISED as error:
         raise PromptError(f"the module of {name!r:.80} cannot be imported: {type(error).__name__}: {error}") from error
@@ -107,6 +107,8 @@ def _within(target: Any, path: str, name: str) -> Any:
         if not hasattr(target, part):
             words = [word for word in dir(target) if not word.startswith("_")]
             close = hint(part, words)
-            raise PromptError(f"there is no {part!r} in {name!r:.80}{close if close.startswith(':') else ''}")
+            raise PromptError(
+                f"{name!r:.80}: expected a name in the module, got {part!r}{close if close.startswith(':') else ''}"
+            )
         target = getattr(target, part)
     return target

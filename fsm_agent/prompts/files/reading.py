@@ -57,15 +57,15 @@ def package_prompts(package: str) -> tuple[Path, ...]:
     try:
         spec = find_spec(package)
     except (ImportError, ValueError, AttributeError) as error:
-        raise PromptError(f"the package {package!r} is not there: {error}") from error
+        raise PromptError(f"package {package!r}: expected one that can be imported: {error}") from error
     if spec is None or not spec.submodule_search_locations:
-        what = "is not installed" if spec is None else "is a module, which has no folder"
-        raise PromptError(f"the package {package!r} {what}")
+        what = "is not installed" if spec is None else "is a module"
+        raise PromptError(f"package {package!r}: expected a package with a folder of prompts, got one that {what}")
     searched = [Path(folder, "prompts") for folder in spec.submodule_search_locations]
     if found := [folder for folder in searched if folder.is_dir()]:
         return tuple(found)
     places = ", ".join([repr(str(folder)) for folder in searched])
-    raise PromptError(f"the package {package!r} has no folder of prompts; searched: {places}")
+    raise PromptError(f"package {package!r}: expected a folder of prompts, got none; searched: {places}")
 
 
 def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -111,7 +111,7 @@ def read_template(file: Path) -> str:
     if content.has_front:
         raise PromptFileError(
             PromptFileProblem(
-                str(file), 1, f"front matter ({FENCE}) is for a prompt, as `load_prompt` reads it, not for a text"
+                str(file), 1, f"expected text without front matter ({FENCE}), which only `load_prompt` reads"
             )
         )
     return template_in(content, file)
@@ -125,14 +125,14 @@ def read(file: Path, within: str | Path | None = None) -> Content:
     """
     text = _read_file(file, within)
     if _YAML.match(text):
-        raise _problem(file, f"front matter between '---' lines is not read: TOML between {FENCE!r} lines is", 1)
+        raise _problem(file, f"expected front matter in TOML between {FENCE!r} lines, got '---' lines", 1)
     lines = text.split("\n")
     if lines[0].rstrip() != FENCE:
         return Content("", text, 0, has_front=False)
     for number, line in enumerate(lines[1:], 1):
         if line.rstrip() == FENCE:
             return Content("\n".join(lines[1:number]), "\n".join(lines[number + 1 :]), number + 1, has_front=True)
-    raise _problem(file, f"its front matter has no end: a second line {FENCE!r} would be right", 1)
+    raise _problem(file, f"expected the end of the front matter, got none; add a second line {FENCE!r}", 1)
 
 
 def template_in(content: Content, file: Path, within: str | Path | None = None) -> str:
@@ -154,8 +154,8 @@ def check_part(name: str) -> None:
         PromptError: It is none.
     """
     if not _PART.fullmatch(name):
-        right = "a path below the folder of prompts, such as '_parts/style.jinja', would be right"
-        raise PromptError(f"{name!r:.80} is no name of a template: {right}")
+        right = "a path below the folder of prompts, such as '_parts/style.jinja'"
+        raise PromptError(f"expected {right}, got {name!r:.80}")
 
 
 class _Gathering:
@@ -187,7 +187,7 @@ class _Gathering:
     def _there(self, reference: Reference, file: Path, line: int) -> list[str]:
         """Return those of the names that are files."""
         if not reference.names:
-            raise _problem(file, "the name of a template is computed: one in quotes would be right", line)
+            raise _problem(file, "expected the name of a template in quotes, got one that is computed", line)
         try:
             for name in reference.names:
                 check_part(name)
@@ -203,11 +203,11 @@ class _Gathering:
         path = str(self.root / name)
         if path in self.open:
             circle = " -> ".join([*self.open[self.open.index(path) :], path])
-            raise _problem(file, f"templates include each other in a circle: {circle}", line)
+            raise _problem(file, f"expected includes without a circle, got {circle}", line)
         if name in self.parts:
             return
         if len(self.parts) >= MAX_PARTS:
-            raise _problem(file, f"a template may include at most {MAX_PARTS} others", line)
+            raise _problem(file, f"expected at most {MAX_PARTS} included templates, got more", line)
         part = read(self.root / name, self.root)
         self.parts[name] = part.text.removesuffix("\n") if reference.is_base else part.text
         self.add(self.parts[name], self.root / name, part.line)
@@ -216,19 +216,19 @@ class _Gathering:
 def _read_file(file: Path, within: str | Path | None) -> str:
     try:
         if within is not None and not file.resolve().is_relative_to(Path(within).resolve()):
-            raise _problem(file, f"it is a link that leads out of {str(within)!r}")
+            raise _problem(file, f"expected a file inside {str(within)!r}, got a link that leads out of it")
         if not file.is_file():
-            raise _problem(file, "it is missing, or not a regular file")
+            raise _problem(file, "expected a regular file, got none")
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
     except (OSError, RuntimeError) as error:  # before Python 3.13 a cycle of links is a RuntimeError
         raise _problem(file, f"it cannot be read: {error}") from error
     if len(content) > MAX_FILE_BYTES:
-        raise _problem(file, f"it is too large: at most {MAX_FILE_BYTES} bytes are read")
+        raise _problem(file, f"expected at most {MAX_FILE_BYTES} bytes, got more")
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise _problem(file, f"it is not UTF-8: {error.reason} at byte {error.start}") from None
+        raise _problem(file, f"expected UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _problem(file: Path, text: str, line: int = 0) -> PromptFileError:

@@ -102,9 +102,11 @@ class Action(pydantic.BaseModel):
         texts = [field.name for field in fields_of(cls) if _part(field) == _INNER_TEXT]
         for field in fields_of(cls):
             if _part(field) is None:
-                raise UsageError(f"{name}.{field.name} is neither an Attribute(…) nor an InnerText(…) of the tag")
+                raise UsageError(
+                    f"{name}.{field.name}: expected an Attribute(…) or an InnerText(…) of the tag, got neither"
+                )
         if len(texts) > 1:
-            raise UsageError(f"{name} has two inner texts, {' and '.join(texts)}: one would be right")
+            raise UsageError(f"{name}: expected one InnerText(…), got two: {' and '.join(texts)}")
 
 
 def inner_text_of(action: type[Action]) -> str | None:

@@ -86,7 +86,7 @@ class ActionSet(Parser[list[A]]):
         check("strict of an ActionSet", strict, isinstance(strict, bool), "True or False")
         self.actions, self.strict = {action.action_tag: action for action in actions}, strict
         if len(self.actions) < len(actions):
-            raise UsageError(f"two actions of {actions!r:.300} have the same tag: one tag is one action")
+            raise UsageError(f"expected actions with different tags, got the same tag twice in {actions!r:.300}")
         self.actions_doc = "\n".join([doc_of(action) for action in actions])
         self._prompt: Prompt[list[A]] | None = None
         if prompt is not None:
@@ -104,7 +104,7 @@ class ActionSet(Parser[list[A]]):
             UsageError: It was made without a template.
         """
         if self._prompt is None:
-            raise UsageError("this ActionSet has no prompt: ActionSet(…, prompt='… {{ actions_doc }} …') has one")
+            raise UsageError("this ActionSet has no prompt; pass ActionSet(…, prompt='… {{ actions_doc }} …')")
         return self._prompt
 
     def build_prompt(self, **values: Any) -> str:

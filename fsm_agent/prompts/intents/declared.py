@@ -61,7 +61,9 @@ def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]
         methods = {"build_prompt": staticmethod(build_prompt), "extract": staticmethod(extractor.extract_intent)}
         for name, value in {"prompt": made, "extractor": extractor, **methods}.items():
             if name in kind.__members__:
-                raise UsageError(f"{kind.__name__}.{name} is a member: an intent needs the name for itself")
+                raise UsageError(
+                    f"{kind.__name__}.{name}: expected another name for a member, since an intent uses this one"
+                )
             setattr(kind, name, value)
         return kind
 

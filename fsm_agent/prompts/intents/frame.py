@@ -145,7 +145,7 @@ class IntentFrame(Generic[T]):
         try:
             return unquoted(wrapped[len(start) : -len(end)], self._names)
         except ValueError as error:
-            raise UsageError(f"the wrapped text was not wrapped by this frame: {error}") from None
+            raise UsageError(f"the wrapped text: expected what this frame wrapped: {error}") from None
 
     def extract_intent(self, text: str) -> T:
         """Return the intent in a model's answer; see `IntentExtractor.read`."""

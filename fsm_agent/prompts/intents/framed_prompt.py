@@ -56,7 +56,7 @@ def framed_prompt(
     plain = _JINJA.sub(lambda syntax: f"{{{{ {syntax[0]!r} }}}}", doc)
     filled_in, count = re.subn(rf"\{{\{{ *{name} *\}}\}}", lambda _: plain, template)
     if not count or name in variables(filled_in):
-        raise PromptError(f"the prompt {template[:60]!r} must say {{{{ {name} }}}}, alone in its braces")
+        raise PromptError(f"the prompt {template[:60]!r}: expected {{{{ {name} }}}}, alone in its braces, got none")
     names = tuple(dict.fromkeys([*tags, *_END_TAG.findall(template)]))
     made: Any = FramedPrompt
     return cast("Prompt[Out]", made(filled_in, parser=parser, tags=names, **options))

@@ -36,7 +36,7 @@ def check_context(template: Any, kind: type, target: type, owner: str) -> None:
         PromptError: It is no text, its syntax is wrong, or it names what there is not.
     """
     if not isinstance(template, str):
-        raise PromptError(f"{owner} is {template!r}: a text would be right")
+        raise PromptError(f"{owner}: expected a string, got {template!r:.80}")
     try:
         readable = _readable(template)
         used = variables(readable)
@@ -46,9 +46,9 @@ def check_context(template: Any, kind: type, target: type, owner: str) -> None:
     shown = {_SELF: "self", "target": "target", **{f"{_SELF}{mode}": f"self:{mode}" for mode in MODES}}
     for name in sorted(used - shown.keys()):
         shown_name = f"self:{name.removeprefix(_SELF)}" if name.startswith(_SELF) else name
-        raise PromptError(f"{owner} says {shown_name}{hint(shown_name, known)}")
+        raise PromptError(f"{owner}: expected a known name, got {shown_name}{hint(shown_name, known)}")
     for name, attribute in sorted(attributes(readable)):
         of = {_SELF: kind, "target": target}.get(name)
         if of is not None and is_record(of) and not hasattr(of, attribute) and attribute not in names_of(of):
             fields = ", ".join(names_of(of)) or "none"
-            raise PromptError(f"{owner} says {shown[name]}.{attribute}, which is no field of it; its fields: {fields}")
+            raise PromptError(f"{owner}: expected one of the fields ({fields}), got {shown[name]}.{attribute}")

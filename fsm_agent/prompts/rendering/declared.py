@@ -34,7 +34,7 @@ def template_of(kind: type) -> str | None:
     for base in kind.__mro__:
         text, file = vars(base).get(TEMPLATE), vars(base).get(FILE)
         if text is not None and file is not None:
-            raise PromptError(f"{base.__qualname__} has both {TEMPLATE} and {FILE}: one of them would be right")
+            raise PromptError(f"{base.__qualname__}: expected {TEMPLATE} or {FILE}, got both; leave one out")
         if file is not None:
             return _checked(_read_template_file(file, base), kind, f"{FILE} of {kind.__qualname__}")
         if TEMPLATE in vars(base):
@@ -85,7 +85,9 @@ def check_declarations(kind: type) -> None:
     """
     for name in vars(kind):
         if name.startswith("__prompt_") and name not in DECLARATIONS:
-            raise PromptError(f"{kind.__qualname__} declares {name}{hint(name, DECLARATIONS)}")
+            raise PromptError(
+                f"{kind.__qualname__}: expected a known declaration, got {name}{hint(name, DECLARATIONS)}"
+            )
     template_of(kind)
     templates_for(kind)
 
@@ -100,7 +102,7 @@ def _checked(template: Any, kind: type, owner: str) -> str:
     known = names_of(kind)
     if unknown := sorted(used.difference(known)):
         names = ", ".join(known) or "none"
-        raise PromptError(f"{owner} says {', '.join(unknown)}, which is no field of it; its fields: {names}")
+        raise PromptError(f"{owner}: expected its fields ({names}), got {', '.join(unknown)}")
     return str(template)
 
 

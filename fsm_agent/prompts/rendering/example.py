@@ -18,7 +18,7 @@ from fsm_agent.prompts.rendering.fields import UNMARKED, RecordField, fields_of,
 from fsm_agent.prompts.rendering.schema import bare, name_of
 
 _MISSING = object()
-_REMEDY = "Annotated[…, PromptField(example=…)] would be right"
+_REMEDY = "add Annotated[…, PromptField(example=…)]"
 _SECTION = "### Examples\n\nHere are examples of the data structures you should use.\n\n"
 _LISTS = (list, tuple, set, frozenset)
 
@@ -47,7 +47,7 @@ def prompt_example(kind: Any) -> str:
     value = kind if of is not kind else _MISSING
     example = _Example().of_type(of, value)
     if example is _MISSING:
-        raise PromptError(f"there is no example of {name_of(of)}: a model or dataclass with {_REMEDY}")
+        raise PromptError(f"{name_of(of)}: expected a model or dataclass with an example, got none; {_REMEDY}")
     return json.dumps(example, indent=2, ensure_ascii=False)
 
 
@@ -121,7 +121,7 @@ class _Example:
         own = _MISSING if value is _MISSING else _value_of(value, field.name)
         example = self.of_type(field.info.annotation, own)
         if example is _MISSING:
-            raise PromptError(f"{owner} has no example, no default and no value: {_REMEDY}")
+            raise PromptError(f"{owner}: expected an example, a default or a value, got none; {_REMEDY}")
         return example
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias, get_args
 
 from fsm_agent.errors import PromptError, hint
+from fsm_agent.mistakes import shown
 from fsm_agent.prompts.rendering.example import kind_of, prompt_example
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
 
@@ -32,7 +33,7 @@ def prompt_guide(kind: Any, mode: GuideMode = "full") -> str:
         }
     """
     if mode not in MODES:
-        raise PromptError(f"the mode {mode!r} is unknown{hint(str(mode), MODES)}")
+        raise PromptError(f"mode: expected a known mode, got {shown(mode)}{hint(str(mode), MODES)}")
     if mode == "schema_only":
         return prompt_schema(kind_of(kind))
     if mode == "example_only":

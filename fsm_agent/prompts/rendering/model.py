@@ -99,8 +99,8 @@ class TypeMarked(pydantic.BaseModel):
         super().__pydantic_init_subclass__(**arguments)
         name = vars(cls).get("type_name", cls.__name__)
         if "type_name" in cls.model_fields:
-            right = "ClassVar[str], or a field of another name, would be right"
-            raise PromptError(f"{cls.__qualname__} has a field type_name, which is the name of its type: {right}")
+            right = "use ClassVar[str], or rename the field"
+            raise PromptError(f"{cls.__qualname__}: expected type_name to name its type, got a field; {right}")
         check(f"type_name of {cls.__qualname__}", name, isinstance(name, str) and name != "", "a string", PromptError)
         cls.type_name = name
 
@@ -110,7 +110,7 @@ class TypeMarked(pydantic.BaseModel):
         if not isinstance(data, Mapping) or TYPE_MARK not in data:
             return data
         if data[TYPE_MARK] != cls.type_name:
-            raise ValueError(f"{TYPE_MARK} is {shown(data[TYPE_MARK])}: {cls.type_name!r}, or none, would be right")
+            raise ValueError(f"{TYPE_MARK}: expected {cls.type_name!r}, or none, got {shown(data[TYPE_MARK])}")
         return {name: value for name, value in data.items() if name != TYPE_MARK}
 
     @pydantic.model_serializer(mode="wrap")

@@ -51,7 +51,7 @@ def prompt_text(value: Any, target: object = None) -> str:
         return _text(value, None)
     kind: Any = type(value)
     if not is_record(kind):
-        raise PromptError(f"a {kind.__name__} has no text for {target!r}: models and dataclasses have targets")
+        raise PromptError(f"{kind.__name__}: expected a model or dataclass for the target {target!r}, got another type")
     if isinstance(target, str):
         check_target(kind, target)
         return _text(value, target)
@@ -61,7 +61,9 @@ def prompt_text(value: Any, target: object = None) -> str:
             with _inside(value, kind.__name__):
                 return render_for(templates[base], value, target)
     known = ", ".join([item.__name__ for item in templates if isinstance(item, type)]) or "none"
-    raise PromptError(f"{kind.__name__} has no text for a {type(target).__name__}; there are texts for: {known}")
+    raise PromptError(
+        f"{kind.__name__}: expected a target that it has a text for ({known}), got a {type(target).__name__}"
+    )
 
 
 def text_without_method(value: Any) -> str:
@@ -76,7 +78,7 @@ def check_target(kind: type, target: str) -> None:
         PromptError: It has none of this name.
     """
     if target not in (known := targets_of(kind)):
-        raise PromptError(f"{kind.__name__} has no target {target!r}{hint(target, known)}")
+        raise PromptError(f"{kind.__name__}: expected one of its targets, got {target!r}{hint(target, known)}")
 
 
 def shown(value: Any) -> Any:
@@ -137,7 +139,7 @@ def _inside(value: Any, step: str) -> Iterator[None]:
     if any(item is value for item, _ in opened):
         raise PromptError(f"{path} cannot be printed: it contains itself")
     if len(opened) >= MAX_DEPTH:
-        raise PromptError(f"{path[:200]}… cannot be printed: it lies deeper than {MAX_DEPTH} values")
+        raise PromptError(f"{path[:200]}… cannot be printed: it is nested more than {MAX_DEPTH} deep")
     token = _open.set((*opened, (value, step)))
     try:
         yield

@@ -91,7 +91,7 @@ stop = ["END"]
     def test_two_files_of_one_name_are_refused(self, folder):
         write(folder / "shop/count.md")
         write(folder / "shop/count.txt")
-        with pytest.raises(PromptError, match=r"'shop/count' is in 'count.md' and 'count.txt'"):
+        with pytest.raises(PromptError, match=r"'shop/count'.*'count.md' and 'count.txt'"):
             Prompts("shop", directory=folder)("count")
 
     def test_overrides_go_before_it_and_what_they_replace_is_not_looked_up(self, folder):
@@ -152,7 +152,7 @@ class TestParsers:
         for parser, name in (
             ('{taged = "answer"}', "'tagged'"),
             ('{tagged = "a", code = "b"}', "parser: "),
-            ("5", "5 is no name"),
+            ("5", "parser: "),
             ('"json_blok"', "'json_block'"),
             ('"promptshop:docs"', "parser: "),
         ):
@@ -176,12 +176,12 @@ class TestProblems:
             ("[settings]\ntop_p = 1\ntemprature = 0", 4, "'temperature'"),
             ('[settings]\ntemperature = "hot"', 3, "settings.temperature"),
             ("[settings]\nhosted_tools = []", 3, "hosted_tools"),
-            ("settings = 5", 2, "settings: 5"),
+            ("settings = 5", 2, "settings: "),
             ('on_exception = "Again."', 2, "error_message"),
             ('on_final = "{{ rownds }}"', 2, "rownds"),
-            ("on_final = 5", 2, "on_final: 5"),
+            ("on_final = 5", 2, "on_final: "),
             ('on_final = {fil = "x"}', 2, "'file'"),
-            ("on_final = {file = 5}", 2, "file is 5"),
+            ("on_final = {file = 5}", 2, "file: "),
             ('on_final = {file = "../secret.txt"}', 2, "'../secret.txt'"),
             ('on_final = {prompt = "shop/nope"}', 2, "'shop/nope'"),
             ("a = ", 2, "TOML"),

@@ -60,7 +60,7 @@ class TestTemplates:
     def test_an_unknown_variable(self):
         with pytest.raises(
             PromptError,
-            match=r"__prompt_template__ of .*Wrong .*nmae.* name, role$",
+            match=r"__prompt_template__ of .*Wrong.*name, role.*nmae",
         ):
 
             class Wrong(PromptModel):
@@ -99,7 +99,7 @@ class TestFiles:
         assert f"'{HERE / 'templates/none.jinja'}', '{tmp_path / 'templates/none.jinja'}'" in text
 
     def test_a_template_and_a_file_together_are_refused(self):
-        with pytest.raises(PromptError, match="__prompt_template__ and __prompt_file__"):
+        with pytest.raises(PromptError, match=r"Both.*__prompt_template__.*__prompt_file__"):
 
             class Both(PromptModel):
                 __prompt_template__ = "a"
@@ -108,7 +108,7 @@ class TestFiles:
     def test_its_contents_are_checked(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         (tmp_path / "a.jinja").write_text("{{ nmae }}")
-        with pytest.raises(PromptError, match=r"__prompt_file__ of .* says nmae"):
+        with pytest.raises(PromptError, match=r"__prompt_file__ of .*.*nmae"):
 
             class Wrong(PromptModel):
                 __prompt_file__ = "a.jinja"
@@ -138,13 +138,13 @@ class TestTargets:
         assert task.to_prompt() == "title: T\npriority: 1\nremark: n"
 
     def test_an_unknown_one(self):
-        with pytest.raises(PromptError, match=r"^Task has no target 'X'; there are: Visual, Agent, Human$"):
+        with pytest.raises(PromptError, match=r"^Task: .*'X'; there are: Visual, Agent, Human$"):
             self.Task(title="T").to_prompt_for("X")
-        with pytest.raises(PromptError, match=r"^Task has no target 'Visaul': did you mean 'Visual'\?$"):
+        with pytest.raises(PromptError, match=r"^Task: .*'Visaul'.*'Visual'\?$"):
             self.Task(title="T").to_prompt_parts_for("Visaul")
-        with pytest.raises(PromptError, match=r"^Person has no target 'X'; there are: none$"):
+        with pytest.raises(PromptError, match=r"^Person: .*'X'"):
             prompt_text(Person(name="a"), "X")
-        with pytest.raises(PromptError, match=r"^a str has no text for 'X'"):
+        with pytest.raises(PromptError, match=r"^str: .*'X'"):
             prompt_text("a", "X")
 
     def test_values_inside_are_printed_for_the_same_target(self):
@@ -199,7 +199,7 @@ class TestObjects:
         assert tool.to_prompt_for(Reader(name="Mai")).startswith("Mai/")
 
     def test_an_object_without_a_text(self):
-        with pytest.raises(PromptError, match=r"Tool has no text for a dict; there are texts for: Person"):
+        with pytest.raises(PromptError, match=r"Tool.*Person.*dict"):
             self.Tool(name="saw").to_prompt_for({})
 
     def test_what_values_say_is_no_template(self):

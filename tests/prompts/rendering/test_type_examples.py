@@ -73,7 +73,7 @@ def test_example_then_default_then_value():
 
     example = prompt_example(Three(a="own", b="own", c="own"))
     assert example == '{\n  "a": "said",\n  "b": "default",\n  "c": "own"\n}'
-    with pytest.raises(PromptError, match=r"Three\.c has no example, no default and no value: Annotated\[…, PromptF"):
+    with pytest.raises(PromptError, match=r"Three\.c: "):
         prompt_example(Three)
 
 

@@ -70,7 +70,7 @@ class TestLoading:
     @pytest.mark.parametrize(("kind", "name"), [(Concept, "Profile"), (Profile, "Profile")])
     def test_a_wrong_one_is_refused(self, kind: type[Concept | Profile], name: str) -> None:
         document = {"__type": name, "name": "Mai", "reasoning": "r", "high_concept": "h"}
-        with pytest.raises(ValidationError, match=rf"__type is '{name}': '{kind.type_name}'"):
+        with pytest.raises(ValidationError, match=rf"__type.*'{kind.type_name}'.*'{name}'"):
             kind.model_validate(document)
 
 
