@@ -128,7 +128,7 @@ class TestErrors:
     def test_a_name_that_was_there_once(self, name, right):
         with pytest.raises(ImportError) as caught:
             exec(f"from fsm_agent.flows import {name}")
-        assert str(caught.value) == f"cannot import name {name!r} from 'fsm_agent.flows': by now that is {right}"
+        assert str(caught.value) == f"cannot import name {name!r} from 'fsm_agent.flows': it is now {right}"
         assert not {name} & {*dir(fsm_agent.flows)}
 
     @pytest.mark.parametrize("module", LAZY, ids=named)

@@ -51,7 +51,7 @@ def exports(
             library = (error.name or "").partition(".")[0]
             if needs is None or library not in needs:
                 raise
-            raise ImportError(f"{name} needs {library}: pip install {needs[library]}", name=library) from error
+            raise ImportError(f"{name} needs {library}; run pip install {needs[library]}", name=library) from error
         setattr(sys.modules[package], name, value)
         return value
 
@@ -75,7 +75,7 @@ def _unknown(package: str, name: str, known: Iterable[str], former: Mapping[str,
     needs an `ImportError` at once.  Modules of the package get none: Python asks for them here before it loads them.
     """
     if name in former:
-        return ImportError(f"cannot import name {name!r} from {package!r}: by now that is {former[name]}", name=package)
+        return ImportError(f"cannot import name {name!r} from {package!r}: it is now {former[name]}", name=package)
     plain = AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
     if name.startswith("_") or import_module("importlib.util").find_spec(f"{package}.{name}") is not None:
         return plain

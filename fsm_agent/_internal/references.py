@@ -41,12 +41,10 @@ def _value(reference: str, environment: Mapping[str, str], label: str) -> str:
     match = _VARIABLE.fullmatch(reference)
     owner = f" for {label}" if label else ""
     if match is None:
-        raise ValueError(
-            f"${{{reference:.80}}}{owner} cannot be filled in: ${{VARIABLE}} and ${{VARIABLE:-default}} can"
-        )
+        raise ValueError(f"expected ${{VARIABLE}} or ${{VARIABLE:-default}}{owner}, got ${{{reference:.80}}}")
     name, has_default, default = match.groups()
     if has_default:
         return environment.get(name) or str(default)
     if name not in environment:
-        raise ValueError(f"the environment variable {name!r}{owner} is not set: set it, or write ${{{name}:-…}}")
+        raise ValueError(f"the environment variable {name!r}{owner} is not set; set it, or write ${{{name}:-…}}")
     return environment[name]

@@ -49,8 +49,8 @@ class Registry(Mapping[str, T], Generic[T]):
         if not (overwrite or (self._replaces is not None and self._replaces(entry, known))):
             has_names = hasattr(entry, "__qualname__") and hasattr(known, "__qualname__")  # of anything else, no value
             taken = f"{self.kind} {name!r} of {path_of(entry)} is taken by {path_of(known)}" if has_names else ""
-            taken = taken or f"there is a {self.kind} {name!r} already"
-            raise self._error(f"{taken}: take another name, or overwrite=True")
+            taken = taken or f"the {self.kind} {name!r} is registered already"
+            raise self._error(f"{taken}; take another name, or pass overwrite=True")
         self._entries[name] = entry
         return entry
 

@@ -157,7 +157,7 @@ _WORDS = {  # of the library, and those of the command line, which has no option
     r"\bbase_url[= ](?=')": "--base-url ",
     r", or give api_key\b": "",
     r"^path: ": "--output: ",
-    r", or a format$": ", or --format",
+    r", or a format(?=, got )": ", or --format",
     # The command tells its own next step.
     r"[:;] (?:advance the (?:call|run) with |answer with (?:(?:agent|flow)\.resume|error\.run\.give)\().*$": "",
     r"[:;] \w+\.(?:resume|run)\([^()]*\) continues it$": "",

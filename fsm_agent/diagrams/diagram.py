@@ -162,8 +162,8 @@ def trace_diagram(
     is_trace = isinstance(trace, Sequence) and all(isinstance(step, Stepped) for step in trace)
     check("the trace", trace, is_trace, "the steps of an agent call, such as result.trace")
     if trace and trace[0].source == State.SEEDED and str(trace[0].to) not in _STATES:
-        what = f"the trace goes from Seeded to {trace[0].to!r}, as no agent call does"
-        raise UsageError(f"{what}: run_diagram(result.run) draws the run of a flow")
+        what = f"expected the steps of an agent call, got one from Seeded to {trace[0].to!r}"
+        raise UsageError(f"the trace: {what}; call run_diagram(result.run) for the run of a flow")
     whole = lifecycle(level=level)
     stays = _stays(trace)
     taken = Counter((str(step.source), str(step.to)) for step in trace)

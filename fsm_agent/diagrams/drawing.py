@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, overload
 
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.mistakes import check
+from fsm_agent.mistakes import check, shown
 
 Format = Literal["mermaid", "dot", "svg", "png"]
 Tone: TypeAlias = Literal["plain", "branch", "success", "failure"]
@@ -151,7 +151,7 @@ class Diagram:
             raise UsageError(f"nodes and boxes: expected an id for each, got {twice!r} more than once")
         ends = {name for edge in self.edges for name in (edge.source, edge.target)}
         if unknown := sorted(ends - set(ids)):
-            raise UsageError(f"edges: expected to lead to nodes or boxes, {list(ids)!r}, got {unknown!r}")
+            raise UsageError(f"edges: expected ends that are nodes or boxes ({list(ids)!r}), got {unknown!r}")
         boxes, full = {box.id for box in self.boxes}, {node.box for node in self.nodes}
         if strange := sorted((full | {box.box for box in self.boxes}) - boxes - {""}):
             raise UsageError(f"boxes: expected a box for each id that nodes name, got none for {strange!r}")
@@ -189,7 +189,7 @@ def render(diagram: Diagram, format: str) -> str | bytes:
         return _picture(diagram, "svg").decode()
     if format == "png":
         return _picture(diagram, "png")
-    raise UsageError(f"format is {format!r}: one of {', '.join(get_args(Format))} would be right")
+    raise UsageError(f"format: expected one of {', '.join(get_args(Format))}, got {shown(format)}")
 
 
 def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = None) -> Path:
@@ -214,9 +214,9 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
     path = Path(path)
     suffix = path.suffix.lower()
     if format is None and suffix not in FORMATS:
-        raise UsageError(f"path is {str(path)!r}: one that ends in {', '.join(FORMATS)} would be right, or a format")
+        raise UsageError(f"path: expected one that ends in {', '.join(FORMATS)}, or a format, got {str(path)!r}")
     if not path.parent.is_dir():
-        raise UsageError(f"path is {str(path)!r}: {str(path.parent)!r} is no directory")
+        raise UsageError(f"path: expected a directory for {str(path)!r}, got {str(path.parent)!r}")
     format = format or FORMATS[suffix]
     drawn = render(diagram, format)
     if isinstance(drawn, str):
@@ -231,7 +231,7 @@ def write(diagram: Diagram, path: str | os.PathLike[str], format: str | None = N
             fresh.write_bytes(drawn)
             os.replace(fresh, target)
     except OSError as error:
-        raise UsageError(f"no diagram can be written to {str(path)!r}: {error.strerror or error}") from error
+        raise UsageError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
     return path
 
 
@@ -521,8 +521,8 @@ def _picture(diagram: Diagram, format: str) -> bytes:
         return bytes(graph.pipe(format=format, quiet=True))
     except ExecutableNotFound as error:
         raise ConfigError(
-            f"format is {format!r}, which needs the program 'dot', and it is not in PATH: install Graphviz "
-            f"({_INSTALL}), or take the format 'mermaid' or 'dot'"
+            f"format {format!r}: expected the program 'dot' in PATH, got none; install Graphviz "
+            f"({_INSTALL}), or pass the format 'mermaid' or 'dot'"
         ) from error
     except CalledProcessError as error:
         output = (error.stderr or b"").decode(errors="replace")

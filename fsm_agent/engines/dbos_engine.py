@@ -68,7 +68,7 @@ class DbosEngine(Engine):
             try:
                 self._tidy()
             except Exception as error:  # the database's
-                LOG.warning("jobs of DBOS that are done could not be removed: %s", error)
+                LOG.warning("finished jobs of DBOS could not be removed: %s", error)
         super().pause(seconds)
 
     def _tidy(self) -> None:
@@ -86,4 +86,4 @@ class DbosEngine(Engine):
             if in_s is not None:
                 self.store.tell(run, in_s)
         except Exception as error:  # the store's; the run is found again
-            LOG.warning("run %s could not be told of: %s", run, error)
+            LOG.warning("run %s could not be announced: %s", run, error)

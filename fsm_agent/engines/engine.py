@@ -11,7 +11,7 @@ from importlib import import_module
 from fsm_agent.agents.crews import LEAVE_S, StorePatience
 from fsm_agent.agents.worker import Worker
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.mistakes import check
+from fsm_agent.mistakes import check, shown
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.postgres import PostgresStore
@@ -38,20 +38,21 @@ def engine_of(name: str, worker: Worker) -> Engine:
         ...     print("it needs Postgres")
         it needs Postgres
     """
-    check("engine", name, name in ("dbos", "temporal"), "dbos or temporal")
+    check("engine", name, name in ("dbos", "temporal"), "'dbos' or 'temporal'")
     store = worker.runs.store
     if not isinstance(store, PostgresStore) or store.address.engine != name:
-        right = f"postgresql://…?engine={name} would be right, and for all who begin or answer runs"
-        raise UsageError(f"the engine {name!r} needs a store that tells it which runs are due, not {store!r}: {right}")
+        right = f"open postgresql://…?engine={name}, also where runs are begun or answered"
+        what = f"expected a store that tells it which runs are due, got {shown(store)}"
+        raise UsageError(f"engine {name!r}: {what}; {right}")
     if name == "temporal" and store.address.is_pooled:
-        raise UsageError("the engine 'temporal' listens on a session of its own, and a store with pooled=yes has none")
+        raise UsageError("engine 'temporal': expected a store with sessions, got one with pooled=yes; leave pooled out")
     if worker.is_limited:
-        right = "a limit of the engine's queue would be right, or a worker without an engine"
-        raise UsageError(f"concurrency limits what is claimed from the store, and here an engine names runs: {right}")
+        right = "limit the engine's queue, or run a worker without an engine"
+        raise UsageError(f"concurrency: expected none, since an engine names the runs, got a limit; {right}")
     try:
         module = import_module(f"fsm_agent.engines.{name}_engine")
     except ImportError as error:
-        raise ConfigError(f"the engine needs its package ({error}): pip install 'fsm-agent[{name}]'") from None
+        raise ConfigError(f"the engine needs its package ({error}); run pip install 'fsm-agent[{name}]'") from None
     made: Engine = getattr(module, f"{name.capitalize()}Engine")(worker, store)
     return made
 

@@ -63,7 +63,7 @@ class TemporalEngine(Engine):
             for note in self._session.notifies(timeout=seconds):
                 self._portal.call(self._begin, *json.loads(note.payload))
         except Exception as error:  # the database's or Temporal's
-            LOG.warning("a job for Temporal could not be begun; its run is found again: %s", error)
+            LOG.warning("a job for Temporal could not be started; its run will be found again: %s", error)
             self._hang_up()
             time.sleep(seconds)
 

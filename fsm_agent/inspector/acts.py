@@ -24,7 +24,7 @@ def answer(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
     key = form.get("key", "")
     question = next((one for one in runs.store.get(run).waits if one.key == key), None)
     if question is None:
-        raise NotAsked(f"the run {run!r} does not ask {key!r} any more")
+        raise NotAsked(f"the run {run!r} no longer asks {key!r}")
     runs.answer(run, {key: outcome_of(question, form)}, by=by)
     return run
 
@@ -45,16 +45,16 @@ def fork(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
     """Make another run that continues from an entry; with the code of its agent, it rests as the run did."""
     at, name = form.get("at", ""), form.get("name", "").strip()
     if not name:
-        raise UsageError("a fork needs a name")
+        raise UsageError("expected a name for the fork, got none")
     if not (at.isascii() and at.isdigit() and len(at) < 10):
-        raise UsageError(f"{at!r:.200} is no entry: a number would be right")
+        raise UsageError(f"entry: expected a number, got {at!r:.200}")
     return str(runs.fork(run, int(at), name, definition, by=by))
 
 
 def delete(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
     """Delete a run whose name was typed."""
     if form.get("confirm") != run:
-        raise UsageError(f"the run stays: to delete it, type its name, {run!r}")
+        raise UsageError(f"expected the name of the run to delete it, got another; type {run!r}")
     if conversation := runs.needed_by(run):
         raise UsageError(f"the run stays: the conversation {conversation!r} cannot be read without it")
     runs.store.delete(run)

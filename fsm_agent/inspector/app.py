@@ -180,7 +180,7 @@ class Inspector:
         """Answer with the machine of a process in a run."""
         reading, path = self.read(_name(request)), request.query_params.get("inside", "")
         if path not in reading.processes:
-            raise UsageError(f"nothing inside of the run is called {path!r:.200}")
+            raise UsageError(f"expected a path inside the run, got {path!r:.200}")
         drawn = picture(reading, reading.processes[path])
         return HTMLResponse(self.html(request, "machine.html", machine=drawn, inside=path))
 
@@ -265,14 +265,14 @@ class Inspector:
         """Do what a form says, and show the run."""
         act = ACTS.get(request.path_params["act"])
         if act is None:
-            return PlainTextResponse("there is no such act", 404)
+            return PlainTextResponse("unknown action", 404)
         if self.is_read_only:
-            return PlainTextResponse("the inspector only reads: it was begun with --read-only", 403)
+            return PlainTextResponse("the inspector only reads; start it without --read-only to answer", 403)
         form = await _form(request)
         if form is None:
-            return PlainTextResponse("the form is too large, or is none", 413)
+            return PlainTextResponse("expected a form of moderate size, got none or a larger one", 413)
         if not is_same(form.get("form", ""), self._form_token):
-            return PlainTextResponse("the form is not of this inspector: load its page again", 403)
+            return PlainTextResponse("expected a form of this inspector, got another; load its page again", 403)
         return await run_in_threadpool(self._do, request, act, form)
 
     def _do(self, request: Request, act: Any, form: Mapping[str, str]) -> Response:
@@ -352,7 +352,7 @@ def _signed_in(scope: Mapping[str, Any]) -> str:
 def _name(request: Request) -> str:
     name = request.query_params.get("id", "")
     if not name:
-        raise UsageError("the name of a run is missing: ?id=… would be right")
+        raise UsageError("expected the name of a run, got none; pass ?id=…")
     return name
 
 

@@ -34,4 +34,4 @@ class Headers(Gate):
             is_own and request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
         ):
             return None
-        return PlainTextResponse("this form does not come from a page of the inspector", 403)
+        return PlainTextResponse("expected a form from a page of the inspector, got another", 403)

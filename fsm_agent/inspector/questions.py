@@ -137,7 +137,7 @@ def outcome_of(question: Question, form: Mapping[str, str]) -> Outcome:
     kind, reason = form.get("kind", ""), form.get("reason", "").strip()
     asked = question_form(question)
     if kind not in asked.answers:
-        raise FormError({"": f"this question is not answered with {kind!r}: {', '.join(asked.answers)} would be right"})
+        raise FormError({"": f"expected {' or '.join(asked.answers)}, got {shown(kind)!r}"})
     match kind:
         case "approved" | "modified":
             return _approval(question, asked, form)
@@ -151,7 +151,7 @@ def outcome_of(question: Question, form: Mapping[str, str]) -> Outcome:
             return RunAgain()
         case "cancelled":
             return Cancelled(reason=reason)
-    raise FormError({"": f"{kind!r} is no answer that a form gives"})
+    raise FormError({"": f"expected an answer that a form can give, got {kind!r}"})
 
 
 def _about(question: Question) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def _approval(question: Question, asked: QuestionForm, form: Mapping[str, str]) 
         keys = {field.key for field in touched}
         value = {key: kept for key, kept in _arguments(_about(question)).items() if key not in keys} | value
     if not isinstance(value, dict):
-        raise FormError({fields[0].name: "the arguments of a function are an object: {…} would be right"})
+        raise FormError({fields[0].name: "expected an object {…}, got another value"})
     _check(value, _schema(question), fields)
     return Modified(json.dumps(value, ensure_ascii=False))
 
@@ -321,7 +321,7 @@ def _answer(question: Question, asked: QuestionForm, form: Mapping[str, str]) ->
     names = [choice.name for choice in asked.choices]
     name = form.get("type", names[0])
     if name not in names:
-        raise FormError({"": f"there is no type {shown(name)!r}: {', '.join(names)} would be right"})
+        raise FormError({"": f"expected the type {' or '.join(names)}, got {shown(name)!r}"})
     fields = asked.choices[names.index(name)].fields
     value = _value(fields, form)
     schema = _schema(question)
@@ -372,12 +372,12 @@ def _value(fields: tuple[Field, ...], form: Mapping[str, str], *, may_be_empty: 
         is_text = may_be_empty and field.kind == "string" and (field.is_needed or field.value)
         if not text.strip() and not is_text:
             if field.is_needed:
-                errors[field.name] = "this is needed"
+                errors[field.name] = "expected a value, got none"
             continue
         try:
             value[field.key] = _read(field, text)
         except (ValueError, RecursionError) as error:
-            errors[field.name] = f"this is no {field.kind}: {error}"[:300]
+            errors[field.name] = f"expected a value of the kind {field.kind}: {error}"[:300]
     if errors:
         raise FormError(errors)
     return value.get(_WHOLE) if fields and fields[0].key == _WHOLE else value
@@ -395,9 +395,9 @@ def _read(field: Field, text: str) -> Any:
         return int(text)
     value = json.loads(text.strip())
     if field.kind == "number" and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ValueError("1.5 would be right")
+        raise ValueError("give a number such as 1.5")
     if field.kind == "boolean" and not isinstance(value, bool):
-        raise ValueError("true or false would be right")
+        raise ValueError("give true or false")
     if field.kind == "choice" and text not in dict(field.choices):
-        raise ValueError("it is not one of the choices")
+        raise ValueError("choose one from the list")
     return value

@@ -96,7 +96,7 @@ def _listen(port: int) -> socket.socket:
         listening = socket.create_server((HOST, port))
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"the port {port} of {HOST} cannot be used: {reason}") from None
+        raise ConfigError(f"port {port} of {HOST} cannot be used: {reason}") from None
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio would not: each answer took 40 ms longer
     return listening
 
