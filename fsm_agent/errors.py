@@ -140,7 +140,7 @@ class OutcomeError(UsageError):
     """The call does not wait for this outcome; it is unchanged.
 
     Attributes:
-        problem: What is wrong with an answer, in words for whoever gave it; empty: not known.
+        problem: What is wrong with an answer, in words for the person who gave it; empty: not known.
 
     Examples:
         >>> asked = Agent(Script()).seed("Hello")
@@ -522,7 +522,7 @@ class CallFailed(FsmAgentError):
         reason: The `Reason`.
         state: The `State` in which it failed.
         round: The round in which it failed, from 1.
-        function: The name of the function that failed or was called in a loop; "" if there is none.
+        function: The name of the function that failed or was called in a loop; "" if no function did.
         trace: The steps of the call.
         __cause__: The provider's last error, or the exception of the function or parser that made the call fail.  The
             exception of a function in this OS process has its traceback; others are made from the recorded text.

@@ -80,7 +80,7 @@ def list_flows(module: Module, as_json: Json = False, debug: Debug = False) -> N
 
 @app.command()
 def check(module: Module, debug: Debug = False) -> None:
-    """Import a module, which checks its flows; the error names the row or the state, and what would be right."""
+    """Import a module, which checks its flows; the error names the row or the state, and what was expected."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         for flow in option("module", load_flows, module):
             screen.prose(f"{flow.name}: {len(flow.live)} states and {len(flow.rows)} rows are valid")
@@ -198,7 +198,7 @@ def load_flows(named: str) -> list[Flow[Any]]:
     """Return the flows of ``module``, or the one that ``module:name`` is; of orchestrators, theirs.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The module has no flow.
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")
@@ -225,7 +225,7 @@ def _state(flow: Flow[Any], name: str) -> State[Any]:
     """Return a state of a flow by its name.
 
     Raises:
-        UsageError: There is none.
+        UsageError: The flow has no such state.
     """
     if name not in flow.states:
         raise UsageError(f"expected a state of the flow {flow.name!r}, got {name!r}{hint(name, flow.states)}")

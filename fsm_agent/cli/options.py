@@ -96,7 +96,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
     Sub-agents are among them, and the prompts of the module are returned as well.
 
     Raises:
-        UsageError: There is none, or there are several of one name.
+        UsageError: The module has no agent, or several of one name.
         ConfigError: There is no such module or name, or the module cannot be imported.
     """
     module_name, colon, path = named.partition(":")

@@ -40,7 +40,7 @@ def schema_type(given: str) -> Any:
     ``name: the full name, age int``.
 
     Raises:
-        UsageError: It is none of these.
+        UsageError: It has another form.
     """
     text = given.strip()
     if not text.startswith("{") and _is_file(text):

@@ -49,7 +49,7 @@ _TONES_OF_WORDS: dict[str, Tone] = {"end": "success", "failure": "failure", "a p
 _ENDS = ("end", "failure")  # words of `FlowTable`, as above
 _CALL_ENDS: dict[str, bool] = {State.COMPLETED: False, State.FAILED: True}
 _STATES = frozenset(map(str, State))
-_ABOUT: dict[str, str] = {  # what happens in a state, for somebody who sees the picture for the first time
+_ABOUT: dict[str, str] = {  # what happens in a state, for people who see the picture for the first time
     State.SEEDED: "not begun yet",
     State.CALLING: "the model is asked",
     State.TOOL_INTERRUPT: "people approve, functions run",

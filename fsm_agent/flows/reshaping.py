@@ -28,7 +28,7 @@ def reshaped(
         rename: New names of fields by old ones; two fields may swap names.
 
     Raises:
-        FlowError: No field is given, one is given twice, or a value is none of JSON.
+        FlowError: No field is given, one is given twice, or JSON cannot hold a value.
 
     Examples:
         >>> upgrade = reshaped(add={"note": ""}, rename={"txt": "text"})     # for Flow(…, upgrades={1: upgrade})

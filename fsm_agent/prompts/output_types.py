@@ -11,7 +11,7 @@ _KINDS = ("typing", "typing_extensions", "types")  # modules whose objects are t
 
 
 def check_type(output: object, what: str) -> None:
-    """Refuse an output type that is none, as an instance, a name or a list of types is.
+    """Refuse what is not an output type, as an instance, a name or a list of types is.
 
     Raises:
         PromptError: It says what is probably meant.

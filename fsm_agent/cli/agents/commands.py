@@ -93,7 +93,7 @@ def check(
 
 
 def _check_config(file: Path, modules: Many, must_be_available: bool, screen: Screen) -> UsageError | None:
-    """Return the error in a configuration, or None after reporting that it is right."""
+    """Return the error in a configuration, or None after reporting that it is valid."""
     try:
         with _build_agent(file, modules, {}) as agent:
             try:

@@ -273,8 +273,8 @@ def _check_row(where: str, row: Row[Any], has_deadline: bool) -> None:
             right = "a plain, pure function"
             raise FlowError(f"{where}: {what} of the row {row!r}: expected {right}, got a coroutine function")
     if row.guard is not None and getattr(row.guard, "__name__", "<lambda>") == "<lambda>":
-        right = "a function with a name, which the diagram shows"
-        raise FlowError(f"{where}: guard of the row {row!r}: expected {right}, got one without; write it with def")
+        right = "a named function, which the diagram can show"
+        raise FlowError(f"{where}: guard of the row {row!r}: expected {right}, got one without a name; use def")
     _check_case(where, row, source)
 
 

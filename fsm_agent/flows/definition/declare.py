@@ -685,7 +685,7 @@ def subflow(name: str, flow: Flow[S], start: Callable[[E], S], **options: Unpack
         options: See `TimeOptions`.
 
     Raises:
-        FlowError: The name is no text, the flow is none, or ``start`` no plain function.
+        FlowError: The name is not a string, the flow is not a `Flow`, or ``start`` is not a plain function.
 
     Examples:
         >>> @execute

@@ -345,8 +345,8 @@ class FlowProcess(Parent):
         if len(keys) != 1:
             open_keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing, since it has ended"
             what = f"{len(keys)} of them" if keys else "none"
-            asked = f"expected one open question for {shown(value)}, got {what}"
-            raise OutcomeError(f"{state!r}: {asked}; the run waits for {open_keys}")
+            asked = f"expected one open question to give {shown(value)} to, got {what}"
+            raise OutcomeError(f"{state!r}: {asked} (the run waits for {open_keys})")
         outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
         if prefix_of(keys[0]) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
             trial = copy(self)

@@ -42,7 +42,7 @@ class Names:
             known: More objects by name.
 
         Raises:
-            PromptError: There is none, or its module cannot be imported.
+            PromptError: The name is unknown, or its module cannot be imported.
         """
         if not isinstance(name, str):
             raise PromptError(f"expected 'module:name', got {shown(name)}")
@@ -59,7 +59,7 @@ class Names:
         """Return the type of an output: by its name, or the `Literal` of a list of values.
 
         Raises:
-            PromptError: There is none.
+            PromptError: The name is unknown, or the values are not choices.
         """
         if not isinstance(named, list):
             return self.object(named, _TYPES)
@@ -71,7 +71,7 @@ class Names:
         """Return a parser: by its name, a strategy such as ``{tagged = "answer"}``, or the first of a list that finds.
 
         Raises:
-            PromptError: There is none.
+            PromptError: It names no parser.
         """
         if isinstance(named, list):
             parsers = [self.parser(item) for item in named]
