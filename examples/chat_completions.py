@@ -44,7 +44,7 @@ async def completions(request: Request) -> Response:
         body = await request.json()
         agent = AGENTS.get(body["model"])
         if agent is None:
-            return problem(404, f"there is no model {body['model']!r:.80}", "model_not_found")
+            return problem(404, f"unknown model {body['model']!r:.80}", "model_not_found")
         call = agent.seed(body["messages"])
     except (ValueError, KeyError, TypeError, UsageError) as error:
         return problem(400, str(error)[:500])

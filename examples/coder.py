@@ -45,7 +45,7 @@ def tools(root: Path) -> list[Function]:
             file.write_text(new)
             return "written"
         if not old or text.count(old) != 1:
-            raise ValueError(f"the old text is there {text.count(old) if old else 0} times, and once would be right")
+            raise ValueError(f"old: expected a text that the file has once, got {text.count(old) if old else 0} of it")
         file.write_text(text.replace(old, new))
         return "replaced"
 

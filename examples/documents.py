@@ -68,7 +68,7 @@ def search(context: Context[Library], query: str) -> list[dict[str, str]]:
 def known(answer: Answer, context: Context[Library]) -> Answer:
     """Refuse sources that are not there."""
     if wrong := {*answer.sources} - {passage.source for passage in context.deps.passages}:
-        raise Retry(f"there is no passage {min(wrong)!r}: name sources as search gives them")
+        raise Retry(f"unknown source {min(wrong)!r}; name sources as search gives them")
     return answer
 
 

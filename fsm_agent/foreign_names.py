@@ -55,7 +55,7 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "map": "batch abatch",
     "usage.cost_usd": "cost",
     "result.dialog, and after=result of call": "message_history messages all_messages history to_input_list",
-    "output of a result": "data final_output structured_response",
+    "output": "data final_output structured_response",
     "text": "content",
     "function_calls": "tool_calls",
     "input_tokens": "prompt_tokens request_tokens",
@@ -95,7 +95,7 @@ WORDS: Mapping[str, str] = {word: right for right, words in _USED.items() for wo
 def remedy(word: str, known: Iterable[str] = (), ours: Mapping[str, str] = WORDS) -> str:
     """Return the end of a message about an unknown word: what is right here, or the nearest of those that are known."""
     known = list(known)
-    return f": here that is {ours[word]}" if word in ours else hint(word, known) if known else ""
+    return f"; use {ours[word]}" if word in ours else hint(word, known) if known else ""
 
 
 class OptionsType(ValueType):

@@ -53,7 +53,7 @@ class Mine(AgentBase, register=False):
 
 ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     # arguments
-    "Agent": (lambda: Agent("x:y", tools=[]), TypeError, "Agent has no argument 'tools': here that is functions=[…]"),
+    "Agent": (lambda: Agent("x:y", tools=[]), TypeError, "Agent has no argument 'tools'; use functions=[…]"),
     "a near one": (
         lambda: Agent("x:y", outputs=int),
         TypeError,
@@ -62,78 +62,78 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "Prompt": (
         lambda: Prompt("x", result_type=int),
         TypeError,
-        "Prompt has no argument 'result_type': here that is output=…",
+        "Prompt has no argument 'result_type'; use output=…",
     ),
-    "Flow": (lambda: flow(checkpointer=1), TypeError, "Flow has no argument 'checkpointer': here that is store=…"),
+    "Flow": (lambda: flow(checkpointer=1), TypeError, "Flow has no argument 'checkpointer'; use store=…"),
     "a near one of Flow": (lambda: flow(stor="x"), TypeError, "Flow has no argument 'stor': did you mean 'store'?"),
     "call, an argument of the agent": (
         lambda: agent.call("x", usage_limits=1),
         UsageError,
-        ".*'usage_limits': here that is limits=Limits.* of Agent",
+        ".*'usage_limits'; use limits=Limits.* of Agent",
     ),
     "call, an argument of its own": (
         lambda: agent.call("x", metadata={}),
         UsageError,
-        ".*'metadata': here that is extra={…} of call$",
+        ".*'metadata'; use extra={…} of call$",
     ),
     "changed": (lambda: agent.changed(modle="x:y"), TypeError, "Agent has no argument 'modle': did you mean 'model'?"),
     "execute": (lambda: execute(timeout=3), TypeError, "execute has no argument 'timeout': did you mean 'timeout_s'?"),
     "Function": (
         lambda: Function.of(add, timeout=3),
         UsageError,
-        "there is no policy 'timeout' of functions: did you mean 'timeout_s'?",
+        "unknown policy 'timeout' of a function: did you mean 'timeout_s'?",
     ),
-    "call": (lambda: agent.call("x", history=[]), UsageError, "there is no option 'history': here that is .*after="),
+    "call": (lambda: agent.call("x", history=[]), UsageError, "unknown option 'history'; use .*after="),
     "call of a prompt": (
         lambda: agent.call(Prompt("x"), context=5),
         UsageError,
-        ".*'context': here that is deps=… of call",
+        ".*'context'; use deps=… of call",
     ),
     "call of another argument": (
         lambda: agent.call("x", approve=print),
         UsageError,
-        ".*: here that is an argument of the",
+        ".*; use an argument of the",
     ),
     "call, misspelt": (lambda: agent.call(Prompt("x"), dpes=5), UsageError, ".*'dpes'.*did you mean 'deps'?"),
     "args": (
         lambda: agent.call("x", args={"temprature": 0}),
         UsageError,
-        "there is no setting 'temprature': did you mean",
+        "unknown setting 'temprature': did you mean",
     ),
     # attributes
     "Agent.run_sync": (
         lambda: agent.run_sync,
         AttributeError,
-        "'Agent' object has no attribute 'run_sync': here that is call",
+        "'Agent' object has no attribute 'run_sync'; use call",
     ),
     "Agent.tool": (
         lambda: agent.tool,
         AttributeError,
-        ".*'tool': here that is @function, and functions=[…] of an Agent",
+        ".*'tool'; use @function, and functions=[…] of an Agent",
     ),
     "Agent.xyzzy": (lambda: agent.xyzzy, AttributeError, "'Agent' object has no attribute 'xyzzy'$"),
-    "AgentBase": (lambda: Mine(client=Script()).invoke, AttributeError, "'Mine' object .* 'invoke': here that is call"),
+    "AgentBase": (lambda: Mine(client=Script()).invoke, AttributeError, "'Mine' object .* 'invoke'; use call"),
     "CallResult": (
         lambda: agent.call("x").data,
         AttributeError,
-        "'CallResult' .* 'data': here that is output of a result",
+        "'CallResult' .* 'data'; use output",
     ),
     "a result as a state": (
         lambda: agent.call("x")["messages"],
         TypeError,
-        "a CallResult has no key 'messages': here that is result.dialog, and after=result",
+        "a CallResult has no key 'messages'; use result.dialog, and after=result",
     ),
-    "Message": (lambda: Message.of("user", "x").content, AttributeError, "'Message' .* 'content': here that is text"),
-    "Usage": (lambda: Usage().prompt_tokens, AttributeError, "'Usage' .* 'prompt_tokens': here that is input_tokens"),
+    "Message": (lambda: Message.of("user", "x").content, AttributeError, "'Message' .* 'content'; use text"),
+    "Usage": (lambda: Usage().prompt_tokens, AttributeError, "'Usage' .* 'prompt_tokens'; use input_tokens"),
     "FlowResult": (
         lambda: flow(answer=lambda q: 1).call(0).data,
         AttributeError,
-        "'FlowResult' .* 'data': here that is output of a result",
+        "'FlowResult' .* 'data'; use output",
     ),
     "Flow.invoke": (
         lambda: flow().invoke,
         AttributeError,
-        "'Flow' object has no attribute 'invoke': here that is call",
+        "'Flow' object has no attribute 'invoke'; use call",
     ),
 }
 
@@ -147,17 +147,17 @@ def test_a_word_that_is_not_ours_is_answered(make: Callable[[], object], kind: t
 
 @pytest.mark.parametrize("key", ["profile", "system_path", "prompts", "agent_type", "agent_configs"])
 def test_a_key_of_a_configuration_is_no_argument_of_an_agent_and_its_place_is_named(key: str) -> None:
-    with pytest.raises(TypeError, match=f"Agent .*{key!r}: .* AgentBase"):
+    with pytest.raises(TypeError, match=f"Agent .*{key!r}; .* AgentBase"):
         Agent(Script(), **{key: "deterministic"})
 
 
 @pytest.mark.parametrize(
     ("kind", "word", "right"),
     [
-        (Limits, "max_turns", "here that is rounds=…"),
+        (Limits, "max_turns", "use rounds=…"),
         (Limits, "usage_limits", "did you mean"),  # the word for the class itself
         (Settings, "model_args", "there are: temperature"),
-        (Settings, "max_retries", "here that is limits=Limits(parse_retries=…)"),
+        (Settings, "max_retries", "use limits=Limits(parse_retries=…)"),
     ],
 )
 def test_a_remedy_does_not_name_the_class_that_is_being_made(kind: Any, word: str, right: str) -> None:
@@ -191,7 +191,7 @@ class TestImports:
         [("RunContext", "Context"), ("tool", "@function"), ("START", "the argument start of fsm_agent.flows.Flow")],
     )
     def test_a_name_of_another_library_or_place(self, name: str, right: str) -> None:
-        with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'fsm_agent': here that is {right}"):
+        with pytest.raises(ImportError, match=f"cannot import name '{name}' from 'fsm_agent'; use .*{right}"):
             exec(f"from fsm_agent import {name}")
 
     @pytest.mark.parametrize("name", ["trace", "StreamWrapper"])
@@ -202,7 +202,7 @@ class TestImports:
 
     @pytest.mark.parametrize("name", ["StateGraph", "interrupt", "END", "START", "Command", "Send"])
     def test_a_name_of_a_graph_is_answered_in_flows(self, name: str) -> None:
-        with pytest.raises(ImportError, match=f"cannot import name '{name}' .*: here that is "):
+        with pytest.raises(ImportError, match=f"cannot import name '{name}' .*; use "):
             exec(f"from fsm_agent.flows import {name}")
 
     def test_one_that_nobody_knows_is_left_to_python(self) -> None:
@@ -241,7 +241,7 @@ class TestWords:
         assert {"tool_calls", "content"}.isdisjoint({*dir(FunctionCall), *dir(Message)})
 
     def test_a_word_comes_before_a_near_one(self) -> None:
-        assert remedy("tools", ["tool"]) == ": here that is functions=[…]"
+        assert remedy("tools", ["tool"]) == "; use functions=[…]"
         assert remedy("xyzzy") == ""
 
 

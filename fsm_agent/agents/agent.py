@@ -329,7 +329,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         if not isinstance(self.system, Prompt):
             if values:
                 raise UsageError(
-                    f"the variables {', '.join(sorted(values))} are for a Prompt as system, not for {self.system!r:.60}"
+                    f"system: expected a Prompt with the variables {', '.join(sorted(values))}, got {self.system!r:.60}"
                 )
             return Dialog(self._system_messages, system_args=NO_ARGS)
         dialog = SystemPrompt(self.system, self.name, values).before(Dialog())
@@ -370,7 +370,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             attach_journal(self, call, options)
         elif options.get("run_id") is not None:
             raise UsageError(
-                f"run_id {options['run_id']!r} names a run in a store, and the agent has none: store='runs.db'"
+                f"run_id={options['run_id']!r}: expected an agent with a store, got one without; pass store='runs.db'"
             )
         return call
 
@@ -445,19 +445,19 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             case Dialog() | list() | tuple():
                 if after is not None:
                     raise UsageError(
-                        "a dialog as the task is the whole conversation, and after=… is given as well: one of them, or"
-                        " the newest message as the task, would be right"
+                        "after=: expected none beside a task that is a dialog, since that is the whole conversation;"
+                        " leave one of them out, or pass the newest message alone as the task"
                     )
                 dialog = task if isinstance(task, Dialog) else Dialog(task)
                 prompt = dialog.top_prompt or prompt
             case _:
                 raise UsageError(
-                    f"the task is {task!r:.60}: text, a Payload, a Prompt, a Message or a Dialog would be right"
+                    f"the task: expected text, a Payload, a Prompt, a Message or a Dialog, got {task!r:.60}"
                 )
         asked = call_without_result(dialog)
         if dialog.tail is None or asked is not None:
-            what = f"asks for functions that have no results, such as {asked}" if dialog.tail else "is empty"
-            raise UsageError(f"the dialog {what}: one that ends with a task would be right")
+            what = f"one that still waits for the result of {asked}" if dialog.tail else "an empty one"
+            raise UsageError(f"the dialog: expected one that ends with a task, got {what}")
         is_late = system_prompt.is_late(dialog)
         dialog = system_prompt.before(dialog)
         return ResolvedTask(dialog.messages, dialog.system_args, prompt, dialog.governed_by, dialog.summary, is_late)
@@ -479,7 +479,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             return payload
         if client.name not in self._blind:
             self._blind.add(client.name)
-            LOG.warning("the model %r takes no images and no PDFs: it is sent the rest of its payloads", client.name)
+            LOG.warning("the model %r takes no images or PDFs; they are left out of its requests", client.name)
         return seen
 
     def _visible_task(self, task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
@@ -527,7 +527,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             UsageError: The agent has no store.
         """
         if self.store is None:
-            raise UsageError(f"the agent {self.name!r} has no store: store='runs.db' gives it one")
+            raise UsageError(f"the agent {self.name!r} has no store; pass store='runs.db'")
         return runs_of(self.store)
 
     @with_options_shown(ReadOptions)

@@ -64,7 +64,7 @@ def _take_program(cls: type[AgentBase[Any]]) -> None:
     if own is inspect.getattr_static(Agent, "call"):
         return
     if "answer" in vars(cls):
-        raise ConfigError(f"{path_of(cls)} defines call and answer: one of them would be right")
+        raise ConfigError(f"{path_of(cls)}: expected either call or answer, got both; remove one")
     cls.answer = own  # type: ignore[attr-defined]
     if "call" in vars(cls):
         del cls.call
@@ -198,7 +198,9 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         clients = client if isinstance(client, Mapping) else dict.fromkeys(group, client)
         if unknown := clients.keys() - set(group):
             named = ", ".join(map(repr, sorted(unknown)))
-            raise ConfigError(f"client names {named}; sub-agents of {name!r}: {', '.join(map(repr, group))}")
+            raise ConfigError(
+                f"client: expected sub-agents of {name!r} ({', '.join(map(repr, group))}) as keys, got {named}"
+            )
         of_class["prompt"] = self._task_prompt(of_class)
         self._configured: list[Client] = []  # the clients that the configuration made, which this agent closes
         arguments = {each: self._arguments(each, name, clients.get(each), of_class) for each in group}
@@ -221,7 +223,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         def __getattr__(self, name: str) -> Any:
             if "agents" not in vars(self) and name != "answer":  # which a class need not have
                 problem = (
-                    f"{type(self).__name__} has no {name!r} yet: super().__init__(…) in its __init__ makes its agents"
+                    f"{type(self).__name__} has no {name!r} yet, since super().__init__(…) makes its agents;"
+                    " call that first in its __init__"
                 )
                 raise AttributeError(problem, name=name, obj=self)
             return super().__getattr__(name)
@@ -233,8 +236,8 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             vars(self).setdefault("_said", {})[name] = value
             object.__setattr__(self, name, value)
         else:
-            problem = f"{name} of {self.name!r} cannot be set: its agents are made"
-            raise AttributeError(f"{problem}; changed({name}=…) returns one that differs", name=name, obj=self)
+            problem = f"{name} of {self.name!r} cannot be set, since its agents are made"
+            raise AttributeError(f"{problem}; use changed({name}=…), which returns a copy", name=name, obj=self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in _CACHED}
@@ -247,14 +250,16 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             check_program(name, answer)
         elif len(group) != 1:
             raise TypeError(
-                f"{path_of(cls)} is abstract: an agent of {len(group)} sub-agents needs a method answer(self, task)"
+                f"{path_of(cls)} is abstract: expected a method that asks its {len(group)} sub-agents, got none;"
+                " define answer(self, task)"
             )
         elif cls.output is str and not any(_says(cls, each) for each in _SAYING):
-            raise TypeError(f"{path_of(cls)} is abstract: it has no method answer, and none of {', '.join(_SAYING)}")
+            raise TypeError(
+                f"{path_of(cls)} is abstract: expected a method answer, or one of {', '.join(_SAYING)}, got neither"
+            )
         for each in self.config.agent_configs:
             if each not in group:
-                listed = f"its sub-agents are {', '.join(map(repr, group))}"
-                problem = f": it names {each!r}; {listed}{guess(each, group)}"
+                problem = f": expected one of {', '.join(map(repr, group))}, got {each!r}{guess(each, group)}"
                 raise self.config.error(("agent_configs", each), problem)
 
     def _arguments(self, each: str, owner: str, client: Client | None, of_class: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,10 +296,10 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             with placed(self.config, ("prompt",)):
                 prompt = prompt_of(self.config, prompt, defaults.get("prompts"))
         if not isinstance(prompt, Prompt):
-            raise self.config.error(("prompt",), f": {prompt!r:.80} is no prompt: its path would be right")
+            raise self.config.error(("prompt",), f": expected the path of a prompt, got {prompt!r:.80}")
         if "task" not in prompt.variables:
             whose = repr(prompt.path or prompt.template)
-            raise self.config.error(("prompt",), f": the prompt {whose:.80} must say {{{{ task }}}}")
+            raise self.config.error(("prompt",), f": expected {{{{ task }}}} in the prompt {whose:.80}; add it")
         return prompt
 
     @property
@@ -328,7 +333,10 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             return super()._classifier
         if len(self.agents) > 1:
             named = ", ".join([f"agents[{name!r}]" for name in self.agents])
-            raise UsageError(f"{self.name!r} has {len(self.agents)} sub-agents: one of {named} classifies")
+            raise UsageError(
+                f"{self.name!r}: expected one agent that classifies, got {len(self.agents)} sub-agents; ask one of"
+                f" {named}"
+            )
         (agent,) = self.agents.values()
         return agent._classifier
 

@@ -39,8 +39,8 @@ def check_agent(agent: Any) -> None:
     check_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
         raise UsageError(
-            "the agent has a store, in which runs are found by the name of their agent, and no name of its own:"
-            " name='support', say, would be right"
+            "name: expected one for an agent with a store, which finds runs by the name of their agent, got none;"
+            " pass a name, such as name='support'"
         )
     _check_world(agent.world)
     if isinstance(agent.model, str) and ":" not in agent.model:
@@ -66,7 +66,7 @@ def _check_world(world: Any) -> None:
     known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices", "name")]
     for name in world:
         if name not in known:
-            raise UsageError(f"world of an agent has no {name!r}{hint(name, known)}")
+            raise UsageError(f"world of an agent: unknown key {name!r}{hint(name, known)}")
 
 
 def context_window(model: Any) -> int | None:
@@ -95,10 +95,10 @@ def unknown_option(options: Mapping[str, Any], task: object, known: Collection[s
     name = next(name for name in options if name not in known)
     prompt = task.prompt if isinstance(task, Task) else task
     if isinstance(prompt, Prompt) and name in prompt.variables:
-        return UsageError(f"there is no option {name!r}: here that is a value of the prompt, call(prompt({name}=…))")
+        return UsageError(f"unknown option {name!r}; pass it as a value of the prompt, call(prompt({name}=…))")
     right = remedy(name, sorted(known))
     is_of_agent = name in WORDS and WORDS[name].partition("=")[0] in _OF_AGENT
-    return UsageError(f"there is no option {name!r}{right}{' of Agent(…), or of agent.changed(…)' * is_of_agent}")
+    return UsageError(f"unknown option {name!r}{right}{' of Agent(…), or of agent.changed(…)' * is_of_agent}")
 
 
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
@@ -116,8 +116,8 @@ def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
     if window is None and budget is not None and budget.hard is None and budget is not DEFAULT.budget:
         name = model if isinstance(model, str) else model.name
         raise UsageError(
-            f"context of the agent {agent!r} has a Budget without hard=…, and the context window of {name!r} is not"
-            " known: Budget(hard=32_000), say, would be right"
+            f"context of the agent {agent!r}: expected a Budget with hard=…, since the context window of {name!r} is"
+            " unknown; pass a limit, such as Budget(hard=32_000)"
         )
     return plan.changed(window=window)
 

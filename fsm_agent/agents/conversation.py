@@ -120,8 +120,9 @@ class Conversation(CallVerbs[Deps, Out]):
         """
         if isinstance(task, Dialog | list | tuple):
             raise UsageError(
-                f"the conversation {self.name!r} has its dialog: call('…') with what is new is right, and"
-                " call('…', after=…) continues another dialog instead"
+                f"the task: expected only what is new, since the conversation {self.name!r} keeps its dialog, got a"
+                " whole"
+                " dialog; pass call('…'), or call('…', after=…) to continue another dialog"
             )
         head = self._runs.store.head(self.name)
         again = self._again(task, options)

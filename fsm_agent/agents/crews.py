@@ -67,11 +67,11 @@ class StorePatience:
             self._failing_since_s, self._failures = now_s, 0
         failed_s = now_s - self._failing_since_s
         if failed_s >= self._limit_s:
-            _log.error("the store has failed for %.0f s, so the worker gives up: %s", failed_s, error)
+            _log.error("the store has failed for %.0f s; the worker gives up: %s", failed_s, error)
             raise error
         self._failures += 1
         pause_s = min(delay_s(STORE_WAIT, self._failures, error), self._limit_s - failed_s)
-        _log.warning("the store failed; it is tried again in %.1f s: %s", pause_s, error)
+        _log.warning("the store failed; the worker tries again in %.1f s: %s", pause_s, error)
         return pause_s
 
 
@@ -125,7 +125,7 @@ class ThreadCrew:
             self._worker.interrupt()
             self._join(LEAVE_S)
         if any(member.is_alive() for member in self._members) and not self._is_over.is_set():
-            _log.warning("the worker leaves %d runs behind, which hang: their leases end with it", self._worker.held)
+            _log.warning("the worker leaves %d runs behind, which hang; their leases end with it", self._worker.held)
         self._is_over.set()
 
     def _join(self, timeout_s: float | None) -> None:
@@ -273,4 +273,4 @@ async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     if left := {task for task in tasks if task.cancel()}:
         _, left = await asyncio.wait(left, timeout=LEAVE_S)
     if left:
-        _log.warning("the worker leaves %d tasks behind, which hang: their leases end with it", len(left))
+        _log.warning("the worker leaves %d tasks behind, which hang; their leases end with it", len(left))

@@ -52,15 +52,16 @@ def check_hooks(hooks: Iterable[Any]) -> None:
     check("hooks", hooks, isinstance(hooks, Sequence) and not isinstance(hooks, str), "a list of objects")
     for hook in hooks:
         if isinstance(hook, type):
-            raise UsageError(f"the hook {hook!r:.80} is a class: an object of it, {hook.__name__}(), would be right")
+            raise UsageError(f"hooks: expected objects, got the class {hook!r:.80}; pass {hook.__name__}()")
         methods = [name for name in dir(hook) if name.startswith("on_") and callable(getattr(hook, name))]
         if callable(getattr(hook, _OF_CALL, None)):
             _check_method(hook, _OF_CALL, "where")
         elif not methods:
-            raise UsageError(f"the hook {hook!r:.80} has no method of an event, such as {known[1]!r}")
+            raise UsageError(f"the hook {hook!r:.80}: expected a method for an event, such as {known[1]!r}, got none")
         if unknown := [name for name in methods if name not in known]:
             raise UsageError(
-                f"the hook {hook!r:.80} has {unknown[0]!r}, and no event is called so{hint(unknown[0], known)}"
+                f"the hook {hook!r:.80}: expected methods named after events, got"
+                f" {unknown[0]!r}{hint(unknown[0], known)}"
             )
         for name in methods:
             _check_method(hook, name, "event")
@@ -72,7 +73,7 @@ def _check_method(hook: object, name: str, what: str) -> None:
     method = getattr(hook, name)
     if inspect.iscoroutinefunction(method):
         raise UsageError(
-            f"{name} of the hook {hook!r:.80} is a coroutine function, and hooks are not awaited: a plain def is right"
+            f"{name} of the hook {hook!r:.80}: expected a plain def, since hooks are not awaited, got an async def"
         )
     try:
         signature = inspect.signature(method)
@@ -84,7 +85,8 @@ def _check_method(hook: object, name: str, what: str) -> None:
     except TypeError:
         called = "an event" if what == "event" else "a Where"
         raise UsageError(
-            f"{name} of the hook {hook!r:.80} cannot be called with {called}: def {name}(self, {what}) would be right"
+            f"{name} of the hook {hook!r:.80}: expected a method that takes {called}; define it as"
+            f" def {name}(self, {what})"
         ) from None
     if gets_record:
         _take_record.add(getattr(method, "__func__", method))

@@ -198,7 +198,7 @@ def _show_progress(progress: Progress, tasks: object) -> AbstractContextManager[
         return nullcontext(lambda done: None)
     tell = progress
     if not callable(tell):
-        raise UsageError(f"progress is {progress!r:.80}: True, False, or a function of (done, total) would be right")
+        raise UsageError(f"progress: expected True, False, or a function of (done, total), got {progress!r:.80}")
     return nullcontext(lambda done: tell(done, total))
 
 
@@ -209,7 +209,9 @@ def _bar(total: int | None) -> Iterator[Callable[[int], Any]]:
         from rich.console import Console
         from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
     except ModuleNotFoundError:
-        raise ConfigError("progress=True needs rich: pip install 'fsm-agent[cli]'; a function needs nothing") from None
+        raise ConfigError(
+            "progress=True needs rich; pip install 'fsm-agent[cli]', or pass a function of (done, total)"
+        ) from None
     columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as shown:
         bar = shown.add_task("tasks", total=total)

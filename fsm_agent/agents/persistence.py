@@ -84,7 +84,7 @@ def run_name(options: Mapping[str, Any]) -> str:
     """
     name = options.get("run_id")
     if name is not None and (not isinstance(name, str) or not name):
-        raise UsageError(f"run_id is {name!r}: a text such as 'order-17', or None for a new one, would be right")
+        raise UsageError(f"run_id: expected a text such as 'order-17', or None for a new one, got {name!r:.80}")
     return name or ""
 
 
@@ -168,11 +168,13 @@ def definition_of(
 
     def make(header: Header, document: str | None, earlier: Sequence[Message] = ()) -> AgentCall[Any]:
         if header.agent != agent.name:
-            raise UsageError(f"the run is one of the agent {header.agent!r}, and this is {agent.name!r}")
+            raise UsageError(f"the run: expected one of the agent {agent.name!r}, got one of {header.agent!r}")
         seed = seed_of(header)
         if seed.prompt != (prompt or agent.prompt).path:
             actual = "the agent's own" if prompt is None else repr(prompt.path)
-            raise UsageError(f"the run is of prompt {seed.prompt!r}, and {actual} was given: resume(…, prompt=…)")
+            raise UsageError(
+                f"prompt: expected {seed.prompt!r}, with which the run began, got {actual}; pass resume(…, prompt=…)"
+            )
         deps = deps_for(options.get("deps"), agent.name, header.extra, header.by)
         resolved = agent.resolve_prompt(prompt, {**options, "deps": deps})
         parts = agent.call_parts(resolved, options.get("args") or seed.args or None, deps, keep)
@@ -232,7 +234,8 @@ def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
     if call.record.is_checked and call.check is None and call.record.ending is None:
         give_back(claimed)
         raise UsageError(
-            f"the answers of {call} are checked, and the agent {agent.name!r} has no check by now: check=… gives it one"
+            f"check of the agent {agent.name!r}: expected one, since the answers of {call} are checked, got none;"
+            " pass check=…"
         )
     try:
         agent.world_of(call)
@@ -240,5 +243,7 @@ def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
         give_back(claimed)
         if not call.record.model:
             raise
-        raise UsageError(f"the run continues with the model it began with: {error}; model=… gives it one") from error
+        raise UsageError(
+            f"the run continues with the model that it began with: {error}; pass model=… to continue with another"
+        ) from error
     return claimed

@@ -77,7 +77,9 @@ def check_parser_args(prompt: Prompt, parser_args: Mapping[str, Any]) -> None:
         UsageError: It has neither a parser nor a type of output, whose validators could use them.
     """
     if prompt.parser is None and prompt.output is str:
-        raise UsageError(f"parser_args {parser_args!r:.200} need a prompt with a parser, or with a type as output")
+        raise UsageError(
+            f"parser_args: expected a prompt with a parser or a type as output, got neither, for {parser_args!r:.200}"
+        )
 
 
 def check_needs(deps: object, functions: Iterable[Function]) -> None:

@@ -76,11 +76,11 @@ def build_agent(  # type: ignore[misc]  # a class whose options had these names 
     if isinstance(config, type):
         cls: Any = config
         if not hasattr(cls, "agent_type"):
-            raise ConfigError(f"{path_of(cls)} is no class of agents: a subclass of AgentBase would be right")
+            raise ConfigError(f"the class of agents: expected a subclass of AgentBase, got {path_of(cls)}")
         checked = _overridden(agent_type, cls, options)
         kind = kind_name(cls.agent_type)
         if checked.agent_type and ":" not in checked.agent_type and checked.agent_type != kind:
-            problem = f": it is for agent_type {checked.agent_type!r}, and {path_of(cls)} is {kind!r}"
+            problem = f": expected {kind!r}, which {path_of(cls)} is, got {checked.agent_type!r}"
             raise checked.error(("agent_type",), problem)
     else:
         checked = AgentConfig.of(config)
@@ -102,15 +102,15 @@ def _class_of(config: AgentConfig, agent_type: str) -> Any:
     kind = agent_type or config.value("agent_type", "")
     if not kind:
         listed = ", ".join(sorted(AGENTS)) or "none"
-        raise config.error(("agent_type",), f": no agent_type is given; registered: {listed}; or 'module:Class'")
+        raise config.error(("agent_type",), f": expected one of {listed}, or 'module:Class', got none; add it")
     try:
         if ":" not in kind and kind not in AGENTS:
             raise ConfigError(
-                f"no agent_type {kind!r:.80} is registered{AGENTS.hint(kind)}; 'module:Class' imports one"
+                f"{kind!r:.80} is not registered{AGENTS.hint(kind)}; pass 'module:Class' to import a class of agents"
             )
         found = loaded(kind) if ":" in kind else AGENTS[kind]
         if not hasattr(found, "agent_type"):
-            raise ConfigError(f"{kind!r} is no class of agents: a subclass of AgentBase would be right")
+            raise ConfigError(f"{kind!r:.80}: expected a subclass of AgentBase, got another object")
     except UsageError as error:
         raise error if agent_type else config.error(("agent_type",), f": {error}") from error
     return found

@@ -228,7 +228,7 @@ class RunHandle(Generic[Result]):
     def _timed_out(self, timeout_s: float | None) -> TimeoutError:
         try:
             run = self._runs.store.get(self.run_id)
-            who = f"{run.holder!r} drives it" if run.holder is not None else "no driver has it: is a worker running?"
+            who = f"{run.holder!r} drives it" if run.holder is not None else "no driver has it; start a worker"
             if run.holder is None and run.due_s != 0.0:
                 who = "it is not due yet"
         except StoreError as error:

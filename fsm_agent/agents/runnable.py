@@ -207,8 +207,9 @@ class Runnable(ABC):
             UsageError: It cannot be part of another.
         """
         raise UsageError(
-            f"{shown(self)} is not part of another call, but has runs of its own: its call(…) makes one, and an agent"
-            " or a flow would be right here"
+            f"expected an agent or a flow, which can be part of another call, got {shown(self)}, whose runs are its"
+            " own;"
+            " use its call(…)"
         )
 
     def call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
@@ -235,7 +236,7 @@ class Runnable(ABC):
         """
         if not isinstance(process, self.process_type):
             right = f"{'call' if verb == 'run' else 'acall'}({shown(process)})"
-            raise UsageError(f"{verb} drives {self._a_process}, and {shown(process)} is none: {right} would be right")
+            raise UsageError(f"{verb}: expected {self._a_process}, got {shown(process)}; use {right}")
 
     @property
     def _a_process(self) -> str:
@@ -326,7 +327,10 @@ class Runnable(ABC):
         rest = {name: value for name, value in options.items() if name not in ("run_id", "answers")}
         run_id = options.get("run_id")
         if not isinstance(run_id, str) or "sink" in rest:
-            raise UsageError("a stream needs a task, or run_id='…' of a run in the store to continue, and has no sink")
+            raise UsageError(
+                "a stream: expected a task, or the run_id of a run in the store to continue, and no sink; pass"
+                " run_id='…'"
+            )
         by, post_id, _, definition = self._resumption(rest)
         return partial(self._reclaim, run_id, options.get("answers"), by, definition, post_id)
 
@@ -342,7 +346,7 @@ class Runnable(ABC):
         for name, value in options.items():
             if value is not None and value is not False:
                 raise UsageError(
-                    f"{name} is given with {self._a_process}, which has its own: seed(…, {name}=…) is right"
+                    f"{name}: expected none beside {self._a_process}, which has its own; pass seed(…, {name}=…)"
                 )
         return task
 
@@ -365,7 +369,9 @@ class Runnable(ABC):
         for name in ("clients", "model"):
             if (value := of_seed.get(name)) is not None and not isinstance(value, str):
                 raise UsageError(
-                    f"{name} is {shown(value)}, which no store keeps: a Worker has its own, those of its agents"
+                    f"{name}: expected a name, since a store keeps no objects, got {shown(value)}; leave it out,"
+                    " and the"
+                    " worker uses that of its agent"
                 )
         runs = self.runs
         process = self.seed(task, **_without_deps(of_seed))
@@ -382,7 +388,7 @@ class Runnable(ABC):
         definition = self._to_read(options)
         run = self.runs.store.get(run_id)
         if run.agent != definition.agent:
-            raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this is {definition.agent!r}")
+            raise UsageError(f"the run {run_id!r}: expected one of {definition.agent!r}, got one of {run.agent!r}")
         return run_handle.RunHandle(self, run_id, definition)
 
     def _to_read(self, options: Mapping[str, Any]) -> Definition:
@@ -443,7 +449,10 @@ class Runnable(ABC):
         first = tasks[0] if isinstance(tasks, list | tuple) and tasks else None
         self.check_options(options, first, MAP_OPTIONS)
         if options.get("run_id") is not None:
-            raise UsageError(f"run_id {options['run_id']!r} names one run, and map makes one for each task: without it")
+            raise UsageError(
+                f"run_id: expected none, since map begins a run for each task, got {options['run_id']!r:.80};"
+                " leave it out"
+            )
 
     # Runs in a store
 

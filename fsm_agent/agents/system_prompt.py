@@ -93,8 +93,9 @@ class SystemPrompt:
             check("system_args", args, isinstance(args, Mapping), "values by name, such as {'name': 'Ada'}")
             if not isinstance(system, Prompt):
                 raise UsageError(
-                    f"system_args {shown(args)} are for variables, and system of the agent {agent!r} has none:"
-                    " a Prompt as system has"
+                    f"system_args: expected none, since system of the agent {agent!r} has no variables, got"
+                    f" {shown(args)};"
+                    " pass a Prompt as system"
                 )
         self._system = system
         self._agent = agent
@@ -114,7 +115,7 @@ class SystemPrompt:
         has_own = len(dialog) > 0 and dialog[0].role == "system"
         if has_own and self._keep:
             if self._args is not None:
-                raise UsageError("system_args and keep_system=True are given: one of them would be right")
+                raise UsageError("expected either system_args or keep_system=True, got both; leave one out")
             return dialog
         args = self._values(dialog)
         is_late = self.is_late(dialog)
@@ -165,9 +166,9 @@ class SystemPrompt:
             try:
                 return system.render(**args).text
             except PromptError as error:
-                kept = ", keep_system=True keeps what the dialog begins with" if may_keep else ""
-                right = f"system_args={{…}} of call gives variables{kept}"
-                raise PromptError(f"system of the agent {self._agent!r}: {error}: {right}") from error
+                kept = ", or keep_system=True to keep what the dialog begins with" if may_keep else ""
+                right = f"pass the variables as call(…, system_args={{…}}){kept}"
+                raise PromptError(f"system of the agent {self._agent!r}: {error}; {right}") from error
         check_system_needs(system, self._agent, self._deps)
         makes: Any = system
         text: object = makes(self._deps) if is_of_deps(system) and self._deps is not None else makes()
@@ -200,8 +201,8 @@ def dialog_before(after: object) -> Dialog:
     dialog = after if isinstance(after, Dialog) else Dialog(cast("Any", after))
     if (asked := call_without_result(dialog)) is not None:
         raise UsageError(
-            f"the dialog of after=… asks for functions that have no results, such as {asked}:"
-            " the call that it is of has to end first"
+            f"after=: expected a dialog in which each function has its result, got one that still waits for {asked};"
+            " let its call end first"
         )
     return dialog
 

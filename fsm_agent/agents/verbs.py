@@ -366,8 +366,8 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """
         super().check_process(process, verb)
         if self.approve is not None and not process.has_approver and process.effects:
-            what = f"approve is given, and the agent call {process.record.id!r} was made without an approver"
-            raise UsageError(f"{what}: one of this agent's seed() or restore() would be right, or has_approver=True")
+            what = f"the agent call {process.record.id!r}: expected one with an approver, since the agent has approve=…"
+            raise UsageError(f"{what}; make it with this agent's seed() or restore(), or with has_approver=True")
 
 
 def _split_after(options: Mapping[str, Any]) -> tuple[tuple[str, ...], Mapping[str, Any]]:

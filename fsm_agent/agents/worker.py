@@ -139,7 +139,9 @@ class Worker:
                 "name of an agent", agent.name, agent.name != UNNAMED, "a name of its own, by which it finds its runs"
             )
             if self._agents.setdefault(agent.name, agent) is not agent:
-                raise UsageError(f"two agents are named {agent.name!r}: runs find theirs by name, so give one another")
+                raise UsageError(
+                    f"agents: expected a name of its own for each, got two named {agent.name!r}; rename one"
+                )
         check("agents", agents, bool(self._agents), "one agent or more")
         for agent in given:
             agent.check_deps(deps)
@@ -261,7 +263,7 @@ class Worker:
                 pause_s = self.runs.store.spend(PRUNING, 1, limit=1, within_s=PRUNE_S)
                 if pause_s == 0.0:
                     pruned = self.runs.prune(keep=self._keep, max_age_s=self._max_age_s)
-                    _log.info("%d runs that had ended were deleted", len(pruned))
+                    _log.info("deleted %d runs that had ended", len(pruned))
                     pause_s = PRUNE_S
             except Exception as error:  # the store's; there is time enough
                 _log.warning("old runs could not be deleted: %s", error)
@@ -369,7 +371,7 @@ class Worker:
         run = self.runs.store.get(run_id)
         if run.agent not in self._agents:
             known = ", ".join(map(repr, self._agents))
-            raise UsageError(f"the run {run_id!r} is one of {run.agent!r}, and this worker has {known}")
+            raise UsageError(f"the run {run_id!r}: expected one of {known}, which this worker has, got {run.agent!r}")
         # An engine that calls this when the run is due may have another clock, so only `None` means nothing to do.
         return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
 
@@ -401,7 +403,7 @@ class Worker:
         try:
             definition = self._definition(agent, header_of(header))
         except Exception as error:  # `deps` could not be made, or the header is damaged
-            _log.info("run %s is stuck, and cannot be tried: %s", run.id, error)
+            _log.info("run %s is stuck and cannot be tried: %s", run.id, error)
             return None
         return self.runs.fingerprint(header, definition) not in ("", fingerprint)
 
@@ -468,7 +470,7 @@ class Worker:
             if tell is not None:
                 tell(last_event(process))
         except Aborted:
-            _log.info("run %s was interrupted, and given back", recorder.run)
+            _log.info("run %s was interrupted and given back", recorder.run)
         except Exception as error:
             self._give_up(recorder.lease, error)
 
@@ -521,9 +523,9 @@ class Worker:
         is_lost = isinstance(error, LeaseLost | RunUnknown)
         self.pulse.count(self.pulse.lost if is_lost else self.pulse.failures, lease.agent)
         if is_lost:
-            _log.info("run %s: another process has it, or has deleted it: %s", lease.run, error)
+            _log.info("run %s was taken or deleted by another process: %s", lease.run, error)
             return
-        _log.warning("run %s of agent %r raised, and is given back", lease.run, lease.agent, exc_info=error)
+        _log.warning("run %s of agent %r raised and is given back", lease.run, lease.agent, exc_info=error)
         with suppress(LeaseLost, RunUnknown):  # then it was given back already
             self._give_back(lease, error, is_in_vain)
 
@@ -539,5 +541,5 @@ def _checked_concurrency(concurrency: Mapping[str, int] | None, agents: Collecti
     for name, limit in (concurrency or {}).items():
         check(f"concurrency of {name!r}", limit, is_whole(limit, 1), "a whole number from 1 on")
         if name not in agents:
-            raise UsageError(f"concurrency is given for {name!r}, which is no agent of this worker{hint(name, agents)}")
+            raise UsageError(f"concurrency: expected names of agents of this worker, got {name!r}{hint(name, agents)}")
     return concurrency or {}

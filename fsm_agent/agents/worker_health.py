@@ -32,7 +32,7 @@ ALIVE_S = 30.0  # a crew that has not said so for longer hangs
 READ_S = 5.0  # how long a client may take for its request
 READING_S = 1.0  # for which a count of the runs in the store is good enough
 CONNECTIONS = 8  # at a time; others are hung up on
-NEEDS_PROMETHEUS = "metrics need prometheus-client: pip install 'fsm-agent[metrics]'"
+NEEDS_PROMETHEUS = "metrics need prometheus-client; pip install 'fsm-agent[metrics]'"
 _log = logging.getLogger("fsm_agent")
 
 
@@ -217,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "/metrics":
                 self._say_metrics()
             case _:
-                self.send_error(HTTPStatus.NOT_FOUND, "/live, /ready, /health and /metrics are here")
+                self.send_error(HTTPStatus.NOT_FOUND, "expected /live, /ready, /health or /metrics")
 
     def _say_metrics(self) -> None:
         try:

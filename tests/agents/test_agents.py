@@ -248,7 +248,7 @@ class TestExtra:
     ("task", "options", "name"),
     [
         (Dialog(), {}, "dialog"),
-        (Dialog([Message.of("assistant", call("add", a=1, b=2))]), {}, "functions"),
+        (Dialog([Message.of("assistant", call("add", a=1, b=2))]), {}, "'add'"),
         (None, {}, "task"),
         ("hi", {"afer": "Ada"}, "afer.*after"),
         (Prompt("{{ name }}"), {}, "name"),

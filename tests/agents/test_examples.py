@@ -154,7 +154,7 @@ class TestDocuments:
         result = example("documents").librarian(model).call("When does the lease end?", deps=library)
         assert (result.output.answer, result.output.sources) == ("On 31 May 2030.", ["lease.md#3"])
         assert "31 May 2030" in (result.function_calls[0].result or "")
-        assert "there is no passage 'lease.md#9'" in model.requests[2].messages[-1].text
+        assert "unknown source 'lease.md#9'" in model.requests[2].messages[-1].text
 
 
 class TestNightly:

@@ -212,7 +212,7 @@ class TestAfter:
 
     @pytest.mark.parametrize(
         ("after", "name"),
-        [(5, "after"), ([5], "message"), (Dialog([Message.of("assistant", call("add", a=1, b=2))]), "functions")],
+        [(5, "after"), ([5], "message"), (Dialog([Message.of("assistant", call("add", a=1, b=2))]), "'add'")],
     )
     def test_what_is_no_conversation_is_refused(self, after, name):
         script = Script()

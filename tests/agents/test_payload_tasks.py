@@ -55,9 +55,8 @@ class TestWithoutImages:
                 agent.call(PICTURE)
             agent.call(Payload.text("a").with_document(b"b").with_document(b"%PDF-1.7"))
         assert sent(script) == [["text"]] * 3 + [["text", "document"]]
-        assert [record.getMessage() for record in caplog.records] == [
-            "the model 'blind' takes no images and no PDFs: it is sent the rest of its payloads"
-        ]
+        (record,) = caplog.records
+        assert "'blind'" in record.getMessage()
 
     @pytest.mark.parametrize(
         ("model", "takes"), [("openai:gpt-5", True), ("openai:gpt-4", False), ("local:", False), ("google:x", True)]

@@ -169,7 +169,7 @@ class TestOfAClass:
             build_agent({"model": "x:y"}, "Echo")
 
     def test_a_configuration_for_another_is_refused(self):
-        with pytest.raises(ConfigError, match=r"wether.*Weather"):
+        with pytest.raises(ConfigError, match=r"agent_type.*wether"):
             build_agent(weather(), {**CONFIG, "agent_type": "wether"})
 
     def test_without_a_configuration_it_is_refused(self):

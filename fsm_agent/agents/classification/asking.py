@@ -234,7 +234,7 @@ def planned(
     ours = {name: options[name] for name in _OURS if name in options}
     rest = {name: value for name, value in options.items() if name not in _OURS}
     if unknown := [name for name in rest if name not in CALL_OPTIONS]:
-        raise UsageError(f"a classification has no option {unknown[0]!r}{hint(unknown[0], (*_OURS, *CALL_OPTIONS))}")
+        raise UsageError(f"unknown option {unknown[0]!r} of classify{hint(unknown[0], (*_OURS, *CALL_OPTIONS))}")
     if ours.get("prompt") is None:
         ours["prompt"] = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
     return ClassificationRequest(agent=agent, what=what, classes=classes, values=values, options=rest, **ours).plan()

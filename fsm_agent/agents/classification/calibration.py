@@ -84,7 +84,7 @@ class Calibration(Value, frozen=True, kw_only=True):
         try:
             made: Self = from_json(document, cls)
         except ValueError as error:
-            raise UsageError(f"the document holds no Calibration: {error}") from None
+            raise UsageError(f"the document: expected a Calibration: {error}") from None
         return made
 
     def _of_logits(self, logits: Logits, names: Sequence[str]) -> list[float]:
@@ -101,7 +101,7 @@ def _rows(found: Iterable[Classification[Any]]) -> tuple[list[Logits], list[str]
     check("the classifications", kept, bool(kept), "one classification or more")
     names = [name_of(label) for label in kept[0].raw]
     if any([name_of(label) for label in one.raw] != names for one in kept):
-        raise UsageError(f"the classifications: expected all of the classes {', '.join(names)}, got some of others")
+        raise UsageError(f"the classifications: expected all to be of {', '.join(names)}, got different classes")
     return [_logits({name_of(label): p for label, p in one.raw.items()}, one.floor) for one in kept], names
 
 

@@ -36,7 +36,7 @@ def name_of(label: object) -> str:
         label = label.value if isinstance(label.value, str) else label.name
     name = label if isinstance(label, str) else str(label)
     if not name.strip():
-        raise UsageError(f"a class is {label!r}: a text that a model can answer would be right")
+        raise UsageError(f"a class: expected a text that a model can answer, got {shown(label)}")
     return name
 
 
@@ -54,7 +54,7 @@ def classes_of(classes: object) -> dict[str, Any]:
         raise wrong("classes", classes, right)
     by_name = {name_of(label): label for label in labels}
     if len(by_name) < len(labels):
-        raise UsageError(f"classes {shown(labels)} have one name twice: names that differ would be right")
+        raise UsageError(f"classes: expected names that differ, got one twice in {shown(labels)}")
     return by_name
 
 

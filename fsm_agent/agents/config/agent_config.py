@@ -57,28 +57,28 @@ def _end(text: str) -> PydanticCustomError:
 def _name_or_object(value: Any) -> Any:
     """Refuse a value that is neither a name nor an object from code."""
     if value is None or isinstance(value, bool | int | float | list | tuple | Mapping):
-        raise _end(f": {shown(value)} is no name: 'module:name' would be right")
+        raise _end(f": expected 'module:name', got {shown(value)}")
     if isinstance(value, str) and not all(value.partition(":")):
-        raise _end(f": {shown(value)} names no object: 'module:name' would be right")
+        raise _end(f": expected an object as 'module:name', got {shown(value)}")
     return value
 
 
 def _name_or_function(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | list | tuple | Mapping) or value == "":
-        raise _end(f": {shown(value)} is no name: that of a registered function, or 'module:name', would be right")
+        raise _end(f": expected the name of a registered function, or 'module:name', got {shown(value)}")
     return value
 
 
 def _reference(value: str) -> str:
     if not has_reference(value):
-        raise _end(": a key is not written into a configuration: a variable, '${MY_KEY}', would be right")
+        raise _end(": expected a variable such as '${MY_KEY}', got a key; put the key into the environment")
     return value
 
 
 def _open_headers(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if is_secret_name(name) and not has_reference(text):
-            raise _end(f": the header {name!r:.60} may be secret: a variable, '${{MY_KEY}}', would be right")
+            raise _end(f": expected a variable such as '${{MY_KEY}}' for the header {name!r:.60}, which may be secret")
     return value
 
 
@@ -151,7 +151,7 @@ class SubAgentConfig(_Keys):
     @model_validator(mode="after")
     def _one_system_prompt(self) -> SubAgentConfig:
         if self.system and self.system_path:
-            raise _end(": system and system_path are both set: one of them would be right")
+            raise _end(": expected either system or system_path, got both; remove one")
         return self
 
 
@@ -222,7 +222,7 @@ class AgentConfig(SubAgentConfig):
         except ValidationError as error:
             problems += map(_problem, error.errors(include_url=False, include_context=False)[: MAX_PROBLEMS + 1])
         except RecursionError:
-            raise source.error([Problem((), "it is nested too deep: a flatter one would be right")]) from None
+            raise source.error([Problem((), "expected a flatter configuration, got one nested too deep")]) from None
         if problems:
             raise source.error(problems)
         return checked
@@ -268,7 +268,7 @@ def _problem(item: Any) -> Problem:
         listed = "" if "there are" in text else f"; known: {', '.join(known)}"
         return Problem(keys, f": {word!r} is unknown{text}{listed}")
     if keys[-1] == "model" and hasattr(item["input"], "complete"):
-        return Problem(keys, f": it is {shown(item['input'])}, and a name is wanted: client=… would be right")
+        return Problem(keys, f": expected 'provider:model', got {shown(item['input'])}; pass it as client=…")
     actual = MASK if any(is_secret_name(str(key)) for key in keys) else shown(item["input"])
     return Problem(keys, f": {item['msg']} (given: {actual})")
 

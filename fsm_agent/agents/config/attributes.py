@@ -55,9 +55,9 @@ def check_attributes(cls: type, base: type) -> None:
                 continue
             right = _meant(name, value, owner, known)
             if right is None and hasattr(base, name):
-                right = "every agent has it, so one of your own needs another name; answer(self, task) is what answers"
+                right = "every agent has it, so rename your own; define answer(self, task) to answer"
             if right is not None:
-                raise ConfigError(f"{path_of(cls)} has no use for {name!r}: {right}")
+                raise ConfigError(f"{path_of(cls)}: unknown attribute {name!r}; {right}")
         settings = {name: vars(owner).get(name) for name in _CHECKED_AS_KEYS}
         try:
             AgentConfig.of({name: value for name, value in settings.items() if not isinstance(value, property | None)})
@@ -73,8 +73,8 @@ def _meant(name: str, value: Any, owner: type, known: Iterable[str]) -> str | No
     if _is_defined(value, name, owner) and not is_gate:
         return None
     if word is not None:
-        return f"here that is {word}"
-    return near and f"did you mean {near!r}?  (One of your own needs another name.)"
+        return f"use {word}"
+    return near and f"did you mean {near!r}? (give your own another name)"
 
 
 def _argument_for(name: str) -> str | None:

@@ -82,7 +82,7 @@ class SubAgent:
     def _model(self, owner: str) -> str | Client:
         model = self._text("model")
         if model is None:
-            problem = f": the sub-agent {self._name!r} of {owner!r} has no model: set model='provider:model'"
+            problem = f": expected one for the sub-agent {self._name!r} of {owner!r}, got none; set 'provider:model'"
             raise self._config.error(("model",), problem)
         found = self._find("client")
         if found is None or not isinstance(model, str):
@@ -158,7 +158,7 @@ def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any
     """
     if "{{" in path or "\n" in path:
         raise UsageError(
-            f"{path!r:.80} is a template, and a path is wanted: prompt=Prompt({path!r:.40}) would be right"
+            f"expected the path of a prompt, got the template {path!r:.80}; pass prompt=Prompt({path!r:.40})"
         )
     folder, named = config.value("prompts", prompts), filled(path)
     if folder is None and (config.folder / "prompts" / named.partition("/")[0]).is_dir():

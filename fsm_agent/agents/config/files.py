@@ -28,8 +28,9 @@ def read_file(file: Path) -> tuple[Any, Source]:
     """
     if file.suffix not in SUFFIXES:
         raise ConfigError(
-            f"the configuration file {str(file)!r} does not end in '.toml', '.yaml', '.yml' or '.json'; what another"
-            " reader makes of it is taken as well: build_agent(read(text)), say"
+            f"the configuration file: expected '.toml', '.yaml', '.yml' or '.json', got {str(file)!r}; rename it,"
+            " or read"
+            " it yourself and pass the mapping, as build_agent(read(text))"
         )
     format_ = "YAML" if file.suffix == ".yml" else file.suffix[1:].upper()
     try:
@@ -45,14 +46,14 @@ def read_file(file: Path) -> tuple[Any, Source]:
     except ConfigError:
         raise
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"the configuration file {str(file)!r} is not {format_}: {error}") from None
+        raise ConfigError(f"the configuration file {str(file)!r}: expected {format_}: {error}") from None
 
 
 def _content(file: Path) -> str:
     with file.open("rb") as opened:
         content = opened.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(f"the configuration file {str(file)!r} has more than {MAX_FILE_BYTES} bytes")
+        raise ConfigError(f"the configuration file {str(file)!r}: expected at most {MAX_FILE_BYTES} bytes, got more")
     return content.decode("utf-8-sig")
 
 
@@ -60,7 +61,7 @@ def _toml(text: str) -> dict[str, Any]:
     """Return the values of a TOML document; deep keys are refused, as they would take quadratic time."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.partition("=")[0].count(".") > MAX_DOTS:
-            raise ValueError(f"a key has more than {MAX_DOTS} parts (at line {number})")
+            raise ValueError(f"expected at most {MAX_DOTS} parts in a key, got more (at line {number})")
     return tomllib.loads(text)
 
 

@@ -25,7 +25,7 @@ def loaded(named: str, kind: str = "object") -> Any:
     """
     module, colon, path = named.partition(":")
     if not (colon and module and path):
-        raise UsageError(f"{named!r} names no {kind}: 'module:name' would")
+        raise UsageError(f"the {kind}: expected 'module:name', got {named!r}")
     return within(imported(module, named), path, named)
 
 
@@ -46,15 +46,15 @@ def imported(module: str, named: str) -> Any:
     """
     if "/" in module or (module.endswith(".py") and Path(module).is_file()):
         meant = Path(module).stem + (named.removeprefix(module) if named.startswith(f"{module}:") else "")
-        raise ConfigError(f"{named!r} names a file: its module would be right, as {meant!r}, from the file's folder")
+        raise ConfigError(f"expected a module, got the file {named!r}; pass {meant!r} in the folder of the file")
     if "" in module.split("."):
-        raise ConfigError(f"{named!r} names no module: 'module' or 'package.module' would")
+        raise ConfigError(f"expected 'module' or 'package.module', got {named!r}")
     try:
         return module_named(module)
     except ModuleNotFoundError as error:
         if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
             meant = guess(error.name, [path.stem for path in Path().glob("*.py")])
-            raise ConfigError(f"there is no module {error.name!r} for {named!r}, here or installed{meant}") from None
+            raise ConfigError(f"{named!r}: the module {error.name!r} is neither here nor installed{meant}") from None
         raise ConfigError(f"the module of {named!r} cannot be imported: {error}{_position(error)}") from error
     except KeyboardInterrupt:
         raise
@@ -84,7 +84,7 @@ def within(target: Any, path: str, named: str) -> Any:
         try:
             target = getattr(target, name)
         except AttributeError:
-            raise ConfigError(f"there is no {name!r} in {named!r}{guess(name, dir(target))}") from None
+            raise ConfigError(f"{named!r}: {name!r} does not exist there{guess(name, dir(target))}") from None
         except Exception as error:  # of a `__getattr__` or a property
-            raise ConfigError(f"{name!r} of {named!r} cannot be had: {type(error).__name__}: {error}") from error
+            raise ConfigError(f"{name!r} of {named!r} cannot be read: {type(error).__name__}: {error}") from error
     return target

@@ -19,7 +19,7 @@ class Problem(NamedTuple):
 
     Attributes:
         keys: Lead to the mistake.
-        text: Follows the keys in the message: ": 'sytem' is unknown", " is -1: 0 or more would be right".
+        text: Follows the keys in the message: ": 'sytem' is unknown", ": expected 0 or more, got -1".
     """
 
     keys: Keys
@@ -50,7 +50,7 @@ class Source:
         if len(found) > MAX_PROBLEMS:
             lines.append("  … and more")
         where = "" if self.file is None else f" in {str(self.file)!r}"
-        return ConfigError("\n".join([f"the agent's configuration{where} is not valid:", *lines]))
+        return ConfigError("\n".join([f"the agent's configuration{where} is invalid:", *lines]))
 
     def _position(self, keys: Keys) -> str:
         line = self._line(keys)

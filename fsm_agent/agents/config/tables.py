@@ -105,13 +105,13 @@ class Table:
         except (ValueError, RecursionError) as error:
             if has_reference(value):  # its value is not for a message
                 right = get_annotations(self.kind)[key]
-                return (key,), f": the variable in {shown(value)} does not hold what is right here, {right}"
+                return (key,), f": expected {right} in the variable of {shown(value)}"
             return self._split_place(key, value, str(error).removeprefix("the document: "))
         return None
 
     def _split_place(self, key: str, value: Any, text: str) -> tuple[Keys, str]:
         """Return the place that the text of an error begins with, and the rest of it."""
-        if (own := re.match(rf"(?:\w+\.)?{key}(?= )", text)) is not None:  # "limits.rounds is -1: …"
+        if (own := re.match(rf"(?:\w+\.)?{key}(?=:? )", text)) is not None:  # "limits.rounds: expected …"
             return (key,), text[own.end() :]
         path, colon, rest = text.partition(": ")
         if not (colon and re.match(rf"{key}\b", path)):
@@ -124,7 +124,7 @@ class Table:
             meant = nearest(missing[1], _names_at(value, keys[1:]))
             if meant is not None:
                 return (*keys, meant), f" is unknown: did you mean {missing[1]!r}?"
-            return (*keys, missing[1]), " is missing: it should be there"
+            return (*keys, missing[1]), " is missing; add it"
         kinds = f"; kinds of hosted tools: {', '.join(sorted(RUN_BY))}" if keys[-1] == "kind" else ""
         return keys, f": {rest}{kinds}"
 
@@ -145,7 +145,7 @@ class Table:
             table = differing(table)
         if not isinstance(table, Mapping):
             example = ", ".join(field_names(self.kind)[:3])
-            text = f": {shown(table)} is no table: one of {example}, … would be right"
+            text = f": expected a table of {example}, …, got {shown(table)}"
             raise PydanticCustomError("end", "{text}", {"text": text})
         problems = [self._problem(str(key), value) for key, value in table.items()]
         details = [
@@ -204,7 +204,7 @@ def checked_profile(name: str) -> str:
     value = name if any(unfilled(name)) else filled(name)
     if not has_reference(value) and value not in PRESETS:
         unknown = shown(name)
-        raise PydanticCustomError("end", "{text}", {"text": f": no preset is called {unknown}{hint(value, PRESETS)}"})
+        raise PydanticCustomError("end", "{text}", {"text": f": unknown preset {unknown}{hint(value, PRESETS)}"})
     return name
 
 

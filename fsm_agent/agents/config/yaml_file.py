@@ -33,7 +33,7 @@ def read_yaml(text: str) -> tuple[Any, dict[Keys, int]]:
     try:
         marked, unmarked = yaml.MarkedYAMLError, yaml.YAMLError
     except ModuleNotFoundError:
-        raise ConfigError("YAML files need PyYAML: pip install 'fsm-agent[yaml]', or write TOML or JSON") from None
+        raise ConfigError("YAML files need PyYAML; pip install 'fsm-agent[yaml]', or write TOML or JSON") from None
     try:
         reader = _Reader(text)
         return reader.read(), reader.lines
@@ -68,15 +68,15 @@ class _Reader:
         """Do what the loader does, a bounded number of times."""
         self._nodes += 1
         if self._nodes > 2 * MAX_VALUES:  # a key is one, too
-            raise ValueError(f"it has more than {MAX_VALUES} values")
+            raise ValueError(f"expected at most {MAX_VALUES} values, got more")
         return self._compose(parent, index)
 
     def _value(self, node: yaml.Node, keys: Keys) -> Any:
         self._values += 1
         if self._values > MAX_VALUES:
-            raise _refused(node, f"it has more than {MAX_VALUES} values, with those that aliases repeat")
+            raise _refused(node, f"expected at most {MAX_VALUES} values, with those that aliases repeat, got more")
         if len(keys) > MAX_DEPTH:
-            raise _refused(node, f"it is nested more than {MAX_DEPTH} deep")
+            raise _refused(node, f"expected at most {MAX_DEPTH} levels, got more")
         self.lines.setdefault(keys, node.start_mark.line + 1)
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_PREFIX}map":
             return self._mapping(node, keys)
@@ -89,7 +89,7 @@ class _Reader:
                 return self._loader.construct_object(node)
             except ValueError:
                 raise _refused(node, "a value does not fit its tag") from None
-        raise _refused(node, f"a value of the kind {node.tag.removeprefix(_PREFIX):.40} is not taken")
+        raise _refused(node, f"expected plain data, got a value of the kind {node.tag.removeprefix(_PREFIX):.40}")
 
     def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
         merged: dict[str, Any] = {}
@@ -99,13 +99,13 @@ class _Reader:
                 bases = value.value if isinstance(value, yaml.SequenceNode) else [value]
                 for base in reversed(bases):  # the first wins
                     if not isinstance(base, yaml.MappingNode):
-                        raise _refused(base, "what is merged with '<<' is no mapping")
+                        raise _refused(base, "expected a mapping behind '<<'")
                     merged |= self._value(base, keys)
                 continue
             if not isinstance(name, yaml.ScalarNode) or name.tag not in _TEXTS:
-                raise _refused(name, "a key is no text: quotes make it one")
+                raise _refused(name, "expected a text as a key; put it into quotes")
             if name.value in own:
-                raise _refused(name, f"the key {name.value:.60} is there twice")
+                raise _refused(name, f"expected each key once, got {name.value:.60} twice")
             position = (*keys, name.value)
             self.lines[position] = name.start_mark.line + 1
             own[name.value] = self._value(value, position)

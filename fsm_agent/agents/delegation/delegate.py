@@ -77,9 +77,7 @@ class AgentDelegate:
         return CallRecord.of(resolved.messages, limits=self._limits, depth=depth)
 
     def take_over(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
-        raise UsageError(
-            f"the agent {self.agent_name!r} as a function cannot take over a dialog: handoff(…) would be right"
-        )
+        raise UsageError(f"the agent {self.agent_name!r} as a function cannot take over a dialog; use handoff(…)")
 
     def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:
         prompt = self.agent.resolve_prompt(None, {"deps": deps})

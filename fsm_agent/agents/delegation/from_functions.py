@@ -248,5 +248,5 @@ def _suspension(process: Any) -> FsmAgentError | None:
 
 def _no_wait(suspended: FsmAgentError) -> UsageError:
     return UsageError(
-        f"{suspended}: a function cannot wait for a person; an agent as a function can, functions=[agent.as_function()]"
+        f"{suspended}: a function cannot wait for a person; pass the agent itself, as functions=[agent.as_function()]"
     )

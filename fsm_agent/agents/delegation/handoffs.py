@@ -65,7 +65,9 @@ def handoff(
     is_known = isinstance(target, Agent)
     check("the agent of a handoff", target, is_known or callable(target), "an Agent, or a function that returns one")
     if not is_known and name is None:
-        raise UsageError("the handoff to an agent that a function returns has no name: name='transfer_to_…' gives one")
+        raise UsageError(
+            "name: expected one for a handoff to an agent that a function returns, got none; pass name='transfer_to_…'"
+        )
     delegate = HandoffDelegate(target, passes_of(context, "context of a handoff"))
     described = description
     if is_known:
@@ -83,7 +85,7 @@ def _hand_over(reason: str = "") -> str:
     Args:
         reason: Why.
     """
-    raise UsageError(f"a handoff was called (reason: {reason!r:.80}): only an agent call can hand a dialog over")
+    raise UsageError(f"only an agent call can hand a dialog over; a handoff was called (reason: {reason!r:.80})")
 
 
 class HandoffDelegate(AgentDelegate):
@@ -123,7 +125,7 @@ class HandoffDelegate(AgentDelegate):
         return super().fingerprint if self.is_known else ""
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
-        raise UsageError(f"{f.name} is a handoff: it takes the dialog over, and does no task")
+        raise UsageError(f"{f.name}: expected a function that does a task, got a handoff, which takes the dialog over")
 
     def take_over(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
         agent, before = self.agent, record.dialog
@@ -144,8 +146,8 @@ def _check_system(agent: Agent[Any, Any]) -> None:
     if isinstance(agent.system, Prompt) and agent.system.variables:
         names = ", ".join(sorted(agent.system.variables))
         raise UsageError(
-            f"system of the agent {agent.name!r} has the variables {names}, which a handoff does not give: a function"
-            " of the deps, def system(deps: Shop) -> str, would be right"
+            f"system of the agent {agent.name!r}: expected no variables, since a handoff has no values for them, got"
+            f" {names}; pass a function of the deps, such as def system(deps: Shop) -> str"
         )
 
 
@@ -173,9 +175,8 @@ def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True
     asked = sorted(prompt.delegates - prompt.handoffs)
     if agent.results is not None and asked:
         raise UsageError(
-            f"results of the agent {agent.name!r} is given, and its function {asked[0]!r} is an agent, whose result"
-            " passes no ResultPipeline: as_function(format=…) changes it, or a Python function that calls the agent"
-            " instead would be right"
+            f"results of the agent {agent.name!r}: expected none, since its function {asked[0]!r} is an agent, whose"
+            " result passes no ResultPipeline; use as_function(format=…), or a Python function that calls the agent"
         )
     for name, delegate in _handoffs(prompt):
         if not (delegate.is_known or is_late) or prompt.parser is not None:
@@ -184,8 +185,9 @@ def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True
         if not _is_of(inner.output, prompt.output):
             own, wanted = _type_text(inner.output), _type_text(prompt.output)
             raise UsageError(
-                f"{prompt.path!r} is asked for {wanted}, and {name} hands over to {inner.name!r}, which answers with"
-                f" {own}: output={wanted} | {own} of {prompt.path!r}, or the same output for both, would be right"
+                f"{name}: expected an agent that answers with {wanted}, which {prompt.path!r} is asked for, got"
+                f" {inner.name!r}, which answers with {own}; pass output={wanted} | {own} to {prompt.path!r}, or give"
+                " both the same output"
             )
 
 

@@ -143,11 +143,9 @@ class Program(Closing):
             return Reply.of(text).changed(usage=self.used)
         except ValueError as error:  # of pydantic, too
             named = "data of JSON" if self._output is Any else getattr(self._output, "__name__", str(self._output))
-            right = "the annotation of its result says what it does"
+            right = "annotate what it returns"
             why = f"{right}; {error}" if str(error).startswith(CHANGED) else right
-            raise ProgramError(
-                f"{self._named} returned {shown(found)}, and {named} is what it shall return: {why}"
-            ) from error
+            raise ProgramError(f"what {self._named} returned: expected {named}, got {shown(found)}; {why}") from error
 
     def _failure(self, error: Exception) -> ProgramError:
         """Return an exception of the function as the failure of its request, which is not retried."""
@@ -157,9 +155,9 @@ class Program(Closing):
         text = text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
         told = with_place(f"{self._named} raised {type(error).__name__}: {text}".removesuffix(": "), error)
         if isinstance(error, CallSuspended) or hasattr(error, "wake_at_s"):  # of a call, or of a flow
-            waits = with_place(f"{self._named} called what waits for an answer of a person", error)
-            told = f"{waits}, and cannot wait itself: approve=… of that agent decides at once, and a flow can wait,"
-            told += " as flow.bound(agent.agents)"
+            waits = with_place(f"{self._named} cannot wait for a person, as what it called does", error)
+            told = f"{waits}; pass approve=… to that agent, which decides at once, or use a flow, which can wait, as"
+            told += " flow.bound(agent.agents)"
         return ProgramError(told)
 
     @property
@@ -197,8 +195,8 @@ def check_program(name: str, function: Callable[..., Any]) -> None:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
         called = function.__name__
-        right = f"{called}(self, task), or {called}(self, task, context), would be right, with defaults for all else"
-        raise UsageError(f"{called} of {name!r} cannot be called with a task ({error}): {right}") from None
+        right = f"{called}(self, task) or {called}(self, task, context), with defaults for all else"
+        raise UsageError(f"{called} of {name!r}: expected {right}, got another signature ({error})") from None
 
 
 def _takes_context(function: Callable[..., Any]) -> bool:
@@ -222,8 +220,8 @@ def returned_type(function: Any, output: Any) -> Any:
         if output not in (str, Any):
             return output
         raise UsageError(
-            f"{function.__name__} says that it returns {annotation!r:.80}, which its module does not have: output=… of"
-            " the class, or the type itself as the annotation, would be right"
+            f"{function.__name__}: expected a type of its module as the return annotation, got {annotation!r:.80};"
+            " set output=… of the class, or annotate with the type itself"
         ) from None
     return output if found in (Any, None, type(None)) or isinstance(found, TypeVar) else found
 
