@@ -42,7 +42,7 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
         if question.key not in typed and (problem := _misfit(question, outcome)):
             what = "arguments that do not fit" if isinstance(outcome, Modified) else "an answer that does not fit"
             asked = f"{question.key!r} of the run {run.id!r}"
-            refused = OutcomeError(f"{asked} was given {what}, and stays open: {problem}")
+            refused = OutcomeError(f"{asked} got {what}, and stays open: {problem}")
             refused.problem = str(problem)
             raise refused
 
@@ -55,18 +55,18 @@ def check_one_answer(answers: Any) -> None:
     """
     if not isinstance(answers, Mapping) or len(answers) != 1:
         given = f"{len(answers)} answers" if isinstance(answers, Mapping) else "an answer without its key"
-        raise UsageError(f"post_id= is the id of one answer, by its key: expected one, got {given}; post each alone")
+        raise UsageError(f"post_id=: expected one answer by its key, got {given}; post each answer alone")
 
 
 def _check_kind(question: Question, outcome: Outcome, run: Run) -> None:
     asked = f"{question.key!r} of the run {run.id!r}"
     if question.answers and outcome.kind not in question.answers:
         named = " or ".join([_NAMES.get(kind, kind) for kind in question.answers])
-        raise UsageError(f"{type(outcome).__name__} answers no {asked}, which stays open: {named} would")
+        raise UsageError(f"{asked}: expected {named}, got {type(outcome).__name__}; the question stays open")
     if question.types and isinstance(outcome, Returned) and (outcome.is_error or not _is_json(outcome.text)):
         given = f"{'the error ' if outcome.is_error else ''}{outcome.text!r:.80}"
-        right = f"JSON of {' | '.join(question.types)} would be right, with a text in double quotes"
-        raise UsageError(f"{asked} was given {given}, and stays open: {right}")
+        right = f"JSON of {' | '.join(question.types)}, with a text in double quotes"
+        raise UsageError(f"{asked}: expected {right}, got {given}; the question stays open")
 
 
 def _misfit(question: Question, outcome: Outcome) -> str:

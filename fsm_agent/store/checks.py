@@ -44,8 +44,8 @@ def check_text(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(
-            f"{what} holds half a surrogate pair, {text[error.start]!r} at {error.start}, which cannot be stored; "
-            "replace it before, for instance by U+FFFD"
+            f"{what}: expected text that can be stored, got half a surrogate pair, {text[error.start]!r}, at"
+            f" {error.start}; replace it first, for instance by U+FFFD"
         ) from None
 
 
@@ -94,7 +94,7 @@ def check_line(what: str, line: str) -> None:
     """
     check_text(what, line)
     if "\n" in line:
-        raise UsageError(f"{what} holds a line break at {line.index(chr(10))}; in JSON it is written as \\n")
+        raise UsageError(f"{what}: expected one line, got a line break at {line.index(chr(10))}; write it as \\n")
 
 
 class _Tagged(msgspec.Struct):
@@ -132,7 +132,7 @@ def check_create(
             holder and a start.
     """
     if not run:
-        raise UsageError("the name of a run is '': it can be any text but the empty one")
+        raise UsageError("the name of a run: expected text, got ''; pass a name such as 'order-17'")
     check_run(run)
     check_agent(agent)
     check_line("the header", header)
@@ -270,22 +270,22 @@ def is_repeated_post(run: str, post_id: str, there: str | None, content: str) ->
 
 def unknown_run(run: str) -> RunUnknown:
     """Return the error for a run that does not exist."""
-    return RunUnknown(f"there is no run {run!r}")
+    return RunUnknown(f"the run {run!r} does not exist")
 
 
 def other_header(run: str) -> RunExists:
     """Return the error for a run that exists with another header."""
     return RunExists(
-        f"there is a run {run!r} already, which was begun otherwise: another name would be right, or resume({run!r}),"
-        " which continues that one"
+        f"the run {run!r} exists already, and it began in another way; choose another name, or call resume({run!r}) to"
+        " continue that run"
     )
 
 
 def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
     """Return the error for a run that exists and was begun with other values of the named arguments."""
     return RunExists(
-        f"there is a run {run!r} already, and it was begun with another {' and another '.join(differs)}: another run_id"
-        f" would be right, or resume({run!r}), which continues that one"
+        f"the run {run!r} exists already, and it began with another {' and another '.join(differs)}; choose another"
+        f" run_id, or call resume({run!r}) to continue that run"
     )
 
 
@@ -300,16 +300,16 @@ def result_or_loss(renew: Callable[..., int], *arguments: Any, **options: Any) -
 def lost_lease(lease: Lease) -> LeaseLost:
     """Return the error for a lease that was superseded or given back."""
     return LeaseLost(
-        f"{lease.holder!r} has lost the run {lease.run!r} (fence {lease.fence}): it was claimed again, given back or "
-        "deleted; claim it again to continue"
+        f"{lease.holder!r} has lost the run {lease.run!r} (fence {lease.fence}), which was claimed again, given back or"
+        " deleted; claim it again to continue"
     )
 
 
 def misplaced_entries(lease: Lease, n: int, there: int) -> LeaseLost:
     """Return the error for entries that do not follow the last stored entry."""
     return LeaseLost(
-        f"{lease.holder!r} has appended after entry {n} of the run {lease.run!r}, which has {there}; nothing was "
-        "written: load the run again"
+        f"{lease.holder!r} has appended after entry {n} of the run {lease.run!r}, which has {there}, so nothing was"
+        " written; load the run again"
     )
 
 
@@ -325,13 +325,14 @@ def unknown_question(run: str, key: str, asked: Collection[str]) -> NotAsked:
 
 def no_store(place: str) -> StoreError:
     """Return the error for a place at which there is no store."""
-    return StoreError(f"there is no store at {place}")
+    return StoreError(f"expected a store at {place}, got none")
 
 
 def newer_store(place: str, version: int, newest: int) -> StoreError:
     """Return the error for a store of a version that this release does not know."""
     return StoreError(
-        f"the store {place} has version {version}, and this release of fsm_agent supports versions up to {newest}:"
+        f"the store {place}: expected a version up to {newest}, which this release of fsm_agent supports, got"
+        f" {version};"
         " upgrade fsm_agent"
     )
 
@@ -339,6 +340,6 @@ def newer_store(place: str, version: int, newest: int) -> StoreError:
 def older_store(place: str, version: int, newest: int) -> StoreError:
     """Return the error for a store that would have to be migrated before it can be read."""
     return StoreError(
-        f"the store {place} has version {version}, and can be read from version {newest} on: to open it once for"
-        " writing brings it there"
+        f"the store {place}: expected version {newest} or newer, which can be read, got {version}; open it once for"
+        " writing, which brings it there"
     )

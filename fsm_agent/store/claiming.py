@@ -243,7 +243,7 @@ class Claiming:
             there = f"the run {journal.run!r} has {lease.n} entries now, and this process has {chain.n}"
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
-            raise StoreError(f"{there}: resume({journal.run!r}) continues it")
+            raise StoreError(f"{there}; call resume({journal.run!r}) to continue it")
         return process, self._make_recorder(lease, process, definition, loaded.posts, waits=loaded.run.waits)
 
     def resume(self, run: str, definition: Definition) -> Claimed:
@@ -289,7 +289,7 @@ class Claiming:
             process = self.fold_run(loaded, definition)
             self._complete_fork(process, loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
-                raise ReplayError(f"{lease.tries} drivers have claimed it in a row, and none added an entry")
+                raise ReplayError(f"{lease.tries} drivers in a row have claimed it without adding an entry")
             problem = _find_lost_approval(process, loaded.posts)
             if problem is None and on_change is not None and not answers:
                 problem = missing_function(process) or self._find_change(process, loaded, on_change)
@@ -332,7 +332,7 @@ class Claiming:
             return None
         return (
             f"the code has changed: its fingerprint was {before!r} when the run last rested, and is"
-            f" {process.definition!r}; RunAgain() continues with the code as it is now"
+            f" {process.definition!r} now; answer RunAgain() to continue with the code as it is now"
         )
 
     def give_back(self, lease: Lease, loaded: Loaded, *, counts: bool = True) -> None:
@@ -360,7 +360,7 @@ class Claiming:
             definition: How its process is made.
         """
         problem = (
-            f"{lease.tries} drivers have claimed it in a row, and none added an entry: the last raised {typed(error)}"
+            f"{lease.tries} drivers in a row have claimed it without adding an entry; the last raised {typed(error)}"
         )
         stuck = Stuck(problem, self.fingerprint(loaded.header, definition))
         self._give_up(lease.changed(n=loaded.run.n), loaded.run.waits, stuck, [])
@@ -470,9 +470,9 @@ class Claiming:
             before = saved.before.step, definition.make(header, saved.before.document, *turns).record
         fold(process, loaded.lines, chain, header.definition, before)
         if chain.n != loaded.run.n:
-            raise JournalError(f"the store counts {loaded.run.n} entries, and the journal has {chain.n}")
+            raise JournalError(f"the journal: expected {loaded.run.n} entries, as the store counts, got {chain.n}")
         if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
-            raise JournalError(f"the journal of the run {loaded.run.id!r} is that of {name!r}")
+            raise JournalError(f"the journal: expected that of the run {loaded.run.id!r}, got that of {name!r}")
         process.journal = Journal(process, loaded.run.id, loaded.header, chain)
         if header.conversation:
             process.journal.earlier = earlier_messages(header, len(earlier))
@@ -506,7 +506,7 @@ class Claiming:
             return None
         saved = self._unpack_snapshot(loaded.snapshot[1], loaded.run.id)
         if saved.start != Chain(loaded.header, self._key).digest:
-            raise JournalError("the snapshot is of another run, or the header was changed")
+            raise JournalError("the snapshot belongs to another run, or the header was changed")
         return saved
 
     def _unpack_snapshot(self, packed: bytes, run: str) -> Saved:
@@ -517,7 +517,7 @@ class Claiming:
             if not unpacker.eof and not unpacker.unconsumed_tail:
                 raise JournalError("the snapshot of the run is damaged: it was cut off")
             if unpacker.unconsumed_tail:
-                raise JournalError(f"the snapshot has more than {MAX_SNAPSHOT_BYTES} bytes")
+                raise JournalError(f"the snapshot: expected at most {MAX_SNAPSHOT_BYTES} bytes, got more")
             if self._key is None and has_signature(document):
                 raise KeyMissing(run)
             saved: Saved = decoder_of(Saved).decode(verified(document, self._key))
@@ -683,8 +683,8 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
     if not isinstance(store, str | os.PathLike):
         check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
         if read_only:
-            what = "read_only is for a path or an address, and a store was given that is open"
-            raise UsageError(f"{what}: Runs({type(store).__name__}(…, read_only=True)) would be right")
+            what = "read_only=True: expected a path or an address, got a store that is open"
+            raise UsageError(f"{what}; pass Runs({type(store).__name__}(…, read_only=True))")
         return store
     text = os.fspath(store)
     scheme, colon, _ = text.partition("://")
@@ -695,5 +695,5 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
     check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
     if os.path.isdir(text):
         file = os.path.join(text, "runs.db")
-        raise UsageError(f"store is {text!r}, a folder: a file in it, such as {file!r}, is right")
+        raise UsageError(f"store: expected a file, got the folder {text!r}; pass a file in it, such as {file!r}")
     return SqliteStore(text, read_only=read_only)

@@ -63,8 +63,8 @@ def turn_of(runs: Claiming, run: str, conversation: str = "") -> StoredTurn:
         loaded = runs.store.load(run, after=None)
     except RunUnknown:
         raise RunUnknown(
-            f"the run {run!r} of the conversation {conversation!r} was deleted, so what was said there is lost:"
-            " call('…', after=…) continues another dialog"
+            f"the run {run!r} of the conversation {conversation!r} was deleted, so what was said there is lost;"
+            " use call('…', after=…) to continue another dialog"
         ) from None
     header = header_of(loaded.header)
     saved = runs.read_snapshot(loaded) if loaded.run.is_ended else None
@@ -153,15 +153,18 @@ def check_ended(row: Run, conversation: str) -> None:
         return
     run = row.id
     if row.holder is not None:
-        what = f"{row.holder!r} drives its newest turn, the run {run!r}: call again when that has ended"
+        what = f"{row.holder!r} drives its newest turn, the run {run!r}; call again when that has ended"
     elif row.waits:
         asked = row.waits[0]
         what = (
-            f"its newest turn, the run {run!r}, waits for an answer to {asked.key!r} ({asked.kind}):"
-            f" agent.resume({run!r}, {{{asked.key!r}: …}}) continues it, agent.runs.cancel({run!r}) ends it"
+            f"its newest turn, the run {run!r}, waits for an answer to {asked.key!r} ({asked.kind});"
+            f" call agent.resume({run!r}, {{{asked.key!r}: …}}) to continue it, or agent.runs.cancel({run!r}) to end it"
         )
     else:
-        what = f"its newest turn, the run {run!r}, has not ended and has no driver: agent.resume({run!r}) continues it"
+        what = (
+            f"its newest turn, the run {run!r}, has not ended and has no driver; call agent.resume({run!r}) to continue"
+            " it"
+        )
     raise Conflict(conversation, run, what)
 
 

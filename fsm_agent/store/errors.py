@@ -45,7 +45,7 @@ class RunUnknown(StoreError):
         ...     Agent(Script(), name="host", store=MemoryStore()).resume("r9")
         ... except RunUnknown as error:
         ...     print(error)
-        there is no run 'r9'
+        the run 'r9' does not exist
     """
 
 
@@ -88,7 +88,7 @@ class RunBusy(StoreError):
 
     def __str__(self) -> str:
         until = _moment(self.until_s)
-        posted = "; the answers were posted and reach it: do not give them again" if self.is_answered else ""
+        posted = "; the answers were posted and will reach it, so do not give them again" if self.is_answered else ""
         busy = f"the run {self.run!r} is driven by {self.holder!r}; its lease lasts until {until} and may be renewed"
         return busy + posted
 
@@ -164,8 +164,9 @@ class PostExists(StoreError):
 
     def __str__(self) -> str:
         return (
-            f"post_id={self.post_id!r}: the run {self.run!r} has a post of this id with another content; give each post"
-            " an id of its own, and the same id only to repeat it"
+            f"post_id={self.post_id!r}: the run {self.run!r} has a post with this id and another content; give each"
+            " post"
+            " an id of its own, and repeat an id only to repeat its post"
         )
 
 
@@ -190,8 +191,8 @@ class Conflict(StoreError):
         if self.what:
             return f"the conversation {self.conversation!r} cannot continue yet: {self.what}"
         return (
-            f"the conversation {self.conversation!r} has moved on: its newest run is {self.run!r};"
-            " call again to follow that run; this turn was not begun"
+            f"the conversation {self.conversation!r} has moved on, so this turn was not begun: its newest run is"
+            f" {self.run!r}; call again to follow that run"
         )
 
 
@@ -214,7 +215,8 @@ class QueueFull(StoreError):
 
     def __str__(self) -> str:
         return (
-            f"the queue of {self.queue!r} is full: {self.size} runs wait to be begun, and the limit is {self.limit};"
+            f"the queue of {self.queue!r} is full: expected at most {self.limit} runs that wait to begin, got"
+            f" {self.size};"
             " submit again later, or start more workers"
         )
 
@@ -240,7 +242,7 @@ class ReadOnly(StoreError):
         self.store = store
 
     def __str__(self) -> str:
-        return f"the store {self.store!r} was opened for reading only, and cannot be written: without read_only it can"
+        return f"the store {self.store!r} is open for reading only; open it without read_only to write"
 
 
 class StoreClosed(StoreError):

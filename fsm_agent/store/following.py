@@ -78,8 +78,8 @@ class Follower:
         """
         self.run = loaded.run
         if loaded.run.n != self.n + len(loaded.lines):
-            there = f"the run {loaded.run.id!r} had {self.n} entries, and has {loaded.run.n}"
-            raise JournalError(f"{there}: it was deleted and begun anew")
+            there = f"the run {loaded.run.id!r} had {self.n} entries, and now has {loaded.run.n}"
+            raise JournalError(f"{there}: it was deleted and begun again")
         if self.problem is None:
             yield from self._replayed(loaded.lines)
         if self.problem is not None:
@@ -106,7 +106,10 @@ class Follower:
             yield from written_events(self._runs, self.run.id, told, self._n_told, has_functions=has_functions)
             if is_back:
                 _log.warning(
-                    "run %s: its events before entry %d are told as written: %s", self.run.id, rest_n, self.problem
+                    "run %s: events before entry %d are told as they were written: %s",
+                    self.run.id,
+                    rest_n,
+                    self.problem,
                 )
                 self.problem = None
                 self._begin(loaded.changed(lines=(), run=loaded.run.changed(n=rest_n)))

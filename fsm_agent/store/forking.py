@@ -59,9 +59,7 @@ class Forking(Claiming):
         except (JournalError, ReplayError) as error:
             if loaded.snapshot is None or until.snapshot is not None:
                 raise
-            rested = (
-                f"from step {loaded.snapshot[0]} on, where it has rested, the run can be read and forked all the same"
-            )
+            rested = f"read or fork the run from step {loaded.snapshot[0]} on, where it rested"
             raise type(error)(f"{error}; {rested}") from error
 
     def _past(self, loaded: Loaded, definition: Definition) -> Any:
@@ -170,12 +168,10 @@ def _until(loaded: Loaded, step: int | str | None) -> Loaded:
     """
     n = loaded.run.n
     if len(loaded.lines) != n:
-        raise JournalError(f"the store counts {n} entries, and the journal has {len(loaded.lines)}")
+        raise JournalError(f"the journal: expected {n} entries, as the store counts, got {len(loaded.lines)}")
     step = n if step is None else step
     if not isinstance(step, int) or not is_whole(step, 0) or step > n:
-        raise UsageError(
-            f"the run {loaded.run.id!r} has no step {step!r}: it has {n} entries, and 0 is before the first"
-        )
+        raise UsageError(f"step of the run {loaded.run.id!r}: expected 0 (before the first entry) to {n}, got {step!r}")
     is_rested = loaded.snapshot is not None and loaded.snapshot[0] <= step
     begins = loaded.snapshot[0] if loaded.snapshot is not None and is_rested else 0
     return loaded.changed(

@@ -84,7 +84,7 @@ class LeaseRenewer:
                     if is_poll and not store.is_volatile:
                         _fetch(store, left)
                 except StoreClosed as error:  # for good; their drivers are told by their next write
-                    _log.warning("%s: the lease is renewed no more: %s", _named(group), error)
+                    _log.warning("%s: the lease is no longer renewed: %s", _named(group), error)
                     for recorder in group:
                         self.drop(recorder)
             if is_poll:

@@ -114,7 +114,7 @@ def wanted(after: str | None, limit: int, which: RunFilter) -> Wanted:
     """
     for name, value in which.items():
         if name not in RunFilter.__optional_keys__:
-            raise UsageError(f"there is no filter {name!r} of runs{hint(name, RunFilter.__optional_keys__)}")
+            raise UsageError(f"unknown filter {name!r} of runs{hint(name, RunFilter.__optional_keys__)}")
         if name in ("agent", "state", "waiting_for", "text", "prefix", "service"):
             check_text(name, value) if value is not None else None  # type: ignore[arg-type]
         elif name in ("ended", "failed", "asked"):
@@ -223,4 +223,4 @@ def _place_in(after: str | None) -> Place:
             return float(moment), int(number)
         except ValueError:
             pass
-    raise UsageError(f"after is {after!r:.80}: the `next` of a page, or None, would be right")
+    raise UsageError(f"after: expected the `next` of a page, or None, got {after!r:.80}")

@@ -94,7 +94,7 @@ def redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iter
         try:
             outcome: Outcome = from_json(raw, Outcome)
         except ValueError as error:
-            raise JournalError(f"entry {n} cannot be redacted: it is not of an agent call: {error}") from None
+            raise JournalError(f"entry {n} cannot be redacted, since it is not of an agent call: {error}") from None
         changed = msgspec.Raw(to_json(redact(outcome)).encode())
         yield to_json(Line(n=n, key=key, outcome=changed, steps=steps, fence=fence))
 
@@ -104,7 +104,7 @@ def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Head
     seed = seed_of(header)
     dialog = redact(Injected(tuple(seed.dialog)))
     if not isinstance(dialog, Injected):
-        raise UsageError(f"redact returned {dialog!r:.80} for the messages of the seed: an Injected would be right")
+        raise UsageError(f"what redact returned for the messages of the seed: expected an Injected, got {dialog!r:.80}")
     seed = seed.changed(dialog=Vector(dialog.messages), args={}, parser_args={}, summary=None)
     if edit := bytes(header.edit):
         header = header.changed(edit=msgspec.Raw(to_json(redact(from_json(edit, Outcome))).encode()))

@@ -190,7 +190,7 @@ class RunReading(NamedTuple):
             IndexError: It has no such entry.
         """
         if not 0 <= n <= len(self.entries):
-            raise IndexError(f"the run {self.run.id!r} has no entry {n}: 0 to {len(self.entries)} would be right")
+            raise IndexError(f"entry of the run {self.run.id!r}: expected 0 to {len(self.entries)}, got {n}")
         kept = list[int]()  # the entries that count
         for entry in self.entries[:n]:
             if (step := entry.undoes_to) is None:
@@ -278,7 +278,7 @@ def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
         try:
             line = line_of(text)
             if line.n != len(found) + 1:
-                return found, f"entry {len(found) + 1}: it says that it is entry {line.n}"
+                return found, f"entry {len(found) + 1}: it calls itself entry {line.n}"
             found.append((line, json.loads(bytes(line.outcome))))
         except (JournalError, ValueError, RecursionError) as error:
             return found, f"entry {len(found) + 1}: {error}"

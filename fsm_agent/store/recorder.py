@@ -219,7 +219,7 @@ class StoreRecorder:
         self._took.append(post.id)
         self._update_urgency()
         if error is not None:
-            _log.warning("run %s: the post of %s was not taken: %s", self.run, post.by or "an unknown author", error)
+            _log.warning("run %s: the post of %s was refused: %s", self.run, post.by or "an unknown author", error)
 
     def _must_stay(self, post: PostedOutcome) -> bool:
         """Return whether a post that was refused stays: an approval that only the code it was given for can act on."""
@@ -306,7 +306,7 @@ class StoreRecorder:
                 assert lease is not None
                 self.store.append(lease, lease.n, (), Rest(state=row.state, due_s=0.0, questions=row.waits))
             except StoreError as error:
-                _log.warning("run %s has ended, and %s, of which it asked, rests: %s", self.run, run, error)
+                _log.warning("run %s has ended, and %s, which it began, still rests: %s", self.run, run, error)
 
     def _ask_now(self) -> None:
         """Ask what others may answer meanwhile, and fetch the answers that are there already."""

@@ -44,16 +44,15 @@ def _check_failed(runs: Claiming, run: Run) -> None:
         UsageError: It says what would be right.
     """
     if not run.is_ended:
-        raise UsageError(f"the run {run.id!r} has not ended: requeue({run.id!r}) makes it due, and answers continue it")
+        raise UsageError(f"the run {run.id!r} has not ended; call requeue({run.id!r}), or answer its questions")
     if not run.is_failed:
-        raise UsageError(
-            f"the run {run.id!r} has ended in {run.state!r}, which is no failure: there is nothing to retry"
-        )
+        raise UsageError(f"the run {run.id!r}: expected one that failed, got one that ended in {run.state!r}")
     header = header_of(runs.store.load(run.id, after=run.n).header)
     if header.conversation and (newest := runs.store.head(header.conversation).run) != run.id:
         raise UsageError(
-            f"the run {run.id!r} is an earlier turn of the conversation {header.conversation!r}, whose newest is"
-            f" {newest!r}: fork({run.id!r}) makes a run of its own that can go on"
+            f"the run {run.id!r}: expected the newest turn of the conversation {header.conversation!r}, {newest!r},"
+            " got an"
+            f" earlier one; call fork({run.id!r}), which makes a run of its own that can go on"
         )
 
 
@@ -69,10 +68,11 @@ def _goes_on_from(runs: Claiming, loaded: Loaded, saved: Saved | None) -> tuple[
     if saved is not None and saved.before is not None and loaded.snapshot is not None and loaded.snapshot[0] == run.n:
         return saved.before.step, saved.before.state
     last = [line_of(line) for line in runs.store.load(run.id, after=run.n - 1).lines]
-    problem = "its last entry is no failure, but a success by which it ended, and would be done twice"
+    problem = "its last entry is a success, which would be done twice"
     if count_to_keep([(line.key, bytes(line.outcome).decode()) for line in last]) is not None:
         problem = "it ended under an earlier release, which kept nothing to go on from"
     raise UsageError(
-        f"the run {run.id!r} cannot be retried: {problem}; fork({run.id!r}, step=…) makes a run that continues from a"
-        " step of your choice"
+        f"the run {run.id!r} cannot be retried: {problem}; call fork({run.id!r}, step=…) to continue from a step of"
+        " your"
+        " choice"
     )

@@ -111,7 +111,7 @@ class Runs(Forking):
         check("answers", answers, isinstance(answers, Mapping) and all(isinstance(key, str) for key in answers), right)
         for key, outcome in answers.items():
             if not isinstance(outcome, Outcome):
-                raise UsageError(f"the answer to {key!r} is {outcome!r:.80}: an outcome such as Approved() is right")
+                raise UsageError(f"the answer to {key!r}: expected an outcome such as Approved(), got {outcome!r:.80}")
         named = {}
         if post_id:
             check_one_answer(answers)
@@ -189,8 +189,8 @@ class Runs(Forking):
         """
         row = self.store.get(run)
         if row.is_ended:
-            right = f"retry({run!r}) makes it go on" if row.is_failed else "it needs no driver any more"
-            raise UsageError(f"the run {run!r} has ended in {row.state!r}: {right}")
+            right = f"; call retry({run!r}) to continue it" if row.is_failed else ", so it needs no driver"
+            raise UsageError(f"the run {run!r} has ended in {row.state!r}{right}")
         if any(question.key == STUCK for question in row.waits):
             self.answer(run, {STUCK: RunAgain()}, by=by)
             return True
@@ -222,10 +222,10 @@ class Runs(Forking):
             raise checks.ended_run(run)
         keys = [question.key for question in row.waits]
         if not keys:
-            raise NotAsked(f"the run {run!r} asks nothing now")
+            raise NotAsked(f"the run {run!r} has no open question now")
         if len(keys) > 1:
             named = ", ".join(map(repr, keys))
-            raise OutcomeError(f"the run {run!r} asks {len(keys)} questions, which are answered by key: {named}")
+            raise OutcomeError(f"the run {run!r} asks {len(keys)} questions; answer each by its key: {named}")
         return keys[0]
 
     # Maintenance

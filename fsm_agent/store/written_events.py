@@ -24,7 +24,7 @@ def written_events(runs: Claiming, run: str, after: int, end: int, *, has_functi
     """
     found = read(runs, run)
     if not found.is_sound or len(found.entries) < end:
-        raise JournalError(f"the journal of the run {run!r} cannot be read up to entry {end}: {found.verdict}")
+        raise JournalError(f"the journal of the run {run!r} is unreadable before entry {end}: {found.verdict}")
     asked: dict[str, Sequence[FunctionCall]] = {}  # by path, in its last reply
     for entry in found.entries[:end]:
         reply = None  # of a model; listeners hear of no summary

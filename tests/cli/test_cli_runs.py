@@ -385,7 +385,7 @@ class TestReplayAndFork:
             "state": "Seeded",
             "waits_for": ["begin"],
         }
-        assert "no step 8" in not_done("replay", "one", *AGENTS, "--step", "8")
+        assert "step of the run 'one'" in not_done("replay", "one", *AGENTS, "--step", "8")
         assert "'Calling#1'" in not_done("replay", "one", *AGENTS, "--step", "Calling#1")
 
     def test_a_fork_is_made_with_the_code_or_without_and_leaves_the_run_alone(self, store: Path):

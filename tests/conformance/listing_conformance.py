@@ -278,6 +278,6 @@ class ListingConformance(StoreTests):
         if self.opened_to_read.__func__ is ListingConformance.opened_to_read:  # type: ignore[attr-defined]
             pytest.skip("this store has no form that only reads")
         for _ in range(2):
-            with pytest.raises(StoreError, match="no store"):
+            with pytest.raises(StoreError, match="expected a store"):
                 self.opened_to_read(empty, storage.clock)
         assert [*empty.iterdir()] == []

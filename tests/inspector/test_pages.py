@@ -453,7 +453,7 @@ def test_a_run_is_read_once_for_each_change_and_what_others_do_is_seen() -> None
 @pytest.mark.parametrize("path", ["/run", "/items", "/moment", "/picture", "/export"])
 def test_a_run_that_is_not_there_is_a_plain_error(pages, path):
     assert pages.get(path, id="nobody").status_code == 404
-    assert "there is no run 'nobody'" in Markup(pages.get(path, id="nobody").text).text
+    assert "the run 'nobody'" in Markup(pages.get(path, id="nobody").text).text
     assert pages.get(path).status_code == 409  # without a name
 
 

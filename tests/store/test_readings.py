@@ -160,7 +160,7 @@ def test_a_signed_journal_is_verified_with_its_key(tmp_path: Path):
 
 def test_runs_are_opened_for_reading_only(tmp_path: Path):
     path = tmp_path / "runs.db"
-    with pytest.raises(StoreError, match="no store"):
+    with pytest.raises(StoreError, match="expected a store"):
         Runs(path, read_only=True)
     assert [*tmp_path.iterdir()] == []
     agent = desk(path)

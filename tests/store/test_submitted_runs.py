@@ -133,7 +133,7 @@ def test_a_run_that_asks_is_told_as_a_call_tells_it_and_answered_by_its_handle(s
         *_, last = agent_of(MemoryStore(), call("erase", path="x")).stream("Erase x.")
         assert isinstance(last, Suspended)
         assert ([*run.stream()][-1], last.keys, len(last.questions)) == (last, ("ask:1.0",), 1)
-        with pytest.raises(UsageError, match="Cancelled answers no"):
+        with pytest.raises(UsageError, match=r"'ask:1.0'.*Cancelled"):
             run.answer({"ask:1.0": Cancelled()})
         run.answer(Approved(), by="ann")
         assert run.result(PATIENCE_S).output == "Done."
@@ -322,7 +322,7 @@ def test_a_stream_under_changed_code_ends_as_the_result_does(store: Store, caplo
     changed = Agent(Script("Done."), name="clerk", functions=[erase], store=store)
     run = changed.handle("r")
     assert isinstance([*run.stream()][-1], Suspended)
-    assert "its events before entry" in caplog.text
+    assert "before entry" in caplog.text
     run.answer(Approved())
     assert Worker([changed], store).run(once=True) == 1
     events = [*run.stream()]

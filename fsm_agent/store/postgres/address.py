@@ -69,16 +69,16 @@ def address_of(url: str) -> Address:
         plain = urlunsplit(parts._replace(query=urlencode(rest)))
         given = {name: str(value) for name, value in conninfo.conninfo_to_dict(plain).items() if value is not None}
     except (ValueError, psycopg.Error):
-        right = "postgresql://user@host/database, with special characters as %XX, would be right"
-        raise UsageError(f"the address of the store in Postgres cannot be read: {right}") from None
+        right = "postgresql://user@host/database, with special characters as %XX"
+        raise UsageError(f"the address of the store in Postgres: expected {right}, got one that is malformed") from None
     schema, pooled, engine = ours.get("schema", SCHEMA), ours.get("pooled", "no"), ours.get("engine")
     if not _NAME.fullmatch(schema):
-        right = "a name of small letters, digits and underscores would be right"
-        raise UsageError(f"the schema of the store is {shown(schema)}: {right}")
+        right = "a name of small letters, digits and underscores"
+        raise UsageError(f"the schema of the store: expected {right}, got {shown(schema)}")
     if pooled not in ("yes", "no"):
-        raise UsageError(f"pooled of the store is {shown(pooled)}: yes or no would be right")
+        raise UsageError(f"pooled of the store: expected yes or no, got {shown(pooled)}")
     if engine not in (None, *ENGINES):
-        raise UsageError(f"engine of the store is {shown(engine)}: {' or '.join(ENGINES)} would be right")
+        raise UsageError(f"engine of the store: expected {' or '.join(ENGINES)}, got {shown(engine)}")
     place = f"{given.get('host') or 'the local host'}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
     plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given})
     return Address(plain, schema, pooled == "yes", engine or "", f"{place} (schema {schema})")

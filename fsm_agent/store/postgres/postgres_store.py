@@ -124,7 +124,7 @@ class PostgresStore:
             import psycopg_pool  # noqa: F401
         except ImportError as error:
             raise ConfigError(
-                f"a store in Postgres needs psycopg ({error}): pip install 'fsm-agent[postgres]'"
+                f"a store in Postgres needs psycopg ({error}); pip install 'fsm-agent[postgres]'"
             ) from None
         self._address = address_of(url)
         self._clock = clock
@@ -179,8 +179,8 @@ class PostgresStore:
         ahead_s = began_s - self._do(self._now)
         if self._clock is None and abs(ahead_s) > _CLOCKS_S and time.time() - began_s < _CLOCKS_S:
             _log.warning(
-                "the clock of this host is %.0f s %s that of the store %s: waits and deadlines that are set here are"
-                " as wrong for other hosts",
+                "the clock of this host is %.0f s %s that of the store %s; waits and deadlines set here are wrong by as"
+                " much on other hosts",
                 abs(ahead_s),
                 "ahead of" if ahead_s > 0.0 else "behind",
                 self._address.name,
@@ -510,7 +510,7 @@ class PostgresStore:
             is_in_doubt = is_passing and is_asked and not state.startswith(_UNDONE)
             if is_passing and (may_repeat or not is_in_doubt):
                 raise _Passing(_first_line(error)) from error
-            doubt = ", and whether it was written is not known" if is_in_doubt else ""
+            doubt = ", perhaps after the write" if is_in_doubt else ""
             raise StoreError(f"the store {self._address.name} failed{doubt}: {_first_line(error)}") from error
         if _LASTS.search(reason):
             raise StoreError(f"the store {self._address.name} cannot be reached: {reason}")

@@ -175,7 +175,9 @@ def prepare(
     if not version:
         taken = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'run'"
         if connection.execute(taken, (schema,)).fetchone():
-            raise StoreError(f"{place} has tables of another program; a store needs a schema of its own: ?schema=…")
+            raise StoreError(
+                f"{place}: expected a schema of the store's own, got the tables of another program; pass ?schema=…"
+            )
         if not connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone():
             connection.execute(f"CREATE SCHEMA {schema}")
         connection.execute(f"CREATE TABLE {schema}.fsm_agent_store (version integer NOT NULL)")

@@ -171,7 +171,7 @@ def prepare(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> Non
         StoreError: The file is not a store, is of a newer version, or cannot be opened.
     """
     if sqlite3.sqlite_version_info < _OLDEST:
-        raise StoreError(f"SQLite is {sqlite3.sqlite_version}: a store needs 3.37 or newer")
+        raise StoreError(f"SQLite: expected version 3.37 or newer, got {sqlite3.sqlite_version}")
     try:
         _create_private(path)
     except OSError as error:
@@ -246,7 +246,7 @@ def copy_file(source: sqlite3.Connection, path: Path) -> int:
     part = path.with_name(path.name + ".part")
     try:
         if path.exists():
-            raise StoreError(f"there is a file {str(path)!r} already: the name of a new one would be right")
+            raise StoreError(f"the copy: expected the path of a new file, got {str(path)!r}, which exists")
         part.unlink(missing_ok=True)
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS))
         with name_file_in_errors(part), closing(sqlite3.connect(part, isolation_level=None)) as copy:
@@ -254,7 +254,7 @@ def copy_file(source: sqlite3.Connection, path: Path) -> int:
             copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is this one file
             [problem] = copy.execute("PRAGMA quick_check(1)").fetchone()
         if problem != "ok":
-            raise StoreError(f"the store is damaged, and was not copied: {problem}")
+            raise StoreError(f"the store is damaged and was not copied: {problem}")
         with part.open("rb+") as file:
             os.fsync(file.fileno())
         part.rename(path)
@@ -280,7 +280,7 @@ def _create_private(path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS)
     except FileExistsError:
         if not path.is_file():
-            raise OSError(errno.EINVAL, "it is a device or the like, and a regular file would be right") from None
+            raise OSError(errno.EINVAL, "expected a regular file, got a device or a folder") from None
         for suffix in ("", "-wal", "-shm"):
             _make_private(path.with_name(path.name + suffix))
     else:
@@ -331,7 +331,7 @@ def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     [version] = connection.execute("PRAGMA user_version").fetchone()
     [application] = connection.execute("PRAGMA application_id").fetchone()
     if application != APPLICATION_ID and connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-        raise StoreError(f"{str(path)!r} is a database of another program; a store needs a file of its own")
+        raise StoreError(f"{str(path)!r}: expected a store, got the database of another program; use a file of its own")
     if version > newest:
         raise checks.newer_store(repr(str(path)), version, newest)
     return int(version)

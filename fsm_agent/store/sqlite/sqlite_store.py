@@ -81,7 +81,9 @@ class SqliteStore:
         self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time, *, read_only: bool = False
     ) -> None:
         if os.fspath(path) in ("", ":memory:"):
-            raise UsageError(f"the path {os.fspath(path)!r} names no file: use MemoryStore() for runs in memory")
+            raise UsageError(
+                f"the path of a store: expected a file, got {os.fspath(path)!r}; use MemoryStore() for runs in memory"
+            )
         check_path(path)
         self._path = Path(path).absolute()
         self._clock = clock
