@@ -36,8 +36,8 @@ class Gate(Value, frozen=True):
             return policy
         needs: Any = policy(call, context_of(call, r, self.deps)) if function.asks_with_context else policy(call)
         if not isinstance(needs, bool):
-            what = f"needs_approval of function {function.name!r} returned {needs!r:.200}"
-            raise UsageError(f"{what}: True or False would be right")
+            what = f"what needs_approval of function {function.name!r} returned"
+            raise UsageError(f"{what}: expected True or False, got {needs!r:.200}")
         return needs
 
 

@@ -378,18 +378,18 @@ class AgentCall(Driven, Generic[Out]):
         """
         states = self._kept("states").records
         if not -len(states) <= at < len(states):
-            raise UsageError(f"there is no state {at!r} to fork at: there are {len(states)}, from 0")
+            raise UsageError(f"the state to fork at: expected 0 to {len(states) - 1}, got {at!r:.80}")
         forked = type(self)(states[at], self.prompt, **{name: getattr(self, name) for name in CALL_PARTS}).journaled()
         forked.client = self.client
         return forked
 
     def _kept(self, use: str) -> Journal:
         if self.journal is None:
-            raise UsageError(f"{use} needs a journal, and {self} keeps none: journaled() begins one")
+            raise UsageError(f"{use}: expected a call with a journal, got {self} without one; call journaled() first")
         if use != "states" and self.driver is not None and self.driver() is not None:
             raise UsageError(f"{use} is not possible while {self} is being driven")
         if use != "states" and self.journal.is_stored:
-            raise UsageError(f"{use} is not possible: {self} is in a store, which only grows; fork() makes a copy")
+            raise UsageError(f"{use} is not possible: {self} is in a store, which only grows; use fork() to copy it")
         return self.journal
 
     def return_to(self, record: CallRecord) -> None:
@@ -421,7 +421,7 @@ class AgentCall(Driven, Generic[Out]):
             is_lasting = self.journal is None or self.journal.is_lasting or outcome.reply.logprobs
             return to_json(outcome) if is_lasting else quick_json(outcome)
         except ValueError as error:
-            what = f"the outcome of {key!r} is not taken, as no journal could be read again with it"
+            what = f"the outcome of {key!r}: expected one that a journal can be read again with"
             raise OutcomeError(f"{what}: {str(error)[:500]}") from None
 
     def decode(self, key: str, document: bytes | str) -> Outcome:
@@ -486,7 +486,10 @@ class AgentCall(Driven, Generic[Out]):
         name, handoffs = r.governed_by.partition(SEPARATOR)[0], self.prompt.handoffs
         if name not in handoffs:
             known = ", ".join(map(repr, sorted(handoffs))) or "none"
-            raise SnapshotError(f"{self} was handed over by {name!r}, which is no handoff by now; there are: {known}")
+            raise SnapshotError(
+                f"{self} was handed over by {name!r}: expected a handoff of the prompt ({known}), but it is no"
+                " longer one"
+            )
         return successor_name(name)
 
     def result(self) -> CallResult[Out]:
@@ -538,16 +541,18 @@ class AgentCall(Driven, Generic[Out]):
     def _refusal_of(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> str:
         """Return the error text for an outcome that no effect waits for."""
         if not isinstance(key, str):
-            return f"the key is {key!r:.80}: that of an effect, such as 'ask:2.0', and then its outcome, would be right"
+            return f"the key: expected that of an effect, such as 'ask:2.0', and then its outcome, got {key!r:.80}"
         if isinstance(outcome, type):
-            return f"the outcome for {key!r} is the class {outcome.__name__}: an object of it would be right"
+            return f"the outcome for {key!r}: expected an object, got the class {outcome.__name__}"
         kinds = {effect.key: type(effect) for effect in effects}
         kind = kinds.get(key) or EFFECTS.get(key.partition(":")[0])
         if kind is None or type(outcome) not in kind.outcomes:
-            right = " or ".join(t.__name__ for t in kind.outcomes) if kind else "the key of an effect"
-            return f"{type(outcome).__name__} answers no {key!r}: {right} would"
-        keys = ", ".join(map(repr, kinds)) or "nothing: it has ended"
-        return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys}"
+            if kind is None:
+                return f"the key: expected that of an effect, got {key!r}, with {type(outcome).__name__}"
+            right = " or ".join(t.__name__ for t in kind.outcomes)
+            return f"the outcome for {key!r}: expected {right}, got {type(outcome).__name__}"
+        keys = ", ".join(map(repr, kinds)) or "nothing, since it has ended"
+        return f"nothing was asked under {key!r} in {self.record.state}; it waits for {keys}"
 
     def _ran_last(self) -> tuple[str, ...]:
         """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round."""

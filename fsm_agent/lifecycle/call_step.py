@@ -60,7 +60,7 @@ def take_step(
     try:
         row = rows.take_row(MACHINE, trigger, before, answer, prompt)
     except transitions.MachineError as error:
-        legal = ", ".join(sorted(MACHINE.get_triggers(str(before.state)))) or "none: it has ended"
+        legal = ", ".join(sorted(MACHINE.get_triggers(str(before.state)))) or "none, since it has ended"
         why = f"{trigger!r} is not possible in {before.state}: {error.value}"
         raise IllegalTrigger(f"{why}; possible: {legal}") from error
     after, state = row.after, row.state

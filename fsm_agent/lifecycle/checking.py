@@ -51,7 +51,8 @@ class Proposal:
         """
         if value is None and self.output is not None and not _may_be_none(self._governing):
             raise UsageError(
-                f"the check {name!r} returned None: the output, changed or not, or raise Retry(why), is right"
+                f"what the check {name!r} returned: expected the output, changed or not, got None; raise Retry(why) to"
+                " refuse it"
             )
         governing = self._governing
         try:
@@ -62,8 +63,10 @@ class Proposal:
         except Exception as error:  # any, as writing and reading run the type's own code
             if value is self.output and self._before is None:
                 return None
-            right = "a value of the output's type that JSON can hold would be right"
-            raise UsageError(f"the check {name!r} returned {shown(value)}: {right} ({str(error)[:300]})") from error
+            right = "a value of the output's type that JSON can hold"
+            raise UsageError(
+                f"what the check {name!r} returned: expected {right}, got {shown(value)} ({str(error)[:300]})"
+            ) from error
         return document
 
 

@@ -36,8 +36,8 @@ def check_forkable(process: Process, problem: str) -> None:
     for effect in process.effects:
         if effect.prefix == FindOut.prefix or getattr(effect, "is_once", False):
             raise UsageError(
-                f"{problem}: {effect.key!r} must not run twice and has begun, and nothing is known of its result; a"
-                " step before its start, or after its end, would be right"
+                f"{problem}: {effect.key!r} must not run twice, it has begun, and its result is unknown; choose a step"
+                " before its start or after its end"
             )
 
 

@@ -56,7 +56,7 @@ def has_to_finish(r: CallRecord, prompt: Prompt) -> bool:
 
 def rounds_used_up(limits: Limits) -> str:
     """Return the text for a reached limit of rounds, for people."""
-    return f"limits.rounds={limits.rounds} are used up"
+    return f"limits.rounds={limits.rounds} is used up"
 
 
 def drafts(r: CallRecord, prompt: Prompt) -> bool:

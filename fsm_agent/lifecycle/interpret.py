@@ -191,7 +191,7 @@ def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) 
     problem, call = unrunnable(call, prompt), call.changed(needs_approval=False)
     function = prompt.by_name.get(call.name)
     if function is None or (problem is not None and isinstance(outcome, Approved)):
-        raise OutcomeError(f"{call.name!r} cannot be approved: {problem}; Denied(reason) would be right")
+        raise OutcomeError(f"{call.name!r} cannot be approved: {problem}; answer Denied(reason)")
     if isinstance(outcome, Approved):
         return "approved", call
     call = call.changed(arguments_json=outcome.arguments_json)
@@ -207,9 +207,11 @@ def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
     """Return why a call that was valid when the model requested it cannot be run any more; None: it can."""
     function = prompt.by_name.get(call.name)
     if function is None:
-        return f"there is no function {call.name!r} by now; there are: {', '.join(map(repr, prompt.by_name)) or 'none'}"
+        return (
+            f"the function {call.name!r} no longer exists; there are: {', '.join(map(repr, prompt.by_name)) or 'none'}"
+        )
     refusal = function.refusal(call.arguments_json)
-    return None if refusal is None else f"{call.name!r} takes other arguments by now: {'; '.join(refusal.splitlines())}"
+    return None if refusal is None else f"{call.name!r} now takes other arguments: {'; '.join(refusal.splitlines())}"
 
 
 def _of_agent(r: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, Answer]:
@@ -420,13 +422,17 @@ def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) ->
     else:
         is_right = verdict is None or isinstance(verdict, bool | str)
     if not is_right:
-        raise UsageError(f"stop_when returned {verdict!r}: True, False, None, a reason or a Stop is right")
+        raise UsageError(
+            f"what stop_when returned: expected True, False, None, a reason or a Stop, got {verdict!r:.200}"
+        )
     if isinstance(verdict, Stop) and verdict.output_json is not None:
         try:
             pydantic_core.from_json(verdict.output_json)
         except ValueError as error:
-            right = "JSON as its output_json, such as '\"found\"' for a text, would be right"
-            raise UsageError(f"stop_when returned {verdict!r:.200}: {right} ({error})") from None
+            right = "JSON as its output_json, such as '\"found\"' for a text"
+            raise UsageError(
+                f"what stop_when returned: expected a Stop with {right}, got {verdict!r:.200} ({error})"
+            ) from None
     if not verdict:
         return None
     return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")

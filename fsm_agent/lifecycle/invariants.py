@@ -30,9 +30,9 @@ def _of_trace(r: CallRecord) -> Iterator[str]:
     at, keys = str(State.SEEDED), set[str]()
     for number, step in enumerate(r.trace, 1):
         if step.trigger not in _TRIGGERS:
-            yield f"step {number} of the trace has the trigger {shown(step.trigger)}, which there is not"
+            yield f"step {number} of the trace has the unknown trigger {shown(step.trigger)}"
         if step.to not in _STATES:
-            yield f"step {number} of the trace leads to {shown(step.to)}, which is no state"
+            yield f"step {number} of the trace leads to the unknown state {shown(step.to)}"
         if step.source != at:
             yield f"step {number} of the trace begins in {shown(step.source)}, and the one before ends in {at!r}"
         if step.key in keys:
@@ -50,7 +50,7 @@ def _of_state(r: CallRecord) -> Iterator[str]:
         yield f"the state is {state!r}, and there is {'an' if r.ending else 'no'} ending"
     was_stopped = r.ending is not None and r.ending.reason is Reason.STOPPED  # from outside, before any reply
     if r.state is State.COMPLETED and r.reply is None and not was_stopped:
-        yield f"the state is {state!r}, and there is no reply"
+        yield f"the state is {state!r}, and the reply is missing"
     if bool(r.pending) != (r.state is State.TOOL_INTERRUPT):
         yield f"the state is {state!r}, and {len(r.pending)} function call(s) are pending"
     if r.round and not r.pending:
@@ -64,7 +64,7 @@ def _of_state(r: CallRecord) -> Iterator[str]:
     if 2 * len(r.problems) > messages:
         yield f"{len(r.problems)} problem(s) of answers are kept, and {messages} message(s) of exception branches"
     if r.state is State.CHECKING and (r.reply is None or not r.is_checked):
-        yield f"the state is {state!r}, and there is no {'check' if r.reply else 'reply'}"
+        yield f"the state is {state!r}, and the {'check' if r.reply else 'reply'} is missing"
     has_answer = r.state is State.CHECKING or (r.ending is not None and r.ending.reason is Reason.ANSWERED)
     if r.repairs and not has_answer:
         yield f"the state is {state!r}, and an answer was repaired: {shown(r.repairs[0])}"
@@ -81,9 +81,9 @@ def _of_counters(r: CallRecord) -> Iterator[str]:
         bounds += [(f"summary.{name}", getattr(r.summary, name), least, len(r.dialog)) for name, least in ends]
     for name, value, least, most in bounds:
         if not least <= value <= most:
-            yield f"{name} is {shown(value)}, and only {least} to {most} are possible"
+            yield f"{name}: expected {least} to {most}, got {shown(value)}"
     if r.depth < 0:
-        yield f"depth is {shown(r.depth)}, and only 0 and more are possible"
+        yield f"depth: expected 0 or more, got {shown(r.depth)}"
     if (least_released := min(r.released, default=1)) < 1:
         yield f"round {shown(least_released)} is released, and the first is 1"
 
@@ -100,7 +100,7 @@ def _of_failures(r: CallRecord) -> Iterator[str]:
         if (failure.delay_s is None) != (step.to != State.BACKOFF):
             yield f"{what} is followed by {'no' if failure.delay_s is None else 'a'} delay, and by {shown(step.to)}"
         if not (1 <= failure.attempt <= len(r.trace) and 1 <= failure.round <= r.rounds + 1):
-            yield f"{what} is of attempt {shown(failure.attempt)} in round {shown(failure.round)}, which there was not"
+            yield f"{what} is of attempt {shown(failure.attempt)} in round {shown(failure.round)}, which never came"
 
 
 def _of_function_calls(r: CallRecord) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _of_function_calls(r: CallRecord) -> Iterator[str]:
 
 def _of_round(r: CallRecord) -> Iterator[str]:
     if strange := sorted(r.once.keys() - {f.id for f in r.round}):
-        yield f"function call {shown(strange[0])} was started, and is none of the round"
+        yield f"function call {shown(strange[0])} was started, and is not part of the round"
     if not r.round:
         return
     index, approved = len(r.dialog) - 1, approved_keys(r)
@@ -137,11 +137,11 @@ def _of_children(r: CallRecord) -> Iterator[str]:
     pending = {f"{RunFunction.prefix}:{f.id}" for f in r.pending}
     successor = successor_name(r.governed_by) if r.governed_by else None
     if r.state is State.HANDED_OVER and successor not in r.children:
-        yield f"the state is {str(r.state)!r}, and there is no agent call inside under {shown(successor)}"
+        yield f"the state is {str(r.state)!r}, and the agent call inside under {shown(successor)} is missing"
     for name, child in r.children.items():
         has_taken_over = name == successor and r.state is State.HANDED_OVER
         if r.ending is None and name not in pending and not has_taken_over:
-            yield f"there is an agent call inside under {shown(name)}, and no pending function call is it"
+            yield f"the agent call inside under {shown(name)} belongs to no pending function call"
         if child.depth != r.depth + (name != successor):
             yield f"the agent call inside under {shown(name)} is {shown(child.depth)} deep, and this one {r.depth}"
         if isinstance(child, CallRecord) and (problem := inconsistency(child)):

@@ -77,17 +77,18 @@ class Limits(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     parallel: int | None = None
 
     def __post_init__(self) -> None:
-        for name, right in _CHOICES.items():
-            choices = get_args(right)
+        for name, kind in _CHOICES.items():
+            choices = get_args(kind)
             if (value := getattr(self, name)) not in choices:
-                raise UsageError(f"limits.{name} is {value!r}: one of {', '.join(map(repr, choices))} would be right")
+                raise UsageError(f"limits.{name}: expected {' or '.join(map(repr, choices))}, got {shown(value)}")
         for name, (is_right, number) in _NUMBERS.items():
             if (value := getattr(self, name)) is not None and not (is_right(value) and value >= 0):
-                what = f"limits.{name} is {shown(value)}"
-                raise UsageError(f"{what}: a {number} from 0 on would be right, or None: unlimited")
+                right = f"a {number} from 0 on, or None for no limit"
+                raise UsageError(f"limits.{name}: expected {right}, got {shown(value)}")
         for name, least in _LEAST:
             if (value := getattr(self, name)) is not None and value < least:
-                raise UsageError(f"limits.{name} is {value!r}: {least} or more would be right, or None")
+                right = f"a whole number from {least} on, or None for no limit"
+                raise UsageError(f"limits.{name}: expected {right}, got {shown(value)}")
 
 
 _CHECKS = {"int | None": (is_whole, "whole number"), "float | None": (is_finite, "number")}  # by annotation

@@ -35,7 +35,7 @@ _NEEDED = object()  # the default of a field that has none
 # By annotation: the right class or a check, and the words for a right value.
 _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
     "str": (str, "a string"),
-    "str | None": (lambda value: isinstance(value, str | None), "a string, or None,"),
+    "str | None": (lambda value: isinstance(value, str | None), "a string, or None"),
     "bool": (bool, "True or False"),
     "float": (is_finite, "a finite number"),
     "Reply": (Reply, "a Reply"),
@@ -46,7 +46,7 @@ _RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
         "a tuple of Images and Documents",
     ),
     "tuple[Message, ...]": (_are_messages, "a tuple of Messages"),
-    "tuple[int, ...]": (_each(lambda item: is_whole(item) and item >= 1), "a tuple of rounds, from 1,"),
+    "tuple[int, ...]": (_each(lambda item: is_whole(item) and item >= 1), "a tuple of rounds, from 1"),
 }
 
 
@@ -77,7 +77,7 @@ class _Checked(Tagged, frozen=True, kw_only=True):
             if is_right is is_finite and type(value) is float and value - value == 0.0:  # a fast path for most values
                 continue
             if not (isinstance(value, is_right) if isinstance(is_right, type) else is_right(value)):
-                raise OutcomeError(f"{type(self).__name__}.{name} is {shown(value)}: {right} would be right")
+                raise OutcomeError(f"{type(self).__name__}.{name}: expected {right}, got {shown(value)}")
 
 
 class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):

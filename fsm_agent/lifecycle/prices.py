@@ -53,8 +53,8 @@ class Price(Value, frozen=True, kw_only=True, metaclass=OptionsType):
             if value is None and name == "cached_micro_usd":
                 continue
             if not is_whole(value, 0):
-                right = "a whole number from 0 on, in millionths of a dollar for a million tokens,"
-                raise UsageError(f"{name} of Price is {value!r}: {right} would be right")
+                right = "a whole number from 0 on, in millionths of a dollar for a million tokens"
+                raise UsageError(f"{name} of Price: expected {right}, got {value!r:.80}")
 
     def cost_pico_usd(self, usage: Usage) -> int:
         """Return the cost of these tokens, in millionths of a millionth of a dollar; unreported ones are free."""

@@ -101,7 +101,7 @@ class Tally(Value, frozen=True):
         return self.successes + self.failures
 
 
-UNHEARD = "was begun, and nobody was told what became of it"  # of a function that must not run twice
+UNHEARD = "was begun, and its outcome is unknown"  # of a function that must not run twice
 
 
 class OnceRun(Value, frozen=True):

@@ -142,9 +142,8 @@ def seed_of(header: Header) -> Seed:
     try:
         seed: Seed = from_json(bytes(header.seed), Seed)
     except ValueError as error:
-        what = f"the header of the journal holds no agent call, but a run of {header.agent!r}"
-        right = "fsm-agent flows run continues that of a flow, or resume of the flow"
-        raise JournalError(f"{what}: {right} ({error})") from None
+        what = f"the header of the journal: expected an agent call, got a run of {header.agent!r} ({error})"
+        raise JournalError(f"{what}; continue a flow with fsm-agent flows run, or with resume of the flow") from None
     return seed
 
 

@@ -84,7 +84,7 @@ def _written(call: AgentCall, record: CallRecord) -> str:
     except ValueError as error:
         problem = str(error)[:500]
     if problem:
-        raise SnapshotError(f"nothing is written that could not be read again: {problem}")
+        raise SnapshotError(f"the call cannot be written, since it could not be read again: {problem}")
     return text
 
 
@@ -129,10 +129,12 @@ def restore(
     call = restored(verified(document, signing_key), prompt.for_call(), **options)
     check_change(call, on_change)
     if missing := sorted({f.name for f in call.record.pending} - call.prompt.by_name.keys()):
-        raise SnapshotError(f"the snapshot waits for function(s) {', '.join(missing)} that the prompt does not have")
+        raise SnapshotError(
+            f"the prompt: expected the functions that the snapshot waits for, lacks {', '.join(missing)}"
+        )
     _check_the_check(call)
     if (problem := lost_approval(call)) is not None:
-        raise SnapshotError(f"the snapshot cannot be gone on with: {problem}")
+        raise SnapshotError(f"the snapshot cannot continue: {problem}")
     return call
 
 
@@ -155,7 +157,9 @@ def _check_the_check(call: AgentCall) -> None:
     r = call.record
     if r.ending is None and r.is_checked != (call.check is not None):
         if r.is_checked:
-            raise SnapshotError("the snapshot is of a call whose answers are checked, and no check was given: check=…")
+            raise SnapshotError(
+                "check=: expected one, since the answers of this call are checked, got none; pass check=…"
+            )
         call.record = r.changed(is_checked=True)
 
 
@@ -186,7 +190,7 @@ def restored(
     if problem := inconsistency(record):
         raise SnapshotError(f"the snapshot contradicts itself: {problem}")
     if data.prompt != prompt.path:
-        raise SnapshotError(f"the snapshot is of prompt {data.prompt!r}, and {prompt.path!r} was given")
+        raise SnapshotError(f"the prompt: expected {data.prompt!r}, which the snapshot is of, got {prompt.path!r}")
     call = call_class(prompt)(record, prompt, **options)
     call.record = call.closed_again()
     call.prompt_change = change_of(prompt, data.definition)
@@ -209,7 +213,7 @@ def check_change(call: AgentCall[Any], on_change: OnChange) -> None:
         PromptChanged: The prompt has changed.
     """
     if on_change == "error" and call.prompt_change is not None:
-        raise PromptChanged(f"{call.prompt_change}; on_change='report' continues with it as it is now")
+        raise PromptChanged(f"{call.prompt_change}; pass on_change='report' to continue with it as it is now")
 
 
 def record_of(document: str | bytes) -> CallRecord:
@@ -230,5 +234,5 @@ def _read(text: str | bytes) -> _Document:
     try:
         document: _Document = from_json(text, _Document)
     except ValueError as error:
-        raise SnapshotError(f"this is no snapshot of version {VERSION}: {error}") from error
+        raise SnapshotError(f"the document: expected a snapshot of version {VERSION}: {error}") from error
     return document

@@ -38,8 +38,10 @@ def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
     limits = r.limits
     if limits.cost_usd is not None and more.cost_pico_usd is None and more.total_tokens:
         raise OutcomeError(
-            f"an outcome has {more.total_tokens} tokens without a cost, and limits.cost_usd={limits.cost_usd:g} counts"
-            " it: Usage(…, cost_pico_usd=…) would be right, as a World makes it that knows the price"
+            f"the usage of an outcome: expected a cost for its {more.total_tokens} tokens, since"
+            f" limits.cost_usd={limits.cost_usd:g} counts it, got none; pass Usage(…, cost_pico_usd=…), or give the"
+            " World"
+            " the price"
         )
     used = r.total_usage + more
     if limits.tokens is not None and used.total_tokens > limits.tokens:

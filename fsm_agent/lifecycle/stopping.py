@@ -135,7 +135,7 @@ def any_of(*conditions: StopWhen) -> StopWhen:
     for condition in conditions:
         if not callable(condition):
             raise UsageError(
-                f"any_of({condition!r:.80}): functions of a StopContext, such as stop_on('report'), are right"
+                f"any_of: expected functions of a StopContext, such as stop_on('report'), got {condition!r:.80}"
             )
 
     def stops(context: StopContext) -> bool | str | Stop | None:
@@ -146,4 +146,4 @@ def any_of(*conditions: StopWhen) -> StopWhen:
 
 def _check(name: str, most: float) -> None:
     if isinstance(most, bool) or not isinstance(most, int | float) or not most >= 0:
-        raise UsageError(f"{name}({most!r}): a number from 0 on would be right")
+        raise UsageError(f"{name}: expected a number from 0 on, got {most!r:.80}")

@@ -260,7 +260,7 @@ def test_cancelled_at_every_place_it_ends_and_waits_for_nothing() -> None:
         run.advance("", Cancelled(reason="enough"))
         assert (run.state, run.effects, run.record.children, run.record.once) == ("Cancelled", (), {}, {})
         assert run.record.ending is not None
-        in_doubt = "; sending#6 was begun, and nobody was told what became of it"
+        in_doubt = "; sending#6 was begun, and its outcome is unknown"
         assert run.record.ending.detail == "enough" + (in_doubt if was_begun else "")
         with pytest.raises(IllegalTrigger):
             run.advance("", Cancelled())

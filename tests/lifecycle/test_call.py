@@ -475,7 +475,7 @@ def test_usage_counts_pruned_replies_too():
     ("key", "outcome", "says"),
     [
         ("model:7", Replied(reply=Reply.of("42")), "'model:7'.*'model:0'"),
-        ("model:0", Slept(), "Slept.*'model:0'"),
+        ("model:0", Slept(), "'model:0'.*Slept"),
         ("nonsense", Slept(), "'nonsense'"),
     ],
 )

@@ -214,7 +214,7 @@ class TestDependencies:
         [
             ((named("a", "b"), named("b", "a")), "in a circle: "),
             ((named("a", "a"),), "in a circle: a -> a"),
-            ((named("fetch", "logon"), LOGIN), "depends on 'logon'.*'login'"),
+            ((named("fetch", "logon"), LOGIN), "'fetch' .*'logon'.*'login'"),
         ],
     )
     def test_what_can_never_be_met_is_refused_when_it_is_written(self, functions, says):

@@ -100,7 +100,7 @@ def test_what_json_has_no_number_for_survives():
         ({"id": 17}, "id"),
         ({"turn": "two"}, "turn"),
         ({"dialog": [Message(role="human")]}, "role"),
-        ({"turn": -1}, "turn is -1"),
+        ({"turn": -1}, "turn: .*-1"),
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(changes, named):

@@ -280,13 +280,15 @@ class DelegatingCall(Parent, AgentCall[Any]):
             for f in r.round:
                 if name == f"{RunFunction.prefix}:{f.id}":
                     return self.prompt.by_name[f.name], f
-        raise JournalError(f"the record of {self} has the child {name!r}, and no function of the round is it")
+        raise JournalError(f"the child {name!r} of {self}: expected a function of the round, got none of this name")
 
     def _delegate(self, name: str) -> Delegate:
         is_successor = name.startswith(TAKES_OVER)
         function = self.prompt.by_name[name.removeprefix(TAKES_OVER)] if is_successor else self._function(name)[0]
         if function.delegate is None:
-            raise JournalError(f"the record of {self} has the child {name!r}, and {function.name!r} is no agent by now")
+            raise JournalError(
+                f"the child {name!r} of {self}: expected an agent, got {function.name!r}, which is no longer one"
+            )
         return function.delegate
 
 

@@ -53,7 +53,7 @@ def missing_function(process: Process) -> str | None:
         for f in call.record.pending:
             if f.name not in call.prompt.by_name and f not in begun:
                 key, problem = f"{path}{SEPARATOR}{f.id}" if path else f.id, unrunnable(f, call.prompt)
-                return f"the call {key!r} of {f.name!r} was about to run, and {problem}: RunAgain() skips it"
+                return f"the call {key!r} of {f.name!r} was about to run, and {problem}; answer RunAgain() to skip it"
     return None
 
 
@@ -86,9 +86,7 @@ def loses(process: Process, key: str, outcome: object) -> str | None:
 
 
 def _lost(key: str, f: FunctionCall, problem: str) -> str:
-    return (
-        f"the call {key!r} of {f.name!r} was approved, and {problem}: code that can run it continues with the approval"
-    )
+    return f"the call {key!r} of {f.name!r} was approved, and {problem}; restore the code that can run it"
 
 
 def _has_changed(process: Process) -> bool:
