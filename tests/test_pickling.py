@@ -122,7 +122,7 @@ def test_what_no_module_holds_is_refused_by_name():
         Agent(Script(), functions=[nested]),
         Dialog(top_prompt=Prompt("hi", functions=[plain])),
     ):
-        with pytest.raises(UsageError, match=r"cannot be pickled.*top of a module would be right"):
+        with pytest.raises(UsageError, match=r"cannot be pickled.*top of a module"):
             pickle.dumps(made)
 
 
@@ -264,7 +264,7 @@ class TestClient:
     )
     def test_a_secret_stays_here(self, options, said):
         client = HttpClient("openai", "gpt-5", **options)
-        with pytest.raises(UsageError, match=f"{said} may hold a secret; a key in OPENAI_API_KEY") as caught:
+        with pytest.raises(UsageError, match=f"{said} .*OPENAI_API_KEY") as caught:
             pickle.dumps(Agent(client))
         assert "hunter2" not in str(caught.value)
 

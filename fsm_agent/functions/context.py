@@ -150,7 +150,7 @@ def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
     """
     found: Any = None if isinstance(agent, type) else getattr(agent, f"{verb}_inside", None)
     if found is None:
-        raise UsageError(f"context.{verb} is given {shown(agent)}: an agent, and then its task, would be right")
+        raise UsageError(f"context.{verb}: expected an agent, and then its task, got {shown(agent)}")
     return found if is_inside else getattr(agent, verb)  # type: ignore[no-any-return]
 
 
@@ -207,4 +207,4 @@ def _is_context(annotation: object) -> bool:
 
 
 def _unfit(decide: object, owner: str, first: str) -> UsageError:
-    return UsageError(f"{owner} is {decide!r}: a callable of ({first}) or ({first}, context) would be right")
+    return UsageError(f"{owner}: expected a callable of ({first}) or ({first}, context), got {shown(decide)}")

@@ -39,8 +39,8 @@ Result = TypeVar("Result")
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
 _LONG = 1 << 64
 _NO_DOCSTRINGS = (
-    "python -OO removes docstrings, so no model is told what functions are for and what their arguments mean:"
-    " -O, or a description= of each, would be right"
+    "python -OO removes docstrings, so models learn neither what functions are for nor what their arguments mean;"
+    " use -O, or pass each a description="
 )
 
 
@@ -85,15 +85,19 @@ class Function(Policy, Generic[P, R, Deps]):
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name) <= 64 or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name):
-            right = "Function.of(lambda …, name='double')" if self.name == "<lambda>" else f"use {NAME_CHARACTERS}"
-            raise UsageError(f"the function name {self.name!r} will be refused by providers: {right}")
+            remedy = "; pass Function.of(lambda …, name='double')" if self.name == "<lambda>" else ""
+            raise UsageError(f"the name of a function: expected {NAME_CHARACTERS}, got {self.name!r:.80}{remedy}")
         check_policy(self, f"function {self.name!r}")
         if not isinstance(self.parameters, Mapping):
-            raise UsageError(f"parameters of function {self.name!r} is {self.parameters!r}: a JSON Schema is right")
+            raise UsageError(
+                f"parameters of function {self.name!r}: expected a JSON Schema, got {self.parameters!r:.80}"
+            )
         if not (self.call is None or callable(self.call)):
-            raise UsageError(f"call of function {self.name!r} is {self.call!r}, which cannot be called")
+            raise UsageError(f"call of function {self.name!r}: expected a callable, got {self.call!r:.80}")
         if self.acall and not self.call:
-            raise UsageError(f"function {self.name!r} has acall without call: acall is its twin under asyncio")
+            raise UsageError(
+                f"call of function {self.name!r}: expected one beside acall, its twin under asyncio; add it"
+            )
         object.__setattr__(self, "description", self.description or "")
         note = f"Deprecated: {self.deprecated}" if self.deprecated else ""
         if note not in self.description:
@@ -142,14 +146,15 @@ class Function(Policy, Generic[P, R, Deps]):
         if isinstance(call, Function):
             return call._changed(name, description, policy)
         if not callable(call):
-            raise UsageError(f"{call!r} cannot be called: a function, method, partial or object with __call__ can")
+            raise UsageError(f"expected a function, method, partial or object with __call__, got {call!r:.80}")
         signature = described(call, name, namespace or {})
         if description is None and not signature.text and sys.flags.optimize > 1:
             warnings.warn(_NO_DOCSTRINGS, stacklevel=2)
         if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
             raise UsageError(
-                f"function {signature.name!r} is a generator, which would run after its timeout and retries are over:"
-                " one that returns a list of what it yields, or reports it with Context.emit(…), would be right"
+                f"function {signature.name!r}: expected a function that returns, got a generator, which would run after"
+                " its timeout and retries are over; return a list of what it yields, or report that with"
+                " Context.emit(…)"
             )
         make: Any = cls  # it is `call` that says what P and R are
         made: Function[Args, Result] = make(
@@ -189,7 +194,7 @@ class Function(Policy, Generic[P, R, Deps]):
         if isinstance(call, Function):
             call = cast("Callable[..., Any]", call.call)
         if not callable(call):
-            raise UsageError(f"{call!r} cannot be linked to function {self.name!r}: it cannot be called")
+            raise UsageError(f"what is linked to function {self.name!r}: expected a callable, got {call!r:.80}")
         accepted = passing(call, self.name, self.parameters)
         this: Any = self  # P and R change
         linked: Function[Args, Result] = replace(
@@ -227,8 +232,9 @@ class Function(Policy, Generic[P, R, Deps]):
                 state[name] = held
             elif inspect.isfunction(state[name]) and held is not state[name]:
                 raise UsageError(
-                    f"function {self.name!r} cannot be pickled: {name} is {state[name]!r}, which no other process can"
-                    " find; a function that is defined at the top of a module would be right"
+                    f"function {self.name!r} cannot be pickled: {name} is {state[name]!r:.200}, which no other"
+                    " process can"
+                    " find; define it at the top of a module"
                 )
         return _unpickled, (state,)
 
@@ -276,7 +282,7 @@ class Function(Policy, Generic[P, R, Deps]):
 
     def _callable(self) -> Callable[..., R]:
         if self.call is None:
-            raise UsageError(f"function {self.name!r} has no callable: its calls are answered from outside")
+            raise UsageError(f"function {self.name!r} has no callable, since its calls are answered from outside")
         return self.call
 
     def _invoke(
@@ -286,7 +292,7 @@ class Function(Policy, Generic[P, R, Deps]):
         if not self.takes_context and not self.positional:
             return call(**bound)
         if self.takes_context and context is None:
-            raise UsageError(f"function {self.name!r} takes a Context: run(arguments, Context(deps=…)) gives it one")
+            raise UsageError(f"function {self.name!r} takes a Context; pass run(arguments, Context(deps=…))")
         first = (context,) if self.takes_context else ()
         by_name = dict(bound)
         return call(*first, *[by_name.pop(key, default) for key, default in self.positional], **by_name)
@@ -301,7 +307,7 @@ class Function(Policy, Generic[P, R, Deps]):
             return result_text(value)
         text: Any = self.format(value, call)
         if not isinstance(text, str):
-            raise UsageError(f"format of function {self.name!r} returned {text!r}: a text would be right")
+            raise UsageError(f"what format of function {self.name!r} returned: expected a text, got {text!r:.80}")
         return result_text(text)
 
 

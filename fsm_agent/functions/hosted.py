@@ -41,8 +41,8 @@ def answering(tools: Sequence[HostedTool], functions: Sequence[Function], *, has
         elif isinstance(tool, HostedMCP) and tool.require_approval != "never":
             if tool.label in own:
                 raise PromptError(
-                    f"the function {tool.label!r} has the name of the MCP server {tool.label!r}, whose calls are"
-                    " approved under it: another label or name would be right"
+                    f"the name of the function {tool.label!r}: expected another, since the calls of the MCP server"
+                    f" {tool.label!r} are approved under it; rename the function or the label"
                 )
             answers[tool.label] = Function(
                 name=tool.label,

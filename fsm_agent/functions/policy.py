@@ -64,7 +64,9 @@ class Retries(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     def __post_init__(self) -> None:
         check_fields(self, "Retries", _RETRIES)
         if self.delay_s > self.max_delay_s:
-            raise UsageError(f"delay_s of Retries is {self.delay_s!r}: {self.max_delay_s!r} (max_delay_s) is the most")
+            raise UsageError(
+                f"delay_s of Retries: expected at most max_delay_s={self.max_delay_s!r}, got {self.delay_s!r}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -117,9 +119,11 @@ def check_policy(policy: Policy, owner: str) -> None:
             object.__setattr__(policy, name, tuple(value))
     check_fields(policy, owner, _POLICY)
     if policy.once and (policy.retries or policy.on_error == "retry"):
-        raise UsageError(f"{owner} has once=True, so it must not run twice, and retries run it again: one of them goes")
+        raise UsageError(
+            f"{owner}: expected no retries beside once=True, since it must not run twice; remove one of them"
+        )
     if policy.reconcile is not None and not policy.once:
-        raise UsageError(f"reconcile of {owner} finds out what became of a function with once=True, and this has not")
+        raise UsageError(f"reconcile of {owner}: expected once=True, of which reconcile finds out the result; add it")
 
 
 def check_names(policy: Iterable[str]) -> None:
@@ -131,7 +135,7 @@ def check_names(policy: Iterable[str]) -> None:
     names = [item.name for item in fields(Policy)]
     for name in policy:
         if name not in names:
-            raise UsageError(f"there is no policy {name!r} of functions{hint(name, names)}")
+            raise UsageError(f"unknown policy {name!r} of a function{hint(name, names)}")
 
 
 def _is_bool(value: Any) -> bool:

@@ -115,10 +115,15 @@ def passing(call: Callable[..., Any], name: str, schema: Mapping[str, Any]) -> P
     names = {p.name for p in kept if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     is_open = any(p.kind is p.VAR_KEYWORD for p in kept)
     if untaken := [key for key in (*properties, *required) if key not in names and not is_open]:
-        raise UsageError(f"what is linked to function {name!r} does not take {untaken[0]!r}, which the schema offers")
+        raise UsageError(
+            f"what is linked to function {name!r}: expected a parameter {untaken[0]!r}, as its schema offers"
+        )
     needed = [p.name for p in kept if p.name in names and p.default is p.empty]
     if missing := [key for key in needed if key not in required]:
-        raise UsageError(f"what is linked to function {name!r} needs {missing[0]!r}, which the schema does not require")
+        raise UsageError(
+            f"what is linked to function {name!r}: expected a default for {missing[0]!r}, which its schema does not"
+            " require"
+        )
     is_async = inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
     deps = _deps_type(call, target, signature, hints, {}) if context else {}
     return Passing(is_async=is_async, takes_context=context is not None, positional=_positional(kept), **deps)
@@ -143,11 +148,13 @@ def _signature(call: Callable[..., Any], name: str) -> inspect.Signature:
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"function {name!r} does not tell its parameters: wrap it in one that does") from error
+        raise UsageError(
+            f"the parameters of function {name!r} are unknown; wrap it in a function that has them"
+        ) from error
     first = next(iter(signature.parameters.values()), None)
     owner = getattr(call, "__qualname__", "").rpartition(".")[0]
     if first and first.name == "self" and first.annotation is first.empty and owner and not owner.endswith("<locals>"):
-        raise UsageError(f"function {name!r} is a method without its object: Function.of(an_object.{name}) is right")
+        raise UsageError(f"function {name!r} is a method without its object; pass Function.of(an_object.{name})")
     return signature
 
 
@@ -238,23 +245,25 @@ def _context(name: str, signature: inspect.Signature, hints: Mapping[str, Any], 
     for index, (key, parameter) in enumerate(signature.parameters.items()):
         if index == 0 and key in _CONTEXT_NAMES and parameter.annotation is parameter.empty and key not in bound:
             raise UsageError(
-                f"parameter {key!r} of function {name!r} has no annotation: Context would be right for what the agent"
-                " gives, another type for what the model gives"
+                f"parameter {key!r} of function {name!r}: expected an annotation, got none; annotate it with"
+                " Context for"
+                " what the agent gives, or with another type for what the model gives"
             )
         if key in bound or not _mentions_context(hints.get(key)):
             continue
         by_position = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         if index > 0 or not by_position or not _is_context(hints[key]):
             raise UsageError(
-                f"parameter {key!r} of function {name!r} is annotated with Context: it is given as the first parameter,"
-                " by position, annotated Context or Context[…]"
+                f"parameter {key!r} of function {name!r}: expected the Context as the first parameter, by position;"
+                " move"
+                " it there, annotated Context or Context[…]"
             )
         context = key
     return context
 
 
 def _refuse(value: Any) -> Any:
-    raise ValueError("it is given already")
+    raise ValueError("it is already given")
 
 
 def _arguments_type(
@@ -270,7 +279,10 @@ def _arguments_type(
     for parameter in parameters:
         key = parameter.name
         if parameter.kind is parameter.VAR_POSITIONAL:
-            raise UsageError(f"function {name!r} takes '*{key}': a model can only give arguments by name")
+            raise UsageError(
+                f"function {name!r}: expected parameters that have names, since a model gives arguments by name, got"
+                f" '*{key}'"
+            )
         if parameter.kind is parameter.VAR_KEYWORD:
             is_open = True
             fields |= dict.fromkeys(bound, NotRequired[Annotated[Any, pydantic.BeforeValidator(_refuse)]])

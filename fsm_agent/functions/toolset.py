@@ -99,7 +99,7 @@ def sources(items: Any) -> tuple[Any, ...]:
         items = (items,)
     if callable(items):
         name = getattr(items, "name", None) or getattr(items, "__name__", type(items).__name__)
-        raise UsageError(f"functions is {name!r} itself: [{name}], a list of functions would be right")
+        raise UsageError(f"functions: expected a list, got {name!r} itself; pass [{name}]")
     if isinstance(items, str | Mapping) or not isinstance(items, Iterable):
         raise wrong("functions", items, "a list of functions")
     return tuple([_as_function(item) if hasattr(item, "as_function") else item for item in items])
@@ -126,7 +126,7 @@ def check_dependencies(functions: Iterable[Function], owner: str) -> None:
     for name, needed in graph.items():
         for other in needed:
             if other not in graph:
-                raise PromptError(f"function {name!r} of {owner} depends on {other!r}{hint(other, graph)}")
+                raise PromptError(f"function {name!r} of {owner} depends on the unknown {other!r}{hint(other, graph)}")
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -184,7 +184,7 @@ class Toolset(Generic[Deps]):
         counts = Counter([entry.reference for entry in self._entries])
         if repeated := [reference for reference, count in counts.items() if count > 1]:
             named = ", ".join([reference.removesuffix("@") for reference in repeated])
-            raise PromptError(f"two functions of toolset {name!r} have one name and version: {named}")
+            raise PromptError(f"toolset {name!r}: expected each name and version once, got two of {named}; rename one")
         offered = [_highest(versions).function for versions in self._by_name().values()]
         check_dependencies(offered, f"toolset {name!r}")
         object.__setattr__(self, "_offered", tuple(offered))
@@ -211,7 +211,7 @@ class Toolset(Generic[Deps]):
             UsageError: They differ from call to call.  A list would offer to all callers what is withheld from some.
         """
         if self.decides_per_call:
-            raise UsageError(f"toolset {self.name!r} decides anew for each agent call: ask its for_call(deps)")
+            raise UsageError(f"toolset {self.name!r} decides for each agent call; call its for_call(deps)")
         return iter(self.functions)
 
     def __len__(self) -> int:
@@ -297,7 +297,7 @@ class Toolset(Generic[Deps]):
         function is offered without those that it depends on.
         """
         if not is_plain(predicate):
-            raise UsageError(f"a filter is {predicate!r}: a plain predicate of (function, deps) would be right")
+            raise UsageError(f"a filter: expected a plain predicate of (function, deps), got {predicate!r:.80}")
         return self._with(
             [e.changed(conditions=(*e.conditions, partial(predicate, e.function))) for e in self._entries]
         )
@@ -316,7 +316,7 @@ class Toolset(Generic[Deps]):
         entries = self._select(name)
         check_shares(name, shares, [entry.function.version for entry in entries])
         if not callable(choose):
-            raise UsageError(f"choose is {choose!r}: a function that gives a number from 0 to below 1 would be right")
+            raise UsageError(f"choose: expected a function that gives a number from 0 to below 1, got {choose!r:.80}")
         routed = {entry.reference for entry in entries}
         return self._with(
             [
@@ -413,7 +413,9 @@ def _admits(entry: _Entry, holds: Callable[[Any], bool], deps: Any) -> bool:
         return True
     admits: Any = holds(deps)
     if not isinstance(admits, bool):
-        raise UsageError(f"the filter of function {entry.function.name!r} returned {admits!r}: True or False is right")
+        raise UsageError(
+            f"what the filter of function {entry.function.name!r} returned: expected True or False, got {admits!r:.80}"
+        )
     return admits
 
 

@@ -31,9 +31,9 @@ def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]
         if version not in versions:
             raise UsageError(f"function {name!r} has no version {version!r}{hint(str(version), versions)}")
         if not is_amount(share):
-            raise UsageError(f"the share of {name}@{version} is {share!r}: a number from 0 to 1 would be right")
+            raise UsageError(f"the share of {name}@{version}: expected a number from 0 to 1, got {share!r:.80}")
     if not math.isclose(total := math.fsum(shares.values()), 1):
-        raise UsageError(f"the shares of function {name!r} are {total!r} together: 1 would be right")
+        raise UsageError(f"the shares of function {name!r}: expected a sum of 1, got {total!r}")
 
 
 def chosen_point(name: str, choose: Callable[[], float]) -> float:
@@ -44,7 +44,7 @@ def chosen_point(name: str, choose: Callable[[], float]) -> float:
     """
     point = choose()
     if not is_finite(point) or not 0 <= point < 1:
-        raise UsageError(f"choose of function {name!r} returned {point!r}: a number from 0 to below 1 is right")
+        raise UsageError(f"choose of function {name!r}: expected a number from 0 to below 1, got {point!r:.80}")
     return point
 
 

@@ -64,9 +64,9 @@ class TestMaking:
                 Prompt("x", functions=wrong)
 
     def test_two_of_one_name_and_version(self):
-        with pytest.raises(PromptError, match=r"'web' .*: search@9"):
+        with pytest.raises(PromptError, match=r"'web': .*search@9"):
             Toolset([OLD, named("search", "9")], name="web")
-        with pytest.raises(PromptError, match=r": login$"):
+        with pytest.raises(PromptError, match="login"):
             Toolset([LOGIN, LOGIN])
 
 
@@ -230,7 +230,7 @@ class TestShares:
     def test_what_makes_no_sense(self):
         for shares, name in (
             ({"8": 1}, "'8'"),
-            ({"9": -0.5, "10": 1.5}, "search@9 is -0.5"),
+            ({"9": -0.5, "10": 1.5}, "search@9: .*-0.5"),
             ({"9": True}, "True"),
             ({"9": float("nan")}, "nan"),
             ({"9": "1"}, "'1'"),
@@ -241,7 +241,7 @@ class TestShares:
                 SEARCH.route("search", shares, Random(7).random)
         with pytest.raises(UsageError, match="'serch'"):
             SEARCH.route("serch", {"9": 1}, Random(7).random)
-        with pytest.raises(UsageError, match=r"choose is 0\.5"):
+        with pytest.raises(UsageError, match=r"choose: .*0.5"):
             SEARCH.route("search", {"9": 1}, 0.5)
         for point in (1, -0.1, None, "0.5", True, float("nan")):
             with pytest.raises(UsageError, match="choose of function 'search'"):
