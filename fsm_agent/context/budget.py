@@ -64,15 +64,16 @@ class Budget(Value, frozen=True, kw_only=True, metaclass=OptionsType):
                 continue
             check_size("Budget", name, value, least=0)
             if self.hard is not None and value >= self.hard:
-                raise UsageError(f"Budget({name}={value!r}): less than hard={self.hard} would be right")
+                raise UsageError(f"{name} of Budget: expected less than hard={self.hard}, got {value!r}")
         if self.passes is not None:
             if not isinstance(self.passes, Sequence) or isinstance(self.passes, str):
-                raise UsageError(f"Budget(passes={self.passes!r:.80}): a list of passes would be right")
+                raise UsageError(f"passes of Budget: expected a list of passes, got {self.passes!r:.80}")
             for one in self.passes:
-                check_pass(one, "Budget(passes=…)")
+                check_pass(one, "passes of Budget")
         counts = callable(getattr(self.tokenizer, "count", None)) and not isinstance(self.tokenizer, Sequence | type)
         if self.tokenizer is not None and not counts:  # a text has a method of this name, too
             raise UsageError(
-                f"Budget(tokenizer={self.tokenizer!r:.80}): an object with count(request) would be right, such as"
+                f"tokenizer of Budget: expected an object with count(request), got {self.tokenizer!r:.80}; pass one"
+                " such as"
                 " TextTokenizer(lambda text: len(encoding.encode(text)))"
             )

@@ -71,9 +71,9 @@ def check_pass(one: Any, owner: str = "context") -> None:
         UsageError: It is not callable, or takes other arguments.
     """
     if isinstance(one, type) or not callable(one):
-        raise UsageError(f"{owner} has {one!r:.80}: a function of messages, keep_last(8), say, would be right")
+        raise UsageError(f"{owner}: expected functions of messages, such as keep_last(8), got {one!r:.80}")
     if not isinstance(one, Value) and str(getattr(one, "__module__", "")).startswith(_OURS):
-        raise UsageError(f"{owner} has {one.__name__}, which makes a pass: {one.__name__}(…) would be right")
+        raise UsageError(f"{owner}: expected a pass, got {one.__name__}, which makes one; pass {one.__name__}(…)")
     takes_record(one)
 
 
@@ -91,7 +91,7 @@ def takes_record(one: AnyPass) -> bool:
         return False
     if found is None:
         raise UsageError(
-            f"the pass {name_of(one)} is {one!r:.200}: a function of (messages) or of (messages, record) is right"
+            f"the pass {name_of(one)}: expected a function of (messages) or of (messages, record), got {one!r:.200}"
         )
     placed, needed = found
     return len(placed) > 1 and (len(needed) == 2 or placed[1].name == "record")
@@ -152,7 +152,7 @@ def apply_passes(passes: Iterable[AnyPass], messages: Sequence[Message]) -> Sequ
 def _problem_with(shown: Any, messages: Sequence[Message], record: CallRecord | None) -> str:
     """Return why a request cannot have these messages; "": it can."""
     if not isinstance(shown, Sequence) or isinstance(shown, str) or not all(type(m) is Message for m in shown):
-        return f"returned {shown!r:.80}: a list of messages would be right"
+        return f"returned {shown!r:.80}, not a list of messages"
     if (problem := broken_round(shown)) and not broken_round(messages):
         return problem
     systems = system_messages(messages)
@@ -239,7 +239,7 @@ def relevant(rounds: int, score: Callable[[str, Message], float]) -> Pass:
     """
     check_size("relevant", "rounds", rounds)
     if not callable(score):
-        raise UsageError(f"relevant(score={score!r:.80}): a function of a text and a message is right")
+        raise UsageError(f"score of relevant: expected a function of a text and a message, got {score!r:.80}")
     return Pass(_relevant, (rounds, score))
 
 
@@ -274,7 +274,7 @@ def _relevant(
 def _score(score: Callable[[str, Message], float], query: str, message: Message) -> float:
     value = score(query, message)
     if not isinstance(value, int | float) or isnan(value):
-        raise UsageError(f"the score of relevant(…) returned {value!r:.80}: a number would be right")
+        raise UsageError(f"what score of relevant returned: expected a number, got {value!r:.80}")
     return value
 
 
@@ -596,4 +596,4 @@ def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
         UsageError: It names the argument, and what would be right.
     """
     if not is_whole(value, least):
-        raise UsageError(f"{owner}({name}={value!r:.80}): a whole number from {least} on would be right")
+        raise UsageError(f"{name} of {owner}: expected a whole number from {least} on, got {value!r:.80}")

@@ -55,7 +55,9 @@ class ContextPlan(Value, frozen=True):
         budget = listed.pop() if listed and isinstance(listed[-1], Budget) else None
         for one in listed:
             if isinstance(one, Budget):
-                raise UsageError("context has a Budget before other passes: at the end of the list it would be right")
+                raise UsageError(
+                    "context: expected a Budget at the end of the list, got one before other passes; move it"
+                )
             check_pass(one)
         return cls(tuple(listed), budget, is_off=not context)
 

@@ -168,16 +168,16 @@ def summarize(
     for name, value in (("keep", keep), ("max_tokens", max_tokens), ("step", step)):
         check_size("summarize", name, value)
     if role not in _ROLES:
-        raise UsageError(f"summarize(role={role!r}): 'user' or 'system' would be right")
+        raise UsageError(f"role of summarize: expected 'user' or 'system', got {role!r:.80}")
     if by is not None and not (hasattr(by, "own_world") or hasattr(by, "complete")):
-        raise UsageError(f"summarize(by={by!r:.80}): an agent, a client or None would be right")
+        raise UsageError(f"by of summarize: expected an agent, a client or None, got {by!r:.80}")
     if isinstance(prompt, Prompt):
         if prompt.variables:
             names = ", ".join(sorted(prompt.variables))
-            raise UsageError(f"summarize(prompt=…) has the variables {names}: a prompt without any would be right")
+            raise UsageError(f"prompt of summarize: expected a prompt without variables, got {names}")
         prompt = prompt.render().text
     if prompt is not None and not (isinstance(prompt, str) and prompt):
-        raise UsageError(f"summarize(prompt={prompt!r:.80}): a text, a Prompt or None would be right")
+        raise UsageError(f"prompt of summarize: expected a text, a Prompt or None, got {prompt!r:.80}")
     return Summarize(keep=keep, by=by, max_tokens=max_tokens, prompt=prompt or "", role=role, step=step)
 
 

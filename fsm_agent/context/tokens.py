@@ -139,7 +139,7 @@ def tiktoken_of(model: str) -> TextTokenizer:
     try:
         encoding = tiktoken.encoding_for_model(name)
     except ImportError:
-        raise ConfigError("tiktoken is not installed: pip install 'fsm-agent[tiktoken]'") from None
+        raise ConfigError("tiktoken is not installed; pip install 'fsm-agent[tiktoken]'") from None
     except KeyError:
         encoding = tiktoken.get_encoding("o200k_base")
     return TextTokenizer(lambda text: len(encoding.encode(text, disallowed_special=())))

@@ -256,7 +256,7 @@ class View:
         """Let the driver log once that rounds are left out which no summary stands for."""
         if count > self._left_out:
             self.warning = (
-                f"{count} older rounds are left out of request {r.turn + 1}, and no summary stands for them: it had"
+                f"request {r.turn + 1} leaves out {count} older rounds, without a summary of them: it had"
                 f" {_rounded_up(before)} tokens, soft={int(soft)}, passes: {', '.join(passes)}"
             )
         self._left_out = count
@@ -389,7 +389,7 @@ class View:
                 problem = f"raised {type(error).__name__}"
             if not self._is_warned:
                 self._is_warned = True
-                self.warning = f"the tokenizer {budget.tokenizer!r:.80} {problem}: tokens are estimated instead"
+                self.warning = f"the tokenizer {budget.tokenizer!r:.80} {problem}; tokens are estimated instead"
         return ESTIMATE.count(request)
 
     # For the call and its driver
@@ -476,10 +476,10 @@ def _has_result(message: Message, id: str) -> bool:
 
 def _refusal(required: int, hard: int, reserve: int, tried: Sequence[str]) -> ErrorReport:
     """Return the report of a request that is too long and was not sent."""
-    means = f"after {', '.join(tried)}" if tried else "and there is no pass that could shorten it"
+    means = f"after {', '.join(tried)}" if tried else "and no pass could shorten it"
     message = (
-        f"the request needs {required} tokens, and {hard - reserve} of hard={hard} are left beside reserve={reserve},"
-        f" {means}; nothing was sent"
+        f"the request was not sent: it needs {required} tokens, and {hard - reserve} of hard={hard} are left beside"
+        f" reserve={reserve}, {means}"
     )
     return ErrorReport(kind="BudgetExceeded", message=message, required=required, hard=hard, tried=tuple(tried))
 

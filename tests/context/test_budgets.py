@@ -100,7 +100,7 @@ class TestOptions:
             *[{"hard": 9, **wrong} for wrong in ({"reserve": 9}, {"reserve": -1}, {"soft": 9}, {"soft": True})],
             *[{"hard": 9, **wrong} for wrong in ({"passes": keep_last(1)}, {"passes": [1]}, {"tokenizer": "gpt"})],
         ):
-            with pytest.raises(UsageError, match=rf"Budget\({list(options)[-1]}="):
+            with pytest.raises(UsageError, match=f"{list(options)[-1]} of Budget"):
                 Budget(**options)
 
     def test_one_without_a_limit_needs_a_known_window(self):

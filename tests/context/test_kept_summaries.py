@@ -214,9 +214,9 @@ def test_what_a_window_behind_a_summary_leaves_out_is_in_the_summary(is_stored: 
 
 class TestMistakes:
     def test_what_is_no_pass_is_named(self):
-        with pytest.raises(UsageError, match="keep has 5"):
+        with pytest.raises(UsageError, match=r"keep: .*5"):
             Agent(Script(), keep=5)
-        with pytest.raises(UsageError, match="keep has summarize"):
+        with pytest.raises(UsageError, match=r"keep: .*summarize"):
             Agent(Script(), keep=[summarize])
 
     def test_a_pass_that_raises_is_named_before_anything_is_sent(self):

@@ -91,7 +91,7 @@ class TestShortened:
 
     def test_nonsense_is_named(self):
         for value in (49, -1, True, 60.0):
-            with pytest.raises(UsageError, match=rf"shorten\(characters={value!r}\)"):
+            with pytest.raises(UsageError, match=f"characters of shorten: .*{value!r}"):
                 shorten(value)
 
 

@@ -149,7 +149,7 @@ class TestRelevant:
 
     def test_nonsense_is_named(self):
         for n, score in ((0, shared_words), (True, shared_words), (1.5, shared_words), (1, "cats")):
-            with pytest.raises(UsageError, match=r"relevant\("):
+            with pytest.raises(UsageError, match=r"of relevant"):
                 relevant(n, score)
         for score in (None, "high", float("nan")):
             with pytest.raises(UsageError, match="score of relevant"):
@@ -159,7 +159,7 @@ class TestRelevant:
 def test_a_size_that_is_none_is_named():
     for make, name in ((keep_last, "rounds"), (compress, "keep")):
         for value in (0, True, "3", 2.5):
-            with pytest.raises(UsageError, match=rf"{make.__name__}\({name}={value!r}\)"):
+            with pytest.raises(UsageError, match=f"{name} of {make.__name__}: .*{value!r}"):
                 make(value)
 
 
