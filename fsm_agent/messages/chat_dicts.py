@@ -65,7 +65,7 @@ def messages_of(items: Iterable[Message | ChatDict], before: Sequence[Message] =
     if all(isinstance(item, Message) for item in messages):
         return cast("list[Message]", messages)
     if len(messages) > MAX_MESSAGES:
-        raise UsageError(f"{len(messages):,} messages are given: {MAX_MESSAGES:,} at most would be right")
+        raise UsageError(f"the messages: expected at most {MAX_MESSAGES:,}, got {len(messages):,}")
     reader = _Reader(before)
     made = [reader.read(index, item) for index, item in enumerate(messages)]
     reader.check_end()
@@ -98,15 +98,17 @@ class _Reader:
     def check_end(self) -> None:
         """Check that the list does not end between the results of a round; it may end with the calls."""
         if self._open and self._has_results:
-            raise UsageError(f"the messages end before the call {next(iter(self._open))!r} has its result")
+            raise UsageError(
+                f"the messages: expected the result of the call {next(iter(self._open))!r} before their end"
+            )
 
     def _convert(self, where: str, item: ChatDict, index: int) -> Message:
         role = self._role(where, item)
         if self._open and role != "tool":
             id = next(iter(self._open))
             raise UsageError(
-                f"{where} is a message of role {role!r}, and the call {id!r} before it has no result:"
-                f" a message with 'role': 'tool' and 'tool_call_id': {id!r} would be right"
+                f"{where}: expected the result of the call {id!r}, got a message of role {role!r}; add a message with"
+                f" 'role': 'tool' and 'tool_call_id': {id!r} before it"
             )
         _check_keys(where, item, role)
         if role == "tool":
@@ -130,9 +132,11 @@ class _Reader:
     def _role(self, where: str, item: ChatDict) -> Role:
         role = item.get("role")
         if role == "function":
-            raise UsageError(f"{where}.role is 'function': 'tool' with a 'tool_call_id' would be right")
+            raise UsageError(f"{where}.role: expected 'tool' with a 'tool_call_id', got 'function'")
         if not isinstance(role, str) or role not in _ROLES:
-            raise UsageError(f"{where}.role is {shown(role)}{remedy(str(role)[:_MAX_WORD], _ROLES, OUR_ROLES)}")
+            raise UsageError(
+                f"{where}.role: unknown role {shown(role)}{remedy(str(role)[:_MAX_WORD], _ROLES, OUR_ROLES)}"
+            )
         return _ROLES[role]
 
     def _result(self, where: str, item: ChatDict) -> FunctionResult:
@@ -165,9 +169,9 @@ def _check_keys(where: str, item: ChatDict, role: Role) -> None:
         if key in _KEYS[role] or (key in _UNUSED and (value is None or value == [])):
             continue
         if key == "name":
-            raise UsageError(f"{where}.name is {shown(value)}: no name, or the name within the content would be right")
+            raise UsageError(f"{where}.name: expected no name, got {shown(value)}; put the name into the content")
         meant = hint(str(key)[:_MAX_WORD], _KEYS[role])
-        raise UsageError(f"{where} has the key {shown(key)}, which a message of role {role!r} does not have{meant}")
+        raise UsageError(f"{where}: unknown key {shown(key)} of a message of role {role!r}{meant}")
 
 
 def _content_parts(where: str, item: ChatDict) -> Iterator[Part]:
@@ -217,7 +221,7 @@ def _parts(where: str, content: Any, role: Role) -> Iterator[Part]:
         kind = part.get("type")
         if not isinstance(kind, str) or kind not in _PARTS:
             right = ", ".join(map(repr, _PARTS))
-            raise UsageError(f"{path}.type is {shown(kind)}: one of {right} would be right")
+            raise UsageError(f"{path}.type: expected one of {right}, got {shown(kind)}")
         yield _PARTS[kind](path, part)
 
 

@@ -63,9 +63,9 @@ class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search", metaclass=O
         for name in ("allowed_domains", "blocked_domains"):
             domains = _texts(self, name)
             if wrong := [domain for domain in domains if not _DOMAIN.fullmatch(domain)]:
-                raise _wrong(self, name, wrong[0], "a domain like 'example.com', with no scheme,")
+                raise _wrong(self, name, wrong[0], "a domain like 'example.com', with no scheme")
         if self.allowed_domains and self.blocked_domains:
-            raise UsageError(f"allowed_domains and blocked_domains exclude each other: {self!r}")
+            raise UsageError(f"expected either allowed_domains or blocked_domains, got both: {self!r}")
         _is_count(self, "max_uses", may_be_none=True)
         if self.context_size is not None:
             _is_one_of(self, "context_size", get_args(ContextSize))
@@ -135,21 +135,21 @@ class HostedMCP(Tagged, frozen=True, tag="mcp"):
     def __reduce__(self) -> tuple[Any, ...]:
         raise UsageError(
             f"the MCP server {self.label!r} cannot be pickled: its url, authorization and headers may hold a secret;"
-            " the other process has to make its own"
+            " make one in the other process"
         )
 
     def __post_init__(self) -> None:
         if not isinstance(self.label, str) or not _LABEL.fullmatch(self.label):
             raise _wrong(self, "label", self.label, "up to 64 letters, digits, '-' and '_'")
         if not _is_address(self.url):
-            raise UsageError(f"the url of MCP server {self.label!r} is none: 'https://host/mcp' would be right")
+            raise UsageError(f"the url of MCP server {self.label!r}: expected one like 'https://host/mcp'")
         _texts(self, "allowed_tools")
         _is_one_of(self, "require_approval", get_args(Approval))
         if not isinstance(self.authorization, str | None) or self.authorization == "":
-            raise UsageError(f"the authorization of MCP server {self.label!r} is no token: a text would be, or None")
+            raise UsageError(f"the authorization of MCP server {self.label!r}: expected a token as a text, or None")
         for name, value in self.headers.items():
             if not (isinstance(name, str) and isinstance(value, str) and f"{name}{value}".isprintable() and name):
-                raise UsageError(f"the header {name!r} of MCP server {self.label!r} is not of printable text")
+                raise UsageError(f"the header {name!r} of MCP server {self.label!r}: expected printable text")
 
     @property
     def secrets(self) -> Iterator[str]:
@@ -174,17 +174,16 @@ def check_hosted_tools(tools: Sequence[HostedTool], owner: str = "settings.hoste
         UsageError: It is not.  The error does not show the contents, which may be secret.
     """
     if not isinstance(tools, tuple):
-        raise UsageError(f"{owner} is a {type(tools).__name__}: a tuple, (WebSearch(),), would be right")
+        raise UsageError(f"{owner}: expected a tuple, such as (WebSearch(),), got a {type(tools).__name__}")
     seen = set[tuple[str, str]]()
     for tool in tools:
         if not isinstance(tool, WebSearch | CodeExecution | ComputerUse | HostedMCP):
             raise UsageError(
-                f"{owner} holds a {type(tool).__name__}:"
-                " WebSearch, CodeExecution, ComputerUse and HostedMCP would be right"
+                f"{owner}: expected WebSearch, CodeExecution, ComputerUse or HostedMCP, got a {type(tool).__name__}"
             )
         name = name_of(tool)
         if name in seen:
-            raise UsageError(f"{owner} holds {tool!r}, and another of that name: one would be right")
+            raise UsageError(f"{owner}: expected each tool once, got {tool!r} and another of that name; remove one")
         seen.add(name)
 
 
@@ -204,7 +203,7 @@ def secrets_of(tools: Sequence[HostedTool]) -> frozenset[str]:
 
 
 def _wrong(tool: Any, name: str, value: Any, right: str) -> UsageError:
-    return UsageError(f"{type(tool).__name__}.{name} is {value!r:.100}: {right} would be right")
+    return UsageError(f"{type(tool).__name__}.{name}: expected {right}, got {value!r:.100}")
 
 
 def _texts(tool: Any, name: str) -> tuple[str, ...]:

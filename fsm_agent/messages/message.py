@@ -81,7 +81,9 @@ class _File(Tagged, frozen=True, kw_only=True):
         is_whole = is_url(self.url) if self.data is None else self.url is None and bool(self.media_type)
         if not is_whole:
             kind = type(self).__name__
-            raise UsageError(f"{kind} takes data with its media_type, or an http(s) url: {kind}.of(…) makes either")
+            raise UsageError(
+                f"{kind}: expected data with its media_type, or an http(s) url; use {kind}.of(…) for either"
+            )
 
     def data_url(self) -> str:
         """Return the contents as a data URL, or its own URL."""
@@ -114,7 +116,7 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
         data = bytes_of(source, "image")
         media_type = _image_type(data)
         if media_type is None:
-            raise UsageError(f"{described(source, data)} are no PNG, JPEG, GIF or WebP image")
+            raise UsageError(f"expected a PNG, JPEG, GIF or WebP image, got {described(source, data)}")
         return cls(data=data, media_type=media_type)
 
 
@@ -157,7 +159,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
         if data.startswith(b"%PDF-"):
             return cls(data=data, name=name)
         if not data or not _is_text(data):
-            raise UsageError(f"{described(source, data)} are no PDF, and no text in UTF-8")
+            raise UsageError(f"expected a PDF or text in UTF-8, got {described(source, data)}")
         of_name = _TEXT_TYPES.get(pathlib.PurePath(name or "").suffix.lower(), "text/plain")
         return cls(data=data, media_type=declared if declared in _TEXT_TYPES.values() else of_name, name=name)
 
@@ -367,7 +369,7 @@ class Message(Value, frozen=True, kw_only=True, dict=True):
             UsageError: There is no such role, or a part has another type.
         """
         if role not in _ROLES:
-            raise UsageError(f"the role of a message is {role!r}{remedy(role, _ROLES, OUR_ROLES)}")
+            raise UsageError(f"the role of a message: unknown role {role!r:.80}{remedy(role, _ROLES, OUR_ROLES)}")
         parts: list[Part] = []
         for part in content:
             if isinstance(part, str):
@@ -432,7 +434,9 @@ def check_roles(messages: Sequence[Any]) -> None:
     for index, message in enumerate(messages):
         if type(message) is Message and message.role not in _ROLES:
             role = shown(message.role)
-            raise UsageError(f"messages[{index}].role is {role}{remedy(str(message.role), _ROLES, OUR_ROLES)}")
+            raise UsageError(
+                f"messages[{index}].role: unknown role {role}{remedy(str(message.role), _ROLES, OUR_ROLES)}"
+            )
 
 
 _WORDED = (Text, FunctionResult)

@@ -66,7 +66,7 @@ class Usage(Value, frozen=True, kw_only=True):
         )
         for count, name in counts:
             if count is not None and not (type(count) is int and 0 <= count <= MOST):
-                return f"Usage.{name} is {shown(count)}: a whole number from 0 to {MOST}, or None, would be right"
+                return f"Usage.{name}: expected a whole number from 0 to {MOST}, or None, got {shown(count)}"
         return None
 
     @property

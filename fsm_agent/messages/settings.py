@@ -44,7 +44,9 @@ class Settings(Value, frozen=True, kw_only=True, metaclass=OptionsType):
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
-            raise UsageError(f"settings.stop is {self.stop!r}: a tuple of sequences, ({self.stop!r},), would be right")
+            raise UsageError(
+                f"settings.stop: expected a tuple of texts, got {self.stop!r:.80}; pass ({self.stop!r:.80},)"
+            )
         for name, is_right, right in _RIGHTS:
             value = getattr(self, name)
             if not (is_right(value) or (value is None and name not in _NEVER_NONE)):
@@ -62,7 +64,7 @@ class Settings(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         names = self.__struct_fields__
         for name in changes:
             if name not in names:
-                raise UsageError(f"there is no setting {name!r}{remedy(name, names)}")
+                raise UsageError(f"unknown setting {name!r}{remedy(name, names)}")
         return self.changed(**changes)
 
 

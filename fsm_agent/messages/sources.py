@@ -43,11 +43,11 @@ def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
     if isinstance(source, str) and is_data_url(source):
         head, _, body = source.partition(",")
         if not head.endswith(";base64"):
-            raise UsageError(f"the data URL {head[:60]!r}… is not base64: 'data:image/png;base64,…' would be")
+            raise UsageError(f"the data URL: expected base64, as in 'data:image/png;base64,…', got {head[:60]!r}…")
         try:
             return base64.b64decode(body, validate=True)
         except ValueError as error:
-            raise UsageError(f"the data URL {head[:60]!r}… holds no valid base64: {error}") from error
+            raise UsageError(f"the data URL {head[:60]!r}…: expected valid base64: {error}") from error
     try:
         return _read_file(pathlib.Path(source))
     except (OSError, TypeError, ValueError) as error:
@@ -57,11 +57,11 @@ def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
 
 def _read_file(path: pathlib.Path) -> bytes:
     if path.exists() and not (path.is_file() or path.is_dir()):  # a device or a pipe, which may never end
-        raise ValueError("it is no regular file")
+        raise ValueError("expected a regular file, got a device or a pipe")
     with path.open("rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise ValueError(f"it is too large: at most {MAX_FILE_BYTES} bytes are read")
+        raise ValueError(f"expected at most {MAX_FILE_BYTES} bytes, got more")
     return data
 
 
@@ -73,7 +73,7 @@ def shown(source: object) -> str:
 def described(source: object, data: bytes) -> str:
     """Return a description of unexpected bytes: their number, their beginning, and their file."""
     is_file = not isinstance(source, bytes | bytearray) and not is_data_url(source)
-    return f"these {len(data)} bytes ({data[:8]!r}…){f' of {shown(source)}' if is_file else ''}"
+    return f"{len(data)} bytes ({data[:8]!r}…){f' of {shown(source)}' if is_file else ''}"
 
 
 def url_suffix(url: str) -> str:
