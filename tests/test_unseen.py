@@ -125,7 +125,7 @@ def test_addresses_in_the_logs_of_httpx(way: str, http2: bool, written: Any) -> 
 
 def test_a_base_url_that_is_none() -> None:
     for wrong in ("ftp://h/path-t0ken-4716?key=query.key.4714", "h/path-t0ken-4716?key=query.key.4714"):
-        with pytest.raises(ConfigError, match="is no base URL") as caught:
+        with pytest.raises(ConfigError, match="base_url: ") as caught:
             client_of(wrong)
         assert seen_in(shown_by(caught.value)) == []
 

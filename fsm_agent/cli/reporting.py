@@ -161,9 +161,10 @@ _WORDS = {  # of the library, and those of the command line, which has no option
     # The command tells its own next step.
     r"[:;] (?:advance the (?:call|run) with |answer with (?:(?:agent|flow)\.resume|error\.run\.give)\().*$": "",
     r"[:;] \w+\.(?:resume|run)\([^()]*\) continues it$": "",
-    r"\bresume\(…, prompt=…\)": "--prompt names one",
-    r"; what another reader makes of it is taken as well: .*$": "",
-    r"; prices=\{.*$": "; leave out cost_usd",
+    r"\bpass resume\(…, prompt=…\)": "pass --prompt",
+    r"; rename it, or read it yourself .*$": "; rename it",
+    r"; pass prices=\{.*$": "; leave out cost_usd",
+    r"^base_url: ": "--base-url: ",
 }
 _LIMIT = re.compile(r"\blimits\.(\w+)(?:=| is (?=\S+, ))")
 

@@ -86,7 +86,7 @@ class Cassette:
 
     def __init__(self, path: str | os.PathLike[str], mode: Literal["replay", "record", "auto"] = "auto") -> None:
         if mode not in ("replay", "record", "auto"):
-            raise ConfigError(f"mode {mode!r} is none: 'replay', 'record' or 'auto' would be right")
+            raise ConfigError(f"mode: expected 'replay', 'record' or 'auto', got {mode!r:.80}")
         self.path = Path(path)
         self.is_recording = mode == "record" or (mode == "auto" and not self.path.exists())
         self._exchanges: list[Mapping[str, Any]] = [] if self.is_recording else _load(self.path)
@@ -151,7 +151,7 @@ class Cassette:
         with self._lock:
             self._size_bytes += len(_document([exchange]))
             if self._size_bytes > MAX_BYTES:
-                raise CassetteError(f"cassette {str(self.path)!r} would be larger than {MAX_BYTES} bytes")
+                raise CassetteError(f"cassette {str(self.path)!r}: expected at most {MAX_BYTES} bytes, got more")
             self._exchanges.append(exchange)
         return _response(recorded)
 
@@ -164,7 +164,7 @@ class Cassette:
         compared = [(_differences(_leaves(self._exchanges[index]["request"]), leaves), index) for index in candidates]
         differences, nearest = min(compared, key=lambda one: len(one[0]))
         if not differences:
-            return f"{head}: all that were recorded for it are played"
+            return f"{head}: all that were recorded for it have been played"
         which = f"the nearest {'of those left' if self._left else 'of those played'} is number {nearest + 1}"
         more = len(differences) - MAX_SHOWN_DIFFERENCES
         shown = differences[:MAX_SHOWN_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
@@ -174,8 +174,9 @@ class Cassette:
         if self._left:
             request = self._exchanges[min(self._left)]["request"]
             raise CassetteError(
-                f"{len(self._left)} of {len(self._exchanges)} exchanges of cassette {str(self.path)!r} were never"
-                f" asked for; the first is number {min(self._left) + 1}: {request['method']} {request['url']!r}"
+                f"cassette {str(self.path)!r}: expected requests for all {len(self._exchanges)} exchanges,"
+                f" {len(self._left)} got none; the first is number {min(self._left) + 1}: {request['method']}"
+                f" {request['url']!r}"
             )
 
     def __enter__(self) -> Self:
@@ -270,7 +271,7 @@ def _with_additions(client: httpx.Client | httpx.AsyncClient, request: httpx.Req
 def _append(body: bytearray, data: bytes) -> None:
     body += data
     if len(body) > MAX_BYTES:
-        raise CassetteError(f"the reply is longer than {MAX_BYTES} bytes: a cassette cannot keep it")
+        raise CassetteError(f"the reply: expected at most {MAX_BYTES} bytes, which a cassette can keep, got more")
 
 
 def _response(recorded: Mapping[str, Any]) -> httpx.Response:
@@ -308,7 +309,9 @@ def _body(body: bytes, content_type: str, secrets: Secrets) -> dict[str, Any]:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
-        raise CassetteError(f"a body of type {content_type!r} is no UTF-8 text: a cassette cannot keep it") from error
+        raise CassetteError(
+            f"a body of type {content_type!r}: expected text in UTF-8, which a cassette can keep, got other bytes"
+        ) from error
     if content_type.partition(";")[0].strip().lower() == "text/event-stream":
         return {"sse": [event for event in _AFTER_EVENT.split(secrets.mask(text)) if event]}
     try:
@@ -364,11 +367,11 @@ def _load(path: Path) -> list[Mapping[str, Any]]:
     except OSError as error:
         raise ConfigError(f"no cassette can be read from {str(path)!r}: {error.strerror or error}") from error
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"{str(path)!r} is larger than {MAX_BYTES} bytes: no cassette is")
+        raise ConfigError(f"{str(path)!r}: expected a cassette of at most {MAX_BYTES} bytes, got more")
     try:
         document = json.loads(data.decode("utf-8", "surrogatepass"))
         if document["version"] != VERSION:
-            raise ConfigError(f"cassette {str(path)!r} is of version {document['version']!r}: {VERSION} is known")
+            raise ConfigError(f"cassette {str(path)!r}: expected version {VERSION}, got {document['version']!r:.80}")
         exchanges: list[Mapping[str, Any]] = document["exchanges"]
         for exchange in exchanges:
             _identity(exchange["request"])
@@ -377,7 +380,7 @@ def _load(path: Path) -> list[Mapping[str, Any]]:
     except ConfigError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{str(path)!r} is no cassette: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{str(path)!r}: expected a cassette: {type(error).__name__}: {error}") from error
     return exchanges
 
 

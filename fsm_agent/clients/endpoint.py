@@ -106,7 +106,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             ConfigError,
         )
         if not isinstance(self.api_key, str | None):
-            raise ConfigError(f"api_key is of type {type(self.api_key).__name__}: a text would be right")
+            raise ConfigError(f"api_key: expected a text, got a value of type {type(self.api_key).__name__}")
         if self.base_url is not None:
             _base_url(self.base_url, "base_url", self.provider)
         if self.api_key is not None:
@@ -204,7 +204,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
             return text, variable
         if provider.base_url is None:
             hint = f", or set {variable}" if variable else ""
-            raise ConfigError(f"provider {provider.name!r} has no address: give base_url='https://…/v1'{hint}")
+            raise ConfigError(f"provider {provider.name!r} has no address; pass base_url='https://…/v1'{hint}")
         return provider.base_url, "base_url"
 
     def _find_key(self) -> str | None:
@@ -218,7 +218,7 @@ class Access(Value, frozen=True, kw_only=True, dict=True):
         has_key_header = any(name.lower() in _KEY_HEADERS for name in (*self.headers, *self.provider.headers))
         if variables and not (self.provider.key_is_optional or has_key_header):
             name, wanted = self.provider.name, " or ".join(variables)
-            raise ConfigError(f"provider {name!r} needs a key: set {wanted}, or give api_key")
+            raise ConfigError(f"provider {name!r} needs a key; set {wanted}, or give api_key")
         return None
 
 
@@ -228,22 +228,22 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _check_header(name: str, value: str) -> None:
     if not (isinstance(name, str) and isinstance(value, str)):
-        raise ConfigError(f"the header {name!r:.80} is of type {type(value).__name__}: texts would be right")
+        raise ConfigError(f"the header {name!r:.80}: expected texts, got a value of type {type(value).__name__}")
     if not _TOKEN.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name for a header")
+        raise ConfigError(f"the name of a header: expected letters, digits and dashes, got {name!r:.80}")
     if name.lower() in _OF_THE_CONNECTION:
-        raise ConfigError(f"the header {name!r} cannot be set: the connection sets it itself")
+        raise ConfigError(f"the header {name!r} cannot be set, since the connection sets it itself; leave it out")
     if not (value.isascii() and value.isprintable()):
-        raise ConfigError(f"the value of header {name!r} is not printable ASCII")
+        raise ConfigError(f"the value of header {name!r}: expected printable ASCII, got other characters")
     if value != value.strip():
-        raise ConfigError(f"the value of header {name!r} begins or ends with a space")
+        raise ConfigError(f"the value of header {name!r}: expected no space at its ends, got one; strip it")
 
 
 def _check_key(key: str, source: str) -> None:
     key = key.strip()
     if not (key and key.isascii() and key.isprintable()):
-        wrong = "is empty" if not key else "holds something that is not printable ASCII"
-        raise ConfigError(f"the key in {source} {wrong}: copy the whole key")
+        given = "other characters" if key else "an empty text"
+        raise ConfigError(f"the key in {source}: expected printable ASCII, got {given}; copy the whole key")
 
 
 def _secrets_in_base_url(text: str) -> list[str]:
@@ -254,9 +254,9 @@ def _base_url(text: str, source: str, provider: Provider) -> httpx.URL:
     url = _url(text.strip())
     shown = Secrets(_secrets_in_base_url(text)).mask(re.sub(r"//[^/]*@", "//***@", text.partition("?")[0]))
     if url is None or url.scheme not in ("http", "https") or not _HOST.fullmatch(url.host):
-        raise ConfigError(f"{source} {shown!r} is no base URL: one like 'https://host/v1' is")
+        raise ConfigError(f"{source}: expected a URL like 'https://host/v1', got {shown!r}")
     if url.userinfo:
-        raise ConfigError(f"{source} {shown!r} holds a user's name or password: give it as api_key or in headers")
+        raise ConfigError(f"{source} {shown!r} holds a user's name or password; pass it as api_key or in headers")
     path = url.path.rstrip("/")
     if not path or (provider.base_path_always and not _VERSION.search(path)):
         path += provider.base_path

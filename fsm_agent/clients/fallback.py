@@ -73,10 +73,10 @@ class FallbackClient(Closing):
         try_timeout_s: float | None = None,
     ) -> None:
         if isinstance(clients, str) or not isinstance(clients, Iterable):
-            raise ConfigError(f"clients {clients!r:.80} is one model: a list of them would be right")
+            raise ConfigError(f"clients: expected a list of models or clients, got {clients!r:.80}")
         self._clients = tuple([_client(client) for client in clients])
         if not self._clients:
-            raise ConfigError("clients is empty: a list of one client or more would be right")
+            raise ConfigError("clients: expected one client or more, got an empty list")
         self._moves_on = moves_on
         self._try_timeout_s = try_timeout_s
 
@@ -288,5 +288,5 @@ def _client(client: Client | str) -> Client:
     if isinstance(client, str):
         return named_client(client)
     if not hasattr(client, "acomplete"):
-        raise ConfigError(f"{client!r:.200} is no client: one, or a model as 'provider:model', would be right")
+        raise ConfigError(f"clients: expected a client, or a model as 'provider:model', got {client!r:.200}")
     return client

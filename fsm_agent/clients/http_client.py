@@ -130,8 +130,9 @@ class HttpClient(Closing):
         if secret := access.secret_argument or ("network.proxy" if network.proxy and network.secrets else None):
             variables = " or ".join(access.provider.key_variables) or "a variable of the environment"
             raise UsageError(
-                f"the client of {self.name!r} cannot be pickled: {secret} may hold a secret; a key in {variables} is"
-                " looked up when a request is made, and is in no pickle"
+                f"the client of {self.name!r} cannot be pickled: {secret} may hold a secret; put the key into"
+                f" {variables},"
+                " where each request looks it up"
             )
         return _unpickle, (access.provider, access.model, access.base_url, dict(access.headers), self._network)
 
@@ -289,9 +290,9 @@ class HttpClient(Closing):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UsageError(f"the client of {self.name!r} is closed: make a new one")
+            raise UsageError(f"the client of {self.name!r} is closed; make a new one")
         if not REQUESTS_ALLOWED.get():
-            raise UsageError(f"requests to real models are refused here, and {self.name!r} is one")
+            raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
 
     def close(self) -> None:
         """Close all connections; running event loops close their own, soon after.  Safe to repeat."""

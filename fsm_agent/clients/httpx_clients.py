@@ -215,7 +215,9 @@ class HttpxClients:
         with self._lock:
             if self._of_threads is None:
                 if self._network.client is None and self._network.async_client is not None:
-                    raise UsageError("the network has async_client, and no client for calls without await: add one")
+                    raise UsageError(
+                        "network: expected client, for calls without await, got async_client alone; add it"
+                    )
                 self._of_threads = ThreadClient(self._network, url)
                 weakref.finalize(self, _close, self._of_threads, self._pid)
             return self._of_threads
@@ -233,7 +235,7 @@ class HttpxClients:
             UsageError: The network has a client for threads only.
         """
         if self._network.async_client is None and self._network.client is not None:
-            raise UsageError("the network has client, and no async_client for calls that are awaited: add one")
+            raise UsageError("network: expected async_client, for calls that are awaited, got client alone; add it")
         self._enter_process()
         loop = asyncio.get_running_loop()
         client = LoopClient(self._network, url)

@@ -84,14 +84,17 @@ class RateLimit:
         }
         self._limits = {name: limit for name, limit in limits.items() if limit is not None}
         if not self._limits:
-            raise ConfigError(f"a RateLimit without {', '.join(limits)} limits nothing: give one of them")
+            raise ConfigError(f"RateLimit: expected {' or '.join(limits)}, got none of them; pass one")
         for what, limit in self._limits.items():
             if not is_whole(limit, 1):
-                raise ConfigError(f"{what}={limit!r} is no limit: a whole number from 1 on would be right")
+                raise ConfigError(f"{what} of RateLimit: expected a whole number from 1 on, got {limit!r:.80}")
         if (shared is None) == bool(name) or not isinstance(name, str):
-            raise ConfigError(f"shared and name={name!r} go together: shared=SqliteStore('runs.db'), name='openai'")
+            raise ConfigError(
+                f"RateLimit: expected shared and name together, got name={name!r:.80}; pass both, such as"
+                " shared=SqliteStore('runs.db'), name='openai'"
+            )
         if shared is not None and not callable(getattr(shared, "spend", None)):
-            raise ConfigError(f"shared is {shared!r:.80}, which limits nothing: a Store such as Runs(…).store would")
+            raise ConfigError(f"shared of RateLimit: expected a Store such as Runs(…).store, got {shared!r:.80}")
         self._shared, self._name = shared, name
         self._clock = clock or SteadyClock()
         self._requests = _Window(requests_per_minute) if requests_per_minute else None
@@ -258,7 +261,7 @@ class RateLimit:
             self._call_next()
 
     def _late(self, reservation: Reservation, delay_s: float | None) -> TimedOut:
-        when = "" if delay_s is None else f": the next one would be in {delay_s:g} s"
+        when = "" if delay_s is None else f"; the next one comes in {delay_s:g} s"
         return TimedOut(f"no turn under {self!r} in {reservation.timeout_s:g} s{when}", retry_after_s=delay_s)
 
     def charge(self, reservation: Reservation, tokens: int) -> None:

@@ -40,9 +40,13 @@ def register_client(name: str, make: MakeClient, *, overwrite: bool = False) -> 
 
     check("make of a client", make, callable(make), "a function of the model's name", ConfigError)
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name for a client: lower-case letters, digits, '-', '_' and '.' are")
+        raise ConfigError(
+            f"the name of a client: expected lower-case letters, digits, '-', '_' and '.', got {name!r:.80}"
+        )
     if name in PROVIDERS:
-        raise ConfigError(f"there is a provider {name!r} already: take another name for the client")
+        raise ConfigError(
+            f"the name of a client: expected a new one, got that of the provider {name!r}; choose another"
+        )
     CLIENTS.register(name, make, overwrite=overwrite)
 
 

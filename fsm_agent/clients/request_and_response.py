@@ -267,14 +267,12 @@ class ResponseReader:
     def _check_head(self) -> None:
         if 300 <= self._status < 400:
             target = self._mask_text(self._headers.get("location", "nowhere").partition("?")[0])
-            message = (
-                f"{self._exchange.shown_url!r} redirects to {target!r}: if that is to be trusted, give it as base_url"
-            )
+            message = f"{self._exchange.shown_url!r} redirects to {target!r}; if you trust that, pass it as base_url"
             raise self._error(ProviderError, message, retryable=False)
         media_type = self._headers.get("content-type", "").partition(";")[0].strip().lower()
         if self._succeeded and not (media_type.endswith("json") or media_type in READABLE):
             shown = self._mask_text(media_type)
-            message = f"{self._exchange.shown_url!r} answered with {shown!r}, not JSON: is the base URL right?"
+            message = f"{self._exchange.shown_url!r}: expected JSON, got {shown!r}; check the base URL"
             raise self._error(BadReply, message)
 
     def _make_inflater(self) -> Any:
@@ -285,7 +283,7 @@ class ResponseReader:
         if encoding in ("gzip", "x-gzip", "deflate"):
             return zlib.decompressobj(zlib.MAX_WBITS | 32)  # detects gzip and zlib by the first bytes
         shown = self._mask_text(encoding)
-        message = f"{self._exchange.shown_url!r} answered in encoding {shown!r}, which the request did not accept"
+        message = f"{self._exchange.shown_url!r}: expected an encoding that the request accepts, got {shown!r}"
         raise self._error(BadReply, message, retryable=False)
 
     def _mask_text(self, text: str) -> str:
@@ -318,7 +316,7 @@ class ResponseReader:
             data = self._inflate(data)
         self._size_bytes += len(data)
         if self._size_bytes > self._max_bytes:
-            message = f"the reply of {exchange.shown_url!r} is longer than {self._max_bytes} bytes"
+            message = f"the reply of {exchange.shown_url!r}: expected at most {self._max_bytes} bytes, got more"
             self._excess = self._error(BadReply, message, retryable=False)
             if self._decoder is None:
                 raise self._excess

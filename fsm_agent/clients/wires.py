@@ -71,7 +71,7 @@ def over_the_other(
             raise refusal from None
         raise _neither(endpoint, other, request, (refusal, error)) from None
     if endpoint.provider.is_wire_fixed:
-        raise UsageError(f"{refusal}; the wire {wire!r} of the same provider takes it") from None
+        raise UsageError(f"{refusal}; use the wire {wire!r} of the same provider, which takes it") from None
     return other, body, f"the wire {wire!r} was chosen: {refusal}"
 
 

@@ -210,12 +210,12 @@ class TestWhoseItIs:
     def test_one_colour_does_not_stand_in_for_the_other(self) -> None:
         with (
             client_of(ADDRESS, Network(client=httpx.Client())) as client,
-            pytest.raises(UsageError, match="no async_client for calls that are awaited"),
+            pytest.raises(UsageError, match="network: expected async_client"),
         ):
             ask(client, "acomplete")
         with (
             client_of(ADDRESS, Network(async_client=httpx.AsyncClient())) as client,
-            pytest.raises(UsageError, match="no client for calls without await"),
+            pytest.raises(UsageError, match="network: expected client"),
         ):
             ask(client, "complete")
 

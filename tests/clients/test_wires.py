@@ -219,7 +219,7 @@ def test_the_choice_is_kept_by_pickles_and_configurations(server: FaultServer, m
 
 
 def test_a_wire_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'grpc'.*'openai-responses'.*'openai-chat'"):
+    with pytest.raises(ConfigError, match=r"'openai-responses'.*'openai-chat'.*'grpc'"):
         client_for("openai:gpt-4o", wire="grpc")
     with pytest.raises(ConfigError, match=r"'groq'.*'openai-responses'"):
         client_for("groq:m", wire="openai-responses")

@@ -91,7 +91,7 @@ class CommandClient(Closing):
         max_output_bytes: int = MAX_OUTPUT_BYTES,
     ) -> None:
         if os.name != "posix":
-            raise ConfigError("CommandClient needs process groups: a POSIX system, such as Linux, would be right")
+            raise ConfigError("CommandClient needs process groups; use a POSIX system, such as Linux")
         are_texts = isinstance(command, Sequence) and not isinstance(command, str) and len(command) > 0
         are_texts = are_texts and all(isinstance(word, str) and "\0" not in word for word in command)
         check("command", command, are_texts and command[0] != "", "a list such as ['claude', '-p']", ConfigError)
@@ -137,8 +137,8 @@ class CommandClient(Closing):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise UsageError(
-            f"the client of {self.name!r} cannot be pickled: its environment and arguments may hold secrets; make it"
-            " anew where it is needed"
+            f"the client of {self.name!r} cannot be pickled: its environment and arguments may hold secrets; make one"
+            " where it is needed"
         )
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
@@ -184,9 +184,9 @@ class CommandClient(Closing):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UsageError(f"the client of {self.name!r} is closed: make a new one")
+            raise UsageError(f"the client of {self.name!r} is closed; make a new one")
         if not REQUESTS_ALLOWED.get():
-            raise UsageError(f"requests to real models are refused here, and {self.name!r} is one")
+            raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
 
     def _ask(self, request: Request, timeout_s: float | None) -> Generator[Delta | Reply]:
         decided = choose_form(request, _PROFILE)
@@ -255,16 +255,19 @@ class CommandClient(Closing):
         if request.functions:
             names = ", ".join([repr(function.name) for function in request.functions[:5]])
             raise UsageError(
-                f"the model {self.name!r} is a command and can call no functions, and is offered {names}: a client of a"
-                " provider would be right, or an agent without functions"
+                f"the model {self.name!r}: expected no functions, since it is a command and cannot call any, got"
+                f" {names};"
+                " use the client of a provider, or an agent without functions"
             )
         rest, hints = without_hints(request, ())
         if servers := rest.settings.hosted_tools:
-            raise UsageError(f"the model {self.name!r} is a command and takes no hosted_tools: {servers}")
+            raise UsageError(f"hosted_tools: expected none, since the model {self.name!r} is a command, got {servers}")
         for message in request.messages:
             for part in message.parts:
                 if isinstance(part, Image) or (isinstance(part, Document) and in_words(part) is None):
-                    raise UsageError(f"the model {self.name!r} is a command and takes text alone, and not {part!r}")
+                    raise UsageError(
+                        f"the model {self.name!r}: expected text alone, since it is a command, got {part!r}"
+                    )
         left_out = [name for name in _LEFT_OUT if getattr(settings, name) is not None]
         more = [f"{name}={getattr(settings, name)!r} {LEFT_OUT}" for name in left_out]
         notes = (*adaptations(decided, _PROFILE, taken_settings=()), *more, *hints)
@@ -298,11 +301,12 @@ class CommandClient(Closing):
 
     def _check_argument(self, word: str, filled: str, *, is_behind: bool) -> None:
         if "\0" in filled:
-            raise UsageError(f"the text for {word!r} holds a NUL character, which no argument can")
+            raise UsageError(f"the text for {word!r}: expected one without NUL characters, which no argument can hold")
         if _PLACEHOLDER.match(word) and filled.startswith("-") and not is_behind:
             raise UsageError(
-                f"the text for {word!r} of {self.name!r} begins with '-' and would be read as an option: an argument"
-                " '--' before it, or the prompt on standard input, would be right"
+                f"the text for {word!r} of {self.name!r} begins with '-', so it would be read as an option; put an"
+                " argument"
+                " '--' before it, or pass the prompt on standard input"
             )
 
     def _check_end(self, run: CommandRun, output: TextOutput | JsonOutput) -> None:

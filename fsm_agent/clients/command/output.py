@@ -81,7 +81,7 @@ class TextOutput:
         try:
             text = self._held + self._decoder.decode(data, is_last)
         except UnicodeDecodeError:
-            raise BadReply("the output of the command is not UTF-8 text") from None
+            raise BadReply("the output of the command: expected text in UTF-8, got other bytes") from None
         shown = text.rstrip("\r\n")
         self._held = text[len(shown) :]
         return [shown] if shown else []
@@ -128,7 +128,7 @@ class JsonOutput:
         try:
             document = read_json(line)
         except ValueError:
-            raise BadReply("the output of the command is not JSON") from None
+            raise BadReply("the output of the command: expected JSON, got other text") from None
         fields = self._fields
         numbers = {name: fields.found(name, document) for name in _USAGE}
         counts = {name: n for name, n in numbers.items() if type(n) is int and 0 <= n <= MOST_TOKENS}

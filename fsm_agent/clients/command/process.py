@@ -136,14 +136,15 @@ class CommandRun:
                 raise self._busy(error) from None
             if error.errno == errno.E2BIG:
                 raise UsageError(
-                    f"the arguments of {launch.program!r} are too long for this system: without '{{prompt}}' among them"
-                    " the prompt goes to its standard input"
+                    f"the arguments of {launch.program!r} are too long for this system; leave out '{{prompt}}', and the"
+                    " prompt goes to its standard input"
                 ) from None
             folder = f" in {launch.cwd!r}" if launch.cwd else ""
             reason = error.strerror or type(error).__name__
             raise ConfigError(
-                f"the command {launch.program!r} cannot be started{folder}: {reason}; the path of a program that is"
-                " installed would be right"
+                f"the command {launch.program!r} cannot be started{folder}: {reason}; pass the path of a program"
+                " that is"
+                " installed"
             ) from None
 
     def _talk(self, process: subprocess.Popen[bytes], selector: selectors.BaseSelector) -> Generator[bytes]:
@@ -224,12 +225,13 @@ class CommandRun:
     def _too_long(self) -> BadReply:
         most = self._launch.max_output_bytes
         return BadReply(
-            f"the command {self._launch.program!r} wrote more than {most:,} bytes: max_output_bytes=… allows more",
+            f"the command {self._launch.program!r} wrote more than {most:,} bytes; pass max_output_bytes=… to allow"
+            " more",
             retryable=False,
         )
 
     def _late(self) -> TimedOut:
-        return TimedOut(f"the command {self._launch.program!r} was not done in {self._deadline.timeout_s or 0:g} s")
+        return TimedOut(f"the command {self._launch.program!r} did not end in {self._deadline.timeout_s or 0:g} s")
 
 
 def _read(file: int) -> bytes | None:

@@ -86,9 +86,11 @@ class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         for name in ("max_reply_bytes", "max_connections"):
             check(name, value := getattr(self, name), is_whole(value, 1), "a whole number from 1 on", ConfigError)
         if self.http2 and not _has("h2"):
-            raise ConfigError("http2=True needs h2: pip install 'fsm-agent[http2]'")
+            raise ConfigError("http2=True needs h2; pip install 'fsm-agent[http2]'")
         if isinstance(self.verify, str) and not os.path.exists(self.verify):
-            raise ConfigError(f"verify is {self.verify!r}, and there is no such file or folder of certificates")
+            raise ConfigError(
+                f"verify: expected a file or folder of certificates, got {self.verify!r}, which is missing"
+            )
         if self.proxy is not None:
             _check_proxy(self.proxy, "the proxy")
         self._check_clients()
@@ -100,7 +102,7 @@ class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
                 continue
             check(name, own, isinstance(own, getattr(httpx, kind)), f"an httpx.{kind}", ConfigError)
             if unused := OF_OWN_CLIENTS.intersection(differing(self)):
-                raise ConfigError(f"{name} would not use {min(unused)}: give it to the httpx.{kind} alone")
+                raise ConfigError(f"{name} would not use {min(unused)}; pass it to the httpx.{kind} instead")
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -130,9 +132,9 @@ def _check_proxy(url: str, name: str) -> None:
     shown = rest.rpartition("@")[2]
     if not colon or scheme not in ("http", "https", "socks5", "socks5h") or not shown or not _is_url(url):
         here = f" for {shown!r}" if shown else ""
-        raise ConfigError(f"the URL of {name}{here} is none: one like 'http://host:3128' would be right")
+        raise ConfigError(f"the URL of {name}{here}: expected one like 'http://host:3128'")
     if scheme.startswith("socks") and not _has("socksio"):
-        raise ConfigError(f"{name}, '{scheme}://{shown}', needs socksio: pip install 'httpx[socks]'")
+        raise ConfigError(f"{name}, '{scheme}://{shown}', needs socksio; pip install 'httpx[socks]'")
 
 
 def _is_url(text: str) -> bool:

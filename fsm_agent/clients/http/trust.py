@@ -37,7 +37,7 @@ def context_for(verify: bool | str, *, http2: bool) -> ssl.SSLContext:
                 cafile=None if is_folder else verify, capath=verify if is_folder else None
             )
         except OSError as error:
-            raise ConfigError(f"verify is {verify!r}, and holds no certificates in PEM: {error}") from error
+            raise ConfigError(f"verify: expected certificates in PEM, got {verify!r}: {error}") from error
     if not http2:
         context.set_alpn_protocols(_HTTP1)
     return context
@@ -58,4 +58,4 @@ def check_protocol(agreed: str | None) -> None:
         httpx.ConnectError: It was, because another user of the same `ssl.SSLContext` made it offer HTTP/2.
     """
     if agreed == "h2":
-        raise httpx.ConnectError("the SSLContext of `verify` offers HTTP/2: give every client a context of its own")
+        raise httpx.ConnectError("the SSLContext of `verify` offers HTTP/2; give each client a context of its own")

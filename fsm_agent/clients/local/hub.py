@@ -93,7 +93,7 @@ def hub_model(name: str) -> HubModel:
     repo, _, file = name.removeprefix(PREFIX).partition(":")
     owner, slash, rest = repo.partition("/")
     if not is_hub_name(name) or not (owner and slash and rest) or "/" in rest or _is_odd(repo) or _is_odd(file):
-        raise ConfigError(f"local model {name!r} names nothing on the Hub: 'hf:owner/repo' or 'hf:owner/repo:Q4_K_M'")
+        raise ConfigError(f"the local model: expected 'hf:owner/repo' or 'hf:owner/repo:Q4_K_M', got {name!r:.80}")
     return HubModel(repo, file)
 
 

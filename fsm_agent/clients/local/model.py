@@ -114,7 +114,9 @@ def cache_directory() -> Path:
     try:
         return Path(root, "fsm-agent").expanduser()
     except RuntimeError as error:
-        raise ConfigError(f"no home directory to keep a model in; set XDG_CACHE_HOME or {MODEL_VARIABLE}") from error
+        raise ConfigError(
+            f"expected a home directory to keep a model in, got none; set XDG_CACHE_HOME or {MODEL_VARIABLE}"
+        ) from error
 
 
 def _gguf(named: str, origin: str = "") -> Path:
@@ -124,7 +126,7 @@ def _gguf(named: str, origin: str = "") -> Path:
             return path
     except OSError as error:
         raise ConfigError(f"local model {named!r}{origin} cannot be read: {error.strerror or error}") from error
-    raise ConfigError(f"local model {named!r}{origin} is not a GGUF file: it does not begin with b'GGUF'")
+    raise ConfigError(f"local model {named!r}{origin}: expected a GGUF file, which begins with b'GGUF', got another")
 
 
 def _module_directories(module: str) -> list[Path]:

@@ -185,7 +185,7 @@ class TestFindModel:
     ) -> None:
         path = tmp_path / "wrong.gguf"
         make(path)
-        with pytest.raises(ConfigError, match=rf"wrong\.gguf' .*{because}"):
+        with pytest.raises(ConfigError, match=rf"wrong\.gguf'.*{because}"):
             serving.local_server(str(path))
         monkeypatch.setenv("FSM_AGENT_LOCAL_MODEL", str(path))
         with pytest.raises(ConfigError, match=f"from FSM_AGENT_LOCAL_MODEL.*{because}"):
