@@ -17,17 +17,19 @@ def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
     if images or (isinstance(part, Document) and part.media_type != PDF):
         return
     kinds = "PDFs" if part.kind == "document" else "images"
-    raise UsageError(f"the model {model!r} takes no {kinds}, and a message holds {part!r}")
+    raise UsageError(f"the model {model!r}: expected messages without {kinds}, which it does not take, got {part!r}")
 
 
 def misplaced(part: Image | Document, role: str) -> UsageError:
     """Return the error for an attachment in a message that cannot hold one."""
-    return UsageError(f"only a user's message can hold {_an(part)}, and {role!r} is none: {part!r}")
+    return UsageError(
+        f"a message of role {role!r}: expected no {part.kind}, which only a user's message holds, got {part!r}"
+    )
 
 
 def untakeable(document: Document, wire: str, right: str) -> UsageError:
     """Return the error for a document of a kind that the wire format does not support."""
-    return UsageError(f"the wire {wire!r} does not take {document!r}: {right} would be right")
+    return UsageError(f"a document over the wire {wire!r}: expected {right}, got {document!r}")
 
 
 def file_name(document: Document) -> str:

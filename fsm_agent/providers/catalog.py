@@ -325,9 +325,13 @@ def register_provider(new: Provider, *, overwrite: bool = False) -> None:
                 f"the codec of provider {new.name!r}", codec, f"an object with {', '.join(_CODEC)}", ConfigError
             )
     if len({codec.name for codec in codecs}) < len(codecs):
-        raise ConfigError(f"both wires of provider {new.name!r} are {new.codec.name!r}: two different ones, or one")
+        raise ConfigError(
+            f"the wires of provider {new.name!r}: expected two different ones, got {new.codec.name!r} twice"
+        )
     if not _NAME.fullmatch(new.name):
-        raise ConfigError(f"{new.name!r} is no name for a provider: lower-case letters, digits, '-', '_' and '.' are")
+        raise ConfigError(
+            f"the name of a provider: expected lower-case letters, digits, '-', '_' and '.', got {new.name!r:.80}"
+        )
     PROVIDERS.register(new.name, new, overwrite=overwrite)
 
 
@@ -340,14 +344,16 @@ def split_model(model: str) -> tuple[Provider, str]:
     prefix, colon, name = model.partition(":")
     if not colon:
         if prefix in PROVIDERS:
-            raise ConfigError(f"{model!r} names no model: {prefix + ':…'!r} would")
+            raise ConfigError(f"the model: expected {prefix + ':…'!r}, got {shown(model)}; add the name of the model")
         if meant := _with_provider(model):
-            raise ConfigError(f"{model!r} names no provider: did you mean {meant!r}?")
+            raise ConfigError(f"the model: expected 'provider:model', got {shown(model)}: did you mean {meant!r}?")
         prefixes = ", ".join(f"{name}:" for name in sorted(PROVIDERS))
-        raise ConfigError(f"{shown(model)} names no provider; put one of these before it: {prefixes}")
+        raise ConfigError(
+            f"the model: expected 'provider:model', got {shown(model)}; put one of these before it: {prefixes}"
+        )
     named = provider(prefix)
     if not name.strip() and not named.is_embedded:
-        raise ConfigError(f"{model!r} names no model: {prefix + ':…'!r} would")
+        raise ConfigError(f"the model: expected {prefix + ':…'!r}, got {shown(model)}; add the name of the model")
     return named, name
 
 

@@ -227,7 +227,7 @@ class JsonCodec(Codec):
                 decoder = self.decoder(headers)
                 decoder.feed(body)
                 return decoder.finish()
-            raise unreadable("the reply is no JSON", headers, body) from None
+            raise unreadable("expected JSON, got another reply", headers, body) from None
         reply = self.reply_parts(headers)
         reply.take_whole(document)
         reply.end(is_cut=False)
@@ -361,7 +361,7 @@ class ChunkDecoder:
         except ValueError:
             if is_cut:  # the last event was cut off; the reply may be complete without it
                 return
-            raise unreadable("a chunk of the stream is no JSON", self._headers, data) from None
+            raise unreadable("expected JSON in a chunk of the stream, got other text", self._headers, data) from None
         deltas += self._reply.take(chunk)
         if self._reply.is_over:
             self._is_done = True
@@ -438,9 +438,13 @@ def check_settings(settings: Settings, model: str, profile: Profile) -> None:
         UsageError: One is set.
     """
     if settings.top_logprobs is not None and not profile.logprobs:
-        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+        raise UsageError(
+            f"top_logprobs: expected None, since the model {model!r} reports no logprobs, got {settings.top_logprobs!r}"
+        )
     if settings.stop and not profile.stop:
-        raise UsageError(f"the model {model!r} takes no stop sequences, and stop is {settings.stop!r}")
+        raise UsageError(
+            f"stop: expected none, since the model {model!r} takes no stop sequences, got {settings.stop!r:.200}"
+        )
 
 
 def taken_settings(profile: Profile) -> frozenset[str]:
@@ -459,7 +463,8 @@ def offered_functions(request: Request, profile: Profile) -> tuple[tuple[Functio
         chosen = tuple([function for function in functions if function.name == choice])
         if not chosen:
             names = ", ".join([repr(function.name) for function in functions])
-            raise UsageError(f"tool_choice is {choice!r}: 'auto', 'required', 'none' or one of {names} would be right")
+            right = f"'auto', 'required', 'none' or the name of a function ({names or 'none is offered'})"
+            raise UsageError(f"tool_choice: expected {right}, got {choice!r:.80}")
         if profile.named_tool_choice:
             return functions, choice
         functions, choice = chosen, "required"

@@ -116,7 +116,7 @@ def no_object(document: Any, headers: Mapping[str, str]) -> ProviderError:
     """Return the error for a reply that is no JSON object; a list of objects, as Google sends it, reports one."""
     if isinstance(document, list) and document and isinstance(document[0], dict):
         return reported(document, headers)
-    return unreadable("the reply is no JSON object", headers, pydantic_core.to_json(document)[:1000])
+    return unreadable("expected a JSON object, got another reply", headers, pydantic_core.to_json(document)[:1000])
 
 
 def unreadable(problem: str, headers: Mapping[str, str], body: bytes = b"") -> BadReply:
@@ -260,5 +260,5 @@ def _shorten_message(text: str) -> str:
 
 def picture_alone(headers: Mapping[str, str]) -> BadReply:
     """Return the error for a reply that is a picture without a word; to ask again would pay for another picture."""
-    problem = "expected text, got a picture alone: a model that answers in words can be asked"
+    problem = "expected text, got a picture alone; ask a model that answers in words"
     return BadReply(problem, request_id=request_id(headers), retryable=False)

@@ -28,8 +28,8 @@ def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> s
     """
     if tool.kind not in profile.hosted_tools:
         raise UsageError(
-            f"the provider of the model {model!r} runs no {tool!r} over the wire {wire!r}; "
-            f"these do: {RUN_BY[tool.kind]}"
+            f"the provider of the model {model!r} does not run {tool!r} over the wire {wire!r}; "
+            f"use one that does: {RUN_BY[tool.kind]}"
         )
     return profile.hosted_tools[tool.kind]
 
@@ -63,7 +63,7 @@ def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dic
         name = unknown[0]
         shown = f"{name}={options[name]!r}" if name not in tool.hidden else name
         raise UsageError(
-            f"the tool {type_!r} of the wire {wire!r} has no option {shown}, which {tool!r} asks for: leave it out"
+            f"the tool {type_!r} of the wire {wire!r} has no option {shown}, which {tool!r} asks for; leave it out"
         )
     return options
 

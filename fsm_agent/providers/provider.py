@@ -74,8 +74,8 @@ class Provider(Value, frozen=True, kw_only=True):
         for provider in known:
             if provider.codec.name == wire:
                 return provider.changed(is_wire_fixed=True)
-        names = " and ".join([repr(provider.codec.name) for provider in known])
-        raise ConfigError(f"provider {self.name!r} has no wire {wire!r}: it has {names}")
+        names = " or ".join([repr(provider.codec.name) for provider in known])
+        raise ConfigError(f"wire of provider {self.name!r}: expected {names}, got {wire!r:.80}")
 
     def profile_of(self, model: str) -> Profile:
         """Return the profile of ``model``; patterns match it in lower case, also without any prefix up to a slash."""

@@ -407,7 +407,7 @@ class EncodingConformance(DecodingConformance):
 
     def test_a_choice_of_no_function_is_refused(self) -> None:
         """The error names it, and the functions that there are."""
-        with pytest.raises(UsageError, match=r"'subtract'.*'search'.*'measure'"):
+        with pytest.raises(UsageError, match=r"'search'.*'measure'.*'subtract'"):
             self.encode(functions=(SEARCH, MEASURE), tool_choice="subtract")
 
     def test_a_function_that_cannot_be_named_is_offered_alone(self) -> None:
@@ -473,7 +473,7 @@ class EncodingConformance(DecodingConformance):
         assert any("temperature=0.375" in note for note in notes), f"{notes!r} do not say that temperature is left out"
         with pytest.raises(UsageError, match=r"<stop>"):
             self.encode(settings=Settings(stop=("<stop>",)), profile={"stop": False})
-        with pytest.raises(UsageError, match="top_logprobs is 3"):
+        with pytest.raises(UsageError, match=r"top_logprobs: .*3"):
             self.encode(settings=Settings(top_logprobs=3), profile={"logprobs": False})
 
     def test_an_extra_body_is_merged(self) -> None:

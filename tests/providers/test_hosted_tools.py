@@ -71,25 +71,25 @@ class Server:
 class TestDescriptors:
     def test_what_makes_no_sense_is_refused_and_not_shown(self) -> None:
         for made, says in [
-            (lambda: WebSearch(allowed_domains="example.com"), "WebSearch.allowed_domains is 'example.com'"),
+            (lambda: WebSearch(allowed_domains="example.com"), "WebSearch.allowed_domains: .*'example.com'"),
             (lambda: WebSearch(allowed_domains=("https://example.com",)), "'https://example.com'"),
             (lambda: WebSearch(allowed_domains=("a.b",), blocked_domains=("c.d",)), "blocked_domains"),
-            (lambda: WebSearch(max_uses=True), "WebSearch.max_uses is True"),
-            (lambda: WebSearch(context_size="big"), "WebSearch.context_size is 'big'"),
-            (lambda: ComputerUse(width=0), "ComputerUse.width is 0"),
-            (lambda: ComputerUse(environment="amiga"), "ComputerUse.environment is 'amiga'"),
-            (lambda: HostedMCP("a b", "https://h"), "HostedMCP.label is 'a b'"),
-            (lambda: HostedMCP("a", "https://h", require_approval="maybe"), "HostedMCP.require_approval is 'maybe'"),
-            (lambda: HostedMCP("a", "https://h", allowed_tools=["x"]), r"HostedMCP.allowed_tools is \['x'\]"),
+            (lambda: WebSearch(max_uses=True), "WebSearch.max_uses: .*True"),
+            (lambda: WebSearch(context_size="big"), "WebSearch.context_size: .*'big'"),
+            (lambda: ComputerUse(width=0), "ComputerUse.width: .*0"),
+            (lambda: ComputerUse(environment="amiga"), "ComputerUse.environment: .*'amiga'"),
+            (lambda: HostedMCP("a b", "https://h"), "HostedMCP.label: .*'a b'"),
+            (lambda: HostedMCP("a", "https://h", require_approval="maybe"), "HostedMCP.require_approval: .*'maybe'"),
+            (lambda: HostedMCP("a", "https://h", allowed_tools=["x"]), r"HostedMCP.allowed_tools: .*\['x'\]"),
             (lambda: HostedMCP("a", f"ftp://{TOKEN}"), "the url of MCP server 'a'"),
             (lambda: HostedMCP("a", f"https://u:{TOKEN}@h/x"), "the url of MCP server 'a'"),
             (lambda: HostedMCP("a", f"https://h/{TOKEN}\n"), "the url of MCP server 'a'"),
             (lambda: HostedMCP("a", "https://h", authorization=""), "the authorization of MCP server 'a'"),
             (lambda: HostedMCP("a", "https://h", headers={"X": f"{TOKEN}\n"}), "the header 'X' of MCP server 'a'"),
-            (lambda: Settings(hosted_tools=[WebSearch()]), "settings.hosted_tools is a list"),
-            (lambda: Settings(hosted_tools=({"authorization": TOKEN},)), "settings.hosted_tools holds a dict"),
-            (lambda: Settings(hosted_tools=(WebSearch(), WebSearch(max_uses=1))), "holds WebSearch"),
-            (lambda: Settings(hosted_tools=(SERVER, SERVER)), "holds HostedMCP"),
+            (lambda: Settings(hosted_tools=[WebSearch()]), "settings.hosted_tools: .*a list"),
+            (lambda: Settings(hosted_tools=({"authorization": TOKEN},)), "settings.hosted_tools: .*a dict"),
+            (lambda: Settings(hosted_tools=(WebSearch(), WebSearch(max_uses=1))), "settings.hosted_tools: .*WebSearch"),
+            (lambda: Settings(hosted_tools=(SERVER, SERVER)), "settings.hosted_tools: .*HostedMCP"),
         ]:
             with pytest.raises(UsageError, match=says) as caught:
                 made()

@@ -102,7 +102,7 @@ class DialogInTurns:
             UsageError: The dialog is empty.
         """
         if not self._role:
-            raise UsageError("there is nothing to answer: the dialog needs a message that is not the system's")
+            raise UsageError("the dialog: expected a message beside the system's, got none; add the user's")
         names = tuple(self._function_names)
         uses_computer = COMPUTER in self._toolsets.values()
         return Turns(self._turn(), tuple(self._prompts), names, self._container, self._breakpoints, uses_computer)
@@ -141,7 +141,7 @@ class DialogInTurns:
                 is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
                 return {"type": "thinking", "thinking": part.text} if is_ours else None
             case Text() | Image() | Document() if role == "tool":
-                raise UsageError(f"a message of role 'tool' can only hold function results, and not {part!r}")
+                raise UsageError(f"a message of role 'tool': expected function results alone, got {part!r}")
             case Text() if part.text and (role == "assistant" or not part.text.isspace()):
                 return {"type": "text", "text": part.text}
             case Image() | Document() if role == "user":
@@ -187,7 +187,7 @@ class DialogInTurns:
 def _source(part: Image | Document) -> dict[str, str]:
     text = part.text if isinstance(part, Document) else None
     if isinstance(part, Document) and text is None and part.media_type != PDF:
-        raise untakeable(part, WIRE, "a PDF, or the bytes of a text,")
+        raise untakeable(part, WIRE, "a PDF, or the bytes of a text")
     if part.data is None:
         return {"type": "url", "url": str(part.url)}
     if text is not None:

@@ -158,8 +158,8 @@ def _refuse_force(request: Request, model: str, profile: AnthropicProfile) -> No
     choice, effort = request.tool_choice, request.settings.reasoning_effort
     if _reasons_by_budget(request, profile):
         raise UsageError(
-            f"the model {model!r} cannot be made to call a function while it reasons: tool_choice is {choice!r} "
-            f"and reasoning_effort {effort!r}; leave one of them out"
+            f"the model {model!r} cannot be made to call a function while it reasons: got tool_choice={choice!r} "
+            f"and reasoning_effort={effort!r}; leave one of them out"
         )
 
 
@@ -195,19 +195,22 @@ def _reasoning(settings: Settings, max_tokens: int, model: str, profile: Anthrop
         return {}
     if effort == "none":
         if profile.reasoning_off is None:
-            raise UsageError(f"the model {model!r} always reasons: reasoning_effort is 'none', 'low' would be right")
+            raise UsageError(
+                f"reasoning_effort: expected 'low' or more, since the model {model!r} always reasons, got 'none'"
+            )
         return {"thinking": {"type": profile.reasoning_off}}
     if profile.reasoning is None:
-        raise UsageError(f"the model {model!r} does not reason, and reasoning_effort is {effort!r}")
+        raise UsageError(f"reasoning_effort: expected None, since the model {model!r} does not reason, got {effort!r}")
     if profile.reasoning == "adaptive":
         level = "low" if effort == "minimal" else effort
         return {"thinking": {"type": "adaptive"}, "output_config": {"effort": level}}
     if effort not in SHARES:
-        raise UsageError(f"reasoning_effort is {effort!r}: one of {', '.join(map(repr, SHARES))} would be right")
+        raise UsageError(f"reasoning_effort: expected {' or '.join(map(repr, SHARES))}, got {effort!r:.80}")
     budget = max(MIN_BUDGET, int(max_tokens * SHARES[effort]))
     if budget >= max_tokens:
         raise UsageError(
-            f"the model {model!r} cannot reason within max_tokens={max_tokens!r}: more than {MIN_BUDGET} would be right"
+            f"max_tokens: expected more than {MIN_BUDGET}, which the model {model!r} needs to reason, got"
+            f" {max_tokens!r}"
         )
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
@@ -222,7 +225,9 @@ def _accepted_settings(settings: Settings, profile: AnthropicProfile) -> frozens
 
 def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict[str, Any]:
     if settings.top_logprobs is not None:
-        raise UsageError(f"the model {model!r} reports no logprobs, and top_logprobs is {settings.top_logprobs!r}")
+        raise UsageError(
+            f"top_logprobs: expected None, since the model {model!r} reports no logprobs, got {settings.top_logprobs!r}"
+        )
     check_settings(settings, model, profile)
     fields: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
     fields |= {name: getattr(settings, name) for name in sorted(_accepted_settings(settings, profile))}

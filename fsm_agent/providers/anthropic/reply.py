@@ -162,7 +162,7 @@ class ReplyInBlocks:
         """
         document = self._check_document(document)
         if not isinstance(document.get("content"), list):
-            raise unreadable("there is no answer in the reply", self._headers, pydantic_core.to_json(document)[:1000])
+            raise unreadable("the reply has no answer", self._headers, pydantic_core.to_json(document)[:1000])
         self._take_message(document)
         self._end_all()
 
@@ -182,7 +182,7 @@ class ReplyInBlocks:
         if not self.is_ended:
             raise unreadable("the stream was cut off before the end of the reply", self._headers)
         if not self._has_message and not self._blocks:
-            raise unreadable("there is no answer in the reply", self._headers)
+            raise unreadable("the reply has no answer", self._headers)
         if any(block.type == "tool_use" and block.call is None for block in self._blocks):
             raise unreadable("a function call in the reply has no name", self._headers)
         parts = [part for block in self._blocks for part in block.parts()]
@@ -201,7 +201,9 @@ class ReplyInBlocks:
 
     def _check_document(self, document: Any) -> dict[str, Any]:
         if not isinstance(document, dict):
-            raise unreadable("the reply is no JSON object", self._headers, pydantic_core.to_json(document)[:1000])
+            raise unreadable(
+                "expected a JSON object, got another reply", self._headers, pydantic_core.to_json(document)[:1000]
+            )
         message = document.get("message") or document.get("detail")
         if document.get("type") == "error" or document.get("error") or isinstance(message, str):
             raise reported(document, self._headers)

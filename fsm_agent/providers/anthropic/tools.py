@@ -77,7 +77,7 @@ def _tool(tool: HostedTool, type_: str) -> dict[str, Any]:
         case HostedMCP():
             options_of("label", "url", "allowed_tools", "authorization")
             if not tool.url.startswith("https://"):
-                raise UsageError(f"the url of MCP server {tool.label!r} must begin with 'https://', and it does not")
+                raise UsageError(f"the url of MCP server {tool.label!r}: expected one that begins with 'https://'")
             only = {
                 "default_config": {"enabled": False},
                 "configs": {name: {"enabled": True} for name in tool.allowed_tools},

@@ -192,7 +192,7 @@ def _media_type(part: Image | Document) -> str | None:
 def _system(message: Message) -> list[dict[str, Any]]:
     for part in message.parts:
         if isinstance(part, MEDIA):
-            raise UsageError(f"a system message cannot hold an image or a document: {part!r}")
+            raise UsageError(f"a system message: expected no image or document, got {part!r}")
     text = "".join([part.text for part in message.parts if isinstance(part, Text)])
     opaque = [part.data for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
     return [*([{"text": text}] if text else []), *opaque]

@@ -56,7 +56,9 @@ class Gemini(JsonCodec):
         """
         steps = model.split("/") if model.startswith(_COLLECTIONS) else ["models", model]
         if not {"", ".", ".."}.isdisjoint(steps):
-            raise ConfigError(f"{model!r} is no name of a model: one like 'gemini-2.5-flash' or 'tunedModels/mine' is")
+            raise ConfigError(
+                f"the model: expected a name like 'gemini-2.5-flash' or 'tunedModels/mine', got {model!r:.80}"
+            )
         name = "/".join([quote(step, safe="@") for step in steps])
         return f"/{name}:streamGenerateContent?alt=sse" if stream else f"/{name}:generateContent"
 
@@ -115,12 +117,16 @@ def _tools(request: Request, model: str, profile: GeminiProfile, encoding: Encod
     if choice not in CHOICES:
         calling["allowedFunctionNames"] = [choice]
     if request.settings.parallel_function_calls is False:
-        raise UsageError("Gemini has no way to ask for one function at a time, and parallel_function_calls is False")
+        raise UsageError(
+            "parallel_function_calls: expected True or None, since Gemini cannot be asked for one function at a"
+            " time, got"
+            " False"
+        )
     config: dict[str, Any] = {"functionCallingConfig": calling}
     if any(tool.kind != "computer_use" for tool in request.settings.hosted_tools):
         if profile.hosted_with_functions is None:
             raise UsageError(
-                f"the model {model!r} takes no tools of its provider together with functions: leave one kind out"
+                f"the model {model!r} takes no tools of its provider together with functions; leave one kind out"
             )
         if profile.hosted_with_functions == "announced":
             config["includeServerSideToolInvocations"] = True
@@ -167,13 +173,15 @@ def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[st
     if effort is None or (effort == "none" and profile.reasoning is None):
         return None
     if effort == "none" and not profile.reasoning_off:
-        raise UsageError(f"the model {model!r} always reasons: reasoning_effort is 'none', 'low' would be right")
+        raise UsageError(
+            f"reasoning_effort: expected 'low' or more, since the model {model!r} always reasons, got 'none'"
+        )
     if effort == "none":
         return {"thinkingBudget": 0}
     if profile.reasoning is None:
-        raise UsageError(f"the model {model!r} does not reason, and reasoning_effort is {effort!r}")
+        raise UsageError(f"reasoning_effort: expected None, since the model {model!r} does not reason, got {effort!r}")
     if profile.reasoning == "level":
         return {"thinkingLevel": effort.upper(), "includeThoughts": True}
     if effort not in BUDGETS:
-        raise UsageError(f"reasoning_effort is {effort!r}: one of {', '.join(map(repr, BUDGETS))} would be right")
+        raise UsageError(f"reasoning_effort: expected {' or '.join(map(repr, BUDGETS))}, got {effort!r:.80}")
     return {"thinkingBudget": BUDGETS[effort], "includeThoughts": True}

@@ -162,7 +162,7 @@ class GeminiReplyInParts:
             BadReply: None has arrived.
         """
         if not self._has_candidate and self._block_reason is None:
-            raise unreadable("there is no answer in the reply", self._headers)
+            raise unreadable("the reply has no answer", self._headers)
         if self._has_nameless_call:
             raise unreadable("a function call in the reply has no name", self._headers)
         finish = FINISHES.get(self._finish_raw or "")
@@ -263,7 +263,7 @@ class GeminiReplyInParts:
         for piece in pieces if isinstance(pieces, list) else ():
             if not isinstance(piece, dict) or not call.args.put(piece):
                 raise unreadable(
-                    "a piece of a function call's arguments has no place", self._headers, pydantic_core.to_json(piece)
+                    "a piece of a function call's arguments has no path", self._headers, pydantic_core.to_json(piece)
                 )
         if entry.get("willContinue") is not True:
             self._close_call()

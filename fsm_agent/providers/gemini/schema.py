@@ -162,9 +162,11 @@ class _Translation:
     def _count(self, depth: int) -> None:
         self._nodes += 1
         if depth > _MAX_DEPTH:
-            raise UsageError(f"a JSON schema is nested more than {_MAX_DEPTH} levels deep: Gemini needs a flatter one")
+            raise UsageError(f"a JSON schema for Gemini: expected at most {_MAX_DEPTH} levels, got more; flatten it")
         if self._nodes > _MAX_NODES:
-            raise UsageError(f"a JSON schema has more than {_MAX_NODES} parts: Gemini needs a smaller one")
+            raise UsageError(
+                f"a JSON schema for Gemini: expected at most {_MAX_NODES} parts, got more; make it smaller"
+            )
 
 
 def _merge(merged: Schema, entry: Mapping[str, Any]) -> None:

@@ -62,8 +62,9 @@ def check_name(function: Function) -> None:
     """
     if not _BEGIN.match(function.name):
         raise UsageError(
-            f"Gemini takes no function called {function.name!r}: one like {'_' + function.name!r},"
-            " which begins with a letter or '_', would be right"
+            f"the name of a function for Gemini: expected a letter or '_' first, got {function.name!r}; rename it,"
+            " such as"
+            f" to {'_' + function.name!r}"
         )
 
 
@@ -76,7 +77,7 @@ def _tool(tool: HostedTool, type_: str, takes_blocked: bool) -> dict[str, Any]:
             set_options(tool, "environment", type_=type_, wire=WIRE)
             if tool.environment not in _ENVIRONMENTS:
                 names = ", ".join(map(repr, _ENVIRONMENTS))
-                raise UsageError(f"Gemini knows no environment {tool.environment!r}: one of {names} would be right")
+                raise UsageError(f"environment for Gemini: expected one of {names}, got {tool.environment!r}")
             return {"environment": _ENVIRONMENTS[tool.environment]}
     set_options(tool, type_=type_, wire=WIRE)
     return {}

@@ -288,7 +288,7 @@ class ChatReplyInParts:
             BadReply: None has arrived.
         """
         if not self._has_choice:
-            raise unreadable("there is no answer in the reply", self._headers)
+            raise unreadable("the reply has no answer", self._headers)
         if self._calls.has_nameless:
             raise unreadable("a function call in the reply has no name", self._headers)
         parts: list[Part] = []
@@ -308,7 +308,7 @@ class ChatReplyInParts:
         if self._has_pictures and not self._calls and not any(isinstance(part, Text) for part in parts):
             raise picture_alone(self._headers)
         if self.finish_raw is None and not parts and refusal is None:
-            raise unreadable("there is no answer in the reply, and no reason why it ended", self._headers)
+            raise unreadable("the reply has no answer, and no reason why it ended", self._headers)
         word, _, _ = (self.finish_raw or "").partition(":")  # Gemini's adds a detail: "content_filter: SAFETY"
         finish = FINISHES.get(word.strip().lower())
         if finish == "error" and not self._texts and not self._calls:

@@ -93,8 +93,8 @@ class OpenAIResponses(JsonCodec):
         if not message.text and not message.function_calls:
             kinds = [item_type(part.data) for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
             if asked := [kind for kind in kinds if kind in _UNANSWERABLE and f"{kind}_output" not in kinds]:
-                problem = f"the reply is a {asked[0]!r}, which only its caller could answer, and cannot here"
-                raise BadReply(f"{problem}: a function in place of that tool would be right", retryable=False)
+                problem = f"expected an answer, got a {asked[0]!r}, which only its caller could answer"
+                raise BadReply(f"{problem}; use a function in place of that tool", retryable=False)
         return reply
 
 
@@ -156,7 +156,9 @@ def _computer(tool: ComputerUse, type_: str) -> dict[str, Any]:
     if type_ == "computer":  # sees its size by the screenshots
         return set_options(tool, type_=type_, wire=WIRE)
     if tool.environment in ("desktop", "mobile"):
-        raise UsageError(f"the tool {type_!r} of the wire {WIRE!r} knows no environment {tool.environment!r}")
+        raise UsageError(
+            f"environment of the tool {type_!r} of the wire {WIRE!r}: got the unknown {tool.environment!r}"
+        )
     return {"display_width": tool.width, "display_height": tool.height, "environment": tool.environment}
 
 
@@ -181,7 +183,9 @@ def _format(output: Output, takes_strict: bool) -> dict[str, Any]:
 def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
     check_settings(settings, model, profile)
     if settings.stop:
-        raise UsageError(f"the wire {WIRE!r} takes no stop sequences, and stop is {settings.stop!r}")
+        raise UsageError(
+            f"stop: expected none, since the wire {WIRE!r} takes no stop sequences, got {settings.stop!r:.200}"
+        )
     include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
     include += [LOGPROBS] if settings.top_logprobs is not None else []
     accepted = _accepted_settings(profile)

@@ -159,7 +159,7 @@ class InputItems:
         if isinstance(part, FunctionResult) or (isinstance(part, Opaque) and part.wire != WIRE):
             return []
         if message.role == "tool":
-            raise UsageError(f"a message of role 'tool' can only hold function results, and not {part.kind!r}")
+            raise UsageError(f"a message of role 'tool': expected function results alone, got {part.kind!r}")
         if isinstance(part, Opaque):
             return [part.data]
         if isinstance(part, Text):

@@ -67,7 +67,7 @@ class ReplyInItems:
         if _is_error(document, ""):
             raise reported(document, self._headers)
         if text_or_none(document.get("status")) not in _FAILED and not isinstance(document.get("output"), list):
-            raise unreadable("there is no answer in the reply", self._headers, pydantic_core.to_json(document)[:1000])
+            raise unreadable("the reply has no answer", self._headers, pydantic_core.to_json(document)[:1000])
         self._end(document, "")
 
     def take(self, event: Any) -> list[Delta]:
@@ -108,7 +108,7 @@ class ReplyInItems:
             BadReply: None has arrived.
         """
         if not self.is_ended:
-            problem = "the reply was cut off before its end" if self._items else "there is no answer in the reply"
+            problem = "the reply was cut off before its end" if self._items else "the reply has no answer"
             raise unreadable(problem, self._headers)
         items = [item.whole() for item in sorted(self._items, key=lambda item: item.index)]
         has_answer = any(map(is_answer, items))

@@ -149,11 +149,11 @@ def test_model_is_told_not_to_reason() -> None:
 @pytest.mark.parametrize(
     ("profile", "settings", "name"),
     [
-        ({"reasoning": None}, {"reasoning_effort": "low"}, "reasoning_effort is 'low'"),
-        ({"reasoning_off": None}, {"reasoning_effort": "none"}, "reasoning_effort is 'none'"),
-        ({"reasoning": "budget"}, {"reasoning_effort": "huge"}, "reasoning_effort is 'huge'"),
-        ({"reasoning": "budget"}, {"reasoning_effort": "low", "max_tokens": 1_024}, "max_tokens=1024"),
-        ({}, {"top_logprobs": 0}, "top_logprobs is 0"),
+        ({"reasoning": None}, {"reasoning_effort": "low"}, "reasoning_effort: .*'low'"),
+        ({"reasoning_off": None}, {"reasoning_effort": "none"}, "reasoning_effort: .*'none'"),
+        ({"reasoning": "budget"}, {"reasoning_effort": "huge"}, "reasoning_effort: .*'huge'"),
+        ({"reasoning": "budget"}, {"reasoning_effort": "low", "max_tokens": 1_024}, "max_tokens: .*1024"),
+        ({}, {"top_logprobs": 0}, "top_logprobs: .*0"),
     ],
 )
 def test_what_the_model_cannot_do_is_refused_before_it_is_sent(
@@ -165,7 +165,7 @@ def test_what_the_model_cannot_do_is_refused_before_it_is_sent(
 
 def test_choice_that_cannot_be_is_refused() -> None:
     asked = {"tool_choice": "required", "settings": Settings(reasoning_effort="low")}
-    with pytest.raises(UsageError, match="tool_choice is 'required'"):
+    with pytest.raises(UsageError, match="tool_choice='required'"):
         encoded(functions=(ADD,), profile=AnthropicProfile(reasoning="budget"), **asked)
 
 
