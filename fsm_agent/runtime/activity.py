@@ -96,7 +96,9 @@ class Activity:
     def _unknown(self) -> UsageError:
         kind = type(self.effect).__name__
         return UsageError(
-            f"nothing performs {kind} (key {self.effect.key!r}): an Activity under activity_of({kind}) would"
+            f"the effect {kind} (key {self.effect.key!r}): expected an Activity that performs it, got none;"
+            " register one"
+            f" under activity_of({kind})"
         )
 
     def finish(self, outcome: Any) -> Sequence[Event]:

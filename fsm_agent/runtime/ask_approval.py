@@ -99,8 +99,8 @@ class ApprovalActivity(AskActivity):
             return answer
         if isinstance(answer, bool):
             return (Approved if answer else Denied)()
-        what = f"approve({self.effect.call.name}) returned {answer!r}"
-        raise UsageError(f"{what}: True, False, Approved(), Denied(…) or None is right")
+        what = f"what approve({self.effect.call.name}) returned"
+        raise UsageError(f"{what}: expected True, False, Approved(), Denied(…) or None, got {answer!r:.200}")
 
 
 async def _await_value(awaitable: Awaitable[Any]) -> Any:

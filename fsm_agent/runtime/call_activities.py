@@ -300,8 +300,9 @@ class ReconcileActivity(AskActivity):
     def outcome_of(self, answer: Any) -> Outcome | None:
         if answer is None or type(answer) in self.effect.outcomes:
             return answer  # type: ignore[no-any-return]
-        what = f"reconcile of function {self.effect.call.name!r} returned {answer!r:.200}"
-        raise UsageError(f"{what}: Returned(text=…), FunctionFailed(text=…), RunAgain() or None is right")
+        what = f"what reconcile of function {self.effect.call.name!r} returned"
+        right = "Returned(text=…), FunctionFailed(text=…), RunAgain() or None"
+        raise UsageError(f"{what}: expected {right}, got {answer!r:.200}")
 
 
 @activity_of(RunFunction)

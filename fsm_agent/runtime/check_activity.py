@@ -69,8 +69,8 @@ class CheckActivity(Activity):
     def prepare(self) -> bool:
         check = self.process.check
         if check is None:
-            what = f"{self.process} has an answer that waits for its check, and its agent has none by now"
-            raise UsageError(f"{what}: Agent(…, check=…), with the check that it began with, would be right")
+            what = f"check of the agent: expected one, since an answer of {self.process} waits for it, got none"
+            raise UsageError(f"{what}; pass Agent(…, check=…), with the check that the call began with")
         self.name = getattr(check, "__name__", type(check).__name__)
         self.timeout_s = self.process.record.limits.check_s
         self._takes_context = accepts_context(check, "check", "output")
@@ -200,7 +200,7 @@ def _is_async(check: Any) -> bool:
 
 
 def _release(_: Any) -> NoReturn:
-    raise UsageError("a check releases no rounds: its call ends with the answer; Context.release is for functions")
+    raise UsageError("Context.release: expected a function as the caller, got a check, whose call ends with the answer")
 
 
 async def _await_value(value: Awaitable[Any]) -> Any:

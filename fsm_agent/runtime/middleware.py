@@ -45,7 +45,8 @@ class Throttle:
 
     def __init__(self, calls: int, per_s: float = 1.0) -> None:
         if not is_whole(calls, 1) or not is_amount(per_s) or per_s <= 0:
-            raise UsageError(f"Throttle({calls!r}, per_s={per_s!r}): one call or more per some seconds is right")
+            given = f"Throttle({calls!r:.80}, per_s={per_s!r:.80})"
+            raise UsageError(f"Throttle: expected one call or more, and seconds above 0, got {given}")
         self.per_s = per_s
         self._begins: deque[float] = deque(maxlen=calls)
         self._lock = Lock()
@@ -99,7 +100,8 @@ class Cache:
 
     def __init__(self, ttl_s: float, *, size: int = 1000) -> None:
         if not is_amount(ttl_s) or ttl_s <= 0 or not is_whole(size, 1):
-            raise UsageError(f"Cache({ttl_s!r}, size={size!r}): some seconds, and one result or more, are right")
+            given = f"Cache({ttl_s!r:.80}, size={size!r:.80})"
+            raise UsageError(f"Cache: expected seconds above 0, and one result or more, got {given}")
         self.ttl_s = ttl_s
         self.size = size
         self._results: OrderedDict[str, tuple[float, Any]] = OrderedDict()

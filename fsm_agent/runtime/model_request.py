@@ -158,14 +158,14 @@ def _failure_outcome(effect: CallModel, error: Exception, world: World) -> Model
 def _reply_outcome(effect: CallModel, reply: Any, method: str, world: World) -> Replied:
     problem: str | None = None
     if type(reply) is not Reply or reply.message.role != "assistant":
-        problem = "a Reply would be right, whose message has the role 'assistant'"
+        problem = "expected a Reply whose message has the role 'assistant'"
     elif (usage := reply.usage) is not UNUSED:
         for count in (usage.input_tokens, usage.output_tokens, usage.cost_pico_usd):  # the counts that budgets use
             if count is not None and not (type(count) is int and 0 <= count <= MOST):
                 problem = usage.problem()
     if problem is not None:
-        what = f"{method}() of the client {getattr(world.client, 'name', world.client)!r} ended with {shown(reply)}"
-        raise UsageError(f"{what}: {problem}")
+        what = f"what {method}() of the client {getattr(world.client, 'name', world.client)!r} returned"
+        raise UsageError(f"{what}: {problem}, got {shown(reply)}")
     reply = without_halves(reply)  # as the journal will have it, so that a replay reads the same
     if effect.is_priced or world.prices is not None:
         reply = world.price_list.priced(reply)

@@ -76,7 +76,7 @@ class PriceList:
         """
         if reply.usage.cost_pico_usd is not None or reply.usage == UNUSED:
             return reply
-        asked = reply.served_by or next(iter(self._models), "a command that has not said its cost")
+        asked = reply.served_by or next(iter(self._models), "a command that did not report its cost")
         price = self._price(tuple(filter(None, (reply.model, asked))))
         return reply.changed(usage=reply.usage.changed(cost_pico_usd=price.cost_pico_usd(reply.usage)))
 
@@ -95,8 +95,8 @@ class PriceList:
                 self._known[asked] = known_price(asked)
             except ConfigError as error:
                 raise UsageError(
-                    f"{error}; prices={{{shown(asked)}: Price(input_micro_usd=…, output_micro_usd=…)}} of the agent"
-                    " gives it one"
+                    f"{error}; pass prices={{{shown(asked)}: Price(input_micro_usd=…, output_micro_usd=…)}} to the"
+                    " agent"
                 ) from None
         return self._known[asked]
 
@@ -158,17 +158,17 @@ def known_price(model: str) -> KnownPrice:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:
         raise ConfigError(
-            f"the price of {model!r} is looked up in genai-prices, which is not installed:"
+            f"the price of {model!r} is looked up in genai-prices, which is not installed;"
             " pip install 'fsm-agent[prices]'"
         ) from None
     snapshot, theirs = get_snapshot(), _THEIRS.get(prefix, prefix)
     provider = next((one for one in snapshot.providers if one.id == theirs), None)
     if provider is None or not name:
-        raise ConfigError(f"the price of {model!r} is not known: genai-prices has no provider {prefix!r}")
+        raise ConfigError(f"the price of {model!r} is unknown: genai-prices has no provider {prefix!r}")
     try:
         return KnownPrice(model, snapshot.find_provider_model(name, provider, None, None))
     except LookupError:
-        raise ConfigError(f"the price of {model!r} is not known: genai-prices has no such model") from None
+        raise ConfigError(f"the price of {model!r} is unknown: genai-prices has no such model") from None
 
 
 def known_models(provider: str) -> list[str]:

@@ -91,7 +91,9 @@ def install(probe: Probe) -> None:
     """
     global installed
     if installed is not None:
-        raise UsageError("spans are recorded already, and would be recorded twice: stop() the first, or use that one")
+        raise UsageError(
+            "instrument(): expected one recorder of spans, got a second; stop() the first, or use that one"
+        )
     installed = probe
 
 

@@ -162,7 +162,7 @@ class Reconciler(ABC):
         with _claiming:
             if (other := self.process.driver) is not None and other() is not None:
                 raise UsageError(
-                    f"{self.process} is being driven already, and a second driver would perform its effects twice:"
+                    f"{self.process} is already being driven, and a second driver would perform its effects twice;"
                     " wait for the first, or make a process of your own with seed() or restore()"
                 )
             self.process.driver = weakref.ref(self)
@@ -251,7 +251,7 @@ class Reconciler(ABC):
         """Write the last entries and give the run back, if there is a recorder."""
         if self.recorder is not None:
             for post in self._posts_inside:
-                self.recorder.mark_taken(post, OutcomeError(f"no run inside asks {post.key!r} by now"))
+                self.recorder.mark_taken(post, OutcomeError(f"no run inside asks {post.key!r} any longer"))
             self.recorder.finish(is_stopped=False)
             yield from self._record_first()
 
@@ -664,7 +664,7 @@ class Reconciler(ABC):
             raise error
         if raised is not error:
             name = self.process if self.recorder is None else f"run {self.recorder.run}"
-            what = f"{name}: the outcomes that had arrived when the driver was stopped could not be kept: {error}"
+            what = f"{name}: outcomes that arrived before the driver was stopped could not be kept: {error}"
             raised.add_note(what)
             LOG.warning("%s", what)
 

@@ -106,11 +106,11 @@ class ResultCache:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not ttl_s > 0:
-            raise UsageError(f"ResultCache(ttl_s={ttl_s!r}): a number of seconds above 0 would be right")
+            raise UsageError(f"ttl_s of ResultCache: expected a number of seconds above 0, got {ttl_s!r:.80}")
         bounds = {"max_bytes": (max_bytes, 0), "preview_lines": (preview_lines, 0), "max_chars": (max_chars, 1_000)}
         for name, (value, least) in bounds.items():
             if not is_whole(value, least):
-                raise UsageError(f"ResultCache({name}={value!r}): a whole number from {least} on would be right")
+                raise UsageError(f"{name} of ResultCache: expected a whole number from {least} on, got {value!r:.80}")
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self._preview_lines = preview_lines
@@ -178,7 +178,7 @@ class ResultCache:
             return self._stats(ref)
         kept = self._lookup(ref)
         if lines is not None and lines < 0:
-            raise ValueError(f"lines is {lines}: 0 or more would be right")
+            raise ValueError(f"lines: expected 0 or more, got {lines}")
         if operation in ("head", "tail"):
             count = min(len(kept), 20 if lines is None else lines)
             start, end = (1, count) if operation == "head" else (len(kept) - count + 1, len(kept))
@@ -186,7 +186,7 @@ class ResultCache:
         last = len(kept) if end is None else end
         if not 1 <= start <= min(last, len(kept)):
             requested = f"from {start}" if end is None else f"{start} to {end}"
-            raise LookupError(f"there are no lines {requested} in {ref}: it has lines 1 to {len(kept)}")
+            raise LookupError(f"{ref} has no lines {requested}: it has lines 1 to {len(kept)}")
         if operation == "read":
             beyond = f"\n[line {len(kept)} is the last]" if last > len(kept) else ""
             return self._read(kept, start, min(last, len(kept))) + beyond
@@ -200,7 +200,7 @@ class ResultCache:
     def _grep(self, kept: _Kept, pattern: str, within: range, context: int) -> str:
         """Return the lines with the pattern as ``12: …``, and those around them as ``12- …``."""
         if not pattern:
-            raise ValueError("pattern is empty: the text to look for would be right")
+            raise ValueError("pattern: expected the text to look for, got an empty one")
         hits = kept.lines_with(pattern, within, most=self._max_chars // 4 + 1)  # a line takes four or more: "7: \n"
         lines, size, shown = list[str](), 0, 0
         for hit in hits:
@@ -240,7 +240,7 @@ class ResultCache:
             kept, refs = self._kept.get(ref), list(self._kept)
         if kept is None:
             there = ", ".join(refs[-20:]) or "nothing any more"
-            raise LookupError(f"there is no {ref[:100]!r}: kept is {there}")
+            raise LookupError(f"unknown ref {ref[:100]!r}: kept is {there}")
         return kept
 
     def _expire(self) -> None:

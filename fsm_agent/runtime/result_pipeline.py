@@ -93,11 +93,12 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         for name in ("processor", "extractor", "cacher"):
             step = getattr(self, name)
             if step is not None and not callable(step):
-                raise UsageError(f"the {name} of a ResultPipeline is {step!r:.80}: a function would be right, or None")
+                raise UsageError(f"{name} of a ResultPipeline: expected a function, or None, got {step!r:.80}")
         for name in ("extraction_threshold", "inline_threshold"):
             tokens = getattr(self, name)
             if not is_whole(tokens, 0):
-                raise UsageError(f"{name} is {tokens!r}: a whole number of tokens from 0 on would be right")
+                right = "a whole number of tokens from 0 on"
+                raise UsageError(f"{name} of a ResultPipeline: expected {right}, got {tokens!r:.80}")
 
     def apply(
         self,
@@ -175,7 +176,7 @@ def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResu
         return ProcessedResult(text)
     new = result if isinstance(result, ProcessedResult) else ProcessedResult(result)
     if not isinstance(new.text, str):
-        raise UsageError(f"the {kind} returned {result!r:.80} for {name}: a string or None would be right")
+        raise UsageError(f"what the {kind} returned for {name}: expected a string or None, got {result!r:.80}")
     for count in new[1:]:
         if count is not None and not is_whole(count, 0):
             raise UsageError(f"the {kind} counted {count!r:.80} tokens for {name}: expected a whole number from 0 on")

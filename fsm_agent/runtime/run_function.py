@@ -222,7 +222,7 @@ class FunctionExecution:
     def _release(self, rounds: Iterable[int]) -> None:
         released, newest = tuple(rounds), self._call.record.rounds + 1
         if wrong := [n for n in released if not 1 <= n <= newest]:
-            raise UsageError(f"there is no round {wrong[0]!r} to release: this is round {newest}, and the first is 1")
+            raise UsageError(f"the round to release: expected 1 to {newest}, the present round, got {wrong[0]!r:.80}")
         self.releases = (*self.releases, *released)
 
 

@@ -290,7 +290,7 @@ class TestTogether:
         thread.start()
         begun.wait(20)
         for driven in (by_run, by_arun, by_drive, by_adrive):
-            with pytest.raises(UsageError, match="is being driven already"):
+            with pytest.raises(UsageError, match="already being driven"):
                 driven(flow, run)
         go_on.set()
         thread.join(20)

@@ -171,7 +171,7 @@ class TestReading:
         assert asked(cache, "tail", lines=2) == "line 299\nline 300"
         assert asked(cache, "tail", lines=0) == asked(cache, "head", lines=0) == ""
         assert asked(cache, "tail", lines=999) == asked(cache, "head", lines=999) == TEXT.removesuffix("\n")
-        with pytest.raises(ValueError, match="lines is -1: 0 or more"):
+        with pytest.raises(ValueError, match=r"lines: .*-1"):
             asked(cache, "head", lines=-1)
 
     def test_long_lines_are_folded(self):
@@ -232,7 +232,7 @@ class TestGrep:
     def test_a_pattern_is_literal(self):
         assert asked(filled("a.c\nabc\n(a+)+$\n"), "grep", pattern="a.c") == "1: a.c"
         assert asked(filled("a.c\nabc\n(a+)+$\n"), "grep", pattern="(a+)+$") == "3: (a+)+$"
-        with pytest.raises(ValueError, match="pattern is empty"):
+        with pytest.raises(ValueError, match="pattern"):
             asked(filled(TEXT), "grep")
 
     def test_a_pattern_across_a_fold_is_found(self):
@@ -318,5 +318,5 @@ class TestFunction:
         assert [(result.text, result.is_error) for result in told] == [
             ("line 1", False),
             ("line 1", False),  # what it said may be masked by now, so it is said again
-            ("LookupError: there is no 'ref_0002': kept is ref_0001", True),
+            ("LookupError: unknown ref 'ref_0002': kept is ref_0001", True),
         ]

@@ -111,7 +111,7 @@ class TestContext:
 
         ended = ran(driven, work)
         assert ended.is_error
-        assert f"round {number}" in ended.text
+        assert f"the round to release: expected 1 to 1, the present round, got {number}" in ended.text
 
     @anyhow
     @pytest.mark.parametrize("error", [None, ValueError("no")])
