@@ -72,7 +72,7 @@ class MCPServer:
     def __init__(self, transport: Transport, **options: Unpack[ServerOptions]) -> None:
         if unknown := options.keys() - ServerOptions.__annotations__.keys():
             options_text = ", ".join(ServerOptions.__annotations__)
-            raise UsageError(f"an MCP server has no option {min(unknown)!r}: it has {options_text}")
+            raise UsageError(f"unknown option {min(unknown)!r} of an MCP server; there are: {options_text}")
         right = "MCPServer.stdio('command', …) or MCPServer.http('https://…')"
         check("transport of an MCP server", transport, hasattr(transport, "name"), right)
         self.name = options.get("name") or transport.name
@@ -220,7 +220,7 @@ class _Access:
         """Run a coroutine of the link in the background, unless the server is closed."""
         if self.is_closed:
             coroutine.close()
-            raise UsageError(f"{self._link.target} is closed: use it inside of its with block")
+            raise UsageError(f"{self._link.target} is closed; use it inside its with block")
         return background().submit(coroutine)
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Future[str | list[Piece]]:
@@ -231,7 +231,7 @@ class _Access:
         result = await self._link.call(tool, arguments, self._timeout_s)
         if result.is_error:
             text = self._link.target.scrubbed(error_text(result))
-            raise MCPToolError(text or f"the tool {tool!r} failed and did not say why")
+            raise MCPToolError(text or f"the tool {tool!r} failed without a reason")
         return result_value(result)
 
 

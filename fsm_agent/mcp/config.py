@@ -70,11 +70,11 @@ def _read_config_file(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise ConfigError(f"the MCP configuration {str(path)!r} cannot be read: {error.strerror}") from error
     if len(content) > _MAX_BYTES:
-        raise ConfigError(f"the MCP configuration {str(path)!r} is longer than {_MAX_BYTES} bytes")
+        raise ConfigError(f"the MCP configuration {str(path)!r}: expected at most {_MAX_BYTES} bytes, got more")
     try:
         config = from_json(content)
     except ValueError as error:
-        raise ConfigError(f"the MCP configuration {str(path)!r} is no JSON: {error}") from error
+        raise ConfigError(f"the MCP configuration {str(path)!r}: expected JSON: {error}") from error
     return _object(config, f"the MCP configuration {str(path)!r}")
 
 
@@ -83,7 +83,10 @@ def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
         if part in config:
             return _object(config[part], repr(part))
     hints = [hint for word in config if (hint := guess(word, _PARTS))]
-    raise ConfigError(f"an MCP configuration has its servers in 'mcpServers' or 'servers'{next(iter(hints), '')}")
+    raise ConfigError(
+        "an MCP configuration: expected its servers under 'mcpServers' or 'servers', got"
+        f" neither{next(iter(hints), '')}"
+    )
 
 
 def _server(name: str, entry: Any, options: ServerOptions) -> MCPServer | None:
@@ -91,7 +94,7 @@ def _server(name: str, entry: Any, options: ServerOptions) -> MCPServer | None:
     entry = _object(entry, label)
     for key in entry:
         if key not in _SHAPES:
-            raise ConfigError(f"{label}: {key!r} is unknown{guess(key, _SHAPES)}; known: {', '.join(_SHAPES)}")
+            raise ConfigError(f"{label}: unknown key {key!r}{guess(key, _SHAPES)}; known: {', '.join(_SHAPES)}")
     if "disabled" in entry and _valid("disabled", entry["disabled"], label):
         return None
     settings = {key: _valid(key, _expanded(value, f"{key!r} of {label}"), label) for key, value in entry.items()}
@@ -107,13 +110,13 @@ def _server(name: str, entry: Any, options: ServerOptions) -> MCPServer | None:
 def _kind(settings: Mapping[str, Any], label: str) -> str:
     kind = settings.get("type") or ("http" if "url" in settings else "stdio")
     if kind not in _KINDS:
-        raise ConfigError(f"{label}: 'type' is {kind!r}{guess(kind, _KINDS)}; known: {', '.join(_KINDS)}")
+        raise ConfigError(f"{label}: unknown 'type' {kind!r}{guess(kind, _KINDS)}; known: {', '.join(_KINDS)}")
     main, *_ = keys = _KINDS[kind]
     if not settings.get(main):
-        raise ConfigError(f"{label} has no {main!r}: one of type {kind!r} needs it")
+        raise ConfigError(f"{label}: expected {main!r}, which the type {kind!r} needs, got none; add it")
     for key in settings:
         if key not in (*keys, "type", "disabled"):
-            raise ConfigError(f"{label} is of type {kind!r}, which has no {key!r}: it has {', '.join(keys)}")
+            raise ConfigError(f"{label}: unknown key {key!r} of the type {kind!r}; known: {', '.join(keys)}")
     return str(kind)
 
 
@@ -122,12 +125,12 @@ def _valid(key: str, value: Any, label: str) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError:
-        raise ConfigError(f"{key!r} of {label} is not {wanted}") from None  # its value may be secret
+        raise ConfigError(f"{key!r} of {label}: expected {wanted}, got another value") from None  # which may be secret
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{what} is no JSON object")
+        raise ConfigError(f"{what}: expected a JSON object, got another value")
     return value
 
 

@@ -298,7 +298,7 @@ async def _client(streams: Any, at_change: Callable[[], None]) -> AsyncIterator[
         from mcp import Client
     except ImportError as error:
         raise ConfigError(
-            f"MCP servers need a package that is not here ({error}): pip install 'fsm-agent[mcp]'"
+            f"MCP servers need a package that is not installed ({error}); pip install 'fsm-agent[mcp]'"
         ) from error
 
     change = weakref.WeakMethod(at_change)

@@ -40,7 +40,7 @@ class Stdio:
 
     def __post_init__(self) -> None:
         if wrong := [name for name, value in self.env.items() if not isinstance(value, str)]:
-            raise ConfigError(f"the environment variable {wrong[0]!r} for {self.command!r} is no string")
+            raise ConfigError(f"the environment variable {wrong[0]!r} for {self.command!r}: expected a string")
 
     @property
     def address(self) -> str:
@@ -93,9 +93,9 @@ class Http:
         except (httpx.InvalidURL, TypeError):
             url = httpx.URL("")
         if url.scheme not in ("http", "https") or not url.host:
-            raise ConfigError("the URL of an MCP server is not like 'https://host/mcp'")
+            raise ConfigError("the URL of an MCP server: expected one like 'https://host/mcp'")
         if wrong := [name for name, value in self.headers.items() if not isinstance(value, str)]:
-            raise ConfigError(f"the header {wrong[0]!r} for {self.address} is no string")
+            raise ConfigError(f"the header {wrong[0]!r} for {self.address}: expected a string")
 
     @property
     def address(self) -> str:

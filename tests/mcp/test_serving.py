@@ -132,7 +132,7 @@ def test_errors_are_those_that_a_model_sees():
 
 
 def test_an_unknown_tool_is_an_error_of_the_protocol():
-    with pytest.raises(MCPError, match="there is no tool 'nope'") as caught:
+    with pytest.raises(MCPError, match="'nope'") as caught:
         called(serve("shop", [add]), "nope")
     assert caught.value.error.code == types.INVALID_PARAMS
 
@@ -141,7 +141,7 @@ def test_arguments_are_bounded():
     shop = Shop()
     result = called(shop.server(MemoryStore()), "refund", {"order": "x" * 1_000_000})
     assert result.is_error
-    assert "longer than" in text_of(result)
+    assert "the arguments: expected at most" in text_of(result)
     assert not shop.done
 
 
@@ -362,12 +362,12 @@ def test_what_no_server_can_do_is_refused():
         serve("shop", [bad, Function.of(add, depends_on=["bad"])])
     with pytest.raises(UsageError, match="takes the conversation over"):
         serve("shop", [handoff(Agent(Script(), name="other"))])
-    with pytest.raises(UsageError, match="signing_key has 3 bytes"):
+    with pytest.raises(UsageError, match=r"signing_key: .*3 bytes"):
         serve("shop", [add], signing_key="abc")
     with pytest.raises(UsageError, match="answer_within_s"):
         serve("shop", [add], answer_within_s=0)
     for host in ("0.0.0.0", "::", "192.168.0.7", "example.com", "localhost.example.com", ""):
-        with pytest.raises(UsageError, match="which others may reach"):
+        with pytest.raises(UsageError, match=f"host: .*'{host}'"):
             serve("shop", [add]).run_http(host=host)
 
 
@@ -438,7 +438,7 @@ def test_a_cancelled_request_cancels_the_call(mode, is_stored):
             await until(lambda: shop.left)
             if is_stored:
                 await until(lambda: store.list()[0].is_ended)
-            with pytest.raises(MCPError, match="there is no tool"):  # it still answers
+            with pytest.raises(MCPError, match="'nope'"):  # it still answers
                 await client.call_tool("nope")
 
     asyncio.run(main())
@@ -594,7 +594,7 @@ def test_a_user_says_what_became_of_a_function_that_must_not_run_twice(content, 
     form = form_of(question).params
     assert form.message.startswith('pay({"order": "E", "token": "***"}) had begun')
     assert outcome_of(question, types.ElicitResult(action="accept", content=content)) == ("doubt:1.0", outcome)
-    with pytest.raises(OutcomeError, match="the outcome is none of"):
+    with pytest.raises(OutcomeError, match="the outcome: "):
         outcome_of(question, types.ElicitResult(action="accept", content={"outcome": "done"}))
 
 

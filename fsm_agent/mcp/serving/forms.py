@@ -155,7 +155,7 @@ def _approval(question: Question, content: Mapping[str, Any]) -> Outcome:
         return Approved()
     given, shown = parsed(text), parsed(_shown_arguments(question))
     if not isinstance(given, dict):
-        raise OutcomeError("the arguments of a function are an object: {…} would be right")
+        raise OutcomeError("the arguments of a function: expected an object, {…}, got another value")
     try:
         if json.dumps(given, sort_keys=True) == json.dumps(shown, sort_keys=True):  # 1 and true are equal in Python
             return Approved()
@@ -207,7 +207,7 @@ def _checked(question: Question, content: Mapping[str, Any]) -> str:
         try:
             value = from_json(_required(content, _ANSWER))
         except ValueError:
-            raise OutcomeError("the answer is no JSON") from None
+            raise OutcomeError("the answer: expected JSON, got other text") from None
     text = to_json(value).decode()
     try:
         _validator(schema).validate_json(f'{{"{_ANSWER}":{text}}}')
@@ -231,7 +231,7 @@ def _fate(content: Mapping[str, Any]) -> Outcome:
         return FunctionFailed(text=text or "it failed")
     if outcome == _AGAIN:
         return RunAgain()
-    raise OutcomeError(f"the outcome is none of {_DONE!r}, {_FAILED!r} and {_AGAIN!r}")
+    raise OutcomeError(f"the outcome: expected {_DONE!r}, {_FAILED!r} or {_AGAIN!r}, got another value")
 
 
 def _text(content: Mapping[str, Any], name: str) -> str:
@@ -242,5 +242,5 @@ def _text(content: Mapping[str, Any], name: str) -> str:
 def _required(content: Mapping[str, Any], name: str) -> str:
     value = content.get(name)
     if not isinstance(value, str):
-        raise OutcomeError(f"the form lacks {name!r}, a text")
+        raise OutcomeError(f"{name!r} of the form: expected a text, got none")
     return value

@@ -35,11 +35,11 @@ def problem_of(function: Function, *, has_store: bool) -> str:
     tool = f"the tool {function.name!r}"
     if function.depends_on:
         needed = ", ".join(function.depends_on)
-        return f"{tool} depends on {needed}, and each call of a tool is a call of its own: depends_on=() would be right"
+        return f"{tool} depends on {needed}, but each call of a tool is a call of its own; pass depends_on=()"
     if function.delegate is not None and function.delegate.is_handoff:
-        return f"{tool} takes the conversation over, and a server has none: the agent itself would be right"
+        return f"{tool} takes the conversation over, but a server has no conversation; serve the agent itself"
     reason = "" if has_store else needs_of(function).reason
-    return f"{tool} needs a store, because {reason}: store='runs.db' gives it one" if reason else ""
+    return f"{tool} needs a store, because {reason}; pass store='runs.db'" if reason else ""
 
 
 def _reason(item: Function, tool: Function) -> str:

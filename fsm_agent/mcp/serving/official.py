@@ -84,7 +84,7 @@ class Tools:
         """
         function = (await self._offered(context)).get(params.name)
         if function is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {plain(params.name[:_MAX_NAME_CHARS])!r}")
+            raise MCPError(types.INVALID_PARAMS, f"unknown tool {plain(params.name[:_MAX_NAME_CHARS])!r}")
         if problem := problem_of(function, has_store=self._has_store):
             return error_result(problem)
         return await Asks(self._calls, needs_of(function), self._has_store, context, params).result()

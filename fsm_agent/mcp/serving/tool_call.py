@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("fsm_agent.mcp")
 MAX_ARGUMENT_CHARS = 1_000_000
 ANSWERED = "this question was answered before, or its call has ended"
-GOES_ON = "the call goes on: another client drives it"
-NO_FORMS = "this call needs an answer of a person, and the client cannot ask its user: it has no elicitation"
-NO_STORE = "this call needs an answer of a person, which must be taken once: the server needs a store for it"
-TOO_LARGE = "this call needs an answer of a person, and is too large to be carried: the server needs a store for it"
-WAITS = "the call has not ended: it waits for a time to come"
+GOES_ON = "the call continues: another client drives it"
+NO_FORMS = "this call needs an answer of a person, but the client cannot ask its user: it has no elicitation"
+NO_STORE = "this call needs an answer of a person, which must be taken once, so the server needs a store"
+TOO_LARGE = "this call needs an answer of a person, but is too large to be carried, so the server needs a store"
+WAITS = "the call has not ended: it waits until a later time"
 
 Result = types.CallToolResult | types.InputRequiredResult
 
@@ -106,7 +106,7 @@ class Asks(NamedTuple):
         if state is None:
             task = task_of(self.params.name, self.params.arguments or {})
             if len(task) > MAX_ARGUMENT_CHARS:
-                raise _Refused(f"the arguments are longer than {MAX_ARGUMENT_CHARS} characters of JSON")
+                raise _Refused(f"the arguments: expected at most {MAX_ARGUMENT_CHARS} characters of JSON, got more")
             return await undisturbed(self.calls.begin(name, task, self.user, progress), self.calls, name, self.by)
         try:
             call = await self.calls.at(state)
@@ -196,7 +196,7 @@ def _answers(questions: tuple[Question, ...], responses: Mapping[str, Any]) -> d
         if response is None:
             continue
         if not isinstance(response, types.ElicitResult):
-            raise _Refused(f"the response to {question.key!r} is no form that was filled in")
+            raise _Refused(f"the response to {question.key!r}: expected a form that was filled in, got another")
         try:
             key, outcome = outcome_of(question, response)
         except OutcomeError as error:

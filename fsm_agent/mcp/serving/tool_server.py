@@ -154,7 +154,7 @@ class ToolServer:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
                 raise
-            problem = f"an MCP server needs a package that is not here ({error}): pip install 'fsm-agent[mcp]'"
+            problem = f"an MCP server needs a package that is not installed ({error}); pip install 'fsm-agent[mcp]'"
             raise ConfigError(problem) from error
         return official_server(self.agent, self._deps, self._seal.key, self._seal.valid_s, self._about)
 
@@ -183,8 +183,9 @@ class ToolServer:
 
         if not _is_loopback(host):
             raise UsageError(
-                f"host is {host!r}, which others may reach, and the tools have no login here: '127.0.0.1', or"
-                " official.streamable_http_app(auth=…, token_verifier=…) in a server of yours, would be right"
+                f"host: expected an address of this machine alone, since the tools have no login, got {host!r:.80};"
+                " pass"
+                " '127.0.0.1', or put official.streamable_http_app(auth=…, token_verifier=…) into a server of yours"
             )
         shown = f"[{host}]" if ":" in host else host
         names = [f"{name}:*" for name in dict.fromkeys((shown, *_LOOPBACK_NAMES))]
