@@ -210,14 +210,14 @@ class Journal:
     def undo(self) -> Any:
         """Undo the last entry; return the record before it."""
         if not self.entries:
-            raise UsageError("there is nothing to undo: the journal has no entries")
+            raise UsageError("undo: expected a journal with entries, got an empty one")
         self.undone.append(self.entries.pop())
         return self.record
 
     def redo(self) -> Any:
         """Redo the entry that was undone last; return the record after it."""
         if not self.undone:
-            raise UsageError("there is nothing to redo: nothing was undone since the last advance")
+            raise UsageError("redo: expected an undo since the last advance, got none")
         self.entries.append(self.undone.pop())
         return self.record
 
@@ -239,9 +239,9 @@ class PastJournal(Journal):
     def refusal(self) -> str:
         """Why the process takes no step, and what would be right."""
         return (
-            f"the run {self.run!r} as it was after entry {self.n} is to be read, and takes no step:"
-            f" fork({self.run!r}, step={self.n}) makes a run that continues from there, and resume({self.run!r})"
-            " continues the run itself"
+            f"the run {self.run!r} as it was after entry {self.n} can be read, but takes no step;"
+            f" call fork({self.run!r}, step={self.n}) for a run that continues from there, or resume({self.run!r})"
+            " to continue the run itself"
         )
 
 
@@ -309,7 +309,7 @@ class Chain:
         except (msgspec.DecodeError, RecursionError) as error:
             raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_shorten(line)}") from None
         if signed.n != self.n + 1:
-            raise JournalError(f"entry {signed.n} follows entry {self.n}: entry {self.n + 1} would be right")
+            raise JournalError(f"the entry after entry {self.n}: expected entry {self.n + 1}, got entry {signed.n}")
         self.n, self.end = signed.n, digest
         return signed
 
@@ -492,7 +492,8 @@ def header_of(line: str) -> Header:
     try:
         header: Header = from_json(line, Header)
     except ValueError as error:
-        raise JournalError(f"this is no header of a journal of version {VERSION}: {error}: {_shorten(line)}") from None
+        what = f"the header: expected that of a journal of version {VERSION}, got {_shorten(line)}"
+        raise JournalError(f"{what}: {error}") from None
     return header
 
 
@@ -505,7 +506,7 @@ def line_of(text: str) -> Line:
     try:
         signed = _decode_line(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError) as error:
-        raise JournalError(f"this is no entry of a journal: {error}: {_shorten(text)}") from None
+        raise JournalError(f"expected an entry of a journal, got {_shorten(text)}: {error}") from None
     return signed
 
 
@@ -580,11 +581,11 @@ def fold(
     for line in lines:
         entry = chain.verified(line)
         if entry.fence < fence:
-            raise JournalError(f"entry {entry.n} was written under fence {entry.fence}, after one under {fence}")
+            raise JournalError(f"fence of entry {entry.n}: expected {fence} or more, got {entry.fence}")
         fence = entry.fence
         if (retried := retried_in(entry)) is not None:
             if retried.step not in records:
-                raise JournalError(f"entry {entry.n} goes back to entry {retried.step}, which is not known here")
+                raise JournalError(f"entry {entry.n} goes back to entry {retried.step}, which is unknown here")
             process.return_to(records[retried.step])
             process.renew(retried.at_s)
             records[entry.n] = process.record

@@ -325,7 +325,7 @@ class Parent(Driven, ABC):
             for effect in self.own_effects():
                 if SEPARATOR in effect.key:
                     raise UsageError(
-                        f"the key {effect.key!r} of an effect holds {SEPARATOR!r}, which separates children"
+                        f"the key of an effect: expected no {SEPARATOR!r}, which separates children, got {effect.key!r}"
                     )
                 wanted[self.slot(effect.key)] = effect
             if record.children:
@@ -487,7 +487,7 @@ class Parent(Driven, ABC):
 
     def _begin_child(self, record: Any, name: str, steps: list[Event], ended: list[str]) -> Any:
         if not name or SEPARATOR in name:
-            raise UsageError(f"a child has the name {name!r}: a text without {SEPARATOR!r} would be right")
+            raise UsageError(f"the name of a child: expected a text without {SEPARATOR!r}, got {name!r:.80}")
         child = self._child_process(record, name)
         self.begin(record, name, child)
         return self._replace_child(record, name, child, steps, ended)
@@ -550,7 +550,7 @@ class Parent(Driven, ABC):
             return
         if type(outcome) not in effect.outcomes:
             right = " or ".join([kind.__name__ for kind in effect.outcomes])
-            raise OutcomeError(f"{type(outcome).__name__} answers no {key!r}: {right} would")
+            raise OutcomeError(f"the outcome for {key!r}: expected {right}, got {type(outcome).__name__}")
 
     def check_unasked(self, key: str, outcome: Any) -> None:
         """Refuse an outcome that no effect of the process itself asks for; a process may know some that it takes.
@@ -561,8 +561,8 @@ class Parent(Driven, ABC):
         raise OutcomeError(self._unwanted_text(key))
 
     def _unwanted_text(self, key: str) -> str:
-        keys = ", ".join([repr(effect.key) for effect in self.effects])
-        return f"nothing was asked under {key!r} in {self.record.state}; waited for: {keys or 'nothing: it has ended'}"
+        keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing, since it has ended"
+        return f"nothing was asked under {key!r} in {self.record.state}; it waits for {keys}"
 
 
 def inside(name: str, event: Event) -> Inside:

@@ -108,7 +108,7 @@ def take_row(machine: Machine, trigger: str, record: Any, answer: Any, definitio
     if not event.trigger(cursor, cursor, answer, definition):
         rows = event.transitions[str(record.state)]
         guards: list[Any] = [condition.func for row in rows for condition in row.conditions]
-        raise MachineError(f"the guards {', '.join([guard.__name__ for guard in guards])} said no")
+        raise MachineError(f"the guards {', '.join([guard.__name__ for guard in guards])} refused it")
     state = record.state
     cursor.state = state if cursor.state == state else type(state)(cursor.state)
     return cursor

@@ -31,8 +31,8 @@ class KeyMissing(JournalError):
 
     def __str__(self) -> str:
         return (
-            f"the run {self.run!r} is signed: it needs the signing_key that it was written with, as in"
-            " store=Runs('runs.db', signing_key=…); commands take FSM_AGENT_SIGNING_KEY"
+            f"the run {self.run!r} is signed; pass the signing_key that it was written with, as in"
+            " store=Runs('runs.db', signing_key=…), or set FSM_AGENT_SIGNING_KEY for commands"
         )
 
 
@@ -58,14 +58,18 @@ def verified(document: str | bytes, signing_key: str | bytes | None) -> bytes:
         UsageError: The key is too short, or the document is neither text nor bytes.
     """
     if not isinstance(document, str | bytes):
-        raise UsageError(f"the document is {shown(document)}: what snapshot() returned would be right, a text or bytes")
+        raise UsageError(f"the document: expected what snapshot() returned, a text or bytes, got {shown(document)}")
     body = (document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document).strip()
     if signing_key is None:
         if has_signature(body):
-            raise SnapshotError("the snapshot is signed: pass the signing_key that it was written with")
+            raise SnapshotError("the snapshot is signed; pass the signing_key that it was written with")
         return body
     if not body.startswith(_HEAD) or body[_END : _END + len(_TAIL)] != _TAIL:
-        raise SnapshotError("the snapshot is not signed, and signing_key is given; a signature is lost by reformatting")
+        raise SnapshotError(
+            "the snapshot: expected a signed one, since signing_key is given, got one without a signature; pass it"
+            " as it"
+            " was written, since reformatting loses the signature"
+        )
     signature, body = body[_START:_END], b"{" + body[_END + len(_TAIL) :]
     if not hmac.compare_digest(_signature(body, signing_key).encode(), signature):
         raise SnapshotError("the snapshot was signed with another signing_key, or changed afterwards")
@@ -79,11 +83,11 @@ def key_bytes(signing_key: str | bytes) -> bytes:
         UsageError: It is too short, or neither text nor bytes.
     """
     key = signing_key.encode() if isinstance(signing_key, str) else signing_key
-    right = f"{MIN_KEY_BYTES} bytes or more would be right, of secrets.token_hex() for example"
+    right = f"signing_key: expected {MIN_KEY_BYTES} bytes or more, such as secrets.token_hex(), got"
     if not isinstance(key, bytes):
-        raise UsageError(f"signing_key is of type {type(key).__name__}: {right}")
+        raise UsageError(f"{right} a value of type {type(key).__name__}")
     if len(key) < MIN_KEY_BYTES:
-        raise UsageError(f"signing_key has {len(key)} bytes: {right}")
+        raise UsageError(f"{right} {len(key)} bytes")
     return key
 
 

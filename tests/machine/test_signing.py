@@ -78,7 +78,7 @@ def test_no_character_can_be_changed():
 )
 def test_a_key_that_is_none_is_refused_and_not_shown(key, says):
     for use in (lambda: snapshot(waiting(), signing_key=key), lambda: restore(SIGNED, PROMPT, signing_key=key)):
-        with pytest.raises(UsageError, match=f"signing_key .*{says}") as caught:
+        with pytest.raises(UsageError, match=f"signing_key: .*{says}") as caught:
             use()
         assert "hunter2" not in str(caught.value)
 
