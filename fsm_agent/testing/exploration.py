@@ -147,7 +147,10 @@ def explore(
         check(f"answers[{state.name}]", examples, is_list, f"a list such as [{examples!r:.40}]")
     needed = [state for state in _states_in(flow, answers) if "done" in state.triggers and not _is_inner(state)]
     if missing := list(dict.fromkeys([state.name for state in needed if not answers.get(state)])):
-        raise UsageError(f"answers has none of {', '.join(missing)}: {{{missing[0]}: […]}}, one of each type, is right")
+        raise UsageError(
+            f"answers: expected examples for {', '.join(missing)}, got none; pass {{{missing[0]}: […]}}, one of"
+            " each type"
+        )
     explorer = _Explorer(answers, limit)
     walk = explorer.walk(flow, data, flow.run_context(), holds)
     rows = Counter[str]()
@@ -448,7 +451,7 @@ def _give(state: LiveState[Any, Any], value: Any, at_s: float, run: FlowRun[Any]
 def _check(run: FlowRun[Any], holds: Callable[[str, Any], bool] | None) -> None:
     """Check a run where it has not been before."""
     if holds is not None and not holds(run.state, run.data):
-        raise AssertionError(f"{getattr(holds, '__name__', 'holds')} is not true in {run.state} of {run.data!r}")
+        raise AssertionError(f"{getattr(holds, '__name__', 'holds')} is false in {run.state} of {run.data!r}")
     level: Any = run
     while isinstance(level, FlowRun):
         state, r = level.flow.states[level.state], level.record

@@ -95,7 +95,7 @@ class FakeClock:
     def sleep(self, delay_s: float) -> None:
         """Advance at once; like `time.sleep` it takes no negative delay."""
         if delay_s < 0:
-            raise ValueError(f"a sleep of {delay_s!r} s was asked for: 0 s or more would be right")
+            raise ValueError(f"the delay of a sleep: expected 0 s or more, got {delay_s!r} s")
         self.sleeps.append(delay_s)
         self._now_s += delay_s
 
@@ -109,7 +109,7 @@ class FakeClock:
             UsageError: Always, unless no test has asked for this clock: then that of the system is returned.
         """
         raise UsageError(
-            "clock: expected the system's, since the store outlives this process, got a FakeClock: leave it out, or"
+            "clock: expected the system's, since the store outlives this process, got a FakeClock; leave it out, or"
             " use MemoryStore() or SqliteStore(path, clock=clock.now)"
         )
 
@@ -127,7 +127,7 @@ class _OwnClock(FakeClock):
         if self._has_given_way:
             raise UsageError(
                 f"clock of a Script: {delay_s!r} s cannot be skipped, since the store outlives this process and its"
-                " time is the system's: MemoryStore() lets a test skip them"
+                " time is the system's; use MemoryStore() to skip them"
             )
         super().advance(delay_s)
 
@@ -334,7 +334,7 @@ class Script:
             raise ScriptError(self._missed)
         if left := self._unasked():
             count = sum([script._count for script in self._by.values()]) if self._by else self._count
-            raise ScriptError(f"{len(left)} of {count} replies were never asked for: {', '.join(left)}")
+            raise ScriptError(f"expected requests for all {count} replies, {len(left)} got none: {', '.join(left)}")
 
     def _unasked(self) -> list[str]:
         """Return the replies that are left, as text."""
@@ -348,9 +348,8 @@ class Script:
         try:
             entry = self._entries.popleft() if self._by is None else self._meant(request)
         except IndexError:
-            right = f"Script(…) has {self._count}: one more would be right"
-            problem = f"request {len(self.requests)} has no reply in the script; its last message: "
-            raise self._missing(f"{problem}{request.messages[-1]!r:.500}; {right}") from None
+            problem = f"request {len(self.requests)}: expected a reply in Script(…), which has {self._count}, got none"
+            raise self._missing(f"{problem}; add one for {request.messages[-1]!r:.500}") from None
         return self._make_reply(entry, request, timeout_s)
 
     def _meant(self, request: Request) -> Any:
@@ -365,19 +364,18 @@ class Script:
         asked = f"{tasks[0] if tasks else request.messages[-1]!r:.500}"
         if not found:
             known = ", ".join(map(repr, by))
-            raise self._missing(f"request {number} has no reply in the script, since it has none of {known}: {asked}")
+            raise self._missing(f"request {number}: expected one of {known} in it, got {asked}; add a text for it")
         if len(found) > 1:
-            right = "texts of which it has one would be right"
-            raise self._missing(f"request {number} has {' and '.join(map(repr, found))}: {right}; it is {asked}")
+            named = " and ".join(map(repr, found))
+            raise self._missing(f"request {number}: expected one text of the script in it, got {named}, in {asked}")
         (text,) = found
         by[text].requests.append(request)
         try:
             return by[text]._entries.popleft()
         except IndexError:
             count = by[text]._count
-            right = f"{text!r}: Script(…) with {count + 1} would be right"
-            problem = f"request {number} is one more for {text!r} than the {count} in the script: {right}"
-            raise self._missing(f"{problem}; it is {asked}") from None
+            problem = f"request {number}: expected at most {count} for {text!r}, got one more, {asked}"
+            raise self._missing(f"{problem}; pass {text!r}: Script(…) with {count + 1}") from None
 
     def _missing(self, problem: str) -> ScriptError:
         self._missed = self._missed or problem
@@ -406,7 +404,7 @@ class Script:
             case _ if callable(entry) and not isinstance(entry, type):
                 return self._make_reply(entry(request), request, timeout_s)
         right = "a text, call('name', …), a list of both, a Reply, a ProviderError, or a function of the request"
-        raise UsageError(f"a script cannot reply {entry!r:.80}: {right}")
+        raise UsageError(f"the reply of a script: expected {right}, got {entry!r:.80}")
 
     def __enter__(self) -> Self:
         return self

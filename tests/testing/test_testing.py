@@ -84,7 +84,7 @@ def test_a_double_among_the_functions_of_an_agent():
 def test_a_missing_reply_is_loud():
     script = Script("one")
     script.complete(ASKED)
-    with pytest.raises(ScriptError, match=r"request 2 .*17 \+ 25"):
+    with pytest.raises(ScriptError, match=r"request 2: .*17 \+ 25"):
         script.complete(ASKED)
 
 
