@@ -54,10 +54,10 @@ class AgUi(ProtocolFold):
             answers = {entry.interruptId: _answer(entry) for entry in found.resume}
             sent = {entry.interruptId: entry.payload for entry in found.resume if entry.status != "cancelled"}
             if len(answers) < len(found.resume):
-                raise BadRequest("resume: two entries have the same interruptId", "bad_answer")
+                raise BadRequest("resume: expected each interruptId once, got one twice", "bad_answer")
             return Asked(thread, run, None, answers, payloads=sent)
         if not found.messages or found.messages[-1].role != "user":
-            raise BadRequest("messages: the last one must be of the user", "no_message")
+            raise BadRequest("messages: expected the last one to be of the user", "no_message")
         content = found.messages[-1].content or ""
         parts = [content] if isinstance(content, str) else [_part(part) for part in content]
         return Asked(thread, run, Message.of("user", *parts), {})
@@ -196,7 +196,7 @@ def _part(part: _Part) -> Any:
         return part.text
     if part.type == "image" and part.source.get("type") == "data":
         return image_of(f"data:{part.source.get('mimeType', '')};base64,{part.source.get('value', '')}")
-    raise BadRequest(f"messages: a part of type {part.type!r:.40} is not taken: text, or an image as data", "bad_part")
+    raise BadRequest(f"messages: expected text, or an image as data, got a part of type {part.type!r:.40}", "bad_part")
 
 
 def _answer(entry: _Entry) -> Any:

@@ -47,7 +47,7 @@ class AiSdk(ProtocolFold):
         found: _Body = converted(body, _Body)
         chat = named("id", found.id)
         if not found.messages:
-            raise BadRequest("messages: there is none", "no_message")
+            raise BadRequest("messages: expected one or more, got none", "no_message")
         last = found.messages[-1]
         if last.role == "assistant":
             parts = [part for part in last.parts if part.state == "approval-responded"]
@@ -55,11 +55,15 @@ class AiSdk(ProtocolFold):
         else:
             answers = {str(p.data.get("key")): _answer(p.data) for p in last.parts if p.type == "data-answer"}
             if answers and any(p.type == "file" or p.text.strip() for p in last.parts):
-                raise BadRequest("messages: the last one answers a question and says something else", "bad_answer")
+                raise BadRequest(
+                    "messages: expected an answer alone in the last one, got something else too", "bad_answer"
+                )
         if answers:
             return Asked(chat, "", None, answers, last.role == "assistant")
         if last.role != "user":
-            raise BadRequest("messages: the last one must be of the user, or answer an approval", "no_message")
+            raise BadRequest(
+                "messages: expected the last one to be of the user, or to answer an approval", "no_message"
+            )
         texts = [_part(part) for part in last.parts if not part.type.startswith("data-")]
         return Asked(chat, named("id of the message", last.id), Message.of("user", *texts), {})
 
@@ -153,7 +157,7 @@ class _Part(msgspec.Struct):
 
     def __post_init__(self) -> None:
         if self.type == "data-answer" and not (isinstance(self.data, dict) and self.data.get("key")):
-            raise ValueError("data of data-answer is no object with a key")
+            raise ValueError("data of data-answer: expected an object with a key")
 
 
 class _Message(msgspec.Struct):
@@ -172,7 +176,7 @@ def _part(part: _Part) -> Any:
         return part.text
     if part.type == "file":
         return image_of(part.url)
-    raise BadRequest(f"messages: a part of type {part.type!r:.40} is not taken: text, or a picture", "bad_part")
+    raise BadRequest(f"messages: expected text, or a picture, got a part of type {part.type!r:.40}", "bad_part")
 
 
 def _verdict(approval: dict[str, Any]) -> Any:

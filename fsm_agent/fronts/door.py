@@ -76,17 +76,17 @@ class Door:
     def _answer(self, request: Request) -> Response | None:
         """Return what is answered in place of the application; None: nothing."""
         if request.headers.get("host", "").lower() not in self._hosts:
-            return PlainTextResponse(f"only {' and '.join(self._names)} are answered to, at this port", 421)
+            return PlainTextResponse(f"expected {' or '.join(self._names)} as the host, at this port", 421)
         if request.method in READS and (given := request.query_params.get("token")) is not None:
             if not is_same(given, self._token):
-                return PlainTextResponse(f"the token is wrong: {self._again}", 403)
+                return PlainTextResponse(f"the token is wrong; {self._again}", 403)
             return self._welcome(request)
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         is_program = scheme.lower() == "bearer" and is_same(bearer, self._token)
         if not is_program and not is_same(request.cookies.get(self._cookie, ""), self._value):
-            return PlainTextResponse(f"nothing is shown without its token: {self._again}", 403)
+            return PlainTextResponse(f"this page needs its token; {self._again}", 403)
         if request.headers.get("sec-fetch-site", "none") not in OWN_SITE:
-            return PlainTextResponse(f"another page may not ask this: {self._again}", 403)
+            return PlainTextResponse(f"another page must not ask this; {self._again}", 403)
         return None
 
     def _welcome(self, request: Request) -> Response:

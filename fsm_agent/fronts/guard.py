@@ -103,14 +103,14 @@ class Guard(Gate):
 
     def refusal(self, request: Request) -> Response | None:
         if self._hosts is not None and _name_of(request.headers.get("host", "")) not in self._hosts:
-            return _refused("this host is not served here", 421)
+            return _refused("this server does not serve that host", 421)
         if request.method in READS:
             return None
         is_own = "origin" not in request.headers or is_own_origin(request)
         if not is_own or request.headers.get("sec-fetch-site", "none") not in OWN_SITE:
-            return _refused("another site may not ask this")
+            return _refused("another site must not ask this")
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
-        return None if kind == "application/json" else _refused("only application/json is taken")  # no form has it
+        return None if kind == "application/json" else _refused("expected application/json")  # no form has it
 
 
 def _refused(problem: str, status: int = 403) -> Response:

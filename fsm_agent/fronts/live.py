@@ -141,7 +141,7 @@ class Live:
         elif self.has_conversations:
             of = self.runnable.conversation(conversation)
         else:
-            raise UsageError(f"{shown(self.runnable)} is no agent, and has no conversations")
+            raise UsageError(f"expected an agent, which has conversations, got {shown(self.runnable)}")
         if self._drives:
             options = {"service": self._service, **options}
         run: str = (await of.asubmit(task, run_id=run_id, **options)).run_id
@@ -199,7 +199,7 @@ class Live:
             return await self.begin(said, run_id=self.run_of(asked), conversation=conversation, by=by), 0
         run = await self.newest(asked.conversation)
         if run is None:
-            raise NotAsked(f"there is no conversation {asked.conversation!r}")
+            raise NotAsked(f"the conversation {asked.conversation!r} does not exist")
         waits = (await asyncio.to_thread(self.runs.store.get, run)).waits
         return run, await self.answer(run, answers_to(waits, asked), by=by)
 
@@ -358,7 +358,7 @@ class Live:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UsageError("this Live is closed: the service ends")
+            raise UsageError("this Live is closed, since the service ends")
 
     def _start(self, run: str) -> None:
         """Drive a run here, unless it is or others do."""
@@ -452,7 +452,7 @@ def with_store(runnable: Any, store: Any) -> Any:
         UsageError: It is none, or of a class whose configuration says where its store is.
     """
     if isinstance(runnable, AgentBase) or not isinstance(runnable, Runnable):
-        raise UsageError(f"{shown(runnable)} has no store: an agent or a flow with store='runs.db' would be right")
+        raise UsageError(f"expected an agent or a flow with a store, got {shown(runnable)}; pass it store='runs.db'")
     if hasattr(runnable, "changed"):
         return runnable.changed(store=store)
     return replace(runnable, store=store)  # type: ignore[type-var]
@@ -468,7 +468,7 @@ def _task_of(runnable: Any, message: Message) -> Any:
     try:
         return adapter.validate_json(message.text)
     except ValueError as error:
-        raise BadRequest(f"the text is no data of the flow {runnable.name!r}: {error}", "bad_data") from None
+        raise BadRequest(f"the text: expected data of the flow {runnable.name!r}: {error}", "bad_data") from None
 
 
 class _Kept:

@@ -67,11 +67,11 @@ def read_json(body: bytes) -> Any:
         {'id': 'c1'}
     """
     if len(body) > MAX_BODY:
-        raise BadRequest(f"the body has {len(body):,} bytes, and {MAX_BODY:,} are the most", "too_large")
+        raise BadRequest(f"the body: expected at most {MAX_BODY:,} bytes, got {len(body):,}", "too_large")
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadRequest(f"the body is no JSON: {error}", "bad_json") from None
+        raise BadRequest(f"the body: expected JSON: {error}", "bad_json") from None
 
 
 def converted(body: Any, kind: Any) -> Any:
@@ -82,12 +82,12 @@ def converted(body: Any, kind: Any) -> Any:
     """
     if isinstance(body, dict) and (claimed := [name for name in _CLAIMS if name in body]):
         raise BadRequest(
-            f"the body says {claimed[0]}: only the login of the service says who the user is", "claimed_user"
+            f"the body: expected no {claimed[0]}, since only the login of the service names the user", "claimed_user"
         )
     try:
         return msgspec.convert(body, kind)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise BadRequest(f"the body is wrong: {error}", "bad_body") from None
+        raise BadRequest(f"the body: {error}", "bad_body") from None
 
 
 def named(what: str, name: str) -> str:
@@ -97,7 +97,7 @@ def named(what: str, name: str) -> str:
         BadRequest: It is empty, long or not printable.
     """
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise BadRequest(f"{what} is {name!r:.60}: 1 to {MAX_NAME} printable characters would be right", "bad_name")
+        raise BadRequest(f"{what}: expected 1 to {MAX_NAME} printable characters, got {name!r:.60}", "bad_name")
     return name
 
 
@@ -108,11 +108,11 @@ def image_of(url: str) -> Image:
         BadRequest: It is none.
     """
     if not url.startswith("data:"):
-        raise BadRequest("a picture has to be in the body, as data:image/png;base64,…", "bad_part")
+        raise BadRequest("a picture: expected it in the body, as data:image/png;base64,…, got a URL", "bad_part")
     try:
         return Image.of(url)
     except UsageError:
-        raise BadRequest("the data of a picture are no PNG, JPEG, GIF or WebP image", "bad_part") from None
+        raise BadRequest("a picture: expected a PNG, JPEG, GIF or WebP image, got other data", "bad_part") from None
 
 
 def edited(arguments: Any) -> str | None:
@@ -124,7 +124,7 @@ def edited(arguments: Any) -> str | None:
     if arguments is None:
         return None
     if not isinstance(arguments, dict):
-        raise BadRequest("the edited arguments are no object", "bad_answer")
+        raise BadRequest("the edited arguments: expected an object, got another value", "bad_answer")
     return json.dumps(arguments)
 
 
@@ -161,7 +161,7 @@ def _answer_to(question: Question, answer: Any, payload: Any) -> Any:
         return _unmasked(answer, parsed(question.about))
     if question.kind not in USERS:
         problem = (
-            f"the question {question.key!r} ({question.kind}) is for operators: `fsm-agent runs answer` answers it"
+            f"the question {question.key!r} ({question.kind}) is for operators; answer it with `fsm-agent runs answer`"
         )
         raise BadRequest(problem, "for_operators")
     found = answer if payload is None else payload

@@ -86,7 +86,7 @@ def told_error(error: Exception) -> tuple[str, str]:
     if isinstance(error, FsmAgentError):
         return mask_keys(str(error)), getattr(error, "code", type(error).__name__)
     LOG.error("a stream failed", exc_info=error)
-    return "an internal error; the log of the server tells more", "InternalError"
+    return "an internal error; see the log of the server", "InternalError"
 
 
 def _lines(data: Data | Any) -> str:

@@ -118,7 +118,7 @@ class _Pages:
         found = "" if self._user is None else self._user(request)
         who = await found if isawaitable(found) else found
         if who is None or (self._user is not None and not who):
-            raise HTTPException(401, "who you are is not known here")
+            raise HTTPException(401, "expected a user who is logged in")
         return str(who)
 
     async def page(self, request: Request) -> Response:
@@ -139,7 +139,7 @@ class _Pages:
             kept = asked._replace(conversation=_kept(who, asked.conversation))
             async with self._locks.setdefault(who, asyncio.Lock()):  # what is counted stays true until it has begun
                 if kept.message is not None and await to_thread.run_sync(self._is_full, who, self._live.run_of(kept)):
-                    problem = {"error": f"{self._at_once} answers are on their way: wait for one", "code": "too_many"}
+                    problem = {"error": f"{self._at_once} answers are on their way; wait for one", "code": "too_many"}
                     return JSONResponse(problem, 429)
                 run, after = await self._live.take(kept, by=who, task=self._task)
         except OutcomeError as error:  # the names of runs and questions are not for the person who answered
@@ -165,7 +165,7 @@ class _Pages:
         except FsmAgentError as error:
             return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 400)
         if not turns:
-            return JSONResponse({"error": f"there is no conversation {name!r}", "code": "unknown_conversation"}, 404)
+            return JSONResponse({"error": f"unknown conversation {name!r}", "code": "unknown_conversation"}, 404)
         return _stream(self._told(name, turns))
 
     async def cancel(self, request: Request) -> Response:
@@ -174,7 +174,7 @@ class _Pages:
         run = await self._live.newest(_kept(who, request.path_params["name"]))
         try:
             if run is None:
-                raise NotAsked("there is no such conversation")
+                raise NotAsked("this conversation does not exist")
             await self._live.cancel(run, "cancelled by the user", by=who)
         except FsmAgentError as error:
             return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 409)
