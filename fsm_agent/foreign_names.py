@@ -54,7 +54,7 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "as_function": "as_tool",
     "map": "batch abatch",
     "usage.cost_usd": "cost",
-    "result.dialog, and after=result of call": "message_history messages all_messages history to_input_list",
+    "result.dialog, and pass after=result to call": "message_history messages all_messages history to_input_list",
     "output": "data final_output structured_response",
     "text": "content",
     "function_calls": "tool_calls",

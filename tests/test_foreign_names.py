@@ -121,7 +121,7 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a result as a state": (
         lambda: agent.call("x")["messages"],
         TypeError,
-        "a CallResult has no key 'messages'; use result.dialog, and after=result",
+        "a CallResult has no key 'messages'; use result.dialog.*after=result",
     ),
     "Message": (lambda: Message.of("user", "x").content, AttributeError, "'Message' .* 'content'; use text"),
     "Usage": (lambda: Usage().prompt_tokens, AttributeError, "'Usage' .* 'prompt_tokens'; use input_tokens"),

@@ -34,13 +34,13 @@ def check_agent(agent: Any) -> None:
     """Refuse arguments with which an agent could make no call.
 
     Raises:
-        UsageError: It names the argument, its value, and what would be right.
+        UsageError: It names the argument, its value, and what was expected.
     """
     check_fields(agent, "an agent", _RIGHTS)
     if agent.store is not None and agent.name == UNNAMED:
         raise UsageError(
-            "name: expected one for an agent with a store, which finds runs by the name of their agent, got none;"
-            " pass a name, such as name='support'"
+            "name: expected a name of the agent's own, by which its store finds its runs, got none;"
+            " pass one, such as name='support'"
         )
     _check_world(agent.world)
     if isinstance(agent.model, str) and ":" not in agent.model:

@@ -232,7 +232,7 @@ class Runnable(ABC):
             verb: The method that was called, ``run`` or ``arun``.
 
         Raises:
-            UsageError: It names the method that would be right.
+            UsageError: It names the method to call.
         """
         if not isinstance(process, self.process_type):
             right = f"{'call' if verb == 'run' else 'acall'}({shown(process)})"

@@ -362,7 +362,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         """Refuse anything but an agent call, and a call whose functions would bypass this agent's approver.
 
         Raises:
-            UsageError: It names what would be right.
+            UsageError: It names what was expected.
         """
         super().check_process(process, verb)
         if self.approve is not None and not process.has_approver and process.effects:

@@ -593,7 +593,7 @@ def check_size(owner: str, name: str, value: Any, least: int = 1) -> None:
     """Refuse what is no whole number from ``least`` on.
 
     Raises:
-        UsageError: It names the argument, and what would be right.
+        UsageError: It names the argument, and what was expected.
     """
     if not is_whole(value, least):
         raise UsageError(f"{name} of {owner}: expected a whole number from {least} on, got {value!r:.80}")

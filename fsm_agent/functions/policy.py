@@ -112,7 +112,7 @@ def check_policy(policy: Policy, owner: str) -> None:
     """Check a policy, and convert its lists to tuples.
 
     Raises:
-        UsageError: It names the invalid value, and what would be right.
+        UsageError: It names the invalid value, and what was expected.
     """
     for name in ("depends_on", "middleware"):
         if isinstance(value := getattr(policy, name), list):

@@ -234,5 +234,7 @@ def _read(text: str | bytes) -> _Document:
     try:
         document: _Document = from_json(text, _Document)
     except ValueError as error:
-        raise SnapshotError(f"the document: expected a snapshot of version {VERSION}: {error}") from error
+        raise SnapshotError(
+            f"the snapshot: expected one of version {VERSION}, got another document ({error})"
+        ) from error
     return document

@@ -116,7 +116,7 @@ class Image(_File, frozen=True, kw_only=True, tag="image"):
         data = bytes_of(source, "image")
         media_type = _image_type(data)
         if media_type is None:
-            raise UsageError(f"expected a PNG, JPEG, GIF or WebP image, got {described(source, data)}")
+            raise UsageError(f"the image: expected a PNG, JPEG, GIF or WebP image, got {described(source, data)}")
         return cls(data=data, media_type=media_type)
 
 
@@ -159,7 +159,7 @@ class Document(_File, frozen=True, kw_only=True, tag="document"):
         if data.startswith(b"%PDF-"):
             return cls(data=data, name=name)
         if not data or not _is_text(data):
-            raise UsageError(f"expected a PDF or text in UTF-8, got {described(source, data)}")
+            raise UsageError(f"the document: expected a PDF or text in UTF-8, got {described(source, data)}")
         of_name = _TEXT_TYPES.get(pathlib.PurePath(name or "").suffix.lower(), "text/plain")
         return cls(data=data, media_type=declared if declared in _TEXT_TYPES.values() else of_name, name=name)
 
@@ -429,7 +429,7 @@ def check_roles(messages: Sequence[Any]) -> None:
     """Check the roles of messages.
 
     Raises:
-        UsageError: A role does not exist; the error names the index of the first, and what would be right.
+        UsageError: A role does not exist; the error names the index of the first, and what was expected.
     """
     for index, message in enumerate(messages):
         if type(message) is Message and message.role not in _ROLES:

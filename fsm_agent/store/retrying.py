@@ -41,7 +41,7 @@ def _check_failed(runs: Claiming, run: Run) -> None:
     """Refuse to retry a run that has not failed, or that its conversation has left behind.
 
     Raises:
-        UsageError: It says what would be right.
+        UsageError: It says what was expected.
     """
     if not run.is_ended:
         raise UsageError(f"the run {run.id!r} has not ended; call requeue({run.id!r}), or answer its questions")

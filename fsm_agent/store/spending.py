@@ -18,7 +18,7 @@ def check_spend(name: str, amount: int, limit: int, within_s: float) -> None:
     """Refuse arguments of `Store.spend` that make no sense.
 
     Raises:
-        UsageError: It names the argument, and what would be right.
+        UsageError: It names the argument, and what was expected.
     """
     check_text("the name of a limit", name)
     check("amount", amount, is_whole(amount), "a whole number")

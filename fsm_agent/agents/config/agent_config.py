@@ -195,7 +195,7 @@ class AgentConfig(SubAgentConfig):
 
         Raises:
             ConfigError: The configuration is not valid, or the file does not exist.  The error names the file, and each
-                wrong key with its line and what would be right.
+                wrong key with its line and what was expected.
         """
         values: Any
         if isinstance(config, AgentConfig):

@@ -170,7 +170,7 @@ def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True
         is_late: All agents exist by now, including those that hand over to one another.
 
     Raises:
-        UsageError: It names the agent, and what would be right.
+        UsageError: It names the agent, and what was expected.
     """
     asked = sorted(prompt.delegates - prompt.handoffs)
     if agent.results is not None and asked:

@@ -188,7 +188,7 @@ def check_program(name: str, function: Callable[..., Any]) -> None:
     """Refuse a function that cannot be called with a task, or with a task and a `Context`.
 
     Raises:
-        UsageError: It says what would be right.
+        UsageError: It says what was expected.
     """
     arguments = (None, None) if _takes_context(function) else (None,)
     try:

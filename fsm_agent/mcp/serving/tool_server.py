@@ -207,7 +207,7 @@ def _check(function: Function, *, has_store: bool) -> None:
     """Refuse a function that cannot be served.
 
     Raises:
-        UsageError: It says why, and what would be right.
+        UsageError: It says why, and what was expected.
     """
     if problem := problem_of(function, has_store=has_store):
         raise UsageError(problem)
