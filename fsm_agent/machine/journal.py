@@ -237,7 +237,7 @@ class PastJournal(Journal):
 
     @property
     def refusal(self) -> str:
-        """Why the process takes no step, and what was expected."""
+        """Why the process takes no step, and what to call instead."""
         return (
             f"the run {self.run!r} as it was after entry {self.n} can be read, but takes no step;"
             f" call fork({self.run!r}, step={self.n}) for a run that continues from there, or resume({self.run!r})"

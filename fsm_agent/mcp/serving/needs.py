@@ -31,7 +31,7 @@ def needs_of(function: Function) -> Needs:
 
 
 def problem_of(function: Function, *, has_store: bool) -> str:
-    """Return why a function cannot be served, and what was expected; empty: it can."""
+    """Return why a function cannot be served, and the remedy; empty: it can."""
     tool = f"the tool {function.name!r}"
     if function.depends_on:
         needed = ", ".join(function.depends_on)
