@@ -421,7 +421,7 @@ def _mode(request: Request, profile: Profile, takes: Callable[[Output], bool] | 
     """Return the mode, and the reason if it is not the one that was asked for."""
     wanted, output = request.mode or profile.output_mode, request.output
     if output.schema is None and wanted != "prompted":
-        return "prompted", f"there is no JSON schema of {output.name}"
+        return "prompted", f"{output.name} has no JSON schema"
     if wanted != "native":
         return wanted, ""
     if profile.native_schema and not profile.schema_with_functions and request.functions:

@@ -239,7 +239,7 @@ class ResultCache:
             self._expire()
             kept, refs = self._kept.get(ref), list(self._kept)
         if kept is None:
-            there = ", ".join(refs[-20:]) or "nothing any more"
+            there = ", ".join(refs[-20:]) or "nothing"
             raise LookupError(f"unknown ref {ref[:100]!r}: kept is {there}")
         return kept
 
