@@ -31,7 +31,7 @@ class KeyMissing(JournalError):
 
     def __str__(self) -> str:
         return (
-            f"the run {self.run!r} is signed; pass the signing_key that it was written with, as in"
+            f"the run {self.run!r} is signed: expected the signing_key that it was written with, got none; pass"
             " store=Runs('runs.db', signing_key=…), or set FSM_AGENT_SIGNING_KEY for commands"
         )
 

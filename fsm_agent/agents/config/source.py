@@ -50,7 +50,7 @@ class Source:
         if len(found) > MAX_PROBLEMS:
             lines.append("  … and more")
         where = "" if self.file is None else f" in {str(self.file)!r}"
-        return ConfigError("\n".join([f"the agent's configuration{where} is invalid:", *lines]))
+        return ConfigError("\n".join([f"the agent's configuration{where} is not valid:", *lines]))
 
     def _position(self, keys: Keys) -> str:
         line = self._line(keys)
