@@ -36,7 +36,7 @@ class _Mended(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             size_bytes += len(chunk)
             if size_bytes > self._max_bytes:
-                raise httpx2.StreamError(f"the answer is longer than {self._max_bytes} bytes")
+                raise httpx2.StreamError(f"the answer: expected at most {self._max_bytes} bytes, got more")
             text, begun = _mended(begun + decoder.decode(chunk))
             yield text.encode()
         text, begun = _mended(begun + decoder.decode(b"", final=True))
@@ -66,7 +66,7 @@ async def check_body(response: httpx2.Response) -> None:
     """
     encoding = response.headers.get("content-encoding", "identity").lower()
     if encoding != "identity":
-        raise httpx2.DecodingError(f"the answer came as {encoding!r}, which was not asked for")
+        raise httpx2.DecodingError(f"the answer: expected the encoding 'identity', got {encoding!r:.80}")
     is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     assert isinstance(response.stream, httpx2.AsyncByteStream)
     response.stream = _Mended(response.stream, float("inf") if is_events else MAX_BYTES)
