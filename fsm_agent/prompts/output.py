@@ -314,7 +314,7 @@ class _Search:
         if problem is None:
             choices = ": it is one of " + ", ".join(map(repr, output.choices)) if output.choices else ""
             raise ParseError(f"there is no {output.name} in JSON in the answer{choices}")
-        raise ParseError(f"the answer is no valid {output.name}:\n{described_errors(problem)}") from problem
+        raise ParseError(f"the answer is not a valid {output.name}:\n{described_errors(problem)}") from problem
 
 
 def nearly(

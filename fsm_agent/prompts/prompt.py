@@ -50,7 +50,7 @@ Out = TypeVar("Out", default=Any)
 
 Handler: TypeAlias = "str | Path | Prompt | Callable[..., str]"
 
-EXCEPTION = "Your answer could not be used: {{ error_message }}\nPlease answer again with that put right."
+EXCEPTION = "Your answer could not be used: {{ error_message }}\nPlease correct this and answer again."
 INTERRUPT = "{{ call_results }}"
 LOOP = "You have called {{ name }} with identical arguments {{ count }} times. Try a different approach."
 FINAL = "You have reached the limit of function calls. Call no more functions: give your final answer now."

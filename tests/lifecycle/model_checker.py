@@ -549,7 +549,7 @@ def _refused(r: CallRecord) -> list[str]:
 
 
 def _told(reason: str) -> str:
-    return f"Your answer could not be used: {reason}\nPlease answer again with that put right."
+    return f"Your answer could not be used: {reason}\nPlease correct this and answer again."
 
 
 def _marks(r: CallRecord) -> list[str]:

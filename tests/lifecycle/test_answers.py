@@ -128,7 +128,7 @@ def test_arguments_that_cannot_be_used_open_the_branch(arguments, finish, proble
     assert (call.state, call.step.trigger) == (State.PARSE_EXCEPTION, "parse_failed")
     ((said, is_error),) = results(call)
     assert (problem in said, is_error) == (True, True)
-    assert "Please answer again with that put right." in said
+    assert "Please correct this and answer again." in said
     assert_sendable(request(call).messages)
     say(call, final(**ADA))
     assert (call.output, results(call)) == (Person(**ADA), [("The answer was taken.", False)])
