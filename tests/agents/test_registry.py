@@ -250,6 +250,11 @@ rounds = 2
 system = "You forecast."
 """
 
+    def test_a_folder_is_no_file(self, tmp_path):
+        (tmp_path / "a.toml").mkdir()
+        with pytest.raises(ConfigError, match=r"a\.toml"):
+            build_agent(tmp_path / "a.toml")
+
     def test_toml(self, tmp_path, script):
         weather()
         (tmp_path / "weather.toml").write_text(self.TOML)
