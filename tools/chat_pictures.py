@@ -61,7 +61,7 @@ def main() -> None:
                 page.get_by_text("Shall I").wait_for()
                 page.fill("#text", "Yes, please.")
                 page.click("#send")
-                page.get_by_label("Arguments").wait_for()
+                page.get_by_label("Euros", exact=True).wait_for()
                 page.evaluate("document.querySelector('#log').scrollTop = 1e6")
                 page.screenshot(path=str(ROOT / "docs" / f"{name}.png"))
                 page.close()

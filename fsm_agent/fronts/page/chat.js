@@ -201,6 +201,7 @@ function said(value) {
 const USERS = ["approval", "answer", "result"];  // the other kinds are for operators
 function asks(interrupts) {
   const asked = add(make("form", "asked"));
+  asked.noValidate = true;  // each error is told beside its field, in one way
   asked.dataset.keys = JSON.stringify(interrupts.map((interrupt) => interrupt.id));
   if (interrupts.some((interrupt) => !USERS.includes(interrupt.reason))) {
     asked.append(make("p", "state", "This was interrupted, and an operator has to look at it first. You can stop it."));
@@ -211,6 +212,10 @@ function asks(interrupts) {
     return;
   }
   const answers = interrupts.map((interrupt) => question(asked, interrupt));
+  // Enter in a field would press the first button, and approve what is being denied.
+  asked.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.tagName === "INPUT") event.preventDefault();
+  });
   asked.addEventListener("submit", (event) => {
     event.preventDefault();
     const is_yes = event.submitter?.value !== "no";
@@ -260,14 +265,15 @@ function question(asked, interrupt) {
   if (how) how.textContent = "waits for you";
   if (interrupt.reason === "approval") {
     asked.append(make("p", "", `Allow ${about?.function ?? "this"} to run?`));
-    const before = JSON.stringify(about?.arguments ?? {}, null, 2);
-    const box = field(asked, "Arguments", "textarea");
-    box.value = before;
-    box.rows = Math.min(12, before.split("\n").length);
+    const given = about?.arguments ?? {};
+    const schema = interrupt.responseSchema?.properties?.editedArgs ?? {};
+    const read = hasFields(schema, given) ? form(asked, schema, "", schema, true, "", given) : json(asked, "Arguments", given);
+    const before = JSON.stringify(read());
     const reason = field(asked, "Reason for denying (optional)", "input");
     return (is_yes) => {
-      const payload = is_yes ? { approved: true } : { approved: false, reason: reason.value };
-      if (is_yes && box.value !== before) payload.editedArgs = at(box, () => parse(box.value), "this is not valid JSON");
+      if (!is_yes) return { interruptId: interrupt.id, status: "resolved", payload: { approved: false, reason: reason.value } };
+      const now = read();
+      const payload = JSON.stringify(now) === before ? { approved: true } : { approved: true, editedArgs: now };
       return { interruptId: interrupt.id, status: "resolved", payload };
     };
   }
@@ -275,6 +281,24 @@ function question(asked, interrupt) {
   asked.append(make("pre", "", shown(about?.question ?? about ?? "")));
   const read = form(asked, interrupt.responseSchema ?? { type: "string" }, "Answer");
   return () => ({ interruptId: interrupt.id, status: "resolved", payload: read() });
+}
+// Whether a form can show arguments: each has a simple type, and its value fits (a masked number is a text).
+function hasFields(schema, given) {
+  const fits = ([name, own]) => {
+    const value = given[name];
+    if (own.enum) return value === undefined || own.enum.some((one) => JSON.stringify(one) === JSON.stringify(value));
+    if (own.type === "integer" || own.type === "number")
+      return value === undefined || typeof value === "number" || JSON.isRawJSON?.(value) === true;
+    return ["string", "boolean"].includes(own.type) && (value === undefined || typeof value === own.type);
+  };
+  const fields = Object.entries(schema.properties ?? {});
+  return fields.length > 0 && fields.every(fits) && Object.keys(given).every((name) => name in schema.properties);
+}
+function json(parent, label, value) {
+  const box = field(parent, label, "textarea");
+  box.value = JSON.stringify(value, null, 2);
+  box.rows = Math.min(12, box.value.split("\n").length);
+  return () => at(box, () => parse(box.value), "this is not valid JSON");
 }
 function number(text) {
   try { return parse(text); } catch { return Number(text); }  // "05" is no JSON
@@ -288,24 +312,28 @@ function field(parent, label, tag, name = label) {
 function at(made, read, problem) {
   try { return read(); } catch { throw Object.assign(new Error(problem), { field: made.closest("label") }); }
 }
-function form(parent, schema, label, root = schema, isNeeded = true, name = label) {
+function form(parent, schema, label, root = schema, isNeeded = true, name = label, value = undefined) {
   const about = isNeeded ? label : `${label} (optional)`;
   if (schema.$ref?.startsWith("#/$defs/")) schema = root.$defs?.[schema.$ref.slice(8)] ?? {};
   const kind = Array.isArray(schema.type) ? schema.type[0] : schema.type;
   if (schema.enum) {
     const made = field(parent, about, "select", name);
-    for (const value of schema.enum) made.append(new Option(shown(value), JSON.stringify(value)));
-    return () => parse(made.value);
+    if (!isNeeded) made.append(new Option("", ""));
+    for (const one of schema.enum) made.append(new Option(shown(one), JSON.stringify(one)));
+    if (value !== undefined) made.value = JSON.stringify(value);
+    return () => (made.value === "" ? undefined : parse(made.value));
   }
   if (kind === "boolean") {
     const made = field(parent, label, "input", name);
     made.type = "checkbox";
+    made.checked = value === true;
     return () => made.checked;
   }
   if (kind === "integer" || kind === "number") {
     const made = field(parent, about, "input", name);
     made.type = "number";
     if (kind === "number") made.step = "any";
+    if (value !== undefined) made.value = JSON.stringify(value);
     return () => {
       if (made.value !== "") return number(made.value);
       if (isNeeded) at(made, () => { throw new Error(); }, "please enter a number");
@@ -313,10 +341,12 @@ function form(parent, schema, label, root = schema, isNeeded = true, name = labe
     };
   }
   if (kind === "object" && schema.properties) {
-    const fields = Object.entries(schema.properties).map(([name, own]) => [name, form(parent, own, own.title ?? name, root, !!schema.required?.includes(name), name)]);
+    const fields = Object.entries(schema.properties).map(([name, own]) => [name, form(parent, own, own.title ?? name, root, !!schema.required?.includes(name), name, value?.[name])]);
     return () => Object.fromEntries(fields.map(([name, read]) => [name, read()]));
   }
   const made = field(parent, about, "textarea", name);
+  if (value !== undefined) made.value = shown(value);
+  made.rows = Math.min(6, made.value.split("\n").length);
   return () => {
     if (made.value === "" && !isNeeded) return undefined;  // is left out
     return kind === "string" || kind === undefined ? made.value : at(made, () => parse(made.value), "this is not valid JSON");
