@@ -313,9 +313,14 @@ def test_agents_and_members_inside_are_unfolded(pages):
 def test_a_retry_undoes_what_is_shown(tmp_path: Path):
     with closing(fill(SqliteStore(tmp_path / "runs.db"))) as runs:
         step = runs.retry("degrees-paris", by="bob")
-        page = Pages(inspector_app(runs)).page("/run", id="degrees-paris")
+        pages = Pages(inspector_app(runs))
+        page = pages.page("/run", id="degrees-paris")
         undone = [item["data-n"] for item in page.all("article") if "undone" in item["class"].split()]
         assert undone == [str(n) for n in range(step + 1, 7)]
+        drawn = pages.get("/picture", id="degrees-paris", inside="")
+        assert drawn.status_code == 200
+        assert "Calling" in drawn.text
+        assert "retried" not in drawn.text, "it is no way of the machine"
         assert "bob retries" in " ".join(page.text.split())
         line = json.loads(page.all("div", data_page="run")[0]["data-timeline"])
         assert [(move[0], move[1]) for move in line["processes"][""] if move[3]] == [(7, "Failed")]
