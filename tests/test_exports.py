@@ -187,7 +187,8 @@ def test_all_names_can_be_imported_without_any_extra():
 def test_what_needs_an_extra_says_so():
     code = "try:\n    from fsm_agent.cli import TerminalHook\nexcept ImportError as error:\n    print(error)"
     needed = in_a_fresh_process(WITHOUT_EXTRAS + code)
-    assert needed == "TerminalHook needs typer: pip install 'fsm-agent[cli]'\n"
+    assert "TerminalHook" in needed
+    assert "'fsm-agent[cli]'" in needed
 
 
 (CONTRACT,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]

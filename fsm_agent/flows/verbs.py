@@ -476,7 +476,7 @@ class FlowVerbs(Runnable, Generic[D]):
 
     def outcomes(self, run_id: str, answers: Answers, definition: Definition) -> Mapping[str, Outcome]:
         row = self.runs.store.get(run_id)
-        if row.is_ended:
+        if row.is_ended and answers:
             raise ended_run(run_id)
         asked = [question.key for question in row.waits]
         return outcomes_of(self._flow, answers, asked, partial(self.runs.look_at, run_id, definition))

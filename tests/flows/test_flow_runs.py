@@ -468,6 +468,7 @@ def test_an_answer_to_a_run_that_has_ended_is_told_so_by_the_state_too() -> None
     for answers in ({asked: "yes"}, {"answer:asked#1": "yes"}, {"answer:asked#1": Returned(text='"yes"')}, "yes"):
         with pytest.raises(NotAsked, match="'r'"):
             flow.resume("r", answers)
+    assert flow.resume("r").state == flow.resume("r", {}).state == "over", "without an answer, it is the result again"
 
 
 def test_a_function_of_a_flow_knows_the_name_of_its_run() -> None:
