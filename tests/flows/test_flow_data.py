@@ -348,6 +348,9 @@ def test_an_answer_keeps_its_zone(tmp_path: Path) -> None:
         '{"at": "2026-03-01T00:00:00+01:00[Nowhere/Land]"}',
         '{"at": "2026-03-01T00:00:00+01:00[../../etc/passwd]"}',
         '{"at": "2026-03-01T00:00:00[Europe/Oslo]"}',
+        '{"at": "2026-03-01T00:00:00+01:00[Europe]"}',  # a folder of zones
+        f'{{"at": "2026-03-01T00:00:00+01:00[{"x" * 5000}]"}}',  # no file has such a name
+        f'{{"last": {{"maxlen": {10**30}, "items": []}}}}',
         '{"last": {"maxlen": -1, "items": []}}',
         '{"last": {"maxlen": 1, "items": ["x"]}}',
     ],

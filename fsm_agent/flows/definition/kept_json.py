@@ -7,8 +7,10 @@ equal, and is not the same.  Here they are ``{"maxlen": 3, "items": […]}`` and
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -28,24 +30,16 @@ def kept_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
     Raises:
         Exception: Raised by pydantic: it has no JSON.
     """
-    try:
-        hash(kind)
-    except TypeError:  # what is annotated may have no hash
-        return _made(kind)
-    return _cached(kind, repr(kind))
+    plain = type_adapter(kind)
+    return _kept(plain) if plain.pydantic_complete else plain  # its names may be known by the next time
 
 
 @lru_cache(512)
-def _cached(kind: Any, _: str) -> pydantic.TypeAdapter[Any]:
-    return _made(kind)
-
-
-def _made(kind: Any) -> pydantic.TypeAdapter[Any]:
-    plain = type_adapter(kind)
-    schema = _keeping(plain.core_schema) if plain.pydantic_complete else plain.core_schema
+def _kept(plain: pydantic.TypeAdapter[Any]) -> pydantic.TypeAdapter[Any]:
+    schema = _keeping(plain.core_schema)
     if schema is plain.core_schema:
         return plain
-    adapter = pydantic.TypeAdapter(kind)
+    adapter = copy(plain)
     adapter.core_schema = schema
     adapter.validator = _compiled(pydantic_core.SchemaValidator, schema)
     adapter.serializer = _compiled(pydantic_core.SchemaSerializer, schema)
@@ -90,8 +84,8 @@ def _write_deque(value: Any, handler: _Handler) -> Any:
 def _read_deque(value: Any, handler: _Handler) -> Any:
     if not (isinstance(value, dict) and value.keys() == {"maxlen", "items"}):
         return handler(value)
-    if type(value["maxlen"]) is not int or value["maxlen"] < 0:
-        raise ValueError(f"maxlen: expected a whole number from 0 on, got {shown(value['maxlen'])}")
+    if type(value["maxlen"]) is not int or not 0 <= value["maxlen"] <= sys.maxsize:
+        raise ValueError(f"maxlen: expected a whole number from 0 to {sys.maxsize}, got {shown(value['maxlen'])}")
     return deque(handler(value["items"]), value["maxlen"])
 
 
@@ -107,7 +101,7 @@ def _read_time(value: Any, handler: _Handler) -> Any:
     time = handler(text)
     try:
         zone = ZoneInfo(key)
-    except ZoneInfoNotFoundError:
+    except (ZoneInfoNotFoundError, OSError):  # OSError: a folder of zones, or no name that a file can have
         raise ValueError(f"time zone: expected one that this machine knows, got {shown(key)}") from None
     if time.tzinfo is None:
         raise ValueError(f"expected a time with an offset before its zone, got {shown(value)}")
