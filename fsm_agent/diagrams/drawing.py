@@ -424,7 +424,7 @@ def _digraph(diagram: Diagram) -> Any:
         tail, tail_frame = _dot_end(states[edge.source], diagram, names, is_source=True)
         head, head_frame = _dot_end(states[edge.target], diagram, names, is_source=False)
         framed = ({"ltail": tail_frame} if tail_frame else {}) | ({"lhead": head_frame} if head_frame else {})
-        graph.edge(tail, head, **_dot_edge(edge, states[edge.target]), **framed)
+        graph.edge(tail, head, **_dot_edge(edge, states[edge.target], diagram), **framed)
     return graph
 
 
@@ -486,10 +486,10 @@ def _small_print(node: Node) -> str:
     return f'<{label}<BR/><FONT POINT-SIZE="11">{"<BR/>".join(notes)}</FONT>>'
 
 
-def _dot_edge(edge: Edge, target: Node | Box) -> dict[str, str]:
+def _dot_edge(edge: Edge, target: Node | Box, diagram: Diagram) -> dict[str, str]:
     color = _line_color(edge, target)
     attributes = {"color": color, "fontcolor": color, "weight": str(edge.weight)}
-    is_loop = edge.source == edge.target
+    is_loop = edge.source == edge.target and diagram.direction == "down"  # to the right, dot places it well by itself
     if any(edge.lines):
         below = [""] * 3 if is_loop else []  # lifts the label over the lines that leave to the side
         attributes["label"] = _dot_text([f" {line} " for line in _fold_lines(edge, "   ")] + below, r"\l")
