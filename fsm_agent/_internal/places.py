@@ -8,7 +8,7 @@ from types import CodeType
 
 
 def place_of(error: BaseException) -> str:
-    """Return ``shop.py:12``: the line of the user's code, not of a library that it calls; empty: there is none."""
+    """Return ``shop.py:12``: the line of the user's code, not of a library that it calls; empty: not known."""
     place, at = "", error.__traceback__
     while at is not None:
         code, module = at.tb_frame.f_code, str(at.tb_frame.f_globals.get("__name__", ""))

@@ -489,7 +489,7 @@ class Runnable(ABC):
 
 
 def _content_of(answers: Mapping[Any, Any]) -> str:
-    """Return as text what is the same when somebody gives these answers again, whatever the run asks by then."""
+    """Return the answers as a text, which is equal for equal answers even if the run asks for others by then."""
     told = [[getattr(whom, "name", whom), value] for whom, value in answers.items()]
     return pydantic_core.to_json(
         [[name, to_json(value) if isinstance(value, Outcome) else value] for name, value in told], fallback=repr

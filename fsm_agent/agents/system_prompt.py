@@ -208,7 +208,7 @@ def dialog_before(after: object) -> Dialog:
 
 
 def call_without_result(dialog: Dialog) -> str | None:
-    """Return the name, with the id, of the first function call of a dialog that has no result; None: there is none.
+    """Return the name, with the id, of the first function call of a dialog that has no result; None: each has one.
 
     Services refuse such a dialog, and a result that is missing among others is a mistake that is hard to see.
     """

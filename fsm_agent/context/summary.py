@@ -62,7 +62,7 @@ class Summarize(Value, frozen=True, kw_only=True):
     step: int
     is_of_earlier: bool = False  # only the messages before the task of the call are summarized
     window: int = (
-        0  # of a `keep_last` behind it in ``keep=``: what that would leave out is summarized; 0: there is none
+        0  # of a `keep_last` behind it in ``keep=``: what that would leave out is summarized; 0: none is there
     )
 
     def __call__(self, messages: Sequence[Message], record: CallRecord | None = None) -> Sequence[Message]:

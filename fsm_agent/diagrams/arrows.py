@@ -12,7 +12,7 @@ from fsm_agent.mistakes import check
 
 Level: TypeAlias = Literal["overview", "triggers", "rows"]
 
-ANY = "* any state"  # the id of the node that stands for all states; no state has a name with a space
+ANY = "* any state"  # the id of the node that stands for all states
 ANY_NODE = Node(id=ANY, label="any state", is_dashed=True)
 MANY_ROWS = 30  # from here on a picture of all rows cannot be read
 _USUAL = 2  # words on an arrow of an overview
@@ -64,7 +64,7 @@ def lines_of(ways: Sequence[Way], level: Level, ends: Mapping[str, bool]) -> dic
 
     - ``rows``: every row.  One that all states share is one arrow from `ANY`.
     - ``triggers``: the same without guards.
-    - ``overview``: besides, no arrows from a state to itself, and the two commonest triggers of an arrow only.  All
+    - ``overview``: also no arrows from a state to itself, and the two commonest triggers of an arrow only.  All
       that leads to a failure is one arrow from `ANY` if most states can fail so, and so is what leads most states to
       another end.
 

@@ -207,7 +207,7 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
     is_cached: bool = False  # it was not run: the result of an earlier run was still valid
     releases: tuple[int, ...] = ()  # rounds whose results are no longer needed, as the function declared
     usage: Usage = UNUSED  # the tokens that it took, if it is an agent
-    duration_s: float = 0.0  # how long it was run; 0: nobody knows
+    duration_s: float = 0.0  # how long it ran; 0: not known
 
 
 class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):

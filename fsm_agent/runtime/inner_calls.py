@@ -38,7 +38,7 @@ class InnerCalls:
     Attributes:
         posts: The answers to questions of the runs inside, under the keys that those have here.
         used_posts: Those that have been taken.
-        waits: What the runs inside wait for that nobody can know now.  The function waits with them: whatever it
+        waits: What the runs inside wait for that cannot be known now.  The function waits with them: whatever it
             returns or raises then is no outcome.
         is_left: The driver no longer waits for the function.
         is_over: The function will not be run again.

@@ -109,7 +109,7 @@ class Reconciler(ABC):
         self.is_to_write = False  # the next wait is a write of the journal
         self._unreported: list[Event] = []  # events whose entries are not on disk yet
         self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
-        self._open: dict[str, AnyEffect] = {}  # what it could not answer, and somebody else can
+        self._open: dict[str, AnyEffect] = {}  # what it could not answer, and others can
         self._asked: set[str] = set()  # keys of those that others have been asked while it drives
         self._is_last_look = False  # for answers to them, before their time is over
         self._posts_inside: list[PostedOutcome] = []  # for runs that functions have begun, and not taken by them yet
@@ -234,7 +234,7 @@ class Reconciler(ABC):
     def _is_to_ask(self, is_late: bool) -> bool:
         """Return whether to write before a wait, since there are new questions; or a last time before one expires.
 
-        What was answered in time counts, although nobody has told this driver of it.
+        An answer in time counts, even if this driver has not heard of it.
         """
         assert self.recorder is not None
         if is_late:

@@ -143,7 +143,7 @@ class FunctionExecution:
 
     @property
     def is_waiting(self) -> bool:
-        """True if a run that the function has begun waits for somebody to find out what became of a function."""
+        """True if a run that the function has begun waits for a person to find out what became of a function."""
         return self.inner is not None and bool(self.inner.waits)
 
     def check(self) -> None:

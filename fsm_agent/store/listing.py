@@ -146,7 +146,7 @@ def each_listed(store: Store, *, at_a_time: int = 100, **which: Unpack[RunFilter
 
 
 def behind(prefix: str) -> str:
-    """Return the least text that is greater than all that begin with a prefix; empty: there is none."""
+    """Return the least text that is greater than all that begin with a prefix; empty: no text is."""
     kept = prefix.rstrip(chr(sys.maxunicode))
     if not kept:
         return ""

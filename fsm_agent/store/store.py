@@ -471,7 +471,7 @@ class Store(Protocol):
         """
 
     def posted(self, run: str, post_id: str) -> str | None:
-        """Return the content of the post of this id, whether or not it was used up; None: there is none.
+        """Return the content of the post of this id, whether or not it was used up; None: no post has it.
 
         Raises:
             RunUnknown: The run does not exist.

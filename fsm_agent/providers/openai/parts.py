@@ -101,7 +101,7 @@ def first_count(*values: Any) -> int | None:
 
 
 def count_or_none(value: Any) -> int | None:
-    """Return a count of tokens, which some services write as a float; None if it is none."""
+    """Return a count of tokens, which some services write as a float; None: not a count."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None

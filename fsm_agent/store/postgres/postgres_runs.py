@@ -416,7 +416,7 @@ class RunTables:
         )
 
     def posted(self, c: Connection[Any], run: str, post_id: str) -> str | None:
-        """Return the content of the post of an id; None: there is none."""
+        """Return the content of the post of an id; None: no post has it."""
         s = self.schema
         found = f"SELECT content FROM {s}.run r LEFT JOIN {s}.posted p ON p.run = r.key AND p.id = %s WHERE r.id = %s"
         row = c.execute(found, (encode(post_id), encode(run))).fetchone()

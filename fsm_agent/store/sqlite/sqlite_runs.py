@@ -389,7 +389,7 @@ class NewPost(NamedTuple):
 
 
 def posted(connection: Connection, run: str, post_id: str) -> str | None:
-    """Return the content of the post of an id; None: there is none."""
+    """Return the content of the post of an id; None: no post has it."""
     found = "SELECT content FROM run LEFT JOIN posted ON posted.run = run.key AND posted.id = ? WHERE run.id = ?"
     row: tuple[str | None] | None = connection.execute(found, (post_id, run)).fetchone()
     if row is None:
