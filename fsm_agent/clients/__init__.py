@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fsm_agent.clients.rate_limit import RateLimit as RateLimit
     from fsm_agent.clients.rate_limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.clients.registered import register_client as register_client
+    from fsm_agent.clients.sync_verbs import SyncVerbs as SyncVerbs
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -35,5 +36,6 @@ else:
             "rate_limit": "RateLimit",
             "rate_limited_client": "RateLimitedClient",
             "registered": "register_client",
+            "sync_verbs": "SyncVerbs",
         },
     )

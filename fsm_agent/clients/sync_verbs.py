@@ -1,0 +1,48 @@
+"""The sync verbs of a client, made from its async ones."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Generator
+
+from fsm_agent._internal.closing import Closing
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.event import Delta
+from fsm_agent.messages.reply import Reply
+from fsm_agent.runtime import portal
+
+
+class SyncVerbs(Closing):
+    """A client with `acomplete` and `astream`, which gets `complete` and `stream` from them.
+
+    The sync verbs work in any thread, also where a loop runs.  What they wait for runs in one event loop, in a thread
+    of its own.
+
+    Examples:
+        >>> class Echo(SyncVerbs):
+        ...     name = "own:echo"
+        ...     async def acomplete(self, request, *, timeout_s=None):
+        ...         return Reply.of(request.messages[-1].text)
+        ...     async def astream(self, request, *, timeout_s=None):
+        ...         yield await self.acomplete(request, timeout_s=timeout_s)
+        ...     def close(self): ...
+        ...     async def aclose(self): ...
+        >>> Agent(Echo()).call("Hello").output
+        'Hello'
+    """
+
+    @abstractmethod
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """Return the reply to ``request``."""
+
+    @abstractmethod
+    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last."""
+
+    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """`acomplete` for sync code."""
+        return portal.call(self.acomplete(request, timeout_s=timeout_s))
+
+    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        """`astream` for sync code.  Close it to stop early."""
+        return portal.stream(self.astream(request, timeout_s=timeout_s))

@@ -1,0 +1,245 @@
+"""Sync calls of async code: what waits runs in one event loop of the OS process, in a daemon thread.
+
+`call` and `stream` are for clients and the like; a `LoopTask` is what the sync driver waits for.  Their wait ends at
+once by Ctrl-C, or when the function that they run in is left behind; what they waited for is then cancelled, which
+hangs up wherever it is.
+
+Nothing in the thread of a loop may wait for that loop.  So a sync call there, such as of a coroutine function, holds up
+that loop, and is performed in another one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from contextlib import aclosing, closing, suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.lazy_import import deferred, making
+from fsm_agent.runtime.abort import abort_in_force
+from fsm_agent.runtime.collecting import is_collecting
+from fsm_agent.runtime.log import LOG
+from fsm_agent.runtime.thread_task import ThreadTask
+
+if TYPE_CHECKING:
+    import asyncio
+    import queue
+    from concurrent import futures
+else:
+    asyncio, futures, queue = deferred("asyncio"), deferred("concurrent.futures"), deferred("queue")
+
+T = TypeVar("T")
+
+LOOK_UP_S = 1.0  # the longest single wait: a Ctrl-C just before a wait is handled only after it
+LEAVE_S = 10.0  # how long a task that was cancelled may take to end
+AHEAD = 64  # items that a stream may be ahead of its consumer
+
+_homes: list[tuple[threading.Thread, asyncio.AbstractEventLoop]] = []  # each serves callers in the thread before it
+_inherited: list[object] = []  # referenced, because destructors would close sockets of the parent
+
+
+def _forget_parents_loops() -> None:
+    _inherited.append([*_homes])
+    _homes.clear()
+
+
+at_fork(after_in_child=_forget_parents_loops)  # a fork does not copy threads
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """Return the loop for a caller in this thread, started on first use."""
+    depth = _depth()
+    if depth:
+        LOG.warning("a sync call in a coroutine function holds up the loop of all sync calls; await its async verb")
+    if depth == len(_homes):
+        with making:
+            if depth == len(_homes):
+                made = asyncio.new_event_loop()
+                made.set_default_executor(_daemon_threads())
+                thread = threading.Thread(target=_run, args=(made,), daemon=True, name="fsm_agent loop")
+                thread.start()  # first, as a Ctrl-C in between must not leave a loop that no thread runs
+                _homes.append((thread, made))
+    return _homes[depth][1]
+
+
+def _depth() -> int:
+    """Return the number of the loop in whose thread the caller is, from 1; 0: in none."""
+    here = threading.get_ident()
+    return next((depth for depth, (thread, _) in enumerate(_homes, 1) if thread.ident == here), 0)
+
+
+def _daemon_threads() -> futures.ThreadPoolExecutor:
+    """Return the executor of `asyncio.to_thread` and the like; it does not hold up the exit of the interpreter."""
+
+    class DaemonThreads(futures.ThreadPoolExecutor):
+        def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> futures.Future[T]:
+            return ThreadTask[T](lambda _: work(*args, **kwargs)).start().future
+
+    return DaemonThreads(1)
+
+
+def _run(made: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(made)
+    while True:
+        with suppress(KeyboardInterrupt, SystemExit):  # of a task, which keeps it as its exception
+            made.run_forever()
+
+
+class LoopTask(Generic[T]):
+    """A task in the loop, as another thread sees it.
+
+    Between the two there is no `Event`, `Condition` or `Future`: a Ctrl-C inside of it could leave its lock taken, and
+    the loop would stand still.
+
+    Args:
+        home: The loop.
+        make: Returns the coroutine; called in the loop, in a copy of the context in which the task is started.
+        tell: Called in the loop with this when the task has ended.
+
+    Attributes:
+        is_over: Whether the task has ended.
+    """
+
+    __slots__ = ("_loop", "_make", "_task", "_tell", "is_over")
+
+    def __init__(
+        self,
+        home: asyncio.AbstractEventLoop,
+        make: Callable[[], Coroutine[Any, Any, T]],
+        tell: Callable[[LoopTask[T]], object],
+    ) -> None:
+        self._loop = home
+        self._make = make
+        self._tell = tell
+        self._task: asyncio.Task[T] | None = None
+        self.is_over = False  # state, since a Ctrl-C may swallow a message
+
+    def start(self) -> None:
+        """Start the task."""
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._make())
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[T] | None) -> None:
+        if task is not None and not task.cancelled():
+            task.exception()  # so that it is not logged if nothing takes it
+        self.is_over = True
+        self._tell(self)
+
+    def cancel(self) -> None:
+        """Cancel the task, from any thread; one that a Ctrl-C has kept from its start is over at once."""
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        elif not self.is_over:
+            self._make().close()
+            self._end(None)
+
+    def result(self) -> T:
+        """Return the result of a task that has ended, or raise its exception; once."""
+        task, self._task = self._task, None
+        assert task is not None
+        try:
+            return task.result()
+        finally:
+            del task  # otherwise its exception would refer to itself
+
+
+def call(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end in the loop, and return its result.
+
+    Raises:
+        Aborted: The function that the caller runs in was left behind.
+    """
+    arriving: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    task = LoopTask(loop(), lambda: coroutine, lambda _: arriving.put(None))
+    for _ in _arrivals(task, arriving):
+        pass
+    return task.result()
+
+
+def stream(items: AsyncGenerator[T]) -> Generator[T]:
+    """Yield what an async generator yields in the loop; close it to stop early.
+
+    The async generator may be ahead by `AHEAD` items.
+
+    Raises:
+        Aborted: The function that the caller runs in was left behind.
+    """
+    arriving: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    task = LoopTask(loop(), lambda: _pump(items, arriving), lambda _: arriving.put(None))
+    with closing(_arrivals(task, arriving)) as arrivals:
+        for item, gate in arrivals:
+            yield item
+            if gate is not None:
+                gate.get_loop().call_soon_threadsafe(open_gate, gate)
+    task.result()
+
+
+async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> None:
+    """Put items, each with the gate that its consumer opens before this goes on, or None."""
+    room = AHEAD
+    async with aclosing(items):
+        async for item in items:
+            if room:
+                room -= 1
+                arriving.put((item, None))
+                continue
+            room, gate = AHEAD, asyncio.get_running_loop().create_future()
+            arriving.put((item, gate))
+            await gate
+
+
+def open_gate(gate: asyncio.Future[None]) -> None:
+    """Let a task go on that waits for the gate; in its loop."""
+    if not gate.done():
+        gate.set_result(None)
+
+
+def _arrivals(task: LoopTask[Any], arriving: queue.SimpleQueue[Any]) -> Generator[Any]:
+    """Start a task; yield what it puts until it has ended.  If the consumer stops early, the task is cancelled."""
+    abort = abort_in_force()
+
+    def wake() -> None:
+        arriving.put(None)
+
+    try:
+        task.start()
+        if abort is not None:
+            abort.add(wake)
+        while not (task.is_over and arriving.empty()):
+            with suppress(queue.Empty):
+                if (arrived := arriving.get(timeout=LOOK_UP_S)) is not None:
+                    yield arrived
+                    del arrived
+            if abort is not None:
+                abort.check()
+    finally:
+        if abort is not None:
+            abort.discard(wake)
+        if not task.is_over:
+            leave([task], arriving)
+
+
+def leave(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], within_s: float = LEAVE_S) -> None:
+    """Cancel tasks, and wait until they have ended, for a while; a second Ctrl-C ends the wait.
+
+    Args:
+        tasks: The tasks.
+        bell: Gets something whenever one of them has ended.
+        within_s: For how long.
+    """
+    for task in tasks:
+        task.cancel()
+    if is_collecting() or _depth():  # what waits here might hold up what it waits for
+        return
+    until_s = time.monotonic() + within_s
+    while any(not task.is_over for task in tasks) and (left_s := until_s - time.monotonic()) > 0:
+        with suppress(queue.Empty):
+            bell.get(timeout=min(left_s, LOOK_UP_S))
