@@ -93,7 +93,8 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     @with_options_shown(CallOptions)
     async def acall(self, task: Any, /, **options: Any) -> CallResult[Any]:
         """`call` for asyncio."""
-        return await self.arun(await self._aseed(task, options))
+        result: CallResult[Any] = await self._adrive(await self._aseed(task, options), None)
+        return result
 
     @overload
     def stream(self, task: AgentCall[New], /) -> Stream[New]: ...
