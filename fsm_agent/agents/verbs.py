@@ -159,7 +159,6 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             UsageError: The agent has no store, or an option is one that no store keeps.
             RunExists: Another run has this ``run_id``.
             RunUnknown: A run of ``after`` does not exist.
-            QueueFull: As many runs of the agent wait as ``Runs(queue_limit=…)`` allows.
         """
         return self._submit(task, *_split_after(options))
 
