@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from typing import Any
 
 from fsm_agent import Agent, function
@@ -15,8 +15,11 @@ MODEL_S = 0.05
 class Model(Script):
     """Takes its time, and knows from the dialog what to say; a task to wait takes it a minute."""
 
+    async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        await asyncio.sleep(60 if request.messages[-1].text == "wait" else MODEL_S)
+        return await super().acomplete(request)
+
     def _next(self, request: Any, timeout_s: float | None) -> Any:
-        time.sleep(60 if request.messages[-1].text == "wait" else MODEL_S)
         calls = [call("look_up", item="kettle"), call("look_up", item="cup"), call("look_up", item="pot"), call("pay")]
         done = sum(message.role == "assistant" for message in request.messages)
         steps: list[Any] = [calls[0], calls[1:3], calls[3], "Paid."]

@@ -12,6 +12,7 @@ out.  What is timed begins when all processes have loaded everything and wait fo
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -39,8 +40,11 @@ PEERS = {
 class Model(Script):
     """A model that takes its time, and knows from the messages what to say."""
 
+    async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        await asyncio.sleep(MODEL_S)
+        return await super().acomplete(request)
+
     def _next(self, request: Any, timeout_s: float | None) -> Any:
-        time.sleep(MODEL_S)
         done = sum(message.role == "tool" for message in request.messages)
         reply = SCRIPT[-1].text if done == ROUNDS else call("add", a=0, b=1000 * done)
         return self._make_reply(reply, request, timeout_s)

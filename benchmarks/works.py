@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Literal, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from fsm_agent.agents import Agent
+from fsm_agent.clients import SyncVerbs
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Limits, Request
 from fsm_agent.messages import Delta, FunctionCall, Message, Reply, TextDelta, Usage
@@ -155,7 +156,7 @@ class Work:
     units: int = 1  # how many units of the reported cost are in it
 
 
-class InProcess:
+class InProcess(SyncVerbs):
     """A model that replays fixed turns instantly."""
 
     name = "in-process"
@@ -163,22 +164,14 @@ class InProcess:
     def __init__(self, script: Sequence[ScriptedTurn]) -> None:
         self._turn = cycle(script).__next__
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         text, requests = self._turn()
         calls = [FunctionCall(name="add", arguments_json=arguments, provider_id="c") for arguments in requests]
         message = Message.of("assistant", *([text] if text else ()), *calls)
         return Reply(message=message, usage=Usage(input_tokens=50, output_tokens=10))
 
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        for _ in range(DELTAS):
-            yield TextDelta(PIECE)
-        yield Reply.of(PIECE * DELTAS)
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        return self.complete(request)
-
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        for _ in range(DELTAS):  # as in `stream`: a generator inside another would count as the library's cost
+        for _ in range(DELTAS):
             yield TextDelta(PIECE)
         yield Reply.of(PIECE * DELTAS)
 

@@ -111,11 +111,11 @@ class Metered(InProcess):
         super().__init__(said)
         self.passing_bytes: list[int] = []
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         now, peak = tracemalloc.get_traced_memory()
         self.passing_bytes.append(peak - now)
         tracemalloc.reset_peak()
-        return super().complete(request)
+        return await super().acomplete(request)
 
 
 @pytest.mark.nightly

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from inspect import get_annotations
 from typing import Any, TypeAlias
 
-from msgspec.structs import astuple
-
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import Tagged, defaults_of
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
@@ -72,7 +70,8 @@ class _Checked(Tagged, frozen=True, kw_only=True):
     at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for value, (name, default, is_right, right) in zip(astuple(self), _RULES[type(self)], strict=True):
+        for name, default, is_right, right in _RULES[type(self)]:
+            value = getattr(self, name)
             if value is default or type(value) is is_right:
                 continue
             if is_right is is_finite and type(value) is float and value - value == 0.0:  # a fast path for most values

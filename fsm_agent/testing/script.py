@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any, Self, TypeAlias
@@ -20,6 +20,7 @@ from tenacity import wait_exponential
 
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.values import from_json
+from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import TimedOut, UsageError
 from fsm_agent.lifecycle.effects import AskSummary, CallModel, Request
 from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
@@ -211,7 +212,7 @@ class Pieces:
         self.pieces = pieces
 
 
-class Script:
+class Script(SyncVerbs):
     """A model with scripted replies.
 
     Args:
@@ -303,24 +304,16 @@ class Script:
             "random": lambda: 0.0,
         }
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the next reply."""
         return self._next(request, timeout_s)[0]
 
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """Yield the next reply in pieces: of words, or as `Pieces` divides it."""
         reply, pieces = self._next(request, timeout_s)
-        yield from _deltas(reply, pieces)
+        for delta in _deltas(reply, pieces):
+            yield delta
         yield reply
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """`complete` for asyncio."""
-        return self.complete(request, timeout_s=timeout_s)
-
-    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """`stream` for asyncio."""
-        for item in self.stream(request, timeout_s=timeout_s):
-            yield item
 
     def close(self) -> None:
         """Do nothing: a script holds no resources."""
@@ -409,9 +402,12 @@ class Script:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is None:
+    def __exit__(self, *ending: object) -> None:
+        if ending[:1] == (None,):
             self.assert_exhausted()
+
+    async def __aexit__(self, *ending: object) -> None:
+        self.__exit__(*ending)
 
 
 def _deltas(reply: Reply, pieces: Sequence[str] | None) -> Iterator[Delta]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from support.agent_drivers import by_arun, by_astream, by_run, by_run_unheard, by_stream
+from support.gates import Meeting
 
 from fsm_agent import flows
 from fsm_agent.agents import Agent, AgentBase, Worker
@@ -192,27 +193,19 @@ class Waiting(Script):
 
     def __init__(self, n: int) -> None:
         super().__init__(*[spending(5, "Found.") for _ in range(n)])
-        self._barrier = threading.Barrier(n)
-
-    def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
-        self._barrier.wait(10)
-        return super().complete(request, timeout_s=timeout_s)
+        self._meeting = Meeting(n)
 
     async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
-        return await asyncio.to_thread(self.complete, request)
+        await self._meeting.wait()
+        return await super().acomplete(request)
 
 
 class Stuck(Script):
-    """A model that does not reply before it is set free, under asyncio never; it says when it was asked."""
+    """A model that never replies; it says when it was asked."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self.free = threading.Event(), threading.Event()
-
-    def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
-        self.asked.set()
-        self.free.wait()
-        return Reply.of("late")
+        self.asked = threading.Event()
 
     async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
         self.asked.set()
@@ -244,13 +237,11 @@ def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, how: 
             threading.Thread(target=ends, daemon=True).start()
         with suppress(CallFailed):
             way(agent, one, [])
-        assert one.record.ending is not None, "before the model was set free"
+        assert one.record.ending is not None, "though the model does not reply"
         if model.asked.is_set():
             break
-        model.free.set()
     assert model.asked.is_set()
     until(lambda: store.load("r/1.0/1").run.is_ended)
-    model.free.set()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -289,7 +280,6 @@ def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: 
     result = again.resume("r")
     assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
     assert {run.id for run in store.list()} == {"r", "r/1.0/1"}
-    model.free.set()
 
 
 def stopped_when_asked(agent: Agent[Any, Any], model: Stuck) -> None:
@@ -773,7 +763,6 @@ def test_a_run_that_another_drives_is_waited_for(asking: Ask):
     assert again.resume("r").function_calls[0].result == "Found."
     with pytest.raises(LeaseLost):
         store.renew(lease, for_s=1)
-    model.free.set()
 
 
 # Others than agents, and other contexts

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.agent_drivers import Way, both
+from support.gates import Meeting
 
 from fsm_agent import Agent, UsageError, Worker, function, handoff
 from fsm_agent.flows import Flow, end, gather, subflow
@@ -57,25 +58,16 @@ class Shared:
         return {(where.agent, where.call, where.path) for where in self.calls}
 
 
-class Meeting(Script):
+class Waiting(Script):
     """A model whose requests wait for one another, so that the calls are at once."""
 
-    def __init__(self, barrier: Any) -> None:
+    def __init__(self, calls: int) -> None:
         super().__init__()
-        self.barrier = barrier
-
-    def complete(self, request: Any, *, timeout_s: float | None = None) -> Any:
-        self.barrier.wait(20)
-        return Script(f"You said {request.messages[-1].text}").complete(request)
-
-    def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-        self.barrier.wait(20)
-        yield from Script(f"You said {request.messages[-1].text}").stream(request)
+        self._meeting = Meeting(calls)
 
     async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-        async with asyncio.timeout(20):
-            await self.barrier.wait()
-        for item in Script(f"You said {request.messages[-1].text}").stream(request):
+        await self._meeting.wait()
+        async for item in Script(f"You said {request.messages[-1].text}").astream(request):
             yield item
 
 
@@ -92,7 +84,7 @@ def assert_told_apart(shared: Shared, tasks: list[str]) -> None:
 
 def test_calls_at_once_in_threads_are_told_apart():
     shared, tasks = Shared(), ["a", "b", "c"]
-    agent = Agent(Meeting(threading.Barrier(3)), name="echo", hooks=[shared], world={"new_id": unique()})
+    agent = Agent(Waiting(3), name="echo", hooks=[shared], world={"new_id": unique()})
     threads = [threading.Thread(target=agent.call, args=(task,)) for task in tasks]
     for thread in threads:
         thread.start()
@@ -105,7 +97,7 @@ def test_calls_at_once_under_asyncio_are_told_apart():
     shared, tasks = Shared(), ["a", "b", "c"]
 
     async def main() -> None:
-        agent = Agent(Meeting(asyncio.Barrier(3)), name="echo", hooks=[shared], world={"new_id": unique()})
+        agent = Agent(Waiting(3), name="echo", hooks=[shared], world={"new_id": unique()})
         await asyncio.gather(*map(agent.acall, tasks))
 
     asyncio.run(main())

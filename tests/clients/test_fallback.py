@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
@@ -32,14 +32,10 @@ from fsm_agent.testing import Delayed, FakeClock, Script, registries
 class Breaking(Script):
     """Breaks off after its first deltas."""
 
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         self.requests.append(request)
         yield TextDelta("hal")
         raise Overloaded("gone in the middle")
-
-    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        for item in self.stream(request, timeout_s=timeout_s):
-            yield item
 
 
 class Closing(Script):
@@ -97,7 +93,7 @@ def test_a_stream_that_has_begun_is_not_begun_again(way: str) -> None:
 @pytest.mark.parametrize("way", STREAMED)
 def test_a_stream_that_told_only_what_it_costs_has_not_begun(way: str) -> None:
     class Paid(Script):
-        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+        async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
             yield UsageReported(Usage(input_tokens=7))
             raise Overloaded("gone before a word")
 

@@ -125,16 +125,15 @@ def test_a_stream_has_its_turn_until_it_is_closed() -> None:
 
 
 def test_clients_share_a_limit() -> None:
-    inside = threading.Barrier(2, timeout=PATIENCE_S)
-    limit = RateLimit(max_concurrent=2)
-    most: list[int] = []
+    limit, most = RateLimit(max_concurrent=2), list[int]()
 
-    def reply(_: Request) -> str:
-        inside.wait()
-        most.append(limit.under_way)
-        return "hello"
+    class Slow(Script):
+        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+            await asyncio.sleep(0)
+            most.append(limit.under_way)
+            return await super().acomplete(request)
 
-    clients = [RateLimitedClient(Script(reply, reply, name=name), limit) for name in "abcd"]
+    clients = [RateLimitedClient(Slow("hello", "hello", name=name), limit) for name in "abcd"]
     threads = [threading.Thread(target=client.complete, args=(REQUEST,)) for client in clients for _ in range(2)]
     for thread in threads:
         thread.start()

@@ -106,7 +106,7 @@ class Coder(Script):
         self._rounds = iter(played.rounds)
         self.summaries = 0
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         if not request.functions:
             self.summaries += 1
             return Reply.of(self._session.summary(self.summaries))

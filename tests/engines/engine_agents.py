@@ -6,10 +6,10 @@ files of the folder in which the worker runs.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-import threading
-import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).parents[1] / "flows"))
 import flow_kill_worker
 import orchestrator_kill_worker
 from flow_runs import s
+from support.gates import Gate
 
 from fsm_agent import Agent, Context, Limits, function
 from fsm_agent.errors import Overloaded
@@ -44,8 +45,16 @@ class Model(Script):
         super().__init__()
         self._refused: set[str] = set()
 
+    async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        await asyncio.sleep(DELAY_S)
+        return await super().acomplete(request)
+
+    async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        await asyncio.sleep(DELAY_S)
+        async for item in super().astream(request):
+            yield item
+
     def _next(self, request: Any, timeout_s: float | None) -> Any:
-        time.sleep(DELAY_S)
         return self._make_reply(self._reply(request), request, timeout_s)
 
     def _reply(self, request: Any) -> Any:
@@ -88,7 +97,7 @@ class Turns:
     """A hook of the support flow: of two drafts that are written at once, the terse one is ready after the warm one."""
 
     def __init__(self) -> None:
-        self.is_warm = threading.Event()
+        self.is_warm = Gate()
 
     def on_event(self, event: Any) -> None:
         if isinstance(event, Inside) and "draft_warmly" in event.path and getattr(event.event, "to", "") == "Completed":
@@ -96,9 +105,19 @@ class Turns:
 
 
 class Second(flow_kill_worker.Model):
-    def _next(self, request: Any, timeout_s: float | None) -> Any:
-        turns.is_warm.wait(TURN_S)
-        return super()._next(request, timeout_s)
+    async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        await self._turn()
+        return await super().acomplete(request)
+
+    async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+        await self._turn()
+        async for item in super().astream(request):
+            yield item
+
+    async def _turn(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TURN_S):
+                await turns.is_warm.wait()
 
 
 turns = Turns()

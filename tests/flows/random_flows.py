@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -66,25 +65,16 @@ class Replying(Script):
     def __init__(self, failures: int = 0) -> None:
         super().__init__()
         self.failures = failures
-        self._counting = threading.Lock()
-
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        with self._counting:
-            self.failures -= 1
-            is_busy = self.failures >= 0
-        if is_busy:
-            raise Overloaded("busy", retry_after_s=SHORT_S)
-        return Reply.of("fine")
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         await asyncio.sleep(0)
-        return self.complete(request)
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
-        yield self.complete(request)
+        self.failures -= 1
+        if self.failures >= 0:
+            raise Overloaded("busy", retry_after_s=SHORT_S)
+        return Reply.of("fine")
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
-        yield self.complete(request)
+        yield await self.acomplete(request)
 
 
 def at_once(log: Log) -> str:

@@ -28,7 +28,7 @@ from fsm_agent.lifecycle import (
 )
 from fsm_agent.messages import FunctionCall
 from fsm_agent.runtime import World
-from fsm_agent.testing import FakeClock
+from fsm_agent.testing import FakeClock, Script
 
 
 @dataclass(frozen=True)
@@ -201,16 +201,14 @@ def test_what_a_step_inside_ends_is_let_go_of_at_once(has_listener: bool) -> Non
 def test_the_deadline_of_a_member_holds_from_its_own_start(has_listener: bool) -> None:
     clock = FakeClock()
 
-    class Slow:
-        name = "slow"
-
-        def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+    class Slow(Script):
+        async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
             n = int(request.messages[-1].text.strip("Pay ."))
             clock.advance(80)  # of 100 seconds
             return Reply(message=Message.of("assistant", f"paid {n}"))
 
-        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            yield self.complete(request)
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+            yield await self.acomplete(request)
 
     flow = replace(flow_of(hurrying, 1), world={"clock": clock})
     client: Any = Slow()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -46,16 +46,9 @@ class Slow(Script):
         super().__init__(*entries)
         self.took_s = took_s
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        time.sleep(self.took_s)
-        return super().complete(request)
-
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         await asyncio.sleep(self.took_s)
-        return super().complete(request)
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
-        yield self.complete(request)
+        return await super().acomplete(request)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
         yield await self.acomplete(request)

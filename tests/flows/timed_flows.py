@@ -68,16 +68,9 @@ def freed() -> Generator[None]:
 class Silent(Script):
     """A model that does not answer."""
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        FREE.wait(FAR_S)
-        return super().complete(request)
-
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         await asyncio.sleep(FAR_S)
-        return super().complete(request)
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
-        yield self.complete(request)
+        return await super().acomplete(request)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
         yield await self.acomplete(request)

@@ -603,21 +603,13 @@ def test_unknown_runs_and_objects_are_named() -> None:
 
 
 def test_a_bug_in_what_drives_a_run_reaches_its_listeners() -> None:
-    class Buggy:
-        name = "buggy"
-
+    class Buggy(Script):
         async def acomplete(self, request: Any, timeout_s: float | None = None) -> Any:
-            raise ZeroDivisionError("a bug")
-
-        def complete(self, request: Any, timeout_s: float | None = None) -> Any:
             raise ZeroDivisionError("a bug")
 
         async def astream(self, request: Any, timeout_s: float | None = None) -> AsyncGenerator[Any]:
             raise ZeroDivisionError("a bug")
             yield
-
-        def stream(self, request: Any, timeout_s: float | None = None) -> Any:
-            raise ZeroDivisionError("a bug")
 
     async def main() -> None:
         client: Any = Buggy()

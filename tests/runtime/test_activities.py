@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 
 import httpx
 import pytest
@@ -83,31 +83,21 @@ def test_the_clock_of_the_system_waits_as_long_as_it_is_told_to(sleep: Callable[
     assert clock.now() == pytest.approx(time.time(), abs=30)
 
 
-class Raising:
-    """A client of the user's own, whose requests fail before the third is answered."""
-
-    name = "raising"
+class Raising(Script):
+    """A client whose requests fail before the third is answered."""
 
     def __init__(self, error: Exception, failures: int = 2) -> None:
+        super().__init__()
         self.left = [error] * failures
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         if self.left:
             raise self.left.pop()
         return Reply.of("42")
 
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[TextDelta | Reply]:
-        yield TextDelta("4")
-        yield self.complete(request)
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        return self.complete(request)
-
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[TextDelta | Reply]:
-        for item in self.stream(request):
-            yield item
-
-    world_defaults = Script().world_defaults
+        yield TextDelta("4")
+        yield await self.acomplete(request)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +130,11 @@ def test_a_failure_of_the_transport_is_one_whatever_raises_it(driven: Driver, er
 @anyhow
 def test_a_stream_that_breaks_behind_the_reply_has_answered(driven: Driver):
     class BreaksLate(Raising):
-        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[TextDelta | Reply]:
-            yield from super().stream(request)
+        async def astream(
+            self, request: Request, *, timeout_s: float | None = None
+        ) -> AsyncGenerator[TextDelta | Reply]:
+            async for item in super().astream(request):
+                yield item
             raise ConnectionResetError("peer")
 
     one = seed()
@@ -165,9 +158,9 @@ def test_a_failure_of_the_transport_behind_the_deadline_is_the_deadlines(driven:
     clock = FakeClock()
 
     class Slow(Raising):
-        def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
             clock.advance(9)
-            return super().complete(request)
+            return await super().acomplete(request)
 
     one = seed(limits=Limits(deadline_s=5.0))
     driven(one, Slow(TimeoutError()), clock=clock)

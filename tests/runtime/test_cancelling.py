@@ -9,7 +9,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -53,26 +53,14 @@ class Slow(Script):
         super().__init__(*entries)
         self.wait = wait
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        reply = super().complete(request)
-        if len(self.requests) == 1:
-            self.wait.wait()
-        return reply
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
-        for item in super().stream(request):
-            yield item
-            if len(self.requests) == 1 and not self.wait.begun.is_set():
-                self.wait.wait()
-
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        reply = super().complete(request)
+        reply = await super().acomplete(request)
         if len(self.requests) == 1:
             await self.wait.await_()
         return reply
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
-        for item in super().stream(request):
+        async for item in super().astream(request):
             yield item
             if len(self.requests) == 1 and not self.wait.begun.is_set():
                 await self.wait.await_()
@@ -217,22 +205,10 @@ class Deaf(Script):
         self.asked += 1
         return self.asked == 1
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        if self.is_first():
-            self.wait.wait()
-        return super().complete(request)
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
-        if self.is_first():
-            while self.says and not self.wait.free.is_set():
-                yield TextDelta(self.says)
-            self.wait.wait()
-        yield from super().stream(request)
-
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         if self.is_first():
             await self.wait.await_()
-        return super().complete(request)
+        return await super().acomplete(request)
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
         if self.is_first():
@@ -240,7 +216,7 @@ class Deaf(Script):
                 yield TextDelta(self.says)
                 await asyncio.sleep(0)
             await self.wait.await_()
-        for item in super().stream(request):
+        async for item in super().astream(request):
             yield item
 
 

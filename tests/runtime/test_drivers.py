@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, closing, suppress
 from typing import Any, cast
 
@@ -417,10 +417,8 @@ def test_a_bug_of_a_performer_goes_through_at_once_and_changes_nothing(driven: D
 def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far_and_ends_with_its_driver(is_async: bool):
     made, is_far_ahead, closed = 0, threading.Event(), list[bool]()
 
-    class Endless:
-        name = "endless"
-
-        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+    class Endless(Script):
+        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
             nonlocal made
             try:
                 while True:
@@ -430,10 +428,6 @@ def test_a_stream_runs_ahead_of_a_slow_listener_only_so_far_and_ends_with_its_dr
                     yield TextDelta("x")
             finally:
                 closed.append(True)
-
-        async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            for item in self.stream(request):
-                yield item
 
     async def main() -> None:
         async with aclosing(adrive(seed(), World(client=Endless()))) as events:
@@ -526,21 +520,13 @@ def test_long_streams_beside_each_other_end_although_one_is_cut(is_cut: bool, dr
     class Cut(Script):
         """Its request takes too long when it has said so much."""
 
-        def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
-            if len(self.requests) == 0 and is_cut:
-                self.requests.append(request)
-                yield from [TextDelta("x")] * 2 * MAX_BACKLOG
-                threading.Event().wait(1)
-                return
-            yield from super().stream(request)
-
         async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Any]:
             if len(self.requests) == 0 and is_cut:
                 self.requests.append(request)
                 for _ in range(2 * MAX_BACKLOG):
                     yield TextDelta("x")
                 await asyncio.Event().wait()
-            for item in super().stream(request):
+            async for item in super().astream(request):
                 yield item
 
     limits = Limits(request_s=0.1) if is_cut else Limits()
@@ -696,22 +682,16 @@ def test_nothing_of_a_reply_is_reported_once_a_listener_has_ended_the_call(drive
     assert [type(event) for event in seen] == [Stepped, RequestStarted, TextDelta, Done]
 
 
-@pytest.mark.parametrize("method", ["complete", "stream", "acomplete", "astream"])
+@pytest.mark.parametrize("method", ["acomplete", "astream"])
 def test_a_client_that_gives_no_reply_is_named(method: str):
     class Silent(Script):
-        def complete(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            return None
-
-        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            yield TextDelta("so so")
-
         async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
             return None
 
         async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
             yield TextDelta("so so")
 
-    driven = {"complete": by_run_unheard, "stream": by_run, "acomplete": by_arun_unheard, "astream": by_arun}[method]
+    driven = {"acomplete": by_arun_unheard, "astream": by_arun}[method]
     with pytest.raises(UsageError, match="'mine'"):
         driven(seed(), Silent(name="mine"))
 

@@ -370,13 +370,9 @@ class Slow(Script):
         super().__init__("never")
         self.wait = wait
 
-    def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-        self.wait.wait()
-        yield from super().stream(request)
-
     async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
         await self.wait.await_()
-        for item in super().stream(request):
+        async for item in super().astream(request):
             yield item
 
 

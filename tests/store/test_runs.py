@@ -417,18 +417,8 @@ def pending(kind: str, store: Any) -> tuple[Agent[Any, Any], threading.Event, th
     begun, free = threading.Event(), threading.Event()
 
     class Slow(Script):
-        def complete(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            reply = super().complete(request)
-            if kind == "a request" and len(self.requests) == 1:
-                begun.set()
-                free.wait(PATIENCE_S)
-            return reply
-
-        def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            yield self.complete(request)
-
         async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Any:
-            reply = super().complete(request)
+            reply = await super().acomplete(request)
             if kind == "a request" and len(self.requests) == 1:
                 begun.set()
                 while not free.is_set():  # noqa: ASYNC110

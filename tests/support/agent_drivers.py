@@ -45,7 +45,7 @@ both = pytest.mark.parametrize("way", [by_run, by_arun], ids=lambda way: way.__n
 
 
 class StuckScript(Script):
-    """A model that does not reply before it is set free, under asyncio never.
+    """A model that never replies.
 
     Args:
         begun: Set when it is asked.
@@ -54,20 +54,11 @@ class StuckScript(Script):
     def __init__(self, begun: threading.Event) -> None:
         super().__init__()
         self._begun = begun
-        self.free = threading.Event()
-
-    def complete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
-        self._begun.set()
-        self.free.wait()
-        return Reply.of("late")
 
     async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
         self._begun.set()
         await asyncio.Event().wait()
         raise AssertionError
-
-    def stream(self, request: Any, *, timeout_s: float | None = None) -> Any:
-        yield self.complete(request)
 
     async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
         yield await self.acomplete(request)

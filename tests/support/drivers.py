@@ -18,6 +18,7 @@ from fsm_agent.runtime import World, adrive, arun, drive, run
 from fsm_agent.runtime import thread_task as thread_jobs
 from fsm_agent.testing import Script
 from support.agent_calls import PROMPT
+from support.gates import Gate
 
 Driver = Callable[..., list[Any]]
 TASK = Dialog([Message.of("system", "You add."), Message.of("user", "What is 17 + 25?")])
@@ -83,24 +84,24 @@ anyhow = everywhere
 
 
 class Wait:
-    """Somebody waits until he is set free; under asyncio for ever."""
+    """Somebody waits until he is set free."""
 
     def __init__(self) -> None:
-        self.begun, self.free = threading.Event(), threading.Event()
+        self.begun, self.free = threading.Event(), Gate()
 
     def wait(self, *_: Any, **__: Any) -> str:
         self.begun.set()
-        self.free.wait(60)  # and no test takes as long
+        self.free.block()
         return "late"
 
     async def await_(self, *_: Any, **__: Any) -> str:
         self.begun.set()
-        await asyncio.Event().wait()
+        await self.free.wait()
         return "late"
 
 
 @contextmanager
-def ended_before(drive: Callable[[], object], free: threading.Event) -> Iterator[None]:
+def ended_before(drive: Callable[[], object], free: Gate) -> Iterator[None]:
     """Drive in a thread while the block runs; behind it the drive ends, before what it waits for is set free."""
     failures: list[BaseException] = []
 

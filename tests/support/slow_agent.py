@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from fsm_agent import Agent, function
+from fsm_agent.clients import SyncVerbs
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Reply
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import call
 
 
 @function
@@ -20,7 +20,7 @@ def look(where: str) -> str:
     return f"nothing in {where}"
 
 
-class SlowModel:
+class SlowModel(SyncVerbs):
     """A model that takes a while, and calls a function as often as the environment says before it answers."""
 
     name = "slow:model"
@@ -34,21 +34,11 @@ class SlowModel:
 
     def reply_to(self, request: Request) -> Reply:
         done = sum(message.role == "assistant" for message in request.messages)
-        return Script(f"Done after {done} rounds." if done >= self.rounds else call("look", where="A")).complete(
-            request
-        )
+        return Reply.of(f"Done after {done} rounds." if done >= self.rounds else call("look", where="A"))
 
     def note(self) -> None:
         with open(self.log, "a") as file:
             file.write("asked\n")
-
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        self.note()
-        time.sleep(self.model_s)
-        return self.reply_to(request)
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Any]:
-        yield self.complete(request)
 
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         self.note()

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from fsm_agent import Agent
+from fsm_agent import Agent, Reply
 from fsm_agent.store.memory import MemoryStore
 from fsm_agent.testing import Script
+from support.gates import Gate
 
 modes = pytest.mark.parametrize("mode", [{"tasks": 5}, {"threads": 3}], ids=["tasks", "threads"])
 
@@ -63,30 +64,24 @@ def create(store, agent: Agent, *names: str, **options) -> None:
         assert store.create(name, header, agent=agent.name)
 
 
-class Patient:
+class Patient(Script):
     """A model that is asked by many at a time, and answers when it may."""
 
-    name = "patient:model"
-
     def __init__(self, expected: int) -> None:
+        super().__init__(name="patient:model")
         self.expected = expected
         self.asked = 0
-        self.all_asked, self.may_answer = threading.Event(), threading.Event()
+        self.all_asked, self.may_answer = threading.Event(), Gate()
 
     async def acomplete(self, request, *, timeout_s=None):
         self.asked += 1
         if self.asked == self.expected:
             self.all_asked.set()
-        while not self.may_answer.is_set():  # noqa: ASYNC110  # it is set in other threads
-            await asyncio.sleep(0.005)
-        return Script("Patience.").complete(request)
+        await self.may_answer.wait()
+        return Reply.of("Patience.")
 
-    def complete(self, request, *, timeout_s=None):
-        self.asked += 1
-        if self.asked == self.expected:
-            self.all_asked.set()
-        assert self.may_answer.wait(30)
-        return Script("Patience.").complete(request)
+    async def astream(self, request, *, timeout_s=None):
+        yield await self.acomplete(request)
 
 
 @contextmanager

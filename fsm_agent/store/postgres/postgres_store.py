@@ -39,10 +39,11 @@ from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.postgres.address import Address, address_of
 from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
-from fsm_agent.store.postgres.postgres_runs import Append, NewPost, RunTables
+from fsm_agent.store.postgres.postgres_runs import Append, Found, NewPost, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session, rests_channel
-from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
+from fsm_agent.store.spending import check_spend
+from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -224,24 +225,27 @@ class PostgresStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
-        definitions: Sequence[str] | None = None,
+        choice: Choice | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         self._check_writable()
-        changes, instance = self._session.count(), self._session.instance()
+        changes, rests = self._session.count(), self._session.rests
+        instance = self._session.instance()
 
-        def work(c: psycopg.Connection[Any]) -> Lease | None:
+        def work(c: psycopg.Connection[Any]) -> tuple[Lease | None, bool]:
             clock_s = self._now(c)
-            due_s = clock_s if now_s is None else now_s
             if run is not None:
-                key: int | None = self._lock_free(c, run, clock_s)
+                found = Found(self._lock_free(c, run, clock_s), False)
             else:
-                key = self._tables.find(c, agents, due_s, clock_s, definitions)
-            return None if key is None else self._tables.take(c, key, holder, instance, clock_s, for_s)
+                found = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s, choice)
+            if found.key is None:
+                return None, found.is_limited
+            return self._tables.take(c, found.key, holder, instance, clock_s, for_s), False
 
-        lease: Lease | None = self._do(work)
+        lease: Lease | None
+        lease, is_limited = self._do(work)
         if lease is None:
-            self._looked.vain = changes
+            self._looked.vain = changes, rests if is_limited else None
         return lease
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
@@ -371,9 +375,13 @@ class PostgresStore:
 
         self._do(work)
 
+    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
+        check_spend(name, amount, limit, within_s)
+        left_s: float = self._do(lambda c: self._tables.spend(c, name, amount, limit, within_s, self._now))
+        return left_s
+
     def wait(self, timeout_s: float) -> None:
-        vain: int | None = getattr(self._looked, "vain", None)
-        changes = self._session.count() if vain is None else vain
+        changes, rests = getattr(self._looked, "vain", None) or (self._session.count(), None)
         self._looked.vain = None
         ends_s = time.monotonic() + timeout_s
         due_in_s = self._read if self._is_read_only else self._do
@@ -381,7 +389,8 @@ class PostgresStore:
         while (left_s := ends_s - time.monotonic()) > 0.0:
             is_near = next_s is not None and next_s < POLL_S
             pause_s = min(left_s, max(next_s, 0.0) if is_near else POLL_S)
-            if self._session.wait(changes, pause_s) or is_near:
+            # A holder that has died makes room without a word, which is seen by a claim alone.
+            if self._session.wait(changes, pause_s, rests) or is_near or rests is not None:
                 return
             next_s = due_in_s(self._next_due_s)
 
