@@ -37,7 +37,7 @@ class Service(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], store: str) -> None:
-        self.runs = Runs(store, queue_limit=1_000)
+        self.runs = Runs(store)
         self.desk = replace(DESK, store=self.runs)
         super().__init__(address, Handler)
 

@@ -1,14 +1,13 @@
 """The words of other libraries, with what is right here, and the errors that say so.
 
-`WORDS` is the only table.  A word is looked for where it is unknown: as an argument, an attribute, an import or a key
-of a configuration, so each entry reads right in all of these places.
+`WORDS` is the only table.  A word is looked for where it is unknown: as an argument, an import or a key of a
+configuration, so each entry reads right in all of these places.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -18,7 +17,6 @@ from fsm_agent.errors import hint
 T = TypeVar("T")
 
 _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-agents, LangGraph, LangChain, LLLM, llm
-    # arguments
     "functions=[…]": "tools toolsets mcp_servers handoffs",
     "output=…": "output_type result_type response_format response_model",
     "system=…": "instructions system_prompt system_message",
@@ -45,21 +43,7 @@ _USED = {  # what is right here, and the words for it: of pydantic-ai, openai-ag
     "an argument of the Agent": "limits hooks approve check stop_when",
     "settings=Settings(temperature=…), or an attribute of an AgentBase": "profile",
     "an attribute of an AgentBase, or a key of build_agent": "system_path prompts agent_type agent_configs",
-    # attributes
-    "call": "run_sync invoke kickoff ask chat",
-    "acall": "ainvoke",
-    "stream": "stream_events",
-    "astream": "run_stream run_streamed astream_events",
-    "changed(…)": "override clone",
-    "as_function": "as_tool",
-    "map": "batch abatch",
-    "usage.cost_usd": "cost",
-    "result.dialog, and pass after=result to call": "message_history messages all_messages history to_input_list",
-    "output": "data final_output structured_response",
-    "text": "content",
-    "function_calls": "tool_calls",
-    "input_tokens": "prompt_tokens request_tokens",
-    "output_tokens": "completion_tokens response_tokens",
+    "result.dialog, and pass after=result to call": "message_history messages history",
 }
 _IMPORTED = {  # the same for names that are imported
     "@function, and functions=[…] of an Agent": "tool tool_plain function_tool",
@@ -123,35 +107,24 @@ def _remedy_in(cls: Any, word: str) -> str:
     return remedy(word, cls.__struct_fields__, {word: right} if right.strip("…") else {})
 
 
-def hinting(cls: T) -> T:
-    """Decorate a class: its errors for unknown attributes, and for unknown arguments of a dataclass, say what is right.
+def hinting(cls: type[T]) -> type[T]:
+    """Decorate a dataclass: its error for an unknown argument says what is right.
 
-    Python's own error for an argument names a near one from 3.13 on, and never a word of ours for one of another
-    library.
+    Python's own names a near one from 3.13 on, and never a word of ours for one of another library.
     """
     made: Any = cls
+    init: Callable[..., None] = made.__init__
 
-    def __getattr__(self: Any, name: str) -> Any:
-        raise AttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}{remedy(name)}", name=name, obj=self
-        )
-
-    made.__getattr__ = __getattr__
-    if is_dataclass(cls):
-        made.__init__ = _hinting_init(made, made.__init__)
-    return cls
-
-
-def _hinting_init(cls: Any, init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             init(self, *args, **kwargs)
         except TypeError:
-            known = field_names(cls)
+            known = field_names(made)
             for word in kwargs:
                 if word not in known:
                     raise TypeError(f"{cls.__name__} has no argument {word!r}{remedy(word, known)}") from None
             raise
 
-    return __init__
+    made.__init__ = __init__
+    return cls

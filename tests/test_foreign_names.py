@@ -24,14 +24,13 @@ from fsm_agent import (
     Prompt,
     Retries,
     Settings,
-    Usage,
     UsageError,
 )
 from fsm_agent.clients import Network
 from fsm_agent.context import Budget
 from fsm_agent.flows import Flow, FlowLimits, end, execute, wait
 from fsm_agent.foreign_names import IMPORTS, WORDS, remedy
-from fsm_agent.messages import FunctionCall, Message, WebSearch
+from fsm_agent.messages import WebSearch
 from fsm_agent.testing import Script
 
 number = wait(int, name="number")(lambda data: "How many?")
@@ -52,7 +51,6 @@ class Mine(AgentBase, register=False):
 
 
 ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
-    # arguments
     "Agent": (lambda: Agent("x:y", tools=[]), TypeError, "Agent has no argument 'tools'; use functions=[…]"),
     "a near one": (
         lambda: Agent("x:y", outputs=int),
@@ -100,40 +98,10 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         UsageError,
         "unknown setting 'temprature': did you mean",
     ),
-    # attributes
-    "Agent.run_sync": (
-        lambda: agent.run_sync,
-        AttributeError,
-        "'Agent' object has no attribute 'run_sync'; use call",
-    ),
-    "Agent.tool": (
-        lambda: agent.tool,
-        AttributeError,
-        ".*'tool'; use @function, and functions=[…] of an Agent",
-    ),
-    "Agent.xyzzy": (lambda: agent.xyzzy, AttributeError, "'Agent' object has no attribute 'xyzzy'$"),
-    "AgentBase": (lambda: Mine(client=Script()).invoke, AttributeError, "'Mine' object .* 'invoke'; use call"),
-    "CallResult": (
-        lambda: agent.call("x").data,
-        AttributeError,
-        "'CallResult' .* 'data'; use output",
-    ),
     "a result as a state": (
         lambda: agent.call("x")["messages"],
         TypeError,
-        "a CallResult has no key 'messages'; use result.dialog.*after=result",
-    ),
-    "Message": (lambda: Message.of("user", "x").content, AttributeError, "'Message' .* 'content'; use text"),
-    "Usage": (lambda: Usage().prompt_tokens, AttributeError, "'Usage' .* 'prompt_tokens'; use input_tokens"),
-    "FlowResult": (
-        lambda: flow(answer=lambda q: 1).call(0).data,
-        AttributeError,
-        "'FlowResult' .* 'data'; use output",
-    ),
-    "Flow.invoke": (
-        lambda: flow().invoke,
-        AttributeError,
-        "'Flow' object has no attribute 'invoke'; use call",
+        "a CallResult has no key 'messages'",
     ),
 }
 
@@ -230,15 +198,6 @@ class TestWords:
         options = {name for kind in (Agent, Prompt, Settings, Limits) for name in inspect.signature(kind).parameters}
         for name in re.findall(r"\b([a-z_]+)=", right):
             assert name in options | {"deps", "extra", "after"}, name
-
-    def test_the_words_of_a_class_are_not_its_own(self) -> None:
-        attributes = {"call", "acall", "stream", "astream", "as_function", "changed(…)"}
-        for word, right in WORDS.items():
-            if right in attributes:
-                assert hasattr(Agent, right.partition("(")[0])
-                assert not hasattr(Agent, word)
-        assert hasattr(Message, WORDS["content"])
-        assert {"tool_calls", "content"}.isdisjoint({*dir(FunctionCall), *dir(Message)})
 
     def test_a_word_comes_before_a_near_one(self) -> None:
         assert remedy("tools", ["tool"]) == "; use functions=[…]"

@@ -227,7 +227,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
                     " call that first in its __init__"
                 )
                 raise AttributeError(problem, name=name, obj=self)
-            return super().__getattr__(name)
+            return object.__getattribute__(self, name)  # which raises Python's own error
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ARGUMENTS:

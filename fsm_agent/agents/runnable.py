@@ -8,7 +8,7 @@ Each kind adds the types of its own tasks and results.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import replace
@@ -268,6 +268,9 @@ class Runnable(ABC):
     async def arun(self, process: Any, sink: Sink | None = None) -> Any:
         """`run` for asyncio."""
         self.check_process(process, "arun")
+        return await self._adrive(process, sink)
+
+    async def _adrive(self, process: Any, sink: Sink | None) -> Any:
         recorder = None
         if process.journal is not None:
             process, recorder = await self._aclaim(process)
@@ -334,9 +337,9 @@ class Runnable(ABC):
         by, post_id, _, definition = self._resumption(rest)
         return partial(self._reclaim, run_id, options.get("answers"), by, definition, post_id)
 
-    async def adrive_claimed(self, process: Any, recorder: StoreRecorder | None, sink: Sink | None) -> None:
+    def adrive_claimed(self, process: Any, recorder: StoreRecorder | None, sink: Sink | None) -> Awaitable[Any]:
         """Drive a process that was claimed, as far as it goes, whatever comes of it."""
-        await arun(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
+        return arun(process, self.world_of(process), _both(self.listener_to(process), sink), recorder)
 
     def _process_in(self, task: Any, options: Mapping[str, Any]) -> Any:
         """Return the task if it is a process, which has its options already; else None."""

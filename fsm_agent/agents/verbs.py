@@ -93,7 +93,8 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     @with_options_shown(CallOptions)
     async def acall(self, task: Any, /, **options: Any) -> CallResult[Any]:
         """`call` for asyncio."""
-        return await self.arun(await self._aseed(task, options))
+        result: CallResult[Any] = await self._adrive(await self._aseed(task, options), None)
+        return result
 
     @overload
     def stream(self, task: AgentCall[New], /) -> Stream[New]: ...
@@ -158,7 +159,6 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             UsageError: The agent has no store, or an option is one that no store keeps.
             RunExists: Another run has this ``run_id``.
             RunUnknown: A run of ``after`` does not exist.
-            QueueFull: As many runs of the agent wait as ``Runs(queue_limit=…)`` allows.
         """
         return self._submit(task, *_split_after(options))
 

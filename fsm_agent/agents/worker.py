@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -23,7 +23,7 @@ from fsm_agent.agents.crews import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
 from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.agents.worker_health import Pulse, RunsReading, WorkerHealth
-from fsm_agent.errors import UsageError, hint
+from fsm_agent.errors import UsageError
 from fsm_agent.functions.deps import GivenDeps, Made, deps_for
 from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event, Stepped
@@ -34,14 +34,13 @@ from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.drivers import last_event
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.sync_driver import SyncDriver
-from fsm_agent.store.checks import UNTIL_DUE, tags_of
+from fsm_agent.store.checks import UNTIL_DUE, definition_in
 from fsm_agent.store.claiming import MAX_TRIES, Claimed, Definition, OnChange, is_of_code, stuck_under
-from fsm_agent.store.concurrency import counts_held
 from fsm_agent.store.errors import LeaseLost, RunBusy, RunUnknown
 from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import Choice, Lease, Rest, Run, Store
+from fsm_agent.store.store import Lease, Rest, Run, Store
 
 if TYPE_CHECKING:
     import asyncio
@@ -53,7 +52,6 @@ RETRY_S = 4.0  # until a run is claimed again whose `deps` could not be made
 TASKS = 100  # runs that are driven at a time under asyncio
 STORE_PATIENCE_S = 300.0  # for a store that fails repeatedly, such as a server that restarts
 PRUNE_S = 3600.0  # how often old runs are deleted
-PRUNING = "fsm_agent prune"  # the name of the limit by which one worker does it
 LOOK_S = 60.0  # after which runs that are stuck are looked for again
 STUCK_AT_A_TIME = 1_000  # runs that are read at a time
 _log = logging.getLogger("fsm_agent")
@@ -77,13 +75,8 @@ class Worker:
         on_change: What happens to a run if its code has changed since it last rested.  "report" continues with the code
             as it is, and logs the change of a prompt; "rest" asks a person first (`stuck`).  "stop" ends the worker
             with the error, and leaves the run to others: for the first worker of a new version.
-        concurrency: How many runs of an agent are driven at a time, by the agent's name; others as `run` and `arun`
-            say.  It holds for all workers of the store together, each of which should be told the same.  A run that is
-            claimed by its name, as `resume` and `drive` do, counts, and is not held up.
-        key_concurrency: How many runs that were begun with the same ``extra={"concurrency_key": …}``, such as the name
-            of a tenant, are driven at a time, likewise.  None: any number.
-        keep: How many of the runs that have ended stay in the store; the oldest others are deleted each hour, by one of
-            its workers.  None: all.  See `Runs.prune`.
+        keep: How many of the runs that have ended stay in the store; the oldest others are deleted each hour.  None:
+            all.  See `Runs.prune`.
         max_age_s: How many seconds they stay; None: without limit.
         only_known: Leave runs alone that were begun under other code, by its fingerprint; for two versions side by
             side.
@@ -113,8 +106,6 @@ class Worker:
         store_patience_s: float = STORE_PATIENCE_S,
         drain_s: float | None = None,
         on_change: OnChange = "report",
-        concurrency: Mapping[str, int] | None = None,
-        key_concurrency: int | None = None,
         only_known: bool = False,
         keep: int | None = None,
         max_age_s: float | None = None,
@@ -145,9 +136,6 @@ class Worker:
         check("agents", agents, bool(self._agents), "one agent or more")
         for agent in given:
             agent.check_deps(deps)
-        limits = tuple(_checked_concurrency(concurrency, self._agents).items())
-        right = "a whole number from 1 on, or None"
-        check("key_concurrency", key_concurrency, key_concurrency is None or is_whole(key_concurrency, 1), right)
         check("keep", keep, keep is None or is_whole(keep, 0), "a whole number from 0 on, or None")
         check("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
         self._keep, self._max_age_s = keep, max_age_s
@@ -156,8 +144,6 @@ class Worker:
         if only_known:
             own = [*self._prompts.values()]
             self._known = tuple(sorted(set().union(*(agent.fingerprints(own) for agent in self._agents.values()))))
-        choice = Choice(self._known, limits=limits, key_limit=key_concurrency)
-        self._choice = None if choice == Choice() else choice
         self._deps = deps
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
@@ -260,15 +246,11 @@ class Worker:
     def _prune_now_and_then(self, is_over: threading.Event) -> None:
         while True:
             try:
-                pause_s = self.runs.store.spend(PRUNING, 1, limit=1, within_s=PRUNE_S)
-                if pause_s == 0.0:
-                    pruned = self.runs.prune(keep=self._keep, max_age_s=self._max_age_s)
-                    _log.info("deleted %d runs that had ended", len(pruned))
-                    pause_s = PRUNE_S
+                pruned = self.runs.prune(keep=self._keep, max_age_s=self._max_age_s)
+                _log.info("deleted %d runs that had ended", len(pruned))
             except Exception as error:  # the store's; there is time enough
                 _log.warning("old runs could not be deleted: %s", error)
-                pause_s = PRUNE_S
-            if is_over.wait(pause_s):
+            if is_over.wait(PRUNE_S):
                 return
 
     def stop(self) -> None:
@@ -351,19 +333,10 @@ class Worker:
 
     def take_next(self) -> Claimed | None:
         """Claim the run that is due next, to be driven; return None if none is due."""
-        names = [*self._agents]
-        lease = self.runs.claim_due(names, self._choice)
-        if lease is not None or not self.is_limited:
-            return self._take(lease or self._claim_stuck())
-        return self._take(self.runs.claim_due(names, self._choice) if self.release_stuck() else None)
-
-    @property
-    def is_limited(self) -> bool:
-        """True if it was told how many runs may be driven at a time."""
-        return counts_held(self._choice)
+        return self._take(self.runs.claim_due([*self._agents], self._known) or self._claim_stuck())
 
     def wait_for_work(self) -> None:
-        """Wait until a run may be due that may be claimed, for a while."""
+        """Wait until a run may be due, for a while."""
         self.runs.store.wait(IDLE_S)
 
     def _claim_named(self, run_id: str) -> Lease | None:
@@ -398,7 +371,7 @@ class Worker:
     def _is_other(self, agent: Runnable, run: Run, fingerprint: str) -> bool | None:
         """Return whether the present code is other than that of this fingerprint; None: that cannot be told now."""
         header = self.runs.store.load(run.id, after=run.n).header
-        if self._known is not None and tags_of(header)[0] not in self._known:
+        if self._known is not None and definition_in(header) not in self._known:
             return False
         try:
             definition = self._definition(agent, header_of(header))
@@ -532,14 +505,3 @@ class Worker:
     def _definition(self, agent: Runnable, header: Header) -> Definition:
         deps = deps_for(self._deps, agent.name, header.extra, header.by)
         return agent.definition_of_run(header, Made(deps), self._prompts)
-
-
-def _checked_concurrency(concurrency: Mapping[str, int] | None, agents: Collection[str]) -> Mapping[str, int]:
-    """Return the limits; refuse one that is no number of runs, or of an agent that the worker does not have."""
-    right = "numbers from 1 on by the names of agents, such as {'shop': 4}"
-    check("concurrency", concurrency, concurrency is None or isinstance(concurrency, Mapping), right)
-    for name, limit in (concurrency or {}).items():
-        check(f"concurrency of {name!r}", limit, is_whole(limit, 1), "a whole number from 1 on")
-        if name not in agents:
-            raise UsageError(f"concurrency: expected names of agents of this worker, got {name!r}{hint(name, agents)}")
-    return concurrency or {}

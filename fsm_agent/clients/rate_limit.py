@@ -13,19 +13,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Protocol
 
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.forks import at_fork
 from fsm_agent.errors import ConfigError, TimedOut
 from fsm_agent.runtime.abort import Abort, abort_in_force
-from fsm_agent.runtime.log import LOG
-from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import Clock, SystemClock
 
 PERIOD_S = 60.0
 _GRAIN_S = 0.25  # requests within it are counted together, so that a window has at most 240 entries
-_NO_LIMIT = 1 << 50  # more than anybody spends in a minute
 _MIN_NAP_S = 1e-6  # the resolution of a float of Unix time
 
 
@@ -34,13 +30,6 @@ class SteadyClock(SystemClock):
 
     def now(self) -> float:
         return time.monotonic()
-
-
-class Spending(Protocol):
-    """Where limits are shared: any `Store`."""
-
-    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
-        """Spend an amount, and return 0.0; or return after how many seconds to try again."""
 
 
 class RateLimit:
@@ -54,12 +43,9 @@ class RateLimit:
         tokens_per_minute: Input and output together.  A request whose estimate exceeds it waits for an empty minute.
         max_concurrent: Concurrent requests; a stream counts until it is exhausted or closed.
         clock: Source of time and of delays.
-        shared: A store; requests and tokens are then limited together with all others that share it under ``name``, in
-            any number of OS processes and machines.  ``max_concurrent`` is this limit's own.
-        name: Of the shared limit, such as that of the account.
 
     Raises:
-        ConfigError: A limit is not a positive integer, no limit is set, or a shared limit has no name.
+        ConfigError: A limit is not a positive integer, or no limit is set.
 
     Examples:
         >>> limit = RateLimit(requests_per_minute=60, max_concurrent=4)
@@ -74,8 +60,6 @@ class RateLimit:
         tokens_per_minute: int | None = None,
         max_concurrent: int | None = None,
         clock: Clock | None = None,
-        shared: Spending | None = None,
-        name: str = "",
     ) -> None:
         limits = {
             "requests_per_minute": requests_per_minute,
@@ -88,14 +72,6 @@ class RateLimit:
         for what, limit in self._limits.items():
             if not is_whole(limit, 1):
                 raise ConfigError(f"{what} of RateLimit: expected a whole number from 1 on, got {limit!r:.80}")
-        if (shared is None) == bool(name) or not isinstance(name, str):
-            raise ConfigError(
-                f"RateLimit: expected shared and name together, got name={name!r:.80}; pass both, such as"
-                " shared=SqliteStore('runs.db'), name='openai'"
-            )
-        if shared is not None and not callable(getattr(shared, "spend", None)):
-            raise ConfigError(f"shared of RateLimit: expected a Store such as Runs(…).store, got {shared!r:.80}")
-        self._shared, self._name = shared, name
         self._clock = clock or SteadyClock()
         self._requests = _Window(requests_per_minute) if requests_per_minute else None
         self._tokens = _Window(tokens_per_minute) if tokens_per_minute else None
@@ -156,7 +132,7 @@ class RateLimit:
             with suppress(TimeoutError):
                 reservation.is_next.result(reservation.time_left())
             abort.check()
-            while (delay_s := self._begin(reservation) or self._spend(reservation)) > 0:
+            while (delay_s := self._begin(reservation)) > 0:
                 self._clock.sleep(delay_s)
                 abort.check()  # it ends each sleep at once: without this the loop would spin
         finally:
@@ -169,7 +145,7 @@ class RateLimit:
         try:
             if not reservation.is_next.done():
                 await asyncio.wait([asyncio.wrap_future(reservation.is_next)], timeout=reservation.time_left())
-            while (delay_s := self._begin(reservation) or await self._aspend(reservation)) > 0:
+            while (delay_s := self._begin(reservation)) > 0:
                 await self._clock.asleep(delay_s)
             yield reservation
         finally:
@@ -203,55 +179,19 @@ class RateLimit:
                 delays_s.append(self._requests.delay_s(1, now_s))
             if self._tokens is not None:
                 delays_s.append(self._tokens.delay_s(reservation.tokens, now_s))
-            if self._shared is not None:  # `_spend` follows, without this lock
-                return 0.0
             if (delay_s := max(delays_s)) > _MIN_NAP_S:
-                self._check_time(reservation, delay_s)
+                left_s = reservation.time_left()
+                if left_s is not None and delay_s > left_s:
+                    raise self._late(reservation, delay_s)
                 return delay_s
             if self._requests is not None:
                 self._requests.add(1, now_s)
             if self._tokens is not None:
                 reservation.entry = self._tokens.add(reservation.tokens, now_s)
-            self._let_go(reservation)
+            self._under_way.add(reservation)
+            self._waiting.remove(reservation)
+            self._call_next()
         return 0.0
-
-    def _let_go(self, reservation: Reservation) -> None:
-        reservation.began_at_s = self._clock.now()
-        self._under_way.add(reservation)
-        self._waiting.remove(reservation)
-        self._call_next()
-
-    def _check_time(self, reservation: Reservation, delay_s: float) -> None:
-        left_s = reservation.time_left()
-        if left_s is not None and delay_s > left_s:
-            raise self._late(reservation, delay_s)
-
-    def _spend(self, reservation: Reservation) -> float:
-        """Begin ``reservation`` under the shared limit, as `_begin` does."""
-        if self._shared is None:
-            return 0.0
-        delay_s = self._spend_shared("tokens", reservation.tokens)
-        if delay_s == 0.0 and (delay_s := self._spend_shared("requests", 1)) > 0.0:
-            self._spend_shared("tokens", -reservation.tokens)
-        if delay_s > 0.0:
-            self._check_time(reservation, delay_s)
-            return delay_s
-        with self._lock:
-            if is_waiting := reservation in self._waiting:
-                self._let_go(reservation)
-        if not is_waiting:  # its task was cancelled while this thread asked the store
-            self._spend_shared("tokens", -reservation.tokens)
-            self._spend_shared("requests", -1)
-        return 0.0
-
-    async def _aspend(self, reservation: Reservation) -> float:
-        return 0.0 if self._shared is None else await asyncio.to_thread(self._spend, reservation)
-
-    def _spend_shared(self, what: str, amount: int) -> float:
-        limit = self._limits.get(f"{what}_per_minute")
-        if limit is None or amount == 0 or self._shared is None:
-            return 0.0
-        return self._shared.spend(f"{what} of {self._name}", amount, limit=limit, within_s=PERIOD_S)
 
     def _leave(self, reservation: Reservation) -> None:
         with self._lock:
@@ -266,38 +206,23 @@ class RateLimit:
 
     def charge(self, reservation: Reservation, tokens: int) -> None:
         """Replace the estimate of ``reservation`` by the tokens that its request used."""
-        if self._shared is not None:
-            more, reservation.tokens = tokens - reservation.tokens, tokens
-            if more < 0 and self._clock.now() - reservation.began_at_s >= PERIOD_S:
-                return  # what it has spent counts no more: the rest would be given back of what others have spent
-            ThreadTask[None](lambda _: self._correct(more)).start()  # a store may take a while
-            return
         with self._lock:
             if self._tokens is not None and reservation.entry is not None:
                 self._tokens.correct(reservation.entry, tokens - reservation.tokens, self._clock.now())
                 reservation.tokens = tokens
 
-    def _correct(self, more: int) -> None:
-        """Spend what was estimated too low, beyond the limit if need be; or give back the rest."""
-        if self._shared is None or self._tokens is None or more == 0:
-            return
-        try:
-            self._shared.spend(f"tokens of {self._name}", more, limit=_NO_LIMIT, within_s=PERIOD_S)
-        except Exception as error:
-            LOG.warning("%r: the tokens of a request could not be corrected: %s", self, error)
-
 
 class Reservation:
     """A request's place in the queue of a `RateLimit`, and then its reservation."""
 
-    __slots__ = ("_clock", "_loop", "_started_at_s", "began_at_s", "entry", "is_next", "timeout_s", "tokens")
+    __slots__ = ("_clock", "_loop", "_started_at_s", "entry", "is_next", "timeout_s", "tokens")
 
     def __init__(
         self, tokens: int, timeout_s: float | None, clock: Clock, loop: asyncio.AbstractEventLoop | None
     ) -> None:
         self._clock = clock
         self._loop = loop
-        self._started_at_s = self.began_at_s = clock.now()
+        self._started_at_s = clock.now()
         self.tokens = tokens
         self.timeout_s = timeout_s
         self.is_next = Future[None]()

@@ -25,8 +25,7 @@ def engine_of(name: str, worker: Worker) -> Engine:
     """Return the engine of a name, "dbos" or "temporal", for a worker.
 
     Raises:
-        UsageError: The worker's store is not in Postgres, its address names another engine, or the worker has limits
-            of concurrency, which a run that the engine names would pass.
+        UsageError: The worker's store is not in Postgres, or its address names another engine.
         ConfigError: The package of the engine is not installed.
 
     Examples:
@@ -46,9 +45,6 @@ def engine_of(name: str, worker: Worker) -> Engine:
         raise UsageError(f"engine {name!r}: {what}; {right}")
     if name == "temporal" and store.address.is_pooled:
         raise UsageError("engine 'temporal': expected a store with sessions, got one with pooled=yes; leave pooled out")
-    if worker.is_limited:
-        right = "limit the engine's queue, or run a worker without an engine"
-        raise UsageError(f"concurrency: expected none, since an engine names the runs, got a limit; {right}")
     try:
         module = import_module(f"fsm_agent.engines.{name}_engine")
     except ImportError as error:

@@ -266,7 +266,6 @@ class FlowVerbs(Runnable, Generic[D]):
             UsageError: The flow has no store, or an option is one that no store keeps.
             RunExists: Another run has this ``run_id``.
             RunUnknown: A run of ``after`` does not exist.
-            QueueFull: As many runs of the flow wait as ``Runs(queue_limit=…)`` allows.
         """
         return self._submit(data, *_split_after(options))
 

@@ -131,7 +131,6 @@ class Live:
         Raises:
             RunExists: Another run has this name.
             Conflict: The newest turn of the conversation has not ended.
-            QueueFull: As many runs wait as ``Runs(queue_limit=…)`` allows.
             UsageError: The task or an option is wrong, or flows have no conversations.
         """
         self._check_open()

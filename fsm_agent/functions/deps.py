@@ -44,7 +44,7 @@ LATER = Later()
 
 def is_maker(deps: object) -> bool:
     """Return whether deps are a function that makes them."""
-    return isinstance(deps, partial) or (inspect.isroutine(deps) and callable(deps))
+    return callable(deps) and (isinstance(deps, partial) or inspect.isroutine(deps))
 
 
 def check_deps(deps: object) -> None:

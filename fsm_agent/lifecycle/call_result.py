@@ -9,7 +9,6 @@ from fsm_agent._internal.generics import New, Out
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import BudgetExceeded, CallFailed, CallSuspended, FsmAgentError, ParseError
-from fsm_agent.foreign_names import hinting, remedy
 from fsm_agent.lifecycle.effects import AskSummary, CallModel, describe_effects
 from fsm_agent.lifecycle.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State
 from fsm_agent.lifecycle.reports.rounds import RoundReport, rounds_of, uses_of
@@ -39,7 +38,6 @@ _REQUESTS = (CallModel.prefix, AskSummary.prefix)  # begin the keys of requests 
 PROGRAM = "program:"  # begins the name of a client that is code of the user, and no model
 
 
-@hinting
 class CallResult(JsonResult, Generic[Out], Unpacked):
     """The result of an agent call that has ended; unpacks as ``message, dialog, function_calls``.
 
@@ -250,7 +248,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
         def __getitem__(self, index: int) -> Any:
             if isinstance(index, str):
-                raise TypeError(f"a CallResult has no key {index!r}{remedy(index)}")
+                raise TypeError(f"a CallResult has no key {index!r}; read an attribute, such as result.output")
             return (self.message, self.dialog, self.function_calls)[index]
 
         def __len__(self) -> int:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from inspect import get_annotations
 from typing import Any, TypeAlias
 
+from msgspec.structs import astuple
+
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import Tagged, defaults_of
 from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
@@ -70,8 +72,7 @@ class _Checked(Tagged, frozen=True, kw_only=True):
     at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, default, is_right, right in _RULES[type(self)]:
-            value = getattr(self, name)
+        for value, (name, default, is_right, right) in zip(astuple(self), _RULES[type(self)], strict=True):
             if value is default or type(value) is is_right:
                 continue
             if is_right is is_finite and type(value) is float and value - value == 0.0:  # a fast path for most values

@@ -107,12 +107,10 @@ from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
 if TYPE_CHECKING:
-    from transitions import Machine
-
     from fsm_agent.lifecycle import spending_budget as budgets
     from fsm_agent.lifecycle.spending_budget import Overrun
     from fsm_agent.machine import rows
-    from fsm_agent.machine.rows import Row
+    from fsm_agent.machine.rows import Row, RowMachine
 else:
     rows = deferred("fsm_agent.machine.rows")  # loads transitions
     budgets = deferred("fsm_agent.lifecycle.spending_budget")
@@ -139,8 +137,12 @@ def loop_must_stop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) ->
     return limit is not None and r.limits.on_loop == "stop" and _identical_rounds(r, answer) >= limit
 
 
-def some_to_run(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
-    return bool([f for f in answer.calls if not f.is_settled])
+def opens_round(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
+    """Return whether the model asked for functions that can run, and may still ask for them."""
+    for f in answer.calls:
+        if not f.is_settled:
+            return not after_final(r, answer, prompt) and not loop_must_stop(r, answer, prompt)
+    return False
 
 
 def stops_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
@@ -153,7 +155,11 @@ def fails_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, pro
 
 def at_round_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
     """Return whether the round that closes is the last."""
-    return not is_within(r.rounds + 1, r.limits.rounds)
+    return not rounds_left(r, answer, prompt)
+
+
+def rounds_left(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
+    return is_within(r.rounds + 1, r.limits.rounds)
 
 
 def is_stuck(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
@@ -424,9 +430,9 @@ ROWS: tuple[Row, ...] = (
     ("proposed",         ASKING,                State.CHECKING,        None,           propose),
     ("drafted",          State.CALLING,         State.CALLING,         None,           keep_draft),
     ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
+    ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  opens_round,    open_round),
     ("functions_asked",  ASKING,                State.FAILED,          after_final,    keep_last_reply),
     ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, keep_loop),
-    ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  some_to_run,    open_round),
     ("functions_asked",  ASKING,                State.COMPLETED,       stops_at_limit, end_at_limit),
     ("functions_asked",  ASKING,                State.FAILED,          fails_at_limit, end_at_limit),
     ("functions_asked",  ASKING,                State.CALLING,         at_round_limit, close_round),
@@ -454,15 +460,15 @@ ROWS: tuple[Row, ...] = (
     ("slept",            State.BACKOFF,         State.CALLING,         None,           wake),
     ("approved",         State.TOOL_INTERRUPT,  None,                  None,           keep_call),
     ("denied",           State.TOOL_INTERRUPT,  None,                  others_pending, keep_call),
+    ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         rounds_left,    close_round),
     ("denied",           State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
     ("denied",           State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
     ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         at_round_limit, close_round),
-    ("denied",           State.TOOL_INTERRUPT,  State.CALLING,         None,           close_round),
     ("returned",         State.TOOL_INTERRUPT,  None,                  others_pending, keep_call),
+    ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         rounds_left,    close_round),
     ("returned",         State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
     ("returned",         State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
     ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         at_round_limit, close_round),
-    ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         None,           close_round),
     ("function_failed",  State.TOOL_INTERRUPT,  State.FAILED,          None,           keep_breakdown),
     ("started",          State.TOOL_INTERRUPT,  None,                  None,           keep_start),
     ("interrupted",      State.TOOL_INTERRUPT,  None,                  None,           keep_doubt),
@@ -486,11 +492,11 @@ Examples:
 
 
 @cache
-def _machine() -> Machine:
+def _machine() -> RowMachine:
     return rows.machine_of(ROWS, State)
 
 
-MACHINE: Machine = first_use("the machine of agent calls", _machine)  # one for all calls
+MACHINE: RowMachine = first_use("the machine of agent calls", _machine)  # one for all calls
 
 
 def _moved(id: str, by: int) -> str:

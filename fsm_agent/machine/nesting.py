@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
-from transitions import Machine, MachineError
+from transitions import MachineError
 
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
@@ -37,7 +37,7 @@ from fsm_agent.machine.process import (
     Process,
     along,
 )
-from fsm_agent.machine.rows import take_row
+from fsm_agent.machine.rows import RowMachine, take_row
 from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Event, Inside, Stepped
 
@@ -115,7 +115,7 @@ class Parent(Driven, ABC):
         True
     """
 
-    machine: Machine
+    machine: RowMachine
 
     # The effects are cached from step to step.  To read those of all children again at each step of one of them would
     # take 1.6 ms a member instead of 0.13 with 4,000 functions at once.

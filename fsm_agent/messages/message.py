@@ -12,7 +12,7 @@ from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import Tagged, Value, from_json, to_json
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import hinting, remedy
+from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.sources import bytes_of, described, is_data_url, is_url, url_suffix
 from fsm_agent.mistakes import shown, wrong
 
@@ -342,7 +342,6 @@ Examples:
 """
 
 
-@hinting
 class Message(Value, frozen=True, kw_only=True, dict=True):
     """One entry of a dialog: a role and parts.  A value: equal when its parts are, never changed.
 

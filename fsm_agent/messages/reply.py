@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from fsm_agent._internal.values import Value
-from fsm_agent.foreign_names import hinting
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.mistakes import shown
 
@@ -20,7 +19,6 @@ def _sum(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else a + b
 
 
-@hinting
 class Usage(Value, frozen=True, kw_only=True):
     """Tokens and their cost, as reported with one reply, or summed over many.  None: never reported.
 

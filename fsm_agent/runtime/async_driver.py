@@ -29,6 +29,12 @@ _left: set[asyncio.Task[Any]] = set()  # cancelled tasks that have not ended; th
 class AsyncDriver(Reconciler):
     """The asyncio driver: activities run in tasks; a lone activity may run in the driver's own task."""
 
+    _bell: asyncio.Future[None] | None = None  # ends the driver's wait
+    _room: asyncio.Semaphore | None = None  # bounds the events of streams that are not taken yet
+    _waiting_task: asyncio.Task[Any] | None = None  # the driver's own, while it performs a lone activity
+    _is_interrupted: bool = False
+    _alone: Activity | None = None  # performed in the driver's own task
+
     def __init__(
         self,
         process: Process,
@@ -39,11 +45,6 @@ class AsyncDriver(Reconciler):
     ) -> None:
         super().__init__(process, world, has_listener, is_streamed, recorder)
         self._loop = asyncio.get_running_loop()
-        self._bell: asyncio.Future[None] | None = None  # ends the driver's wait
-        self._room: asyncio.Semaphore | None = None  # bounds the events of streams that are not taken yet
-        self._waiting_task: asyncio.Task[Any] | None = None  # the driver's own, while it performs a lone activity
-        self._is_interrupted = False
-        self._alone: Activity | None = None  # performed in the driver's own task
         self._left_behind: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:

@@ -172,7 +172,7 @@ class ModelActivity(Activity):
             outcome = outcome.changed(usage=self.program.used)
         so_far = call.record.identical_rounds
         steps = driver.step(self.key, outcome)
-        if call.step.trigger == "parse_failed":
+        if call.problem is not None and call.step.trigger == "parse_failed":
             log_problem(call)
         if type(outcome) is ModelFailed and self.program is not None:
             call.problem = self.program.raised

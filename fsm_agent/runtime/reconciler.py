@@ -82,6 +82,20 @@ class Reconciler(ABC):
         UsageError: On entering: the process has a driver already.
     """
 
+    _limit: Deadline | Activity | None = None  # the limit of the present wait
+    _reached_deadline: Deadline | None = None  # the deadline that a wait has lasted until
+    _record: Any = None  # the record whose effects were taken up; None: read the effects again
+    is_to_write: bool = False  # the next wait is a write of the journal
+    _is_last_look: bool = False  # for answers to them, before their time is over
+    _owner_path: str = ""  # the path of the last owner
+    _owner: Any = None
+    _deadline: Deadline | None = None
+    _is_mixed: bool = False  # activities of several kinds are waiting
+    is_timed: bool = False  # waits have a limit
+    _has_timeouts: bool = False  # some activities have a timeout
+    _may_run_inline: bool = True  # every activity may run in the driver's own thread or task
+    probe: probes.MeasuredDrive | None = None  # while it drives, if a probe is installed
+
     def __init__(
         self,
         process: Process,
@@ -102,32 +116,19 @@ class Reconciler(ABC):
         self.waiting: deque[Activity] = deque()  # activities that are not started yet
         self.inbox: deque[Item] = deque()
         self._sleeps: list[tuple[float, str, Activity]] = []  # a heap of sleeps that are not started, by their ends
-        self._limit: Deadline | Activity | None = None  # the limit of the present wait
-        self._reached_deadline: Deadline | None = None  # the deadline that a wait has lasted until
-        self._record: Any = None  # the record whose effects were taken up; None: read the effects again
         self._withdrawn: set[str] = set()  # keys in `waiting` or `_sleeps` whose effects are gone
-        self.is_to_write = False  # the next wait is a write of the journal
         self._unreported: list[Event] = []  # events whose entries are not on disk yet
         self._unanswered: set[str] = set()  # keys of effects that this driver could not answer
         self._open: dict[str, AnyEffect] = {}  # what it could not answer, and others can
         self._asked: set[str] = set()  # keys of those that others have been asked while it drives
-        self._is_last_look = False  # for answers to them, before their time is over
         self._posts_inside: list[PostedOutcome] = []  # for runs that functions have begun, and not taken by them yet
         # Of nested processes, by the ids of the worlds on their path: those worlds, which keeps the ids valid, and the
         # world that performs their effects.
         self._worlds: dict[tuple[int, ...], tuple[tuple[World, ...], World]] = {}
-        self._owner_path = ""  # the path of the last owner
-        self._owner: Any = None
         self._owner_world = world
-        self._deadline: Deadline | None = None
-        self._is_mixed = False  # activities of several kinds are waiting
         self._is_debugged = is_debugged()  # read once, so that a step costs nothing when it is off
         as_events: Callable[[Any, Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
         self._as_events = as_events  # adds events to the steps for listeners; None: steps are the events
-        self.is_timed = False  # waits have a limit
-        self._has_timeouts = False  # some activities have a timeout
-        self._may_run_inline = True  # every activity may run in the driver's own thread or task
-        self.probe: probes.MeasuredDrive | None = None  # while it drives, if a probe is installed
 
     # Implemented by each driver
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fsm_agent.store.errors import LeaseLost as LeaseLost
     from fsm_agent.store.errors import NotAsked as NotAsked
     from fsm_agent.store.errors import PostExists as PostExists
-    from fsm_agent.store.errors import QueueFull as QueueFull
     from fsm_agent.store.errors import ReadOnly as ReadOnly
     from fsm_agent.store.errors import RunBusy as RunBusy
     from fsm_agent.store.errors import RunExists as RunExists
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from fsm_agent.store.postgres import PostgresStore as PostgresStore
     from fsm_agent.store.runs import Runs as Runs
     from fsm_agent.store.sqlite import SqliteStore as SqliteStore
-    from fsm_agent.store.store import Choice as Choice
     from fsm_agent.store.store import Head as Head
     from fsm_agent.store.store import Lease as Lease
     from fsm_agent.store.store import Loaded as Loaded
@@ -41,13 +39,13 @@ else:
         __name__,
         {
             "errors": (
-                "AlreadyAnswered Conflict LeaseLost NotAsked PostExists QueueFull ReadOnly RunBusy RunExists "
+                "AlreadyAnswered Conflict LeaseLost NotAsked PostExists ReadOnly RunBusy RunExists "
                 "RunUnknown StoreClosed StoreError"
             ),
             "memory": "MemoryStore",
             "postgres": "PostgresStore",
             "runs": "Runs",
             "sqlite": "SqliteStore",
-            "store": "Choice Head Lease Loaded Page Post Rest Run RunCount RunsHealth Start Store",
+            "store": "Head Lease Loaded Page Post Rest Run RunCount RunsHealth Start Store",
         },
     )

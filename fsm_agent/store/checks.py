@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fsm_agent.store.store import Head, Lease, Rest, Store
 
 
-CONCURRENCY_KEY = "concurrency_key"  # in a run's `extra`: the key of those that share a limit, such as a tenant
 UNTIL_DUE = "start"  # what a run heeds that is due later: the key of no question, so that no post makes it due
 _AT_ONCE = Start()
 
@@ -97,22 +96,17 @@ def check_line(what: str, line: str) -> None:
         raise UsageError(f"{what}: expected one line, got a line break at {line.index(chr(10))}; write it as \\n")
 
 
-class _Tagged(msgspec.Struct):
+class _Begun(msgspec.Struct):
     definition: str = ""
-    extra: dict[str, Any] = {}
 
 
-def tags_of(header: str) -> tuple[str, str]:
-    """Return, from the header of a run, the fingerprint of the code that began it, and its concurrency key.
-
-    Both are empty if the header does not hold them.
-    """
+def definition_in(header: str) -> str:
+    """Return the fingerprint of the code that began a run, from its header; empty: the header holds none."""
     try:
-        tagged = decoder_of(_Tagged).decode(header)
+        begun: _Begun = decoder_of(_Begun).decode(header)
     except (msgspec.DecodeError, RecursionError):
-        return "", ""
-    key = tagged.extra.get(CONCURRENCY_KEY, "")
-    return tagged.definition, key.replace("\0", "\ufffd") if isinstance(key, str) else ""
+        return ""
+    return begun.definition
 
 
 def check_create(
@@ -136,7 +130,6 @@ def check_create(
     check_run(run)
     check_agent(agent)
     check_line("the header", header)
-    check_name(f"extra[{CONCURRENCY_KEY!r}]", tags_of(header)[1])
     check_text("the title", title)
     if follows is not None:
         check_conversation(follows.conversation)
@@ -151,7 +144,6 @@ def _checked_start(start: Start) -> Start:
     check_time("due_s", start.due_s)
     check_priority(start.priority)
     check_text("the name of a service", start.service)
-    check_queue_limit(start.queue_limit)
     right = "a tuple of run names"
     check("after", start.after, isinstance(start.after, tuple | list), right)
     for run in start.after:
@@ -163,11 +155,6 @@ def check_priority(priority: int) -> None:
     """Refuse what is no priority."""
     is_right = is_whole(priority, -MAX_PRIORITY) and priority <= MAX_PRIORITY
     check("priority", priority, is_right, f"a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
-
-
-def check_queue_limit(limit: int | None) -> None:
-    """Refuse what is no limit of a queue."""
-    check("queue_limit", limit, limit is None or is_whole(limit, 1), "a whole number from 1 on, or None")
 
 
 def check_claim(holder: str, for_s: float, run: str | None, agents: Sequence[str]) -> None:

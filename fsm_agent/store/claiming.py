@@ -53,7 +53,7 @@ from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Post, Rest, Run, Start, Store
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start, Store
 from fsm_agent.store.watching import RunWatcher
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
@@ -107,17 +107,14 @@ class Claiming:
         redact: Callable[[Outcome], Outcome] | None = None,
         lease_s: float = LEASE_S,
         patience_s: float | None = None,
-        queue_limit: int | None = None,
         read_only: bool = False,
     ) -> None:
-        checks.check_queue_limit(queue_limit)
         check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
         check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
         self.store: Store = _open_store(store, read_only)
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
-        self.queue_limit = queue_limit
         self.watcher = RunWatcher(self.store)
         self._is_behind = False  # the clock of this machine, as the last claim has shown
         self._key = None if signing_key is None else key_bytes(signing_key)
@@ -158,14 +155,12 @@ class Claiming:
             RunExists: Another run has this name.
             RunUnknown: A run of ``start.after`` does not exist.
             Conflict: The conversation has moved on.
-            QueueFull: `queue_limit` runs of the agent wait already.
         """
         journal = process.journal
         assert journal is not None
         self.clock_of(definition)
         if probes.installed is not None:
             journal.header = with_traceparent(journal.header, probes.traceparent_here())
-        start = start.changed(queue_limit=self.queue_limit)
         head = _head_before(journal)
         name, is_named = journal.run, bool(journal.run)
         for run in [name] if is_named else self._new_names(definition, head):
@@ -409,14 +404,14 @@ class Claiming:
         assert lease is not None
         return lease
 
-    def claim_due(self, agents: list[str], choice: Choice | None = None) -> Lease | None:
+    def claim_due(self, agents: list[str], definitions: Sequence[str] | None = None) -> Lease | None:
         """Claim the run of these agents that is to be driven next; return None if none is due.
 
         If the clock of this machine is behind that of the store, a run that rests until a time is left to others before
         the time has come here.
         """
         now_s = time.time() if self._is_behind else None
-        lease = self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, now_s=now_s, choice=choice)
+        lease = self.store.claim(holder_name(), for_s=self.lease_s, agents=agents, now_s=now_s, definitions=definitions)
         if lease is not None:
             self._is_behind = lease.since_s > time.time() + BEHIND_S
         return lease

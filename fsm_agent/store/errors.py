@@ -6,7 +6,6 @@ StoreError                     nothing was changed
 ├── RunBusy, LeaseLost         another holder has the run; another holder has claimed it since
 ├── NotAsked, AlreadyAnswered  the question is not open; it was answered before
 ├── Conflict                   the conversation has moved on, or its newest turn has not ended
-├── QueueFull                  too many runs of the agent wait to be begun
 ├── ReadOnly                   the store was opened for reading only
 └── StoreClosed                the store was closed
 ```
@@ -193,31 +192,6 @@ class Conflict(StoreError):
         return (
             f"the conversation {self.conversation!r} has moved on, so this turn was not begun: its newest run is"
             f" {self.run!r}; call again to follow that run"
-        )
-
-
-class QueueFull(StoreError):
-    """A run was not put into the store: too many runs of its agent wait to be begun.
-
-    Args:
-        queue: The name of the agent, whose runs are the queue.
-        size: How many of them were never claimed.
-        limit: How many may wait.
-
-    Examples:
-        >>> QueueFull("shop", size=100, limit=100).queue
-        'shop'
-    """
-
-    def __init__(self, queue: str, size: int, limit: int) -> None:
-        super().__init__(queue, size, limit)
-        self.queue, self.size, self.limit = queue, size, limit
-
-    def __str__(self) -> str:
-        return (
-            f"the queue of {self.queue!r} is full: expected at most {self.limit} runs that wait to begin, got"
-            f" {self.size};"
-            " submit again later, or start more workers"
         )
 
 

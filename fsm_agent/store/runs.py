@@ -41,8 +41,6 @@ class Runs(Forking):
         lease_s: How many seconds a lease lasts; a live holder renews it.
         patience_s: How many seconds a driver idles before it gives the run back, when it waits only for a time to come,
             such as that of the next attempt at a model; None: without limit.
-        queue_limit: How many runs of an agent may wait for their first driver; `submit` is refused then.  None: any
-            number.
         read_only: The store at this path or address is neither made nor written: what would write raises `ReadOnly`.
 
     Examples:

@@ -39,7 +39,7 @@ from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import LeaseLost
 
 MAX_PRIORITY = 100
-MAX_NAME_BYTES = 1000  # of the names of runs, agents, conversations and posts, and of a concurrency key, in UTF-8
+MAX_NAME_BYTES = 1000  # of the names of runs, agents, conversations and posts, in UTF-8
 MAX_TIME_S = 253_402_300_799.0  # Unix time of the last second that calendars have: the end of the year 9999
 
 if TYPE_CHECKING:
@@ -99,23 +99,6 @@ class Start(Value, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()  # runs of this store; it is not due before each of them has ended or was deleted
     service: str = ""  # the name of the service that goes on with it when it is left behind, for `list`; see `Live`
     priority: int = 0  # from -MAX_PRIORITY to MAX_PRIORITY, the highest first; kept until the run has ended
-    queue_limit: int | None = None  # the largest number of runs of its agent that were never claimed; None: no limit
-
-
-class Choice(Value, frozen=True):
-    """Which of the runs that are due a claim may take.
-
-    Examples:
-        >>> Choice(limits=(("desk", 4),)).definitions is None
-        True
-    """
-
-    definitions: tuple[str, ...] | None = None  # begun by code with one of these fingerprints; None: by any
-    busy: tuple[str, ...] = ()  # without one of these concurrency keys
-    # Of agents, how many runs may have a holder at a time, whoever that is; the run of one that has so many is not
-    # taken.  An agent is named once.
-    limits: tuple[tuple[str, int], ...] = ()
-    key_limit: int | None = None  # likewise of each concurrency key but the empty one; None: any number
 
 
 class Head(Value, frozen=True):
@@ -329,7 +312,6 @@ class Store(Protocol):
             RunExists: The run exists with another header.
             Conflict: The conversation has moved on.  Nothing is written.
             RunUnknown: A run of ``start.after`` does not exist.  Nothing is written.
-            QueueFull: ``start.queue_limit`` runs of the agent wait already.  Nothing is written.
         """
 
     def claim(
@@ -340,7 +322,7 @@ class Store(Protocol):
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
-        choice: Choice | None = None,
+        definitions: Sequence[str] | None = None,
     ) -> Lease | None:
         """Take the lease of a run; each claim raises its fence, also one by the same holder.
 
@@ -352,9 +334,8 @@ class Store(Protocol):
             run: The name of the run; None: the run without a holder of the highest priority that has been due longest.
             agents: With ``run=None``: only runs of these agents; empty: of all agents.
             now_s: Unix time at which runs have to be due; None: now.
-            choice: With ``run=None``: which runs; None: all.  The fingerprint and the concurrency key of a run are
-                those in its header; see `fsm_agent.store.checks.tags_of`.  Its limits count the runs whose leases
-                last, in the commit of the claim; a claim by name takes up room, and needs none.
+            definitions: With ``run=None``: only runs that were begun by code with one of these fingerprints, as their
+                headers have them; None: by any code.
 
         Returns:
             The lease; None if ``run`` is None and no run is due.
@@ -515,21 +496,6 @@ class Store(Protocol):
         Raises:
             RunUnknown: The run does not exist.
             RunBusy: The run has a holder.
-        """
-
-    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
-        """Spend an amount of something that all who use the store share, unless that exceeds a limit.
-
-        Time is the store's.  An amount that exceeds the limit alone can be spent when nothing was.
-
-        Args:
-            name: What is spent, such as ``"requests to openai"``.
-            amount: How much; below 0: it is given back, and never has to wait.
-            limit: The most that may be spent within any ``within_s`` seconds.
-            within_s: The time of the limit, the same for all who spend.
-
-        Returns:
-            0.0 if it was spent; else the seconds after which another attempt may succeed.
         """
 
     def wait(self, timeout_s: float) -> None:

@@ -657,9 +657,6 @@ class TestWorker:
         ("words", "code", "at_fault"),
         [
             (["--threads", "2", "--tasks", "2"], 2, "--tasks"),
-            (["--concurrency", "shop"], 2, "shop=4"),
-            (["--concurrency", "=4"], 2, "'=4'"),
-            (["--concurrency", "nobody=4"], 1, "nobody"),
             (["--deps", "support.shop_agent:nothing"], 1, "nothing"),
             (["--deps", "support.shop_agent"], 2, "--deps"),
             (["--max-age", "soon"], 2, "'soon'"),

@@ -299,7 +299,6 @@ class JournalConformance(StoreTests):
             partial(store.renew, lease, for_s=9),
             partial(store.renew_all, [lease], for_s=9),
             partial(store.unread, ["r"]),
-            partial(store.spend, "requests", 1, limit=1, within_s=60.0),
             partial(store.append, lease, 0, ["one"]),
             partial(store.load, "r"),
             partial(store.post, "r", "", "body"),

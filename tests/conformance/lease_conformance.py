@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -25,13 +24,7 @@ from conformance.storages import (
     waiting,
 )
 from fsm_agent.errors import UsageError
-from fsm_agent.store import Choice, Lease, LeaseLost, NotAsked, Rest, RunBusy, RunUnknown, Start, Store
-
-
-def taken_of(store: Store, choice: Choice) -> str | None:
-    """Return the name of the run that a claim takes, if it takes one."""
-    lease = store.claim("v", for_s=LONG_S, choice=choice)
-    return None if lease is None else lease.run
+from fsm_agent.store import Lease, LeaseLost, NotAsked, Rest, RunBusy, RunUnknown, Store
 
 
 class LeaseConformance(StoreTests):
@@ -227,137 +220,20 @@ class LeaseConformance(StoreTests):
         assert {run.id for run in other.list() if run.holder == "w"} == {"a", "b\0", "e"}
         assert other.load("d").run.holder == "v"
 
-    def test_a_claim_may_choose_by_definition_and_key(self, storage: Storage) -> None:
+    def test_a_claim_may_choose_by_definition(self, storage: Storage) -> None:
         """Also among runs whose leases are over; a run that is named is claimed whatever was chosen."""
         store, other = storage.store, storage.another()
-        for number, (definition, extra) in enumerate(
-            [("x1", ""), ("x2", '"concurrency_key":"k"'), ("x2", '"other":1')]
-        ):
-            store.create(f"r{number}", f'{{"definition":"{definition}","extra":{{{extra}}}}}', agent="a")
+        for number, definition in enumerate(["x1", "x2", "x2"]):
+            store.create(f"r{number}", f'{{"definition":"{definition}"}}', agent="a")
         store.create("plain", "header", agent="a")
-        assert other.claim("v", for_s=9, choice=Choice(("x3",))) is None
-        assert other.claim("v", for_s=9, choice=Choice(())) is None
-        first = other.claim("v", for_s=storage.short_s, choice=Choice(("x3", "x2")))
+        assert other.claim("v", for_s=9, definitions=["x3"]) is None
+        assert other.claim("v", for_s=9, definitions=[]) is None
+        first = other.claim("v", for_s=storage.short_s, definitions=["x3", "x2"])
         assert first is not None
         assert first.run == "r1"
         storage.elapse(storage.short_s * 1.5)
-        assert taken_of(other, Choice(("x2",), busy=("k",))) == "r2"
-        assert other.claim("v", for_s=9, choice=Choice(("x2",), busy=("k",))) is None
-        assert taken_of(other, Choice(("x2",), busy=("j",))) == "r1"
-        assert taken_of(other, Choice(("",))) == "plain"
-        assert taken_of(other, Choice(busy=("k",))) == "r0"
-
-    def test_claims_leave_room(self, storage: Storage) -> None:
-        """So many of an agent have a holder at a time, of all stores; a rest and the end of a lease make room.
-
-        Runs of other agents pass those without room, also such of a lower priority.
-        """
-        store, other, few = storage.store, storage.another(), Choice(limits=(("a", 2), ("none\0", 1)))
-        for number in range(6):
-            store.create(f"a{number}", "header", agent="a", start=Start(priority=1))
-        store.create("b", "header", agent="b")
-        named = claimed(store, "a5")
-        first = other.claim("v", for_s=storage.short_s, choice=few)
-        assert first is not None
-        assert (first.run, taken_of(other, few), taken_of(store, few)) == ("a0", "b", None)
-        assert other.claim("v", for_s=LONG_S, agents=["a"], choice=few) is None
-        assert claimed(other, "a4").run == "a4", "a run that is named needs no room"
-        storage.elapse(storage.short_s * 1.5)
-        assert taken_of(store, few) is None, "the two that were named have the room"
-        store.append(named, 0, ["one"], ENDED)
-        assert taken_of(other, few) == "a1"
-        assert taken_of(store, few) is None
-        assert store.renew(claimed(store, "a2", for_s=storage.short_s), for_s=LONG_S) == 0
-        assert taken_of(store, Choice(limits=(("a", 4),))) == "a3"
-        assert taken_of(store, Choice(limits=(("a", 4),))) is None
-        assert taken_of(store, Choice(limits=(("a", 5),))) == "a0", "its lease is over, and no place of it is taken"
-
-    def test_claims_leave_room_for_keys(self, storage: Storage) -> None:
-        """Of whatever agents they are; those without a key have room at any time."""
-        store, other, few = storage.store, storage.another(), Choice(key_limit=1)
-        for name, agent, key in (
-            ("r0", "a", "k"),
-            ("r1", "b", "k"),
-            ("r2", "a", "j\0"),
-            ("r3", "a", ""),
-            ("r4", "b", ""),
-        ):
-            store.create(name, f'{{"extra":{{"concurrency_key":{json.dumps(key)}}}}}', agent=agent)
-            storage.elapse(0.01)
-        lease = store.claim("v", for_s=LONG_S, choice=few)
-        assert lease is not None
-        found = [taken_of(each, few) for each in (other, store, other, store)]
-        assert (lease.run, found) == ("r0", ["r2", "r3", "r4", None])
-        store.append(lease, 0, ["one"], waiting(due_s=0.0))
-        assert taken_of(other, few.changed(limits=(("b", 1),))) == "r0", "of the agent b, one run has a holder"
-        assert taken_of(other, few.changed(key_limit=2)) == "r1"
-
-    @pytest.mark.parametrize("choice", [Choice(limits=(("a", 3),)), Choice(key_limit=3)])
-    @pytest.mark.nightly
-    def test_many_who_claim_leave_room(self, storage: Storage, choice: Choice) -> None:
-        """Of those who claim at once, none takes a place that another has taken."""
-        for number in range(12):
-            storage.store.create(f"r{number}", '{"extra":{"concurrency_key":"k"}}', agent="a")
-        stores = [storage.another() for _ in range(6)]
-        for _ in range(3):
-            found = together(*[partial(one.claim, "v", for_s=LONG_S, choice=choice) for one in stores])
-            leases = [lease for lease in found if isinstance(lease, Lease)]
-            assert len(leases) == 3
-            for lease in leases:
-                storage.store.append(lease, lease.n, ["line"], ENDED)
-
-    def test_a_claim_leaves_room_in_one(self, storage: Storage) -> None:
-        """Between the count and the claim, none comes in."""
-        one = Choice(limits=(("a", 1),))
-        for number in range(3):
-            storage.store.create(f"r{number}", "header", agent="a")
-        stores = storage.store, storage.another()
-        found = storage.interleaved(*[partial(store.claim, "v", for_s=LONG_S, choice=one) for store in stores])
-        assert [type(lease) for lease in found].count(Lease) == 1
-
-    def test_a_limit_is_shared(self, storage: Storage) -> None:
-        """By all stores; of each name, apart from the others."""
-        store, other, within_s = storage.store, storage.another(), storage.short_s * 50
-
-        def spend(amount: int, name: str = "requests", by: Store = store) -> float:
-            return by.spend(name, amount, limit=10, within_s=within_s)
-
-        assert [spend(4), spend(4, by=other), spend(2)] == [0.0, 0.0, 0.0]
-        left_s = spend(1, by=other)
-        assert 0.0 < left_s <= within_s * 1.01
-        assert spend(1, name="others\0") == 0.0
-        assert spend(-3, by=other) == 0.0
-        assert [spend(3), spend(1) > 0.0] == [0.0, True]
-        storage.elapse(within_s * 1.02)
-        assert spend(99, by=other) == 0.0  # it will never fit, so it has the whole of it
-        assert spend(1) > 0.0
-
-    def test_what_is_given_back_leaves_with_what_was_spent(self, storage: Storage) -> None:
-        """It makes no room beyond the limit when that is over."""
-        store, within_s = storage.store, storage.short_s * 50
-
-        def spend(amount: int) -> float:
-            return store.spend("requests", amount, limit=10, within_s=within_s)
-
-        assert spend(10) == 0.0
-        storage.elapse(within_s * 0.7)
-        assert [spend(-9), spend(2)] == [0.0, 0.0]
-        storage.elapse(within_s * 0.32)
-        assert [spend(8), spend(1) > 0.0] == [0.0, True]
-
-    @pytest.mark.nightly
-    def test_many_who_spend_never_exceed_the_limit(self, storage: Storage) -> None:
-        spent = list[float]()
-
-        def spend(store: Store) -> None:
-            spent.extend([store.spend("requests", 1, limit=20, within_s=600.0) for _ in range(5)])
-
-        threads = [threading.Thread(target=spend, args=(storage.another(),)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(storages.PATIENCE_S)
-        assert (len(spent), spent.count(0.0)) == (40, 20)
+        taken = [other.claim("v", for_s=LONG_S, definitions=chosen) for chosen in (["x2"], ["x2"], ["x2"], [""], None)]
+        assert [lease and lease.run for lease in taken] == ["r2", "r1", None, "plain", "r0"]
 
     def test_a_run_is_due_at_the_time_of_its_rest(self, storage: Storage) -> None:
         """The time is the caller's, or now."""

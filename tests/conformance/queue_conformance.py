@@ -13,7 +13,7 @@ import pytest
 from conformance import storages
 from conformance.storages import ENDED, LONG_S, Storage, StoreTests, begun, claimed, waiting
 from fsm_agent.errors import UsageError
-from fsm_agent.store import Lease, QueueFull, RunExists, RunUnknown, Start, Store
+from fsm_agent.store import Lease, RunUnknown, Start, Store
 
 MAX_PRIORITY = 100
 
@@ -164,37 +164,6 @@ class QueueConformance(StoreTests):
         assert outcomes == [0, 0]
         assert first_due(store) == "r"
 
-    def test_a_full_queue_is_named(self, storage: Storage) -> None:
-        """It has the runs of an agent that were never claimed, due or not; nothing is written."""
-        store, other = storage.store, storage.another()
-        begun(store, "before")
-        put_in(store, "0", queue_limit=3)
-        put_in(other, "1", queue_limit=3, due_s=storage.now_s + 500)
-        put_in(store, "2", queue_limit=3, after=("before",))
-        with pytest.raises(QueueFull, match="'a'") as full:
-            put_in(other, "3", queue_limit=3)
-        assert (full.value.queue, full.value.size, full.value.limit) == ("a", 3, 3)
-        assert sorted(run.id for run in store.list()) == ["0", "1", "2", "before"]
-        assert put_in(store, "0", queue_limit=3) is False, "it is in the queue"
-        with pytest.raises(RunExists):
-            store.create("0", "another", agent="a", start=Start(queue_limit=3))
-        assert put_in(store, "of another agent", agent="b", queue_limit=1) is True
-        assert put_in(store, "without a limit") is True
-        with pytest.raises(QueueFull) as full:
-            put_in(store, "3", queue_limit=2)
-        assert (full.value.size, full.value.limit) == (4, 2)
-        other.delete("without a limit")
-        assert store.append(claimed(other, "0"), 0, (), waiting(due_s=0.0)) == 0
-        assert put_in(store, "3", queue_limit=3) is True, "a run that was claimed once is no longer in the queue"
-
-    def test_a_queue_is_counted_and_joined_in_one(self, storage: Storage) -> None:
-        """Another run cannot come between."""
-        other = storage.another()
-        outcomes = storage.interleaved(
-            lambda: put_in(storage.store, "x", queue_limit=1), lambda: put_in(other, "y", queue_limit=1)
-        )
-        assert sorted(type(each).__name__ for each in outcomes) == ["QueueFull", "bool"]
-
     def test_a_start_is_kept_as_it_was(self, storage: Storage) -> None:
         """To create the run again changes nothing."""
         store, due_s = storage.store, storage.now_s + 500
@@ -210,7 +179,6 @@ class QueueConformance(StoreTests):
         wrong: dict[str, list[Any]] = {
             "priority": [MAX_PRIORITY + 1, -MAX_PRIORITY - 1, True, 0.5],
             "due_s": [float("nan"), float("inf")],
-            "queue_limit": [0, -1, 1.5],
             "after": ["r", ("\ud800",)],
         }
         for name, values in wrong.items():
@@ -245,10 +213,9 @@ def put_in(
     due_s: float = 0.0,
     after: tuple[str, ...] = (),
     priority: int = 0,
-    queue_limit: int | None = None,
 ) -> Lease | bool:
     """Create a run that starts in this way."""
-    start = Start(due_s=due_s, after=after, priority=priority, queue_limit=queue_limit)
+    start = Start(due_s=due_s, after=after, priority=priority)
     return store.create(run, "header", agent=agent, start=start)
 
 

@@ -281,10 +281,10 @@ def run() -> list[Stepped]:
         ("Seeded", "begun", "Calling", 100.0, "", None),
         ("Calling", "model_failed", "Backoff", 100.5, "may_recall", None),
         ("Backoff", "slept", "Calling", 102.5, "", None),
-        ("Calling", "functions_asked", "ToolInterrupt", 103.5, "some_to_run", first),
+        ("Calling", "functions_asked", "ToolInterrupt", 103.5, "opens_round", first),
         ("ToolInterrupt", "returned", "ToolInterrupt", 104.0, "others_pending", None),
         ("ToolInterrupt", "returned", "Calling", 104.25, "", None),
-        ("Calling", "functions_asked", "ToolInterrupt", 105.25, "some_to_run", second),
+        ("Calling", "functions_asked", "ToolInterrupt", 105.25, "opens_round", second),
         ("ToolInterrupt", "returned", "Calling", 170.25, "", None),
         ("Calling", "parse_failed", "ParseException", 171.25, "may_retry", Usage(input_tokens=1200, output_tokens=5)),
         ("ParseException", "answered", "Completed", 171.65, "", Usage(input_tokens=1300)),
@@ -319,7 +319,7 @@ def test_a_run_counts_visits_times_and_tokens():
     }
     assert diagram.caption == ("ended in Completed after 10 steps, 1 min 12 s, 4,655 tokens",)
     of_rows = edges(trace_diagram(run(), level="rows"))
-    assert of_rows["Calling", "ToolInterrupt"].lines == ("4, 7 functions_asked [some_to_run]",)
+    assert of_rows["Calling", "ToolInterrupt"].lines == ("4, 7 functions_asked [opens_round]",)
 
 
 def test_an_arrow_that_was_taken_often_counts_its_steps():

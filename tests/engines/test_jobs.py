@@ -309,21 +309,17 @@ def test_while_it_runs_it_looks_for_lost_jobs_and_outlasts_a_store_that_fails(
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("engine", "query", "name", "limits"),
+    ("engine", "query", "name"),
     [
-        ("celery", "", "celery", {}),
-        ("dbos", "", "engine=dbos", {}),
-        ("temporal", "&engine=temporal&pooled=yes", "pooled", {}),
-        ("dbos", "&engine=temporal", "engine=dbos", {}),
-        ("dbos", "&engine=dbos", "concurrency", {"concurrency": {"shop": 4}}),
-        ("dbos", "&engine=dbos", "concurrency", {"key_concurrency": 2}),
+        ("celery", "", "celery"),
+        ("dbos", "", "engine=dbos"),
+        ("temporal", "&engine=temporal&pooled=yes", "pooled"),
+        ("dbos", "&engine=temporal", "engine=dbos"),
     ],
 )
-def test_an_engine_needs_a_store_that_tells_it_and_no_limits_that_it_would_pass(
-    url: str, engine: str, query: str, name: str, limits: dict[str, Any]
-) -> None:
+def test_an_engine_needs_a_store_that_tells_it(url: str, engine: str, query: str, name: str) -> None:
     with closing(PostgresStore(url + query)) as store, pytest.raises(UsageError, match=name):
-        engine_of(engine, Worker([shop()], store, **limits))
+        engine_of(engine, Worker([shop()], store))
 
 
 def test_an_engine_needs_postgres() -> None:

@@ -59,12 +59,12 @@ def test_final_states_have_no_exits_and_live_ones_have():
     assert {source for _, source, _, _ in FLAT} == set(LIVE)
 
 
-def test_the_last_row_of_each_trigger_and_source_has_no_guard_and_the_others_have():
+def test_the_last_row_of_each_trigger_and_source_takes_all_that_those_above_it_leave():
     ordered = sorted(FLAT, key=lambda row: (row[0], row[1]))
     for key, rows in groupby(ordered, key=lambda row: row[:2]):
-        *others, last = rows
-        assert last[3] is None, key
-        assert all(row[3] is not None for row in others), key
+        *guards, last = [guard for *_, guard in rows]
+        assert last is None or (last is table.at_round_limit and table.rounds_left in guards), key  # its opposite
+        assert None not in guards, key
 
 
 # The limit of rounds

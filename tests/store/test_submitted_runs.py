@@ -22,7 +22,6 @@ from fsm_agent import (
     Done,
     MemoryStore,
     ProviderError,
-    Runs,
     SqliteStore,
     Stepped,
     Suspended,
@@ -34,7 +33,7 @@ from fsm_agent.agents import RunHandle
 from fsm_agent.errors import OutcomeError, ReplayError
 from fsm_agent.lifecycle import Cancelled
 from fsm_agent.messages import HistoryChanged, ReplyCompleted
-from fsm_agent.store import NotAsked, QueueFull, RunExists, RunUnknown, Store, watching
+from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, watching
 from fsm_agent.testing import Script, call
 
 PATIENCE_S = 30.0
@@ -253,19 +252,6 @@ def test_the_highest_priority_is_driven_first_and_no_delayed_one(store: Store) -
     for wrong in ({"priority": 101}, {"delay_s": -1.0}, {"delay_s": float("nan")}, {"delay_s": "1"}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             agent.submit("x", **wrong)
-
-
-def test_a_full_queue_refuses_by_name(store: Store) -> None:
-    agent = agent_of(Runs(store, queue_limit=2), "One.")
-    agent.submit("first", run_id="1")
-    agent.submit("second", run_id="2", delay_s=LATER_S)
-    with pytest.raises(QueueFull, match="'clerk'"):
-        agent.submit("third")
-    assert agent.submit("first", run_id="1").run_id == "1"
-    assert Worker([agent], agent.runs).run(once=True) == 1
-    agent.submit("third")
-    with pytest.raises(UsageError, match="queue_limit"):
-        Runs(store, queue_limit=0)
 
 
 def test_those_who_wait_hear_of_an_end_from_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

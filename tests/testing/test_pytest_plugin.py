@@ -80,7 +80,7 @@ def test_real_models_are_refused_unless_a_test_says_otherwise(output):
 
 
 def test_the_rows_are_listed_with_their_counts(output):
-    assert "       1  Calling --functions_asked [some_to_run]--> ToolInterrupt" in output
+    assert "       1  Calling --functions_asked [opens_round]--> ToolInterrupt" in output
     assert "Backoff --slept [in_branch]--> ParseException" not in output  # which no test of theirs is about
     assert "       1  Calling --parse_failed [may_retry]--> ParseException" in output, "a step in a thread"
     count = sum(len(sources) if isinstance(sources, tuple) else 1 for _, sources, *_ in ROWS)
@@ -93,4 +93,4 @@ def test_the_rows_of_several_workers_are_added_up(tmp_path):
         (tmp_path / f"test_{name}.py").write_text(TESTS.partition("@pytest.fixture")[0])
     output = run(tmp_path, "-p", "xdist", "-n2", "--dist", "loadfile")
     assert "4 passed" in output
-    assert "       2  Calling --functions_asked [some_to_run]--> ToolInterrupt" in output
+    assert "       2  Calling --functions_asked [opens_round]--> ToolInterrupt" in output

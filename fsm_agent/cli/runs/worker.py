@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
 from types import FrameType
@@ -62,18 +62,11 @@ def worker(
         ),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it does not exist.")] = False,
-    concurrency: Annotated[
-        list[str] | None,
-        typer.Option(metavar="AGENT=N", help="How many runs of an agent all workers drive at a time; may be repeated."),
-    ] = None,
-    key_concurrency: Annotated[
-        int | None, typer.Option(min=1, help='How many runs with the same "concurrency_key" in extra, likewise.')
-    ] = None,
     only_known: Annotated[
         bool, typer.Option("--only-known", help="Leave runs alone that were begun under other code.")
     ] = False,
     keep: Annotated[
-        int | None, typer.Option(min=0, help="How many ended runs stay; each hour a worker deletes older ones.")
+        int | None, typer.Option(min=0, help="How many ended runs stay; older ones are deleted each hour.")
     ] = None,
     max_age: Annotated[
         str | None, typer.Option(metavar="SPAN", help="How long ended runs stay, likewise: 90s, 15m, 12h, 30d or 8w.")
@@ -106,11 +99,9 @@ def worker(
             patience_s=patience,
             drain_s=drain_s,
             on_change=on_change.value,
-            key_concurrency=key_concurrency,
             only_known=only_known,
             keep=keep,
             max_age_s=None if max_age is None else seconds_of(max_age, "--max-age"),
-            concurrency=option("--concurrency", _numbers, concurrency or ()),
         )
         driving = None if engine is None else option("--engine", _engine, engine, crew, once or tasks is not None)
         names = ", ".join([one_line(agent.name) for agent in found])
@@ -123,17 +114,6 @@ def worker(
             else:
                 advanced = asyncio.run(crew.arun(tasks=tasks, once=once))
         screen.tell(f"worker {os.getpid()} stops: it advanced runs {advanced} time{'' if advanced == 1 else 's'}")
-
-
-def _numbers(texts: Sequence[str]) -> dict[str, int]:
-    """Return numbers by names, from texts such as ``shop=4``."""
-    found = dict[str, int]()
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal():
-            raise UsageError(f"expected the name of an agent and a number, such as shop=4, got {text!r}")
-        found[name] = int(number)
-    return found
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.vector import Vector
-from fsm_agent.foreign_names import hinting
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.event_json import EXACT, masked_data
 from fsm_agent.messages.json_result import JsonResult
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 D = TypeVar("D")
 
 
-@hinting
 class FlowResult(JsonResult, Generic[D]):
     """The result of a run of a flow.
 

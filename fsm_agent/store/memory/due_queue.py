@@ -15,9 +15,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from fsm_agent.store.store import Choice
-
-_Kind: TypeAlias = tuple[int, str, str]  # a priority, and the tags of runs
+_Kind: TypeAlias = tuple[int, str]  # a priority, and the fingerprint of the code that began runs
 
 
 class Queued(Protocol):
@@ -25,7 +23,7 @@ class Queued(Protocol):
 
     agent: str
     priority: int
-    tags: tuple[str, str]  # the fingerprint of the code that began it, and its concurrency key
+    definition: str  # the fingerprint of the code that began it
     is_ended: bool
     ticket: int  # the valid one; 0: none
     until_s: float | None  # Unix time at which its lease ends; None: it has no holder
@@ -89,10 +87,6 @@ class _Waiting(Generic[R]):
         return self.now.first() is None and self.later.first() is None
 
 
-def _is_chosen(choice: Choice, definition: str, key: str) -> bool:
-    return (choice.definitions is None or definition in choice.definitions) and key not in choice.busy
-
-
 class DueQueue(Generic[R]):
     """The runs that are due or will be, and those with a holder.  Not thread-safe."""
 
@@ -104,23 +98,18 @@ class DueQueue(Generic[R]):
 
     def make_due(self, run: R, since_s: float) -> None:
         """Make a run without a holder due at once."""
-        self._waiting[run.agent][run.priority, *run.tags].now.push(since_s, run)
+        self._waiting[run.agent][run.priority, run.definition].now.push(since_s, run)
 
     def make_due_at(self, run: R, due_s: float) -> None:
         """Make a run without a holder due from ``due_s`` on."""
-        self._waiting[run.agent][run.priority, *run.tags].later.push(due_s, run)
+        self._waiting[run.agent][run.priority, run.definition].later.push(due_s, run)
 
     def hold(self, run: R, until_s: float) -> None:
         """Make a run due when its lease ends, unless it is given back or renewed before."""
         self._held.push(until_s, run)
 
     def longest_due(
-        self,
-        agents: Iterable[str],
-        now_s: float,
-        due_s: float,
-        choice: Choice | None = None,
-        full: Collection[str] = (),
+        self, agents: Iterable[str], now_s: float, due_s: float, definitions: Collection[str] | None = None
     ) -> R | None:
         """Return the run without a holder of the highest priority that has been due longest.
 
@@ -128,18 +117,16 @@ class DueQueue(Generic[R]):
             agents: Only runs of these agents; empty: of all.
             now_s: Unix time by which leases have ended.
             due_s: Unix time at which runs have to be due.
-            choice: Which runs; None: all.
-            full: Of none of these agents.
+            definitions: Only runs that were begun by code with one of these fingerprints; None: by any code.
         """
         self._end_leases(now_s)
         best: tuple[int, float, int, R] | None = None
         for agent in agents or list(self._waiting):
-            is_there = agent in self._waiting and agent not in full
-            for kind, waiting in [*self._waiting[agent].items()] if is_there else ():
-                priority, definition, key = kind
+            for kind, waiting in [*self._waiting[agent].items()] if agent in self._waiting else ():
+                priority, definition = kind
                 if waiting.is_empty:
                     del self._waiting[agent][kind]
-                elif choice is not None and not _is_chosen(choice, definition, key):
+                elif definitions is not None and definition not in definitions:
                     continue
                 first = self._first_free(waiting.now, now_s)
                 if first is not None and (best is None or (-priority, *first) < best):

@@ -6,7 +6,6 @@ import builtins
 import threading
 import time
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -27,8 +26,7 @@ from fsm_agent.store.checks import (
     check_run,
     is_repeated_post,
 )
-from fsm_agent.store.concurrency import Held, counts_held, room
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy
 from fsm_agent.store.listing import Place, health_of, page_of, paged, wanted
 from fsm_agent.store.memory.due_queue import DueQueue
 from fsm_agent.store.memory.listed_runs import ListedRuns
@@ -41,9 +39,7 @@ from fsm_agent.store.memory.stored_run import (
     open_questions,
     row_of,
 )
-from fsm_agent.store.spending import changed, check_spend, moment, wait_s
 from fsm_agent.store.store import (
-    Choice,
     Head,
     Lease,
     Loaded,
@@ -79,13 +75,11 @@ class MemoryStore:
         self._clock = clock
         self._runs: dict[str, StoredRun] = {}
         self._heads: dict[str, Head] = {}
-        self._new: defaultdict[str, set[str]] = defaultdict(set)  # by agent, the runs that were never claimed
         self._queue = DueQueue[StoredRun]()
         self._listed = ListedRuns()
         self._last_run = self._last_post = 0
         self._lock = threading.Lock()
         self._due = threading.Condition(self._lock)
-        self._spent: dict[str, dict[float, int]] = {}  # amounts by moment, by name
         self._changes = 0  # counts the times that a run became due, or due earlier than before
         self._waiting = 0
         self._looked = threading.local()  # `vain`: the arguments of the thread's last claim that found nothing
@@ -110,7 +104,8 @@ class MemoryStore:
                 if old.header != header:
                     raise checks.other_header(run)
                 return False
-            awaited = self._admit(agent, starts)
+            before = [self._get(name) for name in dict.fromkeys(starts.after)]
+            awaited = [awaited for awaited in before if not awaited.is_ended]
             if follows is not None:
                 name = follows.conversation
                 if (head := self._heads.get(name, Head(name))) != follows:
@@ -119,24 +114,15 @@ class MemoryStore:
             now_s = self._clock()
             self._last_run += 1
             self._runs[run] = kept = StoredRun(run, self._last_run, header, agent, title, starts, now_s)
-            self._new[agent].add(run)
             self._listed.put(kept)
             if holder is not None:
                 return self._take(kept, holder, for_s, now_s)
             kept.awaits = len(awaited)
-            for before in awaited:
-                before.followers.append(kept)
+            for one in awaited:
+                one.followers.append(kept)
             if not awaited:
                 self._start(kept, now_s)
         return True
-
-    def _admit(self, agent: str, start: Start) -> list[StoredRun]:
-        """Return the runs that a new one has to await; raise if one does not exist, or the queue is full."""
-        size = len(self._new[agent])
-        if start.queue_limit is not None and size >= start.queue_limit:
-            raise QueueFull(agent, size, start.queue_limit)
-        before = [self._get(name) for name in dict.fromkeys(start.after)]
-        return [kept for kept in before if not kept.is_ended]
 
     def _start(self, kept: StoredRun, now_s: float) -> None:
         """Make due a run that was never claimed."""
@@ -163,15 +149,14 @@ class MemoryStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
-        choice: Choice | None = None,
+        definitions: Sequence[str] | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         with self._lock:
             clock_s = self._clock()
             if run is None:
                 due_s = clock_s if now_s is None else now_s
-                left = room(choice, self._count_held(clock_s) if counts_held(choice) else ())
-                due = self._queue.longest_due(agents, clock_s, due_s, left.choice, left.full)
+                due = self._queue.longest_due(agents, clock_s, due_s, definitions)
                 if due is None:
                     self._looked.vain = self._changes, tuple(agents), due_s, clock_s
                     return None
@@ -181,10 +166,10 @@ class MemoryStore:
                 self._check_free(kept, clock_s)
             return self._take(kept, holder, for_s, clock_s)
 
-    def _count_held(self, now_s: float) -> builtins.list[Held]:
-        """Return the agents and keys of the runs whose leases last."""
+    def _count_held(self, now_s: float) -> int:
+        """Return how many runs have a lease that lasts."""
         lasting = [kept for kept in self._listed.held.values() if kept.until_s is not None and kept.until_s > now_s]
-        return [(kept.agent, kept.tags[1], 1) for kept in lasting if not kept.is_ended]
+        return sum([not kept.is_ended for kept in lasting])
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
         check_for_s(for_s)
@@ -339,7 +324,7 @@ class MemoryStore:
             now_s = self._clock()
             since = self._queue.due_since(now_s)
             asked = [(group.asks, count) for group, (count, _) in self._listed.counted().items()]
-            return health_of(len(since), min(since, default=None), len(self._count_held(now_s)), asked, now_s)
+            return health_of(len(since), min(since, default=None), self._count_held(now_s), asked, now_s)
 
     def head(self, conversation: str) -> Head:
         check_conversation(conversation)
@@ -352,7 +337,6 @@ class MemoryStore:
             kept = self._get(run)
             self._check_free(kept, self._clock())
             del self._runs[run]
-            self._new[kept.agent].discard(run)
             self._listed.remove(kept)
             kept.ticket = 0
             self._end(kept, self._clock())
@@ -362,18 +346,6 @@ class MemoryStore:
         check_conversation(conversation)
         with self._lock:
             self._heads.pop(conversation, None)
-
-    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
-        check_spend(name, amount, limit, within_s)
-        with self._lock:
-            now_s = self._clock()
-            spent = {at_s: used for at_s, used in self._spent.get(name, {}).items() if at_s > now_s - within_s}
-            self._spent[name] = spent
-            amounts = sorted(spent.items())
-            left_s = wait_s(amounts, amount, limit, within_s, now_s)
-            if left_s == 0.0:
-                spent.update(changed(amounts, amount, moment(now_s, within_s)))
-        return left_s
 
     def wait(self, timeout_s: float) -> None:
         with self._lock:
@@ -404,7 +376,6 @@ class MemoryStore:
 
     def _take(self, kept: StoredRun, holder: str, for_s: float, now_s: float) -> Lease:
         if not kept.fence:
-            self._new[kept.agent].discard(kept.name)
             kept.awaits = 0
         kept.fence += 1
         kept.tries += 1
@@ -456,7 +427,7 @@ class MemoryStore:
         if rest.is_ended:
             self._end(kept, kept.updated_s)
         if rest.is_ended or (due_s is None and not is_woken(kept)):
-            self._notify()  # there is room for another run
+            self._notify()  # those who wait for a rest
             return
         if due_s == 0.0 or is_woken(kept):
             self._make_due(kept, kept.updated_s)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fsm_agent.machine.journal import PendingLines
 from fsm_agent.messages.question import Question
-from fsm_agent.store.checks import UNTIL_DUE, tags_of
+from fsm_agent.store.checks import UNTIL_DUE, definition_in
 from fsm_agent.store.listing import Group, asks_of
 from fsm_agent.store.store import Lease, Post, Rest, Run, Start
 
@@ -28,13 +28,13 @@ class StoredRun:
     __slots__ = (
         *("agent", "asked", "created_s", "due_s", "fence", "heeds", "returned_at", "header", "holder", "is_ended"),
         *("is_failed", "n", "name", "number", "ticket", "posts", "since_s", "snapshot", "state", "title", "tries"),
-        *("until_s", "updated_s", "_lines", "_unread", "awaits", "followers", "priority", "service", "tags", "listed"),
-        "posted",
+        *("until_s", "updated_s", "_lines", "_unread", "awaits", "followers", "priority", "service", "definition"),
+        *("listed", "posted"),
     )
 
     def __init__(self, name: str, number: int, header: str, agent: str, title: str, start: Start, now_s: float) -> None:
         self.name, self.number, self.header, self.agent, self.title = name, number, header, agent, title
-        self.priority, self.service, self.tags = start.priority, start.service, tags_of(header)
+        self.priority, self.service, self.definition = start.priority, start.service, definition_in(header)
         self.awaits = 0  # how many runs have to end before this one is due
         self.followers: list[StoredRun] = []  # the runs that await the end of this one
         self.n = 0  # entries

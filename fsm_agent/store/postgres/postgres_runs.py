@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.messages.question import Question
-from fsm_agent.store import checks, spending
-from fsm_agent.store.concurrency import Room, counts_held, room
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, QueueFull, RunBusy, StoreError
+from fsm_agent.store import checks
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
 from fsm_agent.store.listing import Group, Place, Wanted, behind, health_of, page_of, paged
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -27,15 +26,10 @@ _ROW = (
     " is_failed, asks, priority, service"
 )
 _GROUP = "agent, is_failed, is_ended, asks, state"
-_QUEUES = 0x66736D61  # "fsma": sets the locks of queues apart from other programs'
-_LIMITS = 0x66736D62  # and those of limits
-_ROOM = 0x66736D63  # and that of claims that count the runs with holders
 _LEASED = "id = %s AND fence = %s AND since = %s AND holder = %s"
 # Due times are by the clock of who claims, and the other times, since when a run is due at once, by that of the store.
 _IS_DUE = "wake <= %(latest)s AND wake <= CASE WHEN until IS NULL AND due > 0 THEN %(due)s ELSE %(now)s END"
-_CHOSEN = """
-    AND (%(definitions)s::text[] IS NULL OR definition = ANY(%(definitions)s::text[]))
-    AND concurrency_key <> ALL(%(busy)s::text[])"""
+_CHOSEN = " AND definition = ANY(%(definitions)s::text[])"
 _AGENTS = """
 WITH RECURSIVE agents (name) AS (
     SELECT min(agent) FROM {s}.run WHERE wake IS NOT NULL
@@ -88,13 +82,6 @@ class Append(NamedTuple):
     snapshot: bytes | None
 
 
-class Found(NamedTuple):
-    """What a claim has found."""
-
-    key: int | None  # of the run, whose row is locked; None: none is due that others have not locked
-    is_limited: bool  # some runs cannot be claimed before others are given back
-
-
 class RunTables:
     """The tables of a schema.
 
@@ -122,8 +109,6 @@ class RunTables:
             Unix time at which it is due: infinite if others have to end before.  None: it exists.
         """
         s = self.schema
-        if start.queue_limit is not None:  # those that join one queue wait here for each other
-            c.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (f"{s} {encode(agent)}", _QUEUES))
         if follows is not None:  # those that follow the same head wait here for each other
             name = encode(follows.conversation)
             c.execute(f"INSERT INTO {s}.conversation VALUES (%s, 0, '') ON CONFLICT DO NOTHING", (name,))
@@ -131,13 +116,13 @@ class RunTables:
         made = c.execute(
             f"INSERT INTO {s}.run (id, agent, header, n, state, is_ended, due, wake, unread, fence, tries, holder,"
             " instance, since, given_back, created, updated, touched, priority, heeds, title, definition,"
-            " concurrency_key, service)"
-            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s, %s, %s, %s, %s)"
+            " service)"
+            " VALUES (%s, %s, %s, 0, '', false, %s, %s, 0, 0, 0, '', 0, 0, -1, %s, %s, 0, %s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
             (
                 *(encode(run), encode(agent), encode(header), start.due_s, start.due_s or now_s, now_s, now_s),
                 *(start.priority, checks.UNTIL_DUE if start.due_s else None, encode(title)),
-                *map(encode, [*checks.tags_of(header), start.service]),
+                *map(encode, [checks.definition_in(header), start.service]),
             ),
         )
         if not made.rowcount:
@@ -150,11 +135,6 @@ class RunTables:
                 raise Conflict(now.conversation, now.run)
             following = f"UPDATE {s}.conversation SET version = %s, run = %s WHERE name = %s"
             c.execute(following, (now.version + 1, encode(run), encode(now.conversation)))
-        if start.queue_limit is not None:
-            waiting = f"SELECT count(*) - 1 FROM {s}.run WHERE agent = %s AND fence = 0"
-            [size] = c.execute(waiting, (encode(agent),)).fetchone() or (0,)
-            if size >= start.queue_limit:
-                raise QueueFull(agent, size, start.queue_limit)
         return math.inf if start.after and self._await(c, run, start) else start.due_s or now_s
 
     def _await(self, c: Connection[Any], run: str, start: Start) -> bool:
@@ -199,58 +179,38 @@ class RunTables:
         return [(_decode(name), wake_s) for name, wake_s in due]
 
     def find(
-        self, c: Connection[Any], agents: Sequence[str], due_s: float, now_s: float, choice: Choice | None = None
-    ) -> Found:
-        """Lock the run to claim.
+        self,
+        c: Connection[Any],
+        agents: Sequence[str],
+        due_s: float,
+        now_s: float,
+        definitions: Sequence[str] | None = None,
+    ) -> int | None:
+        """Lock the run to claim, and return its key; None: none is due that others have not locked.
 
         Args:
             c: The connection.
             agents: Of these agents; empty: of all.
             due_s: Unix time at which runs without a holder have to be due.
             now_s: Unix time at which leases have to be over.
-            choice: Which runs; None: all.
+            definitions: Begun by code with one of these fingerprints; None: by any.
         """
         names = [encode(agent) for agent in agents]
         if not names:
             names = [name for (name,) in c.execute(_AGENTS.format(s=self.schema))]
-        times = {"latest": max(due_s, now_s), "due": due_s, "now": now_s}
-        left = self._room(c, names, now_s, choice)
-        queues = self._due_queues(c, names, times, left)
-        if queues and counts_held(choice):
-            # Claims that count wait here for each other, so that each sees what the one before has taken.  One that
-            # finds nothing to take has not waited.
-            c.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (self.schema, _ROOM))
-            before, left = left, self._room(c, names, now_s, choice)
-            if left != before:
-                queues = self._due_queues(c, names, times, left)
-        for agent, priority, _, _ in sorted(queues, key=lambda queue: (-queue[1], *queue[2:])):
-            also, chosen = _chosen(left.choice)
-            queue = {**times, **chosen, "agent": agent, "priority": priority}
-            if (row := c.execute(_FIRST_DUE.format(s=self.schema, also=also), queue).fetchone()) is not None:
-                return Found(int(row[0]), left.is_limited)
-        return Found(None, left.is_limited)
-
-    def _due_queues(self, c: Connection[Any], names: Sequence[str], times: dict[str, float], left: Room) -> list[Any]:
-        """Return the agents and priorities of which a run is due that may be claimed."""
-        also, chosen = _chosen(left.choice)
-        free = [name for name in names if _decode(name) not in left.full] if left.full else names
-        queues: list[Any] = []
-        for first in range(0, len(free), _AGENTS_AT_ONCE):
-            some = {**times, **chosen, "agents": free[first : first + _AGENTS_AT_ONCE]}
+        wanted: dict[str, Any] = {"latest": max(due_s, now_s), "due": due_s, "now": now_s}
+        also = "" if definitions is None else _CHOSEN
+        if definitions is not None:
+            wanted["definitions"] = [*map(encode, definitions)]
+        queues: list[Any] = []  # the agents and priorities of which a run is due
+        for first in range(0, len(names), _AGENTS_AT_ONCE):
+            some = {**wanted, "agents": names[first : first + _AGENTS_AT_ONCE]}
             queues += c.execute(_DUE_QUEUES.format(s=self.schema, also=also), some).fetchall()
-        return queues
-
-    def _room(self, c: Connection[Any], names: Sequence[str], now_s: float, choice: Choice | None) -> Room:
-        """Count the runs that have a holder, as far as the choice limits them; it reads an index of those alone."""
-        if choice is None or not counts_held(choice):
-            return room(choice, ())
-        of_all = choice.key_limit is not None
-        held = c.execute(
-            f"SELECT agent, concurrency_key, count(*) FROM {self.schema}.run WHERE until > %s AND NOT is_ended"
-            f"{'' if of_all else ' AND agent = ANY(%s)'} GROUP BY agent, concurrency_key",
-            (now_s,) if of_all else (now_s, [encode(agent) for agent, _ in choice.limits]),
-        )
-        return room(choice, [(_decode(agent), _decode(key), count) for agent, key, count in held])
+        for agent, priority, _, _ in sorted(queues, key=lambda queue: (-queue[1], *queue[2:])):
+            queue = {**wanted, "agent": agent, "priority": priority}
+            if (row := c.execute(_FIRST_DUE.format(s=self.schema, also=also), queue).fetchone()) is not None:
+                return int(row[0])
+        return None
 
     def take(self, c: Connection[Any], key: int, holder: str, instance: int, now_s: float, for_s: float) -> Lease:
         """Take the lease of a run that is locked."""
@@ -599,31 +559,6 @@ class RunTables:
             raise RunBusy(run, _decode(holder), since_s, until_s)
         return int(key)
 
-    def spend(
-        self,
-        c: Connection[Any],
-        name: str,
-        amount: int,
-        limit: int,
-        within_s: float,
-        now: Callable[[Connection[Any]], float],
-    ) -> float:
-        """Spend an amount, and return 0.0; or return after how many seconds to try again."""
-        s, key = self.schema, encode(name)
-        c.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, %s))", (f"{s} {key}", _LIMITS))  # one at a time
-        now_s = now(c)
-        c.execute(f"DELETE FROM {s}.spent WHERE name = %s AND at <= %s", (key, now_s - within_s))
-        spent = c.execute(f"SELECT at, amount FROM {s}.spent WHERE name = %s ORDER BY at", (key,)).fetchall()
-        left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
-        if left_s == 0.0:
-            changed = spending.changed(spent, amount, spending.moment(now_s, within_s))
-            c.execute(
-                f"INSERT INTO {s}.spent SELECT %s, t.* FROM unnest(%s::float8[], %s::bigint[]) AS t"
-                " ON CONFLICT (name, at) DO UPDATE SET amount = excluded.amount",
-                (key, [at_s for at_s, _ in changed], [used for _, used in changed]),
-            )
-        return left_s
-
     def next_due_s(self, c: Connection[Any], after_s: float) -> float | None:
         """Return the first Unix time after ``after_s`` at which a run becomes due by itself."""
         row = c.execute(f"SELECT min(wake) FROM {self.schema}.run WHERE wake > %s", (after_s,)).fetchone()
@@ -679,14 +614,6 @@ class RunTables:
             priority=row[14],
             service=_decode(row[15]),
         )
-
-
-def _chosen(choice: Choice | None) -> tuple[str, dict[str, Any]]:
-    """Return the condition of a choice, and its values."""
-    if choice is None:
-        return "", {}
-    definitions = None if choice.definitions is None else [*map(encode, choice.definitions)]
-    return _CHOSEN, {"definitions": definitions, "busy": [*map(encode, choice.busy)]}
 
 
 def encode(text: str) -> str:

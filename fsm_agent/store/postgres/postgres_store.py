@@ -39,11 +39,10 @@ from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.postgres.address import Address, address_of
 from fsm_agent.store.postgres.engine_jobs import HOOKS, OnDue
-from fsm_agent.store.postgres.postgres_runs import Append, Found, NewPost, RunTables
+from fsm_agent.store.postgres.postgres_runs import Append, NewPost, RunTables
 from fsm_agent.store.postgres.schema import check_schema, prepare
 from fsm_agent.store.postgres.session import POLL_S, Session, rests_channel
-from fsm_agent.store.spending import check_spend
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -225,27 +224,24 @@ class PostgresStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
-        choice: Choice | None = None,
+        definitions: Sequence[str] | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         self._check_writable()
-        changes, rests = self._session.count(), self._session.rests
-        instance = self._session.instance()
+        changes, instance = self._session.count(), self._session.instance()
 
-        def work(c: psycopg.Connection[Any]) -> tuple[Lease | None, bool]:
+        def work(c: psycopg.Connection[Any]) -> Lease | None:
             clock_s = self._now(c)
+            due_s = clock_s if now_s is None else now_s
             if run is not None:
-                found = Found(self._lock_free(c, run, clock_s), False)
+                key: int | None = self._lock_free(c, run, clock_s)
             else:
-                found = self._tables.find(c, agents, clock_s if now_s is None else now_s, clock_s, choice)
-            if found.key is None:
-                return None, found.is_limited
-            return self._tables.take(c, found.key, holder, instance, clock_s, for_s), False
+                key = self._tables.find(c, agents, due_s, clock_s, definitions)
+            return None if key is None else self._tables.take(c, key, holder, instance, clock_s, for_s)
 
-        lease: Lease | None
-        lease, is_limited = self._do(work)
+        lease: Lease | None = self._do(work)
         if lease is None:
-            self._looked.vain = changes, rests if is_limited else None
+            self._looked.vain = changes
         return lease
 
     def renew(self, lease: Lease, *, for_s: float) -> int:
@@ -375,13 +371,9 @@ class PostgresStore:
 
         self._do(work)
 
-    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
-        check_spend(name, amount, limit, within_s)
-        left_s: float = self._do(lambda c: self._tables.spend(c, name, amount, limit, within_s, self._now))
-        return left_s
-
     def wait(self, timeout_s: float) -> None:
-        changes, rests = getattr(self._looked, "vain", None) or (self._session.count(), None)
+        vain: int | None = getattr(self._looked, "vain", None)
+        changes = self._session.count() if vain is None else vain
         self._looked.vain = None
         ends_s = time.monotonic() + timeout_s
         due_in_s = self._read if self._is_read_only else self._do
@@ -389,8 +381,7 @@ class PostgresStore:
         while (left_s := ends_s - time.monotonic()) > 0.0:
             is_near = next_s is not None and next_s < POLL_S
             pause_s = min(left_s, max(next_s, 0.0) if is_near else POLL_S)
-            # A holder that has died makes room without a word, which is seen by a claim alone.
-            if self._session.wait(changes, pause_s, rests) or is_near or rests is not None:
+            if self._session.wait(changes, pause_s) or is_near:
                 return
             next_s = due_in_s(self._next_due_s)
 

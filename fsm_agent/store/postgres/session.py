@@ -68,27 +68,10 @@ class Session:
             self._start()
             return self._count
 
-    @property
-    def rests(self) -> int:
-        """How often it was heard so far that a run was given back."""
+    def wait(self, count: int, timeout_s: float) -> bool:
+        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change."""
         with self._changed:
-            self._start()
-            return self._rests
-
-    def wait(self, count: int, timeout_s: float, rests: int | None = None) -> bool:
-        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change.
-
-        Args:
-            count: The count of changes.
-            timeout_s: How long to wait.
-            rests: Wait only until `rests` is another number; None: whatever it is.
-        """
-
-        def is_over() -> bool:
-            return self._count != count or (rests is not None and self._rests != rests) or self._is_closed
-
-        with self._changed:
-            return self._changed.wait_for(is_over, max(0.0, timeout_s))
+            return self._changed.wait_for(lambda: self._count != count or self._is_closed, max(0.0, timeout_s))
 
     def close(self) -> None:
         """End the session, and the leases that share its life; safe to repeat."""
@@ -140,7 +123,7 @@ class Session:
             self._changed.notify_all()
 
     def wait_for_rest(self, seen: int, timeout_s: float) -> int:
-        """Wait until `rests` is no longer ``seen``, for at most ``timeout_s`` seconds; return it."""
+        """Wait until the number of rests is no longer ``seen``, for at most ``timeout_s`` seconds; return it."""
         with self._changed:
             self._start()
             self._changed.wait_for(lambda: self._rests != seen or self._is_closed, max(0.0, timeout_s))

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import from_json
 from fsm_agent.messages.question import Question
-from fsm_agent.store import checks, spending
-from fsm_agent.store.concurrency import Held, counts_held, room
-from fsm_agent.store.errors import AlreadyAnswered, Conflict, QueueFull, RunBusy, StoreError
+from fsm_agent.store import checks
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, RunBusy, StoreError
 from fsm_agent.store.listing import Group, Place, Wanted, behind, health_of, page_of, paged
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
 
 # Two runs of an agent and a priority without a holder: the one that has been due at once for longest, and the one whose
 # due time came first.
@@ -29,14 +28,8 @@ HELD = """
 SELECT until, key, agent FROM run
     WHERE instance = :instance AND priority = :priority AND until IS NOT NULL AND due IS NOT NULL
     AND until <= :until_s{also} ORDER BY until"""
-CHOSEN = """
-    AND (:definitions IS NULL OR definition IN (SELECT value FROM json_each(:definitions)))
-    AND concurrency_key NOT IN (SELECT value FROM json_each(:busy))"""
+CHOSEN = " AND definition IN (SELECT value FROM json_each(:definitions))"
 _LASTS = "(until > :now_s AND instance NOT IN (SELECT value FROM json_each(:dead)))"  # the lease
-# By its order alone, SQLite would prefer the index of groups, which has all runs.
-HELD_NOW = f"""
-SELECT agent, concurrency_key, count(*) FROM run INDEXED BY run_held
-    WHERE until IS NOT NULL AND due IS NOT NULL AND {_LASTS} GROUP BY agent, concurrency_key"""
 HOLDING = "SELECT DISTINCT instance, priority FROM run WHERE until IS NOT NULL AND due IS NOT NULL"
 PRIORITIES = """
 WITH RECURSIVE priorities (of) AS (
@@ -110,7 +103,7 @@ class Claim(NamedTuple):
     due_s: float  # Unix time at which runs have to be due
     now_s: float
     dead: frozenset[str]  # instances whose OS process is dead, so that their leases are over
-    choice: Choice | None = None
+    definitions: tuple[str, ...] | None = None  # fingerprints of the code that began the run; None: any
 
 
 def create(
@@ -135,22 +128,17 @@ def create(
         connection.execute(
             "INSERT OR REPLACE INTO conversation VALUES (?, ?, ?)", (now.conversation, now.version + 1, run)
         )
-    if start.queue_limit is not None:
-        waiting = "SELECT count(*) FROM run WHERE agent = ? AND fence = 0"
-        [size] = connection.execute(waiting, (agent,)).fetchone()
-        if size >= start.queue_limit:
-            raise QueueFull(agent, size, start.queue_limit)
     awaited = _unended(connection, start.after)
     due_s = None if awaited else start.due_s
     heeds = None if due_s == 0.0 else checks.UNTIL_DUE
     key = connection.execute(
         "INSERT INTO run (id, agent, state, is_ended, due, queued, heeds, unread, fence, tries, holder, instance,"
-        " since, given_back, created, updated, priority, service, title, definition, concurrency_key)"
-        " VALUES (?, ?, '', 0, ?, ?, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?, ?, ?, ?, ?, ?)",
+        " since, given_back, created, updated, priority, service, title, definition)"
+        " VALUES (?, ?, '', 0, ?, ?, ?, 0, 0, 0, '', '', 0.0, -1, ?, ?, ?, ?, ?, ?)",
         (
             *(run, agent, due_s, now_s if due_s == 0.0 else due_s, heeds, now_s, now_s),
             *(start.priority, start.service, title),
-            *checks.tags_of(header),
+            checks.definition_in(header),
         ),
     ).lastrowid
     assert key is not None
@@ -204,14 +192,9 @@ def find(connection: Connection, claim: Claim) -> int | None:
     if claim.run is not None:
         return _free(connection, claim.run, claim.now_s, claim.dead)
     found: list[tuple[int, float, int]] = []
-    choice, full = room(claim.choice, _count_held(connection, claim) if counts_held(claim.choice) else ())
-    also, chosen = "", dict[str, Any]()
-    if choice is not None:
-        also = CHOSEN
-        definitions = None if choice.definitions is None else json.dumps(choice.definitions)
-        chosen = {"definitions": definitions, "busy": json.dumps(choice.busy)}
-    agents = claim.agents or [name for (name,) in connection.execute(AGENTS)]
-    for agent in agents if not full else [agent for agent in agents if agent not in full]:
+    also = "" if claim.definitions is None else CHOSEN
+    chosen = {} if claim.definitions is None else {"definitions": json.dumps(claim.definitions)}
+    for agent in claim.agents or [name for (name,) in connection.execute(AGENTS)]:
         for (priority,) in connection.execute(PRIORITIES, {"agent": agent}).fetchall():
             queue = {"agent": agent, "priority": priority, "due_s": claim.due_s, **chosen}
             free = connection.execute(FREE.format(also=also), queue)
@@ -223,15 +206,10 @@ def find(connection: Connection, claim: Claim) -> int | None:
         until_s = math.inf if instance in claim.dead else claim.now_s
         queue = {"instance": instance, "priority": priority, "until_s": until_s, **chosen}
         for ended_s, key, agent in connection.execute(HELD.format(also=also), queue):
-            if (not claim.agents or agent in claim.agents) and agent not in full:
+            if not claim.agents or agent in claim.agents:
                 found.append((-priority, min(ended_s, claim.now_s), key))
                 break
     return min(found)[2] if found else None
-
-
-def _count_held(connection: Connection, claim: Claim) -> list[Held]:
-    """Return how many runs have a holder, by agent and concurrency key; it reads an index of those alone."""
-    return connection.execute(HELD_NOW, {"now_s": claim.now_s, "dead": json.dumps([*claim.dead])}).fetchall()
 
 
 def take(connection: Connection, claim: Claim, instance: str) -> Lease | None:
@@ -547,20 +525,6 @@ def delete(connection: Connection, run: str, now_s: float, dead: Collection[str]
     for table in ("snapshot", "question", "post", "posted", "predecessor"):
         connection.execute(f"DELETE FROM {table} WHERE run = ?", (key,))
     connection.execute("DELETE FROM run WHERE key = ?", (key,))
-
-
-def spend(connection: Connection, name: str, amount: int, limit: int, within_s: float, now_s: float) -> float:
-    """Spend an amount, and return 0.0; or return after how many seconds to try again."""
-    connection.execute("DELETE FROM spent WHERE name = ? AND at <= ?", (name, now_s - within_s))
-    spent = connection.execute("SELECT at, amount FROM spent WHERE name = ? ORDER BY at", (name,)).fetchall()
-    left_s = spending.wait_s(spent, amount, limit, within_s, now_s)
-    if left_s == 0.0:
-        changed = spending.changed(spent, amount, spending.moment(now_s, within_s))
-        connection.executemany(
-            "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET amount = excluded.amount",
-            [(name, at_s, used) for at_s, used in changed],
-        )
-    return left_s
 
 
 def next_due_s(

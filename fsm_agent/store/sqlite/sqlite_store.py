@@ -42,10 +42,9 @@ from fsm_agent.store.errors import LeaseLost, ReadOnly, StoreClosed, StoreError
 from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.holders import HolderLiveness
 from fsm_agent.store.listing import wanted
-from fsm_agent.store.spending import check_spend
 from fsm_agent.store.sqlite import sqlite_runs as runs
 from fsm_agent.store.sqlite.sqlite_file import Connections, check_file, connect, copy_file, name_file_in_errors, prepare
-from fsm_agent.store.store import Choice, Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -140,7 +139,7 @@ class SqliteStore:
         run: str | None = None,
         agents: Sequence[str] = (),
         now_s: float | None = None,
-        choice: Choice | None = None,
+        definitions: Sequence[str] | None = None,
     ) -> Lease | None:
         check_claim(holder, for_s, run, agents)
         self._check_writable()
@@ -149,7 +148,8 @@ class SqliteStore:
         def wish() -> runs.Claim:
             clock_s = self._clock()
             due_s = clock_s if now_s is None else now_s
-            return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead, choice)
+            chosen = None if definitions is None else tuple(definitions)
+            return runs.Claim(holder, for_s, run, tuple(agents), due_s, clock_s, dead, chosen)
 
         with self._read_transaction() as connection:  # a worker that finds nothing to do does not delay the writers
             dead = self._dead_instances(connection, run)
@@ -278,13 +278,6 @@ class SqliteStore:
             dead = self._dead_instances(connection, run)
         self._writer.run(lambda connection: runs.delete(connection, run, self._clock(), dead))
         self._changes.add()
-
-    def spend(self, name: str, amount: int, *, limit: int, within_s: float) -> float:
-        check_spend(name, amount, limit, within_s)
-        left_s: float = self._writer.run(
-            lambda connection: runs.spend(connection, name, amount, limit, within_s, self._clock())
-        )
-        return left_s
 
     def wait(self, timeout_s: float) -> None:
         now_s = self._clock()

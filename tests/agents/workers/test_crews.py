@@ -11,8 +11,7 @@ from support.workers import Patient, create, modes, rows, run, settle, wait_unti
 
 from fsm_agent import Agent, UsageError, function
 from fsm_agent.agents import Worker
-from fsm_agent.messages import Question
-from fsm_agent.store import Choice, Rest, Runs
+from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
 
 
@@ -76,107 +75,9 @@ class TestUnderAsyncio:
         assert worker.held == 0
 
 
-def takes_one_more(store, agent: str) -> bool:
-    """Return whether there is room for a run of an agent of which one may have a holder."""
-    store.create("one more", "{}", agent=agent)
-    lease = store.claim("v", for_s=600.0, agents=[agent], now_s=2e9, choice=Choice(limits=((agent, 1),)))
-    if lease is not None:
-        store.append(lease, lease.n, (), Rest(state="", due_s=3e9))
-        if lease.run == "one more":
-            store.delete("one more")
-    return lease is not None
-
-
-class TestConcurrency:
-    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
-    def test_so_many_of_an_agent_and_the_others_pass_them(self, store, mode):
-        few, many = Patient(expected=2), Patient(expected=3)
-        agents = [Agent(few, name="few"), Agent(many, name="many")]
-        create(store, agents[0], *[f"few{n}" for n in range(6)])
-        create(store, agents[1], *[f"many{n}" for n in range(3)])
-        worker = Worker(agents, store, concurrency={"few": 2})
-        with working(worker, **mode) as ended:
-            assert few.all_asked.wait(30)
-            assert many.all_asked.wait(30)
-            settle()
-            assert worker.held_by_agent() == {"few": 2, "many": 3}
-            assert sum(row.holder is not None for row in rows(store).values()) == 5
-            few.expected = -1
-            few.may_answer.set()
-            wait_until(lambda: sum(row.is_ended for row in rows(store).values()) == 6)
-            many.may_answer.set()
-            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
-        assert ended == [9]
-
-    @modes
-    def test_room_is_freed_by_runs_that_fail_or_have_ended(self, store, mode):
-        agent = shop.shop()
-        create(store, agent, "one", "two", "three")
-        worker = Worker([agent], store, deps=lambda name, extra, user: 1 / 0, concurrency={"shop": 1})
-        assert run(worker, mode, once=True) == 3
-        assert takes_one_more(store, "shop")
-
-    def test_a_cancelled_worker_frees_its_room(self, store):
-        model = Patient(expected=1)
-        agent = Agent(model, name="x")
-        create(store, agent, "one", "two", "three")
-        worker = Worker([agent], store, concurrency={"x": 1})
-
-        async def main(turns):
-            task = asyncio.get_running_loop().create_task(worker.arun(tasks=9))
-            for _ in range(turns):
-                await asyncio.sleep(0.002)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-        for turns in (0, 1, 5):
-            asyncio.run(main(turns))
-            wait_until(lambda: takes_one_more(store, "x"))
-        assert {row.holder for row in rows(store).values()} == {None}
-
-    @pytest.mark.parametrize("mode", [{"tasks": 9}, {"threads": 5}])
-    def test_so_many_with_a_key(self, store, mode):
-        """Those without one, and of others, are not counted; and the key is of several agents."""
-        models = {name: Patient(expected=4) for name in ("a", "b")}
-        agents = {name: Agent(models[name], name=name) for name in models}
-        for n in range(4):
-            create(store, agents["a"], f"acme{n}", extra={"concurrency_key": "acme"})
-            create(store, agents["b"], f"acme-b{n}", extra={"concurrency_key": "acme"})
-        create(store, agents["b"], "beta", extra={"concurrency_key": "beta"})
-        create(store, agents["b"], "none", "other", extra={"concurrency_key": 7})
-        worker = Worker([*agents.values()], store, key_concurrency=2)
-        with working(worker, **mode):
-            wait_until(lambda: worker.held == 5)
-            settle()
-            held = sorted(row.id for row in rows(store).values() if row.holder is not None)
-            assert len([name for name in held if name.startswith("acme")]) == 2
-            assert held[-3:] == ["beta", "none", "other"]
-            for model in models.values():
-                model.may_answer.set()
-            wait_until(lambda: all(row.is_ended for row in rows(store).values()))
-
-    def test_a_stuck_run_needs_room(self, store):
-        """One that can be driven again is due, and is claimed when others of its agent have made room."""
-        agent, busy = shop.shop(), shop.shop()
-        create(store, agent, "stuck", "other")
-        lease = store.claim("w", for_s=600.0, run="stuck")
-        stuck = Question("stuck", "stuck", '{"problem":"a bad deploy","definition":"another"}', ("run_again",))
-        store.append(lease, 0, (), Rest(state="Stuck", questions=(stuck,), heeds="stuck"))
-        other = store.claim("w", for_s=600.0, run="other")
-        worker = Worker([busy], store, concurrency={"shop": 1})
-        assert worker.run(once=True) == 0
-        assert (rows(store)["stuck"].due_s, rows(store)["stuck"].holder) == (0.0, None)
-        store.append(other, 0, (), Rest(state="Completed", is_ended=True))
-        assert worker.run(once=True) == 1
-        assert rows(store)["stuck"].state == "ToolInterrupt"
-
-    def test_mistakes(self, store):
+class TestMistakes:
+    def test_what_is_wrong_is_named(self, store):
         for options, name in (
-            ({"key_concurrency": 0}, "key_concurrency"),
-            ({"concurrency": {"shpo": 1}}, "shpo"),
-            ({"concurrency": {"shop": 0}}, "concurrency of 'shop'"),
-            ({"concurrency": 4}, "concurrency"),
             ({"keep": -1}, "keep"),
             ({"max_age_s": "a day"}, "max_age_s"),
             ({"on_change": "error"}, "on_change"),
@@ -272,17 +173,18 @@ class TestStopping:
 
 
 class TestPruning:
-    def test_old_runs_are_deleted_by_one_worker_in_an_hour(self, store):
+    def test_old_runs_are_deleted_at_the_start_and_each_hour(self, store):
         agent = Agent(Script(*["hi"] * 9), name="x")
         create(store, agent, "one", "two", "three")
         assert Worker([agent], store).run(once=True) == 3
         with working(Worker([agent], store, keep=1), threads=1):
             wait_until(lambda: len(rows(store)) == 1)
-        create(store, agent, "four", "five")
-        with working(Worker([agent], store, max_age_s=0.0), tasks=2):
+            create(store, agent, "four", "five")
             wait_until(lambda: rows(store)["five"].is_ended and rows(store)["four"].is_ended)
             settle()
-        assert len(rows(store)) == 3
+            assert len(rows(store)) == 3
+        with working(Worker([agent], store, max_age_s=0.0), tasks=2):
+            wait_until(lambda: not rows(store))
 
     @modes
     def test_so_does_a_worker_that_leaves_as_soon_as_nothing_is_due(self, store, mode):
@@ -293,13 +195,13 @@ class TestPruning:
         assert len(rows(store)) == 1
 
     def test_what_has_not_ended_stays_and_a_store_that_fails_is_outlasted(self, store, caplog):
-        agent, runs, pruned = shop.shop(), Runs(store), threading.Event()
+        agent, pruned = shop.shop(), threading.Event()
         create(store, agent, "one")
         Worker([agent], store).run(once=True)
-        store.spend = lambda *args, **options: 1 / 0
-        with working(Worker([agent], store, keep=0), threads=1):
+        broken, runs = Runs(store), Runs(store)
+        broken.prune = lambda **options: 1 / 0
+        with working(Worker([agent], broken, keep=0), threads=1):
             wait_until(lambda: "division by zero" in caplog.text)
-        del store.spend
         prune = runs.prune
         runs.prune = lambda **options: (prune(**options), pruned.set())[0]
         with working(Worker([agent], runs, keep=0), threads=1):

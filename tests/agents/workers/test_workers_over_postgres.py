@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from agents.workers.test_crews import TestConcurrency, TestDraining, TestUnderAsyncio  # noqa: F401  # with another store
+from agents.workers.test_crews import TestDraining, TestUnderAsyncio  # noqa: F401  # with another store
 from support.postgres import NOT_HERE, PostgresServer, programs
 
 from fsm_agent.store import PostgresStore
