@@ -17,7 +17,6 @@ import msgspec
 from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent._internal.lazy_import import deferred, making
 from fsm_agent._internal.vector import Vector
-from fsm_agent._internal.wide_map import WideMap
 
 if TYPE_CHECKING:
     import json
@@ -286,7 +285,7 @@ class Read(ABC):
 def _to_builtin(value: Any) -> Any:
     if isinstance(value, Vector):
         return list(value)
-    if isinstance(value, GrowingMap | WideMap):
+    if isinstance(value, GrowingMap):
         return dict(value)
     if isinstance(value, msgspec.Raw):  # JSON in JSON; the encoder takes it as it is, `msgspec.to_builtins` does not
         return json.loads(bytes(value))

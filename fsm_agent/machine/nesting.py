@@ -22,7 +22,6 @@ from transitions import MachineError
 
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
-from fsm_agent._internal.wide_map import with_items, without
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.machine.journal import TASK_CHARS, Beginning, Entry, inside_json, steps_json, why_json
 from fsm_agent.machine.process import (
@@ -205,7 +204,7 @@ class Parent(Driven, ABC):
             child.renew(at_s)
             children[name] = child.record
         renewed = self.renewed(at_s)
-        self.return_to(renewed.changed(children=with_items(renewed.children, children)) if children else renewed)
+        self.return_to(renewed.changed(children={**renewed.children, **children}))
 
     def renewed(self, at_s: float) -> Any:
         """Return the record of the process itself, with deadlines that count from ``at_s`` on."""
@@ -527,19 +526,13 @@ class Parent(Driven, ABC):
         # A child with a `Change` has not ended, so its effects, which may be many, need not be read.
         if child.change is None and not child.effects:
             ended.append(name)
-        children = record.children
-        if type(children) is dict:  # of nearly all processes, and quicker by two calls
-            return record.changed(children={**children, name: child.record})
-        return record.changed(children=with_items(children, {name: child.record}))
+        return record.changed(children={**record.children, name: child.record})
 
     def _remove_child(self, record: Any, name: str) -> Any:
         self._children.pop(name, None)
-        children = record.children
-        if type(children) is dict:
-            children = dict(children)
-            del children[name]
-            return record.changed(children=children)
-        return record.changed(children=without(children, name))
+        children = dict(record.children)
+        del children[name]
+        return record.changed(children=children)
 
     def _check(self, key: str, outcome: Any) -> None:
         if self._cached_for is not self.record:

@@ -14,11 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from fsm_agent._internal import wide_map
 from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent._internal.vector import Vector
-
-MANY = 600  # so many that a map is no plain dictionary any more
 
 
 class Versions(RuleBasedStateMachine):
@@ -139,8 +136,6 @@ def test_versions_share_their_items() -> None:
     more = grown.added("1", 1)
     assert more._items._items is grown._items._items
     assert more._indexes is grown._indexes
-    wide = wide_map.with_items({}, {str(n): n for n in range(MANY)})
-    assert wide_map.without(wide, "5")._base is wide._base
 
 
 def test_versions_of_a_growing_map_are_those_of_a_dictionary() -> None:
@@ -156,34 +151,3 @@ def test_versions_of_a_growing_map_are_those_of_a_dictionary() -> None:
         assert list(growing.items()) == list(plain.items())
         assert [growing.get(f"n{n}") for n in range(60)] == [plain.get(f"n{n}") for n in range(60)]
         assert pickle.loads(pickle.dumps(growing)) == growing
-
-
-@pytest.mark.parametrize("size", [0, 500, MANY])
-def test_versions_of_a_wide_map_are_those_of_a_dictionary(size: int) -> None:
-    rng = random.Random(1)
-    first = {f"n{n}": n for n in range(size)}
-    versions = [(first, wide_map.with_items({}, first))]
-    for number in range(200):
-        plain, wide = versions[-1] if rng.random() < 0.9 else rng.choice(versions)
-        name = f"n{rng.randrange(size + 90)}"
-        if name in plain and rng.random() < 0.7:
-            versions.append(({key: plain[key] for key in plain if key != name}, wide_map.without(wide, name)))
-        else:
-            new = {name: number, f"m{number}": number}
-            versions.append(({**plain, **new}, wide_map.with_items(wide, new)))
-    for plain, wide in [*rng.sample(versions, 20), versions[-1]]:
-        assert wide == plain
-        assert (len(wide), dict(wide.items()), list(reversed(wide))) == (len(plain), plain, list(wide)[::-1])
-        assert {name: wide.get(name) for name in first} == {name: plain.get(name) for name in first}
-        assert all((name in wide) == (name in plain) for name in first)
-        assert pickle.loads(pickle.dumps(wide)) == plain
-        for read in (lambda wide: wide["no"], lambda wide: wide_map.without(wide, "no")):
-            with pytest.raises(KeyError):
-                read(wide)
-
-
-def test_items_of_a_wide_map_keep_their_order_and_new_ones_are_the_last() -> None:
-    wide: Any = wide_map.with_items({}, {str(n): n for n in range(MANY)})
-    wide = wide_map.with_items(wide_map.without(wide_map.with_items(wide, {"7": -7}), "8"), {"new": 1})
-    assert [*wide][:9] == ["0", "1", "2", "3", "4", "5", "6", "7", "9"]
-    assert (next(reversed(wide)), wide["7"]) == ("new", -7)

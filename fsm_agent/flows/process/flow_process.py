@@ -15,7 +15,6 @@ from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from fsm_agent._internal.values import from_json, quick_json
-from fsm_agent._internal.wide_map import with_items
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.abandonment import once_of, refused
 from fsm_agent.flows.definition.answer_types import Failure
@@ -280,7 +279,7 @@ class FlowProcess(Parent):
             run = OnceRun(attempt=run.attempt + 1)
         else:
             run = run.changed(phase="doubtful" if trigger == "interrupted" else "cleared")
-        return record.changed(once=with_items(record.once, {name: run}))
+        return record.changed(once={**record.once, name: run})
 
     def encode_own(self, key: str, outcome: Any) -> str:
         try:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, TypeAlias
 
-from fsm_agent._internal.wide_map import with_items, without
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import EachState, GatherState, LiveState, ParallelState, SubflowState
@@ -193,8 +192,8 @@ def begin(r: MembersRecord, _: Any, members: Members) -> MembersRecord:
             children[name] = child
         begun += 1
     return r.changed(
-        once=with_items(r.once, once) if once else r.once,
-        children=with_items(r.children, children) if children else r.children,
+        once={**r.once, **once} if once else r.once,
+        children={**r.children, **children} if children else r.children,
         begun=begun,
     )
 
@@ -243,7 +242,10 @@ def _settled(r: MembersRecord, state_result: StateResult, members: Members) -> M
         settled = Settled(state.answer_types.dump(answer.data), replace(answer, data=None))
     else:
         settled = Settled(failure=replace(answer, data=None) if answer.data is not None else answer)
-    once = without(r.once, name) if name in r.once else r.once
+    once = r.once
+    if name in once:
+        once = dict(once)
+        del once[name]
     lost = r.lost + 1 if settled.failure is not None and not members.state.is_lenient else r.lost
     return r.changed(once=once, settled=r.settled.added(name, settled), lost=lost)
 

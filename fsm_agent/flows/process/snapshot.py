@@ -9,7 +9,6 @@ import msgspec
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.values import differing, from_json, to_json
-from fsm_agent._internal.wide_map import with_items
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.definition.json_text import describe_json_error
@@ -197,8 +196,7 @@ def _members_record(state: ParallelState[Any, Any], data: Any, raw: bytes, where
     if r.ending is None and len(members) - lost < state.needed(len(members)):
         what = f"expected enough={state.enough} to be in reach, got {lost} failures of {len(members)} members"
         raise SnapshotError(f"{where}: {state.name}: {what}")
-    wide = {"once": with_items({}, r.once), "children": with_items({}, children)}
-    return MembersRecord(**{**differing(r), "state": stage, "lost": lost, **wide})
+    return MembersRecord(**{**differing(r), "state": stage, "lost": lost, "children": children})
 
 
 def _upgraded(flow: Flow[Any], document: bytes) -> bytes:
