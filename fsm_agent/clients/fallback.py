@@ -7,13 +7,13 @@ first client again.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
-from contextlib import AsyncExitStack, ExitStack, aclosing, closing
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import AsyncExitStack, ExitStack, aclosing
 from typing import Any
 
-from fsm_agent._internal.closing import Closing
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import named_client
+from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, UsageReported
@@ -43,7 +43,7 @@ def is_not_the_requests_fault(error: ProviderError) -> bool:
     return meant not in _REQUEST_IS_WRONG
 
 
-class FallbackClient(Closing):
+class FallbackClient(SyncVerbs):
     """A client that tries several others in order until one replies.
 
     ``served_by`` of a reply names the client that gave it.  A stream falls back only before its first delta.  When all
@@ -125,35 +125,12 @@ class FallbackClient(Closing):
                 errors.append(error)
         raise errors[0]
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the first reply that a client gives.
 
         Raises:
             ProviderError: All clients failed.
         """
-        for client, left_s in (tries := self._tries(timeout_s)):
-            try:
-                return tries.served(client.complete(request, timeout_s=left_s))
-            except Exception as error:
-                if not tries.failed(error):
-                    raise
-        raise tries.failure()
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """Yield the reply as it arrives: deltas of one client, then its `Reply`.  Raises as `complete` does."""
-        for client, left_s in (tries := self._tries(timeout_s)):
-            try:
-                with closing(client.stream(request, timeout_s=left_s)) as items:
-                    for item in items:
-                        yield tries.relayed(item)
-                return
-            except Exception as error:
-                if not tries.failed(error):
-                    raise
-        raise tries.failure()
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """`complete` for asyncio."""
         for client, left_s in (tries := self._tries(timeout_s)):
             try:
                 return tries.served(await client.acomplete(request, timeout_s=left_s))
@@ -163,7 +140,7 @@ class FallbackClient(Closing):
         raise tries.failure()
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """`stream` for asyncio."""
+        """Yield the reply as it arrives: deltas of one client, then its `Reply`.  Raises as `acomplete` does."""
         for client, left_s in (tries := self._tries(timeout_s)):
             try:
                 async with aclosing(client.astream(request, timeout_s=left_s)) as items:
@@ -199,7 +176,7 @@ class FallbackClient(Closing):
 
 
 class _Tries:
-    """One request and the clients it is tried with; threads and asyncio share every decision.
+    """One request and the clients it is tried with.
 
     Iterating yields the next client and its timeout in seconds.
     """

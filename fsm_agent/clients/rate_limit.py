@@ -1,6 +1,8 @@
 """Client-side rate limits: requests and tokens per minute, and concurrency.
 
 A `RateLimit` is the queue in front of a provider; `fsm_agent.clients.rate_limited_client` has the client that uses it.
+The limiters of PyPI are not enough: pyrate-limiter corrects no estimate, bounds no concurrency, lets small requests
+overtake large ones of another loop, refuses a request of more than a minute's tokens, and waits on no other clock.
 """
 
 from __future__ import annotations
@@ -10,14 +12,13 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import Future, InvalidStateError
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.forks import at_fork
 from fsm_agent.errors import ConfigError, TimedOut
-from fsm_agent.runtime.abort import Abort, abort_in_force
 from fsm_agent.runtime.world import Clock, SystemClock
 
 PERIOD_S = 60.0
@@ -33,10 +34,10 @@ class SteadyClock(SystemClock):
 
 
 class RateLimit:
-    """A limit on requests and tokens in any 60 seconds, and on concurrent requests.
+    """A limit on requests and tokens in any 60 seconds, and on concurrent requests, in this OS process.
 
-    First come, first served, for threads and tasks of any number of event loops; small requests do not overtake large
-    ones.  The tokens of a request are estimated when it begins and corrected when they are known.
+    First come, first served, for tasks of any number of event loops; small requests do not overtake large ones.  The
+    tokens of a request are estimated when it begins and corrected when they are known.
 
     Args:
         requests_per_minute: Requests that may begin.
@@ -83,7 +84,7 @@ class RateLimit:
         _known.add(self)
 
     def _enter_process(self) -> None:
-        """Forget the requests of the parent's threads after a fork: those threads do not run here."""
+        """Forget the requests of the parent after a fork: its loops do not run here."""
         self._lock = threading.RLock()
         self._waiting.clear()
         self._under_way.clear()
@@ -106,8 +107,8 @@ class RateLimit:
         """The number of requests that have their turn now."""
         return len(self._under_way)
 
-    @contextmanager
-    def reserve(self, tokens: int = 0, *, timeout_s: float | None = None) -> Iterator[Reservation]:
+    @asynccontextmanager
+    async def reserve(self, tokens: int = 0, *, timeout_s: float | None = None) -> AsyncIterator[Reservation]:
         """Wait for a reservation, and hold it for the block.
 
         Args:
@@ -117,56 +118,30 @@ class RateLimit:
         Raises:
             TimedOut: There is no turn in time; raised at once when that is clear beforehand.
         """
-        reservation = self._queue(tokens, timeout_s)
+        reservation = Reservation(tokens, timeout_s, self._clock)
         try:
-            self._wait(reservation)
-            yield reservation
-        finally:
-            self._leave(reservation)
-
-    def _wait(self, reservation: Reservation) -> None:
-        """Wait in this thread until ``reservation`` has begun, or its answer is no longer wanted."""
-        abort = abort_in_force() or Abort()
-        abort.add(reservation.wake)
-        try:
-            with suppress(TimeoutError):
-                reservation.is_next.result(reservation.time_left())
-            abort.check()
-            while (delay_s := self._begin(reservation)) > 0:
-                self._clock.sleep(delay_s)
-                abort.check()  # it ends each sleep at once: without this the loop would spin
-        finally:
-            abort.discard(reservation.wake)
-
-    @asynccontextmanager
-    async def areserve(self, tokens: int = 0, *, timeout_s: float | None = None) -> AsyncIterator[Reservation]:
-        """`reserve` for asyncio."""
-        reservation = self._queue(tokens, timeout_s, asyncio.get_running_loop())
-        try:
+            with self._lock:
+                self._waiting.append(reservation)
+                self._call_next()
             if not reservation.is_next.done():
                 await asyncio.wait([asyncio.wrap_future(reservation.is_next)], timeout=reservation.time_left())
             while (delay_s := self._begin(reservation)) > 0:
                 await self._clock.asleep(delay_s)
             yield reservation
         finally:
-            self._leave(reservation)
-
-    def _queue(
-        self, tokens: int, timeout_s: float | None, loop: asyncio.AbstractEventLoop | None = None
-    ) -> Reservation:
-        reservation = Reservation(tokens, timeout_s, self._clock, loop)
-        with self._lock:
-            self._waiting.append(reservation)
-            self._call_next()
-        return reservation
+            with self._lock:
+                self._under_way.discard(reservation)
+                with suppress(ValueError):
+                    self._waiting.remove(reservation)
+                self._call_next()
 
     def _call_next(self) -> None:
         """Wake the first in the queue if only the clock can delay it still.  The caller holds the lock."""
         while self._waiting and self._waiting[0].is_dead:
             self._waiting.popleft()
         if self._waiting and (self._max_concurrent is None or len(self._under_way) < self._max_concurrent):
-            with suppress(IndexError):  # gone
-                self._waiting[0].wake()
+            with suppress(IndexError, InvalidStateError):  # gone, or awake
+                self._waiting[0].is_next.set_result(None)
 
     def _begin(self, reservation: Reservation) -> float:
         """Begin ``reservation`` and return 0, or return the seconds to wait before the next attempt."""
@@ -193,13 +168,6 @@ class RateLimit:
             self._call_next()
         return 0.0
 
-    def _leave(self, reservation: Reservation) -> None:
-        with self._lock:
-            self._under_way.discard(reservation)
-            with suppress(ValueError):
-                self._waiting.remove(reservation)
-            self._call_next()
-
     def _late(self, reservation: Reservation, delay_s: float | None) -> TimedOut:
         when = "" if delay_s is None else f"; the next one comes in {delay_s:g} s"
         return TimedOut(f"no turn under {self!r} in {reservation.timeout_s:g} s{when}", retry_after_s=delay_s)
@@ -217,26 +185,19 @@ class Reservation:
 
     __slots__ = ("_clock", "_loop", "_started_at_s", "entry", "is_next", "timeout_s", "tokens")
 
-    def __init__(
-        self, tokens: int, timeout_s: float | None, clock: Clock, loop: asyncio.AbstractEventLoop | None
-    ) -> None:
+    def __init__(self, tokens: int, timeout_s: float | None, clock: Clock) -> None:
         self._clock = clock
-        self._loop = loop
+        self._loop = asyncio.get_running_loop()
         self._started_at_s = clock.now()
         self.tokens = tokens
         self.timeout_s = timeout_s
-        self.is_next = Future[None]()
+        self.is_next = Future[None]()  # of threads, since others may free the turn
         self.entry: _Entry | None = None
-
-    def wake(self) -> None:
-        """End its wait: it is the first in the queue, or is to leave it.  Safe to repeat."""
-        with suppress(InvalidStateError):
-            self.is_next.set_result(None)
 
     @property
     def is_dead(self) -> bool:
         """True if its event loop was closed, so that nothing can take the reservation."""
-        return self._loop is not None and self._loop.is_closed()
+        return self._loop.is_closed()
 
     def time_left(self) -> float | None:
         """Return the rest of the timeout in seconds; None if there is no timeout."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing, closing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
-from fsm_agent._internal.closing import Closing
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.rate_limit import RateLimit, Reservation
 from fsm_agent.clients.registered import named_client
+from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
@@ -20,7 +20,7 @@ from fsm_agent.runtime.price_list import models_of
 CHARS_PER_TOKEN = 4  # roughly, of English: https://platform.openai.com/tokenizer (November 2026)
 
 
-class RateLimitedClient(Closing):
+class RateLimitedClient(SyncVerbs):
     """A client whose requests wait for their turn under a limit.
 
     ``timeout_s`` of a request includes its wait; without a turn in time it fails with `TimedOut`, which is retryable.
@@ -78,33 +78,19 @@ class RateLimitedClient(Closing):
         if (check := getattr(self._client, "check_available", None)) is not None:
             check()
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply to ``request``, sent when its turn has come.
 
         Raises:
             ProviderError: The request failed, or had no turn in time.
         """
-        with self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation:
-            return self._charge(reservation, self._client.complete(request, timeout_s=reservation.time_left()))
-
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """Yield the reply as it arrives, when its turn has come."""
-        with (
-            self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation,
-            closing(self._client.stream(request, timeout_s=reservation.time_left())) as items,
-        ):
-            for item in items:
-                yield self._charge(reservation, item) if isinstance(item, Reply) else item
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """`complete` for asyncio."""
-        async with self._limit.areserve(self._estimate(request), timeout_s=timeout_s) as reservation:
+        async with self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation:
             return self._charge(reservation, await self._client.acomplete(request, timeout_s=reservation.time_left()))
 
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """`stream` for asyncio."""
+        """Yield the reply as it arrives, when its turn has come."""
         async with (
-            self._limit.areserve(self._estimate(request), timeout_s=timeout_s) as reservation,
+            self._limit.reserve(self._estimate(request), timeout_s=timeout_s) as reservation,
             aclosing(self._client.astream(request, timeout_s=reservation.time_left())) as items,
         ):
             async for item in items:

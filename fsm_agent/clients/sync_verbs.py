@@ -1,4 +1,4 @@
-"""The sync verbs of a client, made from its async ones."""
+"""The verbs of a client, made from its async ones: from `acomplete` alone, if it does not stream."""
 
 from __future__ import annotations
 
@@ -13,20 +13,16 @@ from fsm_agent.runtime import portal
 
 
 class SyncVerbs(Closing):
-    """A client with `acomplete` and `astream`, which gets `complete` and `stream` from them.
+    """A client with `acomplete`, and `astream` if it can stream; `complete` and `stream` are made from them.
 
     The sync verbs work in any thread, also where a loop runs.  What they wait for runs in one event loop, in a thread
-    of its own.
+    of its own.  A client that holds something overrides `close`, and `aclose` if that has to wait.
 
     Examples:
         >>> class Echo(SyncVerbs):
         ...     name = "own:echo"
         ...     async def acomplete(self, request, *, timeout_s=None):
         ...         return Reply.of(request.messages[-1].text)
-        ...     async def astream(self, request, *, timeout_s=None):
-        ...         yield await self.acomplete(request, timeout_s=timeout_s)
-        ...     def close(self): ...
-        ...     async def aclose(self): ...
         >>> Agent(Echo()).call("Hello").output
         'Hello'
     """
@@ -35,9 +31,9 @@ class SyncVerbs(Closing):
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply to ``request``."""
 
-    @abstractmethod
-    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last."""
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last; by default the whole reply."""
+        yield await self.acomplete(request, timeout_s=timeout_s)
 
     def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """`acomplete` for sync code."""
@@ -46,3 +42,10 @@ class SyncVerbs(Closing):
     def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
         """`astream` for sync code.  Close it to stop early."""
         return portal.stream(self.astream(request, timeout_s=timeout_s))
+
+    def close(self) -> None:
+        """Close nothing."""
+
+    async def aclose(self) -> None:
+        """`close` for asyncio."""
+        self.close()

@@ -315,12 +315,6 @@ class Script(SyncVerbs):
             yield delta
         yield reply
 
-    def close(self) -> None:
-        """Do nothing: a script holds no resources."""
-
-    async def aclose(self) -> None:
-        """Do nothing: a script holds no resources."""
-
     def assert_exhausted(self) -> None:
         """Raise `ScriptError` when replies are left over, or when one was missing and its error was lost."""
         if self._missed:

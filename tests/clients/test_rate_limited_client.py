@@ -51,8 +51,12 @@ def test_tokens_are_charged_as_reported_or_by_the_length_of_the_reply(way: str, 
     limit = RateLimit(tokens_per_minute=100, clock=clock)
     client = RateLimitedClient(Script(reply, clock=clock), limit)
     ask(client, way, request=asking("four"))
-    with limit.reserve(1):
-        assert sum(clock.sleeps) == pytest.approx(wait_s)
+
+    async def begin_another() -> None:
+        async with limit.reserve(1):
+            assert sum(clock.sleeps) == pytest.approx(wait_s)
+
+    asyncio.run(begin_another())
 
 
 def test_a_long_request_waits_before_it_is_sent() -> None:
@@ -109,7 +113,8 @@ def test_a_failure_frees_the_place(way: str) -> None:
 
 def test_a_stream_has_its_turn_until_it_is_closed() -> None:
     limit = RateLimit(max_concurrent=1)
-    client = RateLimitedClient(Script("one two", "one two"), limit)
+    long = "one " * 200  # so that it does not end before it is heard
+    client = RateLimitedClient(Script(long, long), limit)
     with closing(client.stream(REQUEST)) as items:
         assert next(items) == TextDelta("one")
         assert limit.under_way == 1

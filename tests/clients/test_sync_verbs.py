@@ -56,10 +56,6 @@ class Own(SyncVerbs):
         finally:
             self.ended.set()
 
-    def close(self) -> None: ...
-
-    async def aclose(self) -> None: ...
-
 
 def test_all_sync_verbs_run_in_one_loop_with_the_callers_context() -> None:
     own = Own(deltas=200)

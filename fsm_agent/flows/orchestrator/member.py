@@ -10,7 +10,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.delegation.program import Program, agent_of
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.clients.coded_client import CodedClient
+from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
@@ -74,14 +74,17 @@ def _calling(function: Function) -> Agent[Any, Any]:
     return Agent(client, name=function.name, functions=[function], limits=Limits(recalls=0, parse_retries=0))
 
 
-class _Caller(CodedClient):
+class _Caller(SyncVerbs):
     """A client that asks for one function, with the task as its argument, and answers with the result."""
+
+    takes_images = False
+    reports_logprobs = False
 
     def __init__(self, name: str, argument: str) -> None:
         self.name = f"function:{name}"
         self._function, self._argument = name, argument
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the request for the function, or its result.
 
         Raises:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from fsm_agent.clients.coded_client import CodedClient
+from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
@@ -17,13 +17,13 @@ def task_of(name: str, arguments: dict[str, Any]) -> str:
     return to_json({"function": name, "arguments": arguments}, inf_nan_mode="constants").decode()
 
 
-class Asked(CodedClient):
+class Asked(SyncVerbs):
     """A client whose reply requests the function in the task; when it has its result, it is done."""
 
     name = "mcp:client"
-    takes_images = True
+    reports_logprobs = False
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the request for the function, and a short text after it."""
         last = request.messages[-1]
         if last.role != "user":
