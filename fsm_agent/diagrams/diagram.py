@@ -49,14 +49,14 @@ _TONES_OF_WORDS: dict[str, Tone] = {"end": "success", "failure": "failure", "a p
 _ENDS = ("end", "failure")  # words of `FlowTable`, as above
 _CALL_ENDS: dict[str, bool] = {State.COMPLETED: False, State.FAILED: True}
 _STATES = frozenset(map(str, State))
-_ABOUT: dict[str, str] = {  # what happens in a state, for people who see the picture for the first time
-    State.SEEDED: "not begun yet",
-    State.CALLING: "the model is asked",
-    State.TOOL_INTERRUPT: "people approve, functions run",
-    State.PARSE_EXCEPTION: "told what was wrong, asked again",
-    State.BACKOFF: "provider busy: wait, retry",
-    State.CHECKING: "your own check, if there is one",
-    State.HANDED_OVER: "another agent takes over",
+_ABOUT: dict[str, tuple[str, ...]] = {  # lines that tell a newcomer what happens in a state
+    State.SEEDED: ("not begun",),
+    State.CALLING: ("asks the model",),
+    State.TOOL_INTERRUPT: ("people approve,", "functions run"),
+    State.PARSE_EXCEPTION: ("told what was wrong,", "asked again"),
+    State.BACKOFF: ("provider busy:", "wait, retry"),
+    State.CHECKING: ("your own check,", "if you have one"),
+    State.HANDED_OVER: ("another agent", "takes over"),
 }
 _LIMITS = {  # guards of the rows that are taken at a limit; an overview leaves them out
     *("too_deep", "after_final", "loop_must_stop", "stops_at_limit", "fails_at_limit", "is_stuck", "out_of_handoffs")
@@ -64,7 +64,7 @@ _LIMITS = {  # guards of the rows that are taken at a limit; an overview leaves 
 _TWIN = State.PARSE_EXCEPTION, State.CALLING  # of the first, an overview shows only its ways to an end: see `_ABOUT`
 _SPINE = {(State.SEEDED, State.CALLING), (State.CALLING, State.CHECKING), (State.CHECKING, State.COMPLETED)}
 _WEIGHTS: dict[tuple[str, str], int] = {(State.SEEDED, State.CALLING): 8, (State.CALLING, State.PARSE_EXCEPTION): 4}
-_LEGEND = "dashed: seen by the model, pruned from the dialog"
+_LEGEND = "dashed: the model sees it, and an accepted answer removes it from the dialog"
 _REASON = 240  # characters of the reason of a failure
 _REASON_LINE = 70
 
@@ -114,7 +114,7 @@ def lifecycle(rows: Sequence[Row] = ROWS, *, level: Level | None = None, title: 
         edges = [_edge(*arrow, lines) for arrow, lines in lines_of(ways, level, _CALL_ENDS).items()]
         nodes += _any_state(edges)
         return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(_LEGEND,))
-    nodes = [replace(node, note=(_ABOUT[node.id],) if node.id in _ABOUT else ()) for node in nodes]
+    nodes = [replace(node, note=_ABOUT.get(node.id, ())) for node in nodes]
     edges = _overview(ways)
     nodes += _any_state(edges)
     return Diagram(title=title, nodes=tuple(nodes), edges=tuple(edges), caption=(_LEGEND,), direction="right")

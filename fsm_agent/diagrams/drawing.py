@@ -403,12 +403,12 @@ def _digraph(diagram: Diagram) -> Any:
             "rankdir": "LR" if diagram.direction == "right" else "TB",
             "pad": "0.3",
             "nodesep": "0.35",
-            "ranksep": "0.65",
+            "ranksep": "0.35",
             "compound": "true",  # edges end at the frame of a box
             "newrank": "true",  # ranks for all boxes together: otherwise labels of edges between them are lost
         },
-        node_attr={"fontname": _FONT, "fontsize": "14", "shape": "box", "style": "rounded,filled", "margin": ".25,.12"},
-        edge_attr={"fontname": _FONT, "fontsize": "11", "arrowsize": "0.7"},
+        node_attr={"fontname": _FONT, "fontsize": "14", "shape": "box", "style": "rounded,filled", "margin": ".16,.1"},
+        edge_attr={"fontname": _FONT, "fontsize": "13", "arrowsize": "0.7"},
     )
     _add_states(graph, diagram, names, "")
     with graph.subgraph(graph_attr={"rank": "sink"}) as last:
@@ -471,7 +471,7 @@ def _dot_node(node: Node) -> dict[str, str]:
     fill, line, color = _colors(node)
     look = {"color": line, "fontcolor": color}
     if _is_dot(node):
-        beside = {"xlabel": _dot_label([node.label]), "fontsize": "11"} if node.label else {}
+        beside = {"xlabel": _dot_label([node.label]), "fontsize": "13"} if node.label else {}
         return look | beside | {"label": "", "shape": "doublecircle", "width": "0.12", "fillcolor": fill}
     look["label"] = _small_print(node) if node.note else _dot_label([node.label])
     if node.is_dashed:
@@ -483,7 +483,7 @@ def _dot_node(node: Node) -> dict[str, str]:
 def _small_print(node: Node) -> str:
     """Return a label with notes in small print, for which DOT takes a kind of HTML."""
     label, *notes = [html.escape(one_line(text)) or " " for text in (node.label, *node.note)]
-    return f'<{label}<BR/><FONT POINT-SIZE="11">{"<BR/>".join(notes)}</FONT>>'
+    return f'<{label}<BR/><FONT POINT-SIZE="12">{"<BR/>".join(notes)}</FONT>>'
 
 
 def _dot_edge(edge: Edge, target: Node | Box, diagram: Diagram) -> dict[str, str]:
