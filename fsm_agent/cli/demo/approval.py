@@ -28,8 +28,8 @@ from fsm_agent.testing import Script, call
 
 TITLE = "An approval, in another process"
 ABOUT = (
-    "erase() needs approval, and no approver is here: the call is suspended, and rests in a store. A second"
-    " process approves, and a third continues with what is left of every budget."
+    "erase() needs approval, and this process has no approver: the call is suspended and waits in a store. A second"
+    " process approves it, and a third continues the call with what is left of each budget."
 )
 FILE = "notes.txt"
 STORE = "runs.db"

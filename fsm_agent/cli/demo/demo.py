@@ -126,7 +126,7 @@ class Demo(AgentBase):
         title, agent = "A sum, through a function", self.agents["calculator"]
         prompt = _PROMPTS("task")
         seed = agent.seed(worked_turns(agent.init_dialog()).put(prompt(a=a, b=b)))
-        about = "The model is shown two worked turns, asks for add(), is told the result, and says it."
+        about = "After two worked examples, the model calls add(), gets the result, and answers with it."
         yield PartStarted(title=title, about=about, request=prompt.render(a=a, b=b).text)
         problem = yield from streamed(agent, seed)
         added = [f for f in seed.record.function_calls if f.name == "add" and f.succeeded]
@@ -140,7 +140,7 @@ class Demo(AgentBase):
         title, agent = "A typed answer, held to a schema", self.agents["extractor"]
         prompt = _PROMPTS("extract")
         seed = agent.seed(agent.init_dialog().put(prompt(text=text)))
-        about = "The answer is a Person(name, age, city), and the model can say nothing else."
+        about = "The answer must be a Person(name, age, city); the schema lets the model write nothing else."
         yield PartStarted(title=title, about=about, request=prompt.render(text=text).text)
         problem = yield from streamed(agent, seed)
         if not problem and seed.output != expected:
@@ -152,8 +152,8 @@ class Demo(AgentBase):
         prompt = _PROMPTS("count")
         seed = agent.seed(agent.init_dialog().put(prompt))
         about = (
-            "A number is wanted, and the model is asked freely: it likes to answer in a sentence. Then it is told what"
-            " is wrong and asked again, held to the schema; the failed try is pruned from the dialog."
+            "The answer should be a number, but the model is free to answer in a sentence, and often does. It is then"
+            " told what was wrong and asked again, held to the schema. The failed answer leaves the dialog."
         )
         yield PartStarted(title=title, about=about, request=prompt.render().text)
         problem = yield from streamed(agent, seed)
@@ -167,8 +167,8 @@ class Demo(AgentBase):
     def _classify(self) -> Iterator[DemoItem]:
         title, agent = "A classification, by log probabilities", self.agents["classifier"]
         about = (
-            f"Each of {len(TEXTS)} texts is asked about; here is the first. Of an answer, one token counts: how likely"
-            " the model found each label in its place, compared with how likely it finds that label on average."
+            f"The model labels {len(TEXTS)} texts; this is the first. It does not write the label: the framework reads"
+            " how likely each label is as the next token, compared with how likely that label is on average."
         )
         request = _PROMPTS("sentiment").render(text=TEXTS[0][0]).text
         yield PartStarted(title=title, about=about, request=request, shows_steps=False)

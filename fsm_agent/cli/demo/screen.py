@@ -25,8 +25,8 @@ from fsm_agent.messages.event import FunctionEnded, FunctionStarted, ReplyComple
 INDENT = "   "
 WIDTH = 90  # of prose, at most
 EMBEDDED = (
-    "It runs on this machine, on one thread. With 135 million parameters it is very small: it does what is shown here"
-    " and little else. --model shows the same with any other."
+    "It runs on this machine, on one thread. With 135 million parameters it is very small: it can do what you see"
+    " here and little else. --model runs the demo with another model."
 )
 
 
@@ -143,7 +143,7 @@ class DemoScreen:
         suffix, how = (".svg", "drawn") if can_draw() else (".mmd", "in Mermaid, which https://mermaid.live draws")
         descriptor, name = tempfile.mkstemp(prefix=f"{DIAGRAM_STEM}-", suffix=suffix)
         os.close(descriptor)
-        about = f"The states that these calls went through, {how} (--output keeps the picture elsewhere):"
+        about = f"The states that these calls went through, {how} (--output writes the picture elsewhere):"
         self._prose(about, indent="")
         screen.line(str(write(diagram, name)))
 
@@ -158,7 +158,7 @@ class DemoScreen:
 
 def summary(findings: Sequence[Finding], width: int | None = None) -> RenderableType:
     """Return the findings as a table; on a terminal that is too narrow for one, as a list."""
-    title = "What came of it"
+    title = "Results"
     if width is None or width >= TABLE_WIDTH:
         return _table(title, findings)
     return Group(Text(title, "italic"), *[line for finding in findings for line in _lines(finding, width)])
