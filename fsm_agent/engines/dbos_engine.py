@@ -53,7 +53,8 @@ class DbosEngine(Engine):
             DBOS.launch()
             # What people have set, such as a rate limit, stays.
             queue = DBOS.register_queue(QUEUE, polling_interval_sec=POLL_S, on_conflict="never_update")
-            queue.set_worker_concurrency(threads)
+            limit = queue.global_concurrency
+            queue.set_worker_concurrency(threads if limit is None else min(threads, limit))
             try:
                 yield
             finally:
