@@ -30,7 +30,7 @@ KNOWN |= {name: getattr(testing, name) for name in ("Pieces", "Script", "call", 
 KNOWN |= {"Annotated": typing.Annotated, "Literal": typing.Literal, "__name__": "example"}
 SKIPPED = {  # examples that need what is not here, or a class of the reader's own
     *("context.tiktoken_of", "engines.Engine", "diagrams.write_lifecycle", "providers.Codec"),
-    *("providers.ReplyParts", "store.PostgresStore", "testing.ClientConformance", "testing.CodecConformance"),
+    *("store.PostgresStore", "testing.ClientConformance", "testing.CodecConformance"),
 }
 
 

@@ -18,7 +18,7 @@ from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.error_codes import status_of
+from fsm_agent.providers.failures import status_of
 from fsm_agent.runtime.model_request import transport_failure
 from fsm_agent.runtime.price_list import models_of
 

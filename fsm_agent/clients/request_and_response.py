@@ -19,8 +19,8 @@ from fsm_agent.messages.event import Delta
 from fsm_agent.messages.hosted_tool import secrets_of
 from fsm_agent.messages.message import Opaque
 from fsm_agent.messages.reply import OutputMode, Reply
-from fsm_agent.providers.codec import Codec, Decoder
-from fsm_agent.providers.encoding import Once, as_json
+from fsm_agent.providers.codec import Codec
+from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.streams import request_id
 from fsm_agent.runtime.abort import abort_in_force
 
@@ -100,17 +100,17 @@ class HttpExchange:
         choice: tuple[str, ...] = ()
         provider = endpoint.provider
         try:
-            body = provider.codec.encode(
+            content = provider.codec.encode(
                 request,
                 model=endpoint.model,
                 profile=endpoint.profile,
                 stream=is_stream,
-                encoding=Once(provider.name),
+                provider=provider.name,
             )
         except UsageError as refusal:
             from fsm_agent.clients.wires import expressed  # few requests need the other wire
 
-            endpoint, request, body, choice = expressed(endpoint, request, is_stream, refusal)
+            endpoint, request, content, choice = expressed(endpoint, request, is_stream, refusal)
         codec, profile = endpoint.provider.codec, endpoint.profile
         self.url, self.headers = endpoint.address(is_stream)
         if more := codec.request_headers(request, profile):
@@ -120,7 +120,7 @@ class HttpExchange:
         self._endpoint = endpoint
         self._request = request
         self.codec = codec
-        self.content = as_json(body)
+        self.content = content
         self.adapted = choice + codec.adapted(request, profile)
         self.output_mode = None if request.output.is_text else codec.request_form(request, profile).mode
         if self.abort is not None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import Message
-from fsm_agent.providers.encoding import Once
-from fsm_agent.providers.hosted_tools import without_hints
+from fsm_agent.providers.content import without_hints
 
 
 def expressed(
     endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
-) -> tuple[Endpoint, Request, dict[str, Any], tuple[str, ...]]:
+) -> tuple[Endpoint, Request, bytes, tuple[str, ...]]:
     """Return an endpoint for a request that the first wire refuses, the request as sent there, its body, and notes.
 
     Try the other wire of the provider first.  If it refuses too, leave out the hosted tools that this model lacks, if
@@ -48,7 +46,7 @@ def expressed(
 
 def over_the_other(
     endpoint: Endpoint, request: Request, is_stream: bool, refusal: UsageError
-) -> tuple[Endpoint, dict[str, Any], str]:
+) -> tuple[Endpoint, bytes, str]:
     """Return the endpoint of the other wire, the body of the request there, and a note for the reply.
 
     Args:
@@ -75,11 +73,10 @@ def over_the_other(
     return other, body, f"the wire {wire!r} was chosen: {refusal}"
 
 
-def _encode(endpoint: Endpoint, request: Request, is_stream: bool) -> dict[str, Any]:
+def _encode(endpoint: Endpoint, request: Request, is_stream: bool) -> bytes:
     provider = endpoint.provider
-    encoding = Once(provider.name)
     return provider.codec.encode(
-        request, model=endpoint.model, profile=endpoint.profile, stream=is_stream, encoding=encoding
+        request, model=endpoint.model, profile=endpoint.profile, stream=is_stream, provider=provider.name
     )
 
 

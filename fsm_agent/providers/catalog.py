@@ -19,9 +19,9 @@ from fsm_agent._internal.lazy_import import first_use
 from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import shown, wrong
-from fsm_agent.providers.anthropic.profile import AnthropicProfile
+from fsm_agent.providers.anthropic import AnthropicProfile
 from fsm_agent.providers.codec import Codec, Profile
-from fsm_agent.providers.gemini.profile import GeminiProfile
+from fsm_agent.providers.gemini import GeminiProfile
 from fsm_agent.providers.model_families import (
     CLAUDE_MODELS,
     CLAUDE_TOOLS,
@@ -51,10 +51,10 @@ def _codec(module: str, name: str) -> Codec:
     return codec
 
 
-CHAT = _codec("openai.chat", "OpenAIChat")
-RESPONSES = _codec("openai.responses", "OpenAIResponses")
-MESSAGES = _codec("anthropic.messages", "Anthropic")
-GENERATE_CONTENT = _codec("gemini.generate_content", "Gemini")
+CHAT = _codec("openai_chat", "OpenAIChat")
+RESPONSES = _codec("openai_responses", "OpenAIResponses")
+MESSAGES = _codec("anthropic", "Anthropic")
+GENERATE_CONTENT = _codec("gemini", "Gemini")
 
 _OPENAI = Profile(max_tokens_name="max_completion_tokens")
 _LOOSE = Profile(strict_functions=False)

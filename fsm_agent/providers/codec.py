@@ -1,4 +1,4 @@
-"""Codecs: the protocol, the profile of a model, adaptations of requests to it, and the base of codecs over JSON.
+"""Codecs: their base, the profile of a model, and adaptations of requests to it.
 
 A codec decides with `choose_form`, `offered_functions` and `taken_settings` what a model does not support, and reports
 its decisions with `adaptations`.
@@ -7,26 +7,24 @@ its decisions with `adaptations`.
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import deepcopy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec.structs import astuple
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
-from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.lifecycle.effects import TEXT, Request, Settings
-from fsm_agent.messages.event import Delta, UsageReported
 from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import OutputMode, Reply, Usage
+from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.encoding import AFRESH, EncodedJson, Encoding, kept
-from fsm_agent.providers.failures import failure, reported, unreadable
-from fsm_agent.providers.streams import EventStream, ServerEvent, read_json, with_halves
+from fsm_agent.providers.decoder import Decoder
+from fsm_agent.providers.encoding import kept
+from fsm_agent.providers.failures import failure
 
 if TYPE_CHECKING:
     from fsm_agent.providers import schemas
@@ -105,37 +103,15 @@ class RequestForm(NamedTuple):
     notes: tuple[str, ...] = ()  # deviations from what the prompt or the profile asks for
 
 
-class Decoder(Protocol):
-    """Decodes the bytes of one streamed response into deltas and finally a reply.
-
-    The deltas, and the reply or error, do not depend on how the bytes are split.  An error in the stream does not
-    affect the deltas before it.
-    """
-
-    @property
-    def is_done(self) -> bool:
-        """True after the last event of the stream, even if the connection stays open."""
-
-    @property
-    def has_failed(self) -> bool:
-        """True if the stream reported an error or is not a stream: the rest is ignored, and `finish` raises."""
-
-    def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes; return the deltas that they complete."""
-
-    def end(self) -> list[Delta]:
-        """Take the end of the bytes; return the last deltas."""
-
-    def finish(self) -> Reply:
-        """Return the whole reply, at the end of the bytes; raise `ProviderError` if there is none."""
-
-
-class Codec(Protocol):
+class Codec(ABC):
     """Translates one wire format: values to JSON, bytes to values.  Pure.
 
+    A subclass defines `name`, `path`, `headers`, `encode` and `decoder`.
+
     Examples:
-        >>> class TestMyCodec(CodecConformance):                     # doctest: +SKIP
-        ...     def make(self): return MyCodec()
+        >>> from fsm_agent.providers.catalog import PROVIDERS
+        >>> Provider(name="house", codec=PROVIDERS["openai"].codec, base_url="https://models.example.org/v1").name
+        'house'
     """
 
     name: str
@@ -149,26 +125,45 @@ class Codec(Protocol):
         """Return the headers that carry the key and the version of the API."""
 
     @abstractmethod
-    def encode(
-        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
-    ) -> dict[str, Any]:
-        """Return the request's JSON body; raise `UsageError` for what this format or model does not support."""
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
+        """Return the request's body.
+
+        Args:
+            request: The request.
+            model: The model's name.
+            profile: The model's capabilities.
+            stream: True to have the reply streamed.
+            provider: The provider's name: opaque parts of others are left out.
+
+        Raises:
+            UsageError: This format or, by the profile, the model does not support a need of the request.
+        """
 
     @abstractmethod
+    def decoder(self, headers: Mapping[str, str]) -> Decoder:
+        """Return a decoder for one response of status 200; header names are lower-case."""
+
+    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+        """Return the reply in a whole response, also if it is a stream that was not requested.
+
+        Raises:
+            ProviderError: The response is an error, or not a reply.
+        """
+        if not 200 <= status < 300:
+            raise failure(status, headers, body)
+        return self.decoder(headers).read(body)
+
     def request_form(self, request: Request, profile: Profile) -> RequestForm:
         """Return the request as `encode` writes it, with the mode in which it asks for the output."""
+        return choose_form(request, profile)
 
-    @abstractmethod
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         """Return descriptions of what `encode` changes or omits because the model does not support it."""
+        return adaptations(self.request_form(request, profile), profile, taken_settings=taken_settings(profile))
 
-    @abstractmethod
     def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
         """Return further headers that this request needs; their values are appended to existing ones."""
-
-    @abstractmethod
-    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply in a whole response; raise `ProviderError`.  Header names are lower-case."""
+        return {}
 
     def attributed(self, reply: Reply, request: Request) -> Reply:
         """Return the reply with calls of hosted tools, or of tools in an extra body, as function calls.
@@ -179,207 +174,6 @@ class Codec(Protocol):
             BadReply: The model calls something that neither a function nor the provider can answer.
         """
         return reply
-
-    @abstractmethod
-    def decoder(self, headers: Mapping[str, str]) -> Decoder:
-        """Return a decoder for one streamed response of status 200."""
-
-
-class JsonCodec(Codec):
-    """A codec whose responses are JSON: one document, or the events of a stream.
-
-    A subclass defines `name`, `path`, `headers`, `encode` and `reply_parts`.
-
-    Examples:
-        >>> from fsm_agent.providers.catalog import PROVIDERS
-        >>> Provider(name="house", codec=PROVIDERS["openai"].codec, base_url="https://models.example.org/v1").name
-        'house'
-    """
-
-    @abstractmethod
-    def reply_parts(self, headers: Mapping[str, str]) -> ReplyParts:
-        """Return a collector for the reply of one response."""
-
-    def request_form(self, request: Request, profile: Profile) -> RequestForm:
-        """Return the request as `encode` writes it, with the mode in which it asks for the output."""
-        return choose_form(request, profile)
-
-    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
-        """Return descriptions of the changes to the request that the model needs."""
-        return adaptations(self.request_form(request, profile), profile, taken_settings=taken_settings(profile))
-
-    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
-        """Return {}: most APIs need no more than `headers`."""
-        return {}
-
-    def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-        """Return the reply in a whole response, also if it is a stream that was not requested.
-
-        Raises:
-            ProviderError: The response is an error, or not a reply.
-        """
-        if not 200 <= status < 300:
-            raise failure(status, headers, body)
-        try:
-            document = read_json(body)
-        except ValueError:
-            if body.lstrip().startswith((b"data:", b"event:", b": ")):
-                decoder = self.decoder(headers)
-                decoder.feed(body)
-                return decoder.finish()
-            raise unreadable("expected JSON, got another reply", headers, body) from None
-        reply = self.reply_parts(headers)
-        reply.take_whole(document)
-        reply.end(is_cut=False)
-        return reply.finished()
-
-    def decoder(self, headers: Mapping[str, str]) -> ChunkDecoder:
-        """Return a decoder for one streamed response of status 200."""
-        return ChunkDecoder(self, self.reply_parts(headers), headers)
-
-
-class ReplyParts(Protocol):
-    """A reply that is still arriving.
-
-    Examples:
-        >>> from fsm_agent.providers.catalog import PROVIDERS
-        >>> parts: ReplyParts = PROVIDERS["openai"].codec.reply_parts()     # doctest: +SKIP
-    """
-
-    usage: Usage  # reported so far
-
-    @property
-    def is_ended(self) -> bool:
-        """True once the received part declares the reply complete; only the usage may be missing."""
-
-    @property
-    def is_over(self) -> bool:
-        """True once nothing can follow: the reply is there, even if the connection stays open."""
-
-    def take(self, chunk: Any) -> list[Delta]:
-        """Take a chunk and return its deltas; raise `ProviderError` if it reports an error or is not a chunk."""
-
-    def take_whole(self, document: Any) -> None:
-        """Take a whole response; raise `ProviderError` if it reports an error or is not a response."""
-
-    def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the response; return the deltas that were held back.
-
-        Args:
-            is_cut: True if the stream ended without its end marker, although the reply `is_ended`.
-        """
-
-    def finished(self) -> Reply:
-        """Return the reply; raise `BadReply` if none has arrived."""
-
-
-class ChunkDecoder:
-    """Decodes a stream whose events are JSON chunks; see `Decoder`.
-
-    Args:
-        codec: Decodes the body if it is not a stream after all.
-        reply: Collects the chunks.
-        headers: Headers of the response, with lower-case names.
-    """
-
-    def __init__(self, codec: Codec, reply: ReplyParts, headers: Mapping[str, str]) -> None:
-        self._codec = codec
-        self._reply = reply
-        self._headers = headers
-        self._events = EventStream()
-        self._usage = reply.usage  # as reported last
-        self._is_done = False
-        self._is_over = False
-        self._has_halves = False
-        self._error: ProviderError | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """True after the last event of the stream, or its end marker."""
-        return self._is_done
-
-    @property
-    def has_failed(self) -> bool:
-        """True if `finish` will raise, whatever follows."""
-        return self._error is not None
-
-    def feed(self, data: bytes) -> list[Delta]:
-        """Take the next bytes; return the deltas that they complete."""
-        return self._feed_events(self._events.feed(data))
-
-    def end(self) -> list[Delta]:
-        """Take the end of the bytes; return the last deltas."""
-        if self._is_over:
-            return []
-        self._is_over = True
-        deltas = self._feed_events(self._events.finish(), is_cut=True)
-        if self._error is None and self._reply.is_ended and not self._is_done:
-            deltas += self._reply.end(is_cut=True)
-        return deltas
-
-    def finish(self) -> Reply:
-        """Return the whole reply.
-
-        Raises:
-            ProviderError: The stream reported an error, was cut off, or was empty.
-        """
-        self.end()
-        if self._error:
-            raise self._error
-        if (document := self._events.document) is not None:
-            return self._codec.decode(200, self._headers, document)
-        if not self._is_done and not self._reply.is_ended:
-            problem = "the stream was cut off before the end of the reply"
-            raise unreadable(problem, self._headers, self._events.stray)
-        reply = self._reply.finished()
-        return deepcopy(reply) if self._has_halves else reply  # copying turns each `CutText` into a plain string
-
-    def _feed_events(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
-        deltas: list[Delta] = []
-        try:
-            for event, data in events:
-                if self._is_done or self._error:
-                    break
-                self._take(event, data, deltas, is_cut)
-        except ProviderError as error:
-            self._error = error
-        self._error = self._error or self._events.error
-        return deltas
-
-    def _take(self, event: str, data: bytes, deltas: list[Delta], is_cut: bool) -> None:
-        if not data.startswith(b"{"):
-            bare = data.strip()
-            if bare == b"[DONE]":
-                self._is_done = True
-                deltas += self._reply.end(is_cut=False)
-            if self._is_done or not bare:
-                return
-        if event == "error":
-            raise reported(_json_or_text(data), self._headers)
-        try:
-            chunk = read_json(data, self._keep_halves)
-        except ValueError:
-            if is_cut:  # the last event was cut off; the reply may be complete without it
-                return
-            raise unreadable("expected JSON in a chunk of the stream, got other text", self._headers, data) from None
-        deltas += self._reply.take(chunk)
-        if self._reply.is_over:
-            self._is_done = True
-            deltas += self._reply.end(is_cut=False)
-        if (usage := self._reply.usage) is not self._usage:
-            self._usage = usage
-            deltas.append(UsageReported(usage))
-
-    def _keep_halves(self, value: Any) -> Any:
-        self._has_halves = True
-        return with_halves(value)
-
-
-def _json_or_text(data: bytes) -> Any:
-    try:
-        return read_json(data)
-    except ValueError:
-        return data.decode("utf-8", "replace")
 
 
 def choose_form(
@@ -511,7 +305,6 @@ def merged(body: Mapping[str, Any], *extras: Mapping[str, Any]) -> dict[str, Any
         for key, value in extra.items():
             known = whole.get(key)
             if isinstance(value, Mapping):
-                known = known.values[0] if isinstance(known, EncodedJson) else known
                 value = merged(known, value) if isinstance(known, Mapping) else value
             whole[key] = value
     return whole

@@ -106,7 +106,7 @@ class TestCassette(OverHttp, ClientConformance):
         return 0
 
     def exchange(self, answer: ScriptedAnswer, *, is_stream: bool) -> dict[str, Any]:
-        body: Any = self.dialect.codec.encode(REQUEST, model="m", profile=Profile(), stream=is_stream)
+        body: Any = json.loads(self.dialect.codec.encode(REQUEST, model="m", profile=Profile(), stream=is_stream))
         request = {"method": "POST", "url": "http://127.0.0.1:9/v1/chat/completions", "json": body}
         return {"request": request, "response": self.response(answer, is_stream=is_stream)}
 

@@ -200,7 +200,7 @@ def test_strict_mode_is_used_where_it_can_say_the_schema():
 
     def is_strict(call: Any) -> bool:
         asked = Request(messages=[Message.of("user", "hi")], functions=(Function.of(call),))
-        body = OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False)
+        body = json.loads(OpenAIChat().encode(asked, model="m", profile=Profile(), stream=False))
         return body["tools"][0]["function"].get("strict", False)
 
     assert is_strict(required)

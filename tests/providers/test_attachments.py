@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -53,7 +54,7 @@ PDF_URL, PNG_URL = f"data:application/pdf;base64,{PDF_64}", f"data:image/png;bas
 
 def told(codec: Codec, *messages: Message, profile: Profile | None = None) -> list[Any]:
     key, usual = WIRES[codec]
-    body = codec.encode(Request(messages=messages), model="m1", profile=profile or usual, stream=False)
+    body = json.loads(codec.encode(Request(messages=messages), model="m1", profile=profile or usual, stream=False))
     said: list[Any] = body[key]
     return said
 

@@ -42,7 +42,7 @@ def test_every_entry_is_of_use() -> None:
         assert entry.codec.path("m", stream=True).startswith("/")
         settings = Settings(temperature=0.5, max_tokens=19, seed=1)
         request = Request(messages=(Message.of("user", "Hello?"),), settings=settings)
-        body = entry.codec.encode(request, model="m", profile=entry.profile_of("m"), stream=True)
+        body = json.loads(entry.codec.encode(request, model="m", profile=entry.profile_of("m"), stream=True))
         assert "Hello?" in json.dumps(body)
         assert ": 19" in json.dumps(body), "the limit is said"
         assert entry.codec.adapted(request.changed(settings=Settings()), entry.profile_of("m")) == ()

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from support import recorded_gemini_requests, recorded_inputs, recorded_messages, recorded_requests
 from support.copies import replace
 from support.examples import examples
-from support.long_dialogs import PICTURE, asks, rounds, told
+from support.long_dialogs import PICTURE, rounds
 from support.recordings import RECORDED, needs_recorded
 from wire_check import CODECS, cases
 
@@ -46,7 +46,6 @@ from fsm_agent.providers import (
     OpenAIResponses,
     Profile,
 )
-from fsm_agent.providers.encoding import Once, as_json
 
 SYSTEM, USER = Message.of("system", "Be terse."), Message.of("user", "hi")
 
@@ -78,14 +77,13 @@ class Target:
 
     def sent(self, messages: Sequence[Message]) -> Any:
         """What is sent, as a client does it."""
-        return json.loads(as_json(self._body(messages, encoding=Once(self.provider))))
+        request = Request(messages=messages, functions=self.functions, output=self.output, settings=self.settings)
+        how = {"model": self.model, "profile": self.profile, "stream": False, "provider": self.provider}
+        return json.loads(self.codec.encode(request, **how))
 
     def afresh(self, messages: Sequence[Message]) -> Any:
-        return json.loads(as_json(self._body([readable(message, self.provider) for message in messages])))
-
-    def _body(self, messages: Sequence[Message], **how: Any) -> dict[str, Any]:
-        request = Request(messages=messages, functions=self.functions, output=self.output, settings=self.settings)
-        return self.codec.encode(request, model=self.model, profile=self.profile, stream=False, **how)
+        """What is sent of messages that no request has held."""
+        return self.sent([readable(message, self.provider) for message in messages])
 
 
 def readable(message: Message, provider: str) -> Message:
@@ -236,18 +234,6 @@ def test_threads_can_ask_with_one_dialog(target: Target) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-@wires
-def test_what_is_open_is_not_changed_by_who_goes_on(target: Target) -> None:
-    """The newest turn of one request is not written yet when the next one adds to it."""
-    dialog = [SYSTEM, USER, asks("1.0", "1.1"), told("1.0", images=1), told("1.1", images=1)]
-    request = Request(messages=dialog[:4])
-    how: dict[str, Any] = {"model": "m", "profile": target.profile, "stream": False, "encoding": Once()}
-    body = target.codec.encode(request, **how)
-    before = as_json(body)
-    target.codec.encode(request.changed(messages=dialog), **how)
-    assert as_json(body) == before
 
 
 @wires

@@ -47,7 +47,7 @@ def piece(arguments: Any, **more: Any) -> dict[str, Any]:
 
 def sent(codec: Any, *messages: Message, model: str = "m") -> dict[str, Any]:
     request = Request(messages=[Message.of("user", "?"), *messages], settings=Settings())
-    body: dict[str, Any] = codec.encode(request, model=model, profile=Profile(), stream=False)
+    body: dict[str, Any] = json.loads(codec.encode(request, model=model, profile=Profile(), stream=False))
     return body
 
 
@@ -112,7 +112,7 @@ def test_a_name_that_no_api_takes_goes_out_cleaned(provider: str, name: str) -> 
     call = FunctionCall(id="1.0", name=name, arguments_json='{"a": 1}')
     result = Message(role="tool", parts=(FunctionResult(id="1.0", name=name, text="no such function"),))
     request = Request(messages=[Message.of("user", "?"), Message.of("assistant", call), result])
-    body = codec.encode(request, model="m", profile=providers()[provider].profile, stream=False)
+    body = json.loads(codec.encode(request, model="m", profile=providers()[provider].profile, stream=False))
     assert set(names_in(body)) <= {"_" if not name else codec_name(name)}
 
 

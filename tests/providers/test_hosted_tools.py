@@ -39,7 +39,7 @@ def encoded(model: str, *tools: HostedTool, functions: tuple[Function, ...] = ()
         functions=functions,
         settings=Settings(hosted_tools=tools, **request),
     )
-    return entry.codec.encode(asked, model=name, profile=entry.profile_of(name), stream=False)
+    return json.loads(entry.codec.encode(asked, model=name, profile=entry.profile_of(name), stream=False))
 
 
 def tools(model: str, *hosted: HostedTool) -> Any:
@@ -396,5 +396,5 @@ def test_what_a_provider_ran_is_sent_back_to_it() -> None:
     }
     body = json.dumps({"status": "completed", "output": [item]}).encode()
     message = codec.decode(200, {}, body).message
-    sent = codec.encode(Request(messages=[message]), model="m", profile=Profile(), stream=False)
+    sent = json.loads(codec.encode(Request(messages=[message]), model="m", profile=Profile(), stream=False))
     assert sent["input"] == [item]

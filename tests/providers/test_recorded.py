@@ -52,7 +52,7 @@ def requests(api: str) -> list[tuple[Case, Body]]:
 
 def encoded(api: str, *messages: Message, profile: Profile | None = None, **settings: Any) -> Body:
     request = Request(messages=messages, settings=Settings(**settings))
-    return CODECS[api].encode(request, model="m1", profile=profile or Profile(), stream=False)
+    return json.loads(CODECS[api].encode(request, model="m1", profile=profile or Profile(), stream=False))
 
 
 def model_of(case: Case) -> str:
@@ -105,7 +105,7 @@ def test_recorded_requests_mean_what_ours_do(api: str) -> None:
             with pytest.raises(UsageError):  # the service says 400 to it
                 CODECS[api].encode(request, **how)
             continue
-        ours = meaning(CODECS[api].encode(request, **how))
+        ours = meaning(json.loads(CODECS[api].encode(request, **how)))
         assert ours == meaning(body) or ours in [meaning(change(body)) for change in INTENDED.values()], case["id"]
         compared += 1
     assert compared > 0.6 * len(recorded(api))
@@ -135,7 +135,7 @@ def test_recorded_breakpoints_are_where_ours_are() -> None:
         if all(theirs):
             request, profile = recorded_messages.built(unmarked(body))
             request = request.changed(settings=replace(request.settings, cache="5m"))
-            ours = CODECS[ANTHROPIC].encode(request, model=body["model"], profile=profile, stream=False)
+            ours = json.loads(CODECS[ANTHROPIC].encode(request, model=body["model"], profile=profile, stream=False))
             assert [marks(ours[key]) for key in ("tools", "system", "messages")] == theirs, case["id"]
             compared += 1
     assert compared
@@ -289,7 +289,7 @@ def test_requests_of_recorded_dialogs_are_what_anthropics_sdk_takes() -> None:
     for case, body in requests(ANTHROPIC):
         if body["messages"]:
             request, profile = recorded_messages.built(body)
-            ours = CODECS[ANTHROPIC].encode(request, model=body["model"], profile=profile, stream=False)
+            ours = json.loads(CODECS[ANTHROPIC].encode(request, model=body["model"], profile=profile, stream=False))
             # What the SDK does not know would be missing; it knows no sampling settings any more.
             read = consumed(kind.validate_python(ours))
             assert read.keys() == ours.keys() - {"temperature", "top_p", "top_k"}, case["id"]

@@ -77,7 +77,7 @@ def adapted(wire: str, changes: dict[str, Any] | None = None, **request: Any) ->
     codec, profile, _ = CODECS[wire]
     profile = replace(profile, **changes or {})
     asked = Request(messages=(USER,), **request)
-    body = codec.encode(asked, model="m", profile=profile, stream=False)
+    body = json.loads(codec.encode(asked, model="m", profile=profile, stream=False))
     return codec.adapted(asked, profile), json.dumps(body)
 
 
@@ -112,7 +112,7 @@ def test_a_schema_in_words_stands_at_the_end_of_the_system_prompt(wire: str) -> 
     profile = replace(profile, native_schema=False)
     for functions in ((), (ADD,)):
         request = Request(messages=(Message.of("system", "Be terse."), USER), functions=functions, output=Output(City))
-        said = [*texts(codec.encode(request, model="m", profile=profile, stream=False))]
+        said = [*texts(json.loads(codec.encode(request, model="m", profile=profile, stream=False)))]
         (words,) = [text for text in said if text.startswith("Be terse.\n\nIMPORTANT")]
         assert ("Call functions" in words) is bool(functions)
 
@@ -174,7 +174,7 @@ def test_a_model_that_takes_no_user_behind_results_is_given_a_word_of_its_own_be
         ([*messages, Message.of("assistant", "3"), stop], "user assistant tool assistant user", 0),
     ):
         request = Request(messages=dialog, functions=(ADD,))
-        body = codec.encode(request, model="m", profile=profile, stream=False)
+        body = json.loads(codec.encode(request, model="m", profile=profile, stream=False))
         assert [entry["role"] for entry in body["messages"]] == roles.split()
         assert all(entry.get("content") or entry.get("tool_calls") for entry in body["messages"])
         assert len(codec.adapted(request, profile)) == count
@@ -249,7 +249,7 @@ def test_extra_bodies_are_merged_by_key_and_all_else_is_replaced(wire: str) -> N
     known, own = {"x": {"a": [1], "b": 1}, "l": [1], "s": 1, "d": 1}, {"x": {"b": {"c": 1}}, "l": [2], "s": None}
     before = json.dumps([known, own])
     request = Request(messages=(USER,), settings=Settings(extra_body={**own, "d": {"e": 1}}))
-    body = codec.encode(request, model="m", profile=replace(profile, extra_body=known), stream=False)
+    body = json.loads(codec.encode(request, model="m", profile=replace(profile, extra_body=known), stream=False))
     assert (body["x"], body["l"], body["s"], body["d"]) == ({"a": [1], "b": {"c": 1}}, [2], None, {"e": 1})
     assert json.dumps([known, own]) == before
 
@@ -294,6 +294,6 @@ def test_none_is_told_as_null_and_an_empty_text_as_it_always_was(wire: str) -> N
     agent = Agent(Script([call(f.name) for f in FUNCTIONS], "Done."), functions=FUNCTIONS)
     codec, profile, results = CODECS[wire]
     request = Request(messages=agent.call("Go.").dialog, functions=tuple(FUNCTIONS))
-    body = codec.encode(request, model="m", profile=profile, stream=False)
+    body = json.loads(codec.encode(request, model="m", profile=profile, stream=False))
     empty = "" if wire == "gemini" else "{}"  # there it is inside of an object already
     assert results(body) == ["null", "null", "null", empty]

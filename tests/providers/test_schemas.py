@@ -65,7 +65,7 @@ class Deep(BaseModel):
 def strict_schema(parameters: Any) -> dict[str, Any] | None:
     """The schema of a function's parameters, if it goes out in strict mode."""
     request = Request(messages=(USER,), functions=(Function(name="f", parameters=parameters),))
-    (tool,) = CODEC.encode(request, model="m", profile=Profile(), stream=False)["tools"]
+    (tool,) = json.loads(CODEC.encode(request, model="m", profile=Profile(), stream=False))["tools"]
     schema: dict[str, Any] = tool["function"]["parameters"]
     assert tool["function"].get("strict") or schema == parameters
     return schema if tool["function"].get("strict") else None
@@ -79,7 +79,9 @@ def output_in_words(output: Output, with_functions: bool = False) -> str:
     """What the system prompt says of an output that the model cannot be made to write."""
     functions = (Function(name="f"),) if with_functions else ()
     request = Request(messages=(USER,), output=output, functions=functions)
-    words, _ = CODEC.encode(request, model="m", profile=Profile(native_schema=False), stream=False)["messages"]
+    words, _ = json.loads(CODEC.encode(request, model="m", profile=Profile(native_schema=False), stream=False))[
+        "messages"
+    ]
     assert words["role"] == "system"
     text: str = words["content"]
     return text
@@ -249,7 +251,7 @@ class Open(BaseModel, extra="allow"):
 def sent(output: Any) -> Any:
     """The schema that a service without strict mode is sent."""
     request = Request(messages=(USER,), output=Output(output))
-    body = CODEC.encode(request, model="m", profile=Profile(strict_functions=False), stream=False)
+    body = json.loads(CODEC.encode(request, model="m", profile=Profile(strict_functions=False), stream=False))
     return body["response_format"]["json_schema"]["schema"]
 
 

@@ -98,7 +98,7 @@ def stream(*events: Any, output: tuple[Any, ...] = ()) -> bytes:
 def encoded(*messages: Message, profile: Profile | None = None, stream: bool = False, **request: Any) -> dict[str, Any]:
     """The body of a request."""
     asked = Request(messages=messages or (Message.of("user", "hi"),), **request)
-    return CODEC.encode(asked, model="m1", profile=profile or Profile(), stream=stream)
+    return json.loads(CODEC.encode(asked, model="m1", profile=profile or Profile(), stream=stream))
 
 
 def items(*messages: Message, **profile: Any) -> list[Any]:

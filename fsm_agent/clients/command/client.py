@@ -26,10 +26,9 @@ from fsm_agent.messages.message import Document, FunctionResult, Image, Message,
 from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.messages.transcript import transcript
 from fsm_agent.mistakes import check
-from fsm_agent.providers.attachments import in_words
 from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm, adaptations, check_settings, choose_form
+from fsm_agent.providers.content import in_words, without_hints
 from fsm_agent.providers.failures import failure, reported
-from fsm_agent.providers.hosted_tools import without_hints
 from fsm_agent.runtime.thread_task import ThreadTask
 
 if TYPE_CHECKING:

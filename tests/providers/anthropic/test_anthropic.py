@@ -27,7 +27,7 @@ Wide = create_model("Wide", **{f"a{i}": (int, 0) for i in range(25)})  # type: i
 
 def encoded(*messages: Message, profile: Profile | None = None, stream: bool = False, **request: Any) -> dict[str, Any]:
     asked = Request(messages=messages or (USER,), **request)
-    return CODEC.encode(asked, model="m1", profile=profile or AnthropicProfile(), stream=stream)
+    return json.loads(CODEC.encode(asked, model="m1", profile=profile or AnthropicProfile(), stream=stream))
 
 
 def set_to(profile: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
 
 def encoded(*messages: Message, cache: Any = "5m", functions: Any = (), **settings: Any) -> dict[str, Any]:
     request = Request(messages=messages, functions=functions, settings=Settings(cache=cache, **settings))
-    return CODEC.encode(request, model="m1", profile=AnthropicProfile(), stream=False)
+    return json.loads(CODEC.encode(request, model="m1", profile=AnthropicProfile(), stream=False))
 
 
 def own(**data: Any) -> Opaque:

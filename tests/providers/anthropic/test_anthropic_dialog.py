@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -21,7 +22,7 @@ USER = Message.of("user", "hi")
 
 def encoded(*messages: Message, output: type = str, **profile: Any) -> dict[str, Any]:
     request = Request(messages=messages, output=Output(output))
-    return CODEC.encode(request, model="m1", profile=AnthropicProfile(**profile), stream=False)
+    return json.loads(CODEC.encode(request, model="m1", profile=AnthropicProfile(**profile), stream=False))
 
 
 def turns(*messages: Message, **profile: Any) -> list[Any]:
@@ -213,7 +214,7 @@ def test_name_that_another_model_made_up_is_one_that_is_taken() -> None:
 def test_arguments_that_are_no_object_are_told_in_one() -> None:
     for written in ["[1]", '{"a": ', '{"a": NaN}', '{"a": "\ud800"}']:
         found = turns(USER, Message.of("assistant", call("1.0", arguments=written)))
-        assert found[1]["content"][0]["input"] == {"invalid_arguments": written}
+        assert found[1]["content"][0]["input"] == {"invalid_arguments": written.replace("\ud800", "?")}
 
 
 CODE = {"type": "code_execution_20260120", "tool_id": "s1"}
@@ -246,7 +247,9 @@ def test_of_several_containers_the_newest_is_named() -> None:
 
 def test_another_wire_gets_what_it_understands() -> None:
     request = Request(messages=[USER, whole(message(*ANSWER, container={"id": "c1"})).message])
-    (_, entry) = CHAT.encode(request, model="m1", profile=Profile(reasoning_name="reasoning"), stream=False)["messages"]
+    (_, entry) = json.loads(
+        CHAT.encode(request, model="m1", profile=Profile(reasoning_name="reasoning"), stream=False)
+    )["messages"]
     assert (entry["role"], entry["content"], entry["reasoning"]) == ("assistant", "hi there", "hm")
     assert [called["id"] for called in entry["tool_calls"]] == ["t1", "t2"]
     assert entry.keys() == {"role", "content", "reasoning", "tool_calls"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 from typing import Annotated, Any, Literal
 
@@ -29,7 +30,7 @@ def enforced(*schemas: Any, output: Any = None) -> list[Any]:
     functions = [Function(name=f"f{n}", parameters=schema) for n, schema in enumerate(schemas)]
     kind: Any = Annotated[Any, WithJsonSchema(output)] if isinstance(output, dict) else output or str
     request = Request(messages=(USER,), functions=tuple(functions), output=Output(kind))
-    body = CODEC.encode(request, model="m1", profile=AnthropicProfile(), stream=False)
+    body = json.loads(CODEC.encode(request, model="m1", profile=AnthropicProfile(), stream=False))
     found = [tool["input_schema"] if tool.get("strict") else None for tool in body.get("tools", ())]
     if output is not None:
         found.append(body["output_config"]["format"]["schema"] if "output_config" in body else None)

@@ -22,7 +22,7 @@ SYSTEM = Message.of("system", "Be ", "terse.")
 
 def encoded(*messages: Message, profile: Profile | None = None, **request: Any) -> dict[str, Any]:
     asked = Request(messages=messages or (USER,), **request)
-    return CODEC.encode(asked, model="m1", profile=profile or GeminiProfile(), stream=False)
+    return json.loads(CODEC.encode(asked, model="m1", profile=profile or GeminiProfile(), stream=False))
 
 
 def config(profile: Profile | None = None, **settings: Any) -> Any:
@@ -32,7 +32,7 @@ def config(profile: Profile | None = None, **settings: Any) -> Any:
 def test_the_shortest_request_has_contents_alone() -> None:
     shortest = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
     assert encoded() == shortest
-    assert CODEC.encode(Request(messages=[USER]), model="m1", profile=Profile(), stream=True) == shortest
+    assert json.loads(CODEC.encode(Request(messages=[USER]), model="m1", profile=Profile(), stream=True)) == shortest
 
 
 def test_model_is_a_place() -> None:

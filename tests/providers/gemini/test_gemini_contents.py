@@ -19,16 +19,16 @@ UNSIGNED = base64.b64encode(b"skip_thought_signature_validator").decode()
 
 
 def contents(*messages: Message) -> list[Any]:
-    said: list[Any] = CODEC.encode(Request(messages=messages), model="m1", profile=GeminiProfile(), stream=False)[
-        "contents"
-    ]
+    said: list[Any] = json.loads(
+        CODEC.encode(Request(messages=messages), model="m1", profile=GeminiProfile(), stream=False)
+    )["contents"]
     return said
 
 
 def test_system_messages_stand_apart() -> None:
     own, other = Opaque(wire="gemini", data={"text": "x"}), Opaque(wire="anthropic", data={})
     messages = [Message.of("system", "Be ", "terse.", own, other), USER, Message.of("system", "")]
-    body = CODEC.encode(Request(messages=messages), model="m1", profile=GeminiProfile(), stream=False)
+    body = json.loads(CODEC.encode(Request(messages=messages), model="m1", profile=GeminiProfile(), stream=False))
     assert body == {
         "systemInstruction": {"parts": [{"text": "Be terse."}, {"text": "x"}]},
         "contents": [{"role": "user", "parts": [{"text": "hi"}]}],

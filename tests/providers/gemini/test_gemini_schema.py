@@ -30,7 +30,7 @@ KNOWN = {
 def gemini_schema(schema: dict[str, Any]) -> Any:
     """What is said of a function with such parameters."""
     request = Request(messages=(Message.of("user", "hi"),), functions=(Function(name="f", parameters=schema),))
-    body = CODEC.encode(request, model="m1", profile=GeminiProfile(), stream=False)
+    body = json.loads(CODEC.encode(request, model="m1", profile=GeminiProfile(), stream=False))
     return body["tools"][0]["functionDeclarations"][0]["parametersJsonSchema"]
 
 

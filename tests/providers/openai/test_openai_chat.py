@@ -21,7 +21,7 @@ from fsm_agent.providers import Profile, providers
 
 def encoded(*messages: Message, profile: Profile | None = None, stream: bool = False, **request: Any) -> dict[str, Any]:
     asked = Request(messages=messages or (USER,), **request)
-    return CODEC.encode(asked, model="m1", profile=profile or Profile(), stream=stream)
+    return json.loads(CODEC.encode(asked, model="m1", profile=profile or Profile(), stream=stream))
 
 
 def entries(*messages: Message, **profile: Any) -> list[Any]:
@@ -344,7 +344,9 @@ def test_mistral_gets_ids_of_nine_characters() -> None:
     calls = [CALLS[0].changed(provider_id="call_0fypS1hVX"), CALLS[1].changed(provider_id="D681PevKs")]
     results = [FunctionResult(id=one.id, name=one.name, text="", provider_id=one.provider_id) for one in calls]
     messages = (USER, Message.of("assistant", *calls), Message.of("tool", *results))
-    body = entry.codec.encode(Request(messages=messages), model="m", profile=entry.profile_of("m"), stream=False)
+    body = json.loads(
+        entry.codec.encode(Request(messages=messages), model="m", profile=entry.profile_of("m"), stream=False)
+    )
     ids = [one["id"] for one in body["messages"][1]["tool_calls"]]
     assert ids == ["call00000", "D681PevKs"]
     assert [one["tool_call_id"] for one in body["messages"][2:]] == ids

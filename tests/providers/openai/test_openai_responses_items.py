@@ -195,7 +195,9 @@ def test_what_was_answered_goes_back_unchanged(name: str) -> None:
 def test_another_wire_gets_only_what_everybody_understands(name: str) -> None:
     message = whole(body(*ECHOES[name])).message
     request = Request(messages=[message])
-    told = OpenAIChat().encode(request, model="m1", profile=Profile(reasoning_name="reasoning"), stream=False)
+    told = json.loads(
+        OpenAIChat().encode(request, model="m1", profile=Profile(reasoning_name="reasoning"), stream=False)
+    )
     assert not {"gAAA", "rs_1", "fc_1", "msg_1", "phase", "annotations"} & set(json.dumps(told).split('"'))
     (entry,) = told["messages"]
     assert (entry["role"], entry["content"]) == ("assistant", message.text)
@@ -256,7 +258,7 @@ def test_reasoning_in_words_goes_back_to_who_does_not_encrypt_it() -> None:
     assert [item["type"] for item in items(message, reasoning_name="encrypted_content")] == ["function_call"]
     stored = Request(messages=(message,), settings=Settings(extra_body={"store": True}))
     encrypts = Profile(reasoning_name="encrypted_content")
-    told = CODEC.encode(stored, model="m1", profile=encrypts, stream=False)["input"]
+    told = json.loads(CODEC.encode(stored, model="m1", profile=encrypts, stream=False))["input"]
     assert [item["type"] for item in told] == ["reasoning", "function_call"]
 
 

@@ -13,14 +13,14 @@ from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply
-from fsm_agent.providers.codec import Codec, JsonCodec, Profile
-from fsm_agent.providers.encoding import AFRESH, Encoding
+from fsm_agent.providers.codec import Codec, Profile
+from fsm_agent.providers.encoding import to_json
 from fsm_agent.providers.failures import failure, unreadable
-from fsm_agent.providers.openai.chat_reply import ChatReplyInParts
+from fsm_agent.providers.openai_chat_reply import ChatDecoder
 from fsm_agent.providers.streams import read_json
 
 
-class _Raw(JsonCodec):
+class _Raw(Codec):
     """A codec of requests whose only message is a text."""
 
     def headers(self, api_key: str | None) -> dict[str, str]:
@@ -29,7 +29,7 @@ class _Raw(JsonCodec):
     def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
         return ()
 
-    def reply_parts(self, headers: Mapping[str, str]) -> ChatReplyInParts:
+    def decoder(self, headers: Mapping[str, str]) -> ChatDecoder:
         return _Completed(headers)
 
 
@@ -41,17 +41,15 @@ class Completions(_Raw):
     def path(self, model: str, *, stream: bool) -> str:
         return "/completions"
 
-    def encode(
-        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
-    ) -> dict[str, Any]:
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
         settings = request.settings
         body = {"model": model, "prompt": request.messages[0].text, "max_tokens": settings.max_tokens, "temperature": 0}
         if settings.top_logprobs is not None:
             body["logprobs"] = 1
-        return {**body, "cache_prompt": True, **settings.extra_body}
+        return to_json({**body, "cache_prompt": True, **settings.extra_body})
 
 
-class _Completed(ChatReplyInParts):
+class _Completed(ChatDecoder):
     def take_whole(self, document: Any) -> None:
         for choice in document.get("choices") or () if isinstance(document, dict) else ():
             if isinstance(choice, dict):
@@ -67,10 +65,8 @@ class Tokens(_Raw):
     def path(self, model: str, *, stream: bool) -> str:
         return "/tokenize"
 
-    def encode(
-        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
-    ) -> dict[str, Any]:
-        return {"content": request.messages[0].text, "add_special": False, "parse_special": False}
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
+        return to_json({"content": request.messages[0].text, "add_special": False, "parse_special": False})
 
     def decode(self, status: int, headers: Mapping[str, str], body: bytes) -> Reply:
         if not 200 <= status < 300:

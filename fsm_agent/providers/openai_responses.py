@@ -1,18 +1,14 @@
-"""Conversion of items of the Responses API to parts of messages, and of dialogs to items.
-
-In a message, an item is an `Opaque` part followed by the provider-independent parts.  The opaque part is the item as
-received, without the content of the other parts: its id, phase, citations, encrypted reasoning, … are sent back to this
-API and to no other.  An item that only this API understands is an opaque part alone.
-"""
+"""The codec of OpenAI's Responses API: what is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.errors import UsageError
-from fsm_agent.functions.hosted import COMPUTER
+from fsm_agent.errors import BadReply, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
 from fsm_agent.messages.message import (
     Document,
     FunctionCall,
@@ -24,22 +20,40 @@ from fsm_agent.messages.message import (
     Reasoning,
     Text,
 )
-from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, misplaced
-from fsm_agent.providers.citations import citations
-from fsm_agent.providers.codec import Profile, wire_name
-from fsm_agent.providers.openai.parts import CallIds, arguments_object, text_or_none, with_system_text
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.output import Output
+from fsm_agent.providers.codec import (
+    CHOICES,
+    Codec,
+    Profile,
+    adaptations,
+    check_settings,
+    merged,
+    offered_functions,
+    taken_settings,
+    wire_name,
+)
+from fsm_agent.providers.content import (
+    MEDIA,
+    CallIds,
+    announced,
+    arguments_text,
+    check_visible,
+    file_name,
+    location,
+    misplaced,
+    set_options,
+    wire_type,
+    with_system_text,
+)
+from fsm_agent.providers.encoding import array, encode_dialog, encoded, kept, to_json
+from fsm_agent.providers.openai_responses_reply import CALLS, TEXTS, WIRE, ResponsesDecoder, entries, item_type, without
+from fsm_agent.providers.schemas import sendable_output, sendable_schema
 
-WIRE = "openai-responses"
 MAX_ID = 64  # characters of a call's id; longer ones are refused
-CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and the field of their arguments
-# Actions of a computer (one, or several in a row) with what a person has to confirm: computer_call and its output in
-# https://developers.openai.com/api/docs/guides/tools-computer-use, and the types of the SDK 3.54 (November 2026).
-_ACTION = ("action", "actions", "pending_safety_checks")
 _UNSEEN = Image.of(  # a transparent pixel: the output of a computer has to be a picture
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 )
-
-_TEXTS = frozenset({"output_text", "summary_text", "reasoning_text"})  # types of an item's parts
 # What services give and do not take: "Unknown parameter: 'input[1].status'", and the like (issues of clients of the
 # API, read in November 2026: https://github.com/BerriAI/litellm/issues/13420 has the first).
 _OUTPUT_ONLY = {
@@ -49,57 +63,179 @@ _OUTPUT_ONLY = {
     "image_generation_call": ("action", "background", "output_format", "quality", "revised_prompt", "size"),
 }
 _OF_EVENTS = ("item_id", "output_index")  # keys of a stream's events that Bedrock puts into items too
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_UNANSWERABLE = ("apply_patch_call", "local_shell_call", "oauth_consent_request", "shell_call")  # types of items
+LOGPROBS = "message.output_text.logprobs"
 
 
-def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator[Part]:
-    """Yield an item as parts of a message; if another one is the answer, what was said on the way is reasoning."""
-    kind = item_type(item)
-    if kind == "message":
-        content, _ = _strip_texts(entries(item.get("content")))
-        yield Opaque(wire=WIRE, data={**item, "content": content})
-        texts = [entry for entry in entries(item.get("content")) if _has_text(entry)]
-        if has_answer and not is_answer(item):
-            yield from [Reasoning(text=entry["text"]) for entry in texts]
-        else:
-            yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in texts]
-    elif kind == "reasoning":
-        summary, summaries = _strip_texts(entries(item.get("summary")))
-        content, thought = _strip_texts(entries(item.get("content")))
-        yield Opaque(wire=WIRE, data={**item, "summary": summary, **({"content": content} if content else {})})
-        yield from [Reasoning(text=text) for text in (*summaries, *thought)]
-    elif (call := call_of(item)) is not None:
-        of_call = {"computer_call": _ACTION, "mcp_approval_request": ("id",)}.get(kind) or ("name", CALLS[kind])
-        yield Opaque(wire=WIRE, data=_without(item, "call_id", *of_call))
-        yield call
-    else:
-        yield Opaque(wire=WIRE, data=dict(item))
+class OpenAIResponses(Codec):
+    """The codec of ``/responses``: OpenAI, and every service that is compatible with it.
 
+    Each request holds the whole dialog, so nothing is stored at the provider (``store: false``) unless the extra body
+    asks for it.  The API has no seed: it is omitted, like sampling settings that a model does not take.
 
-def is_answer(item: Mapping[str, Any]) -> bool:
-    """Return whether a message says that it is the answer; others of the reply are then said on the way to it.
-
-    The phases are ``commentary`` and ``final_answer``: openai-python 3.54, `ResponseOutputMessage` (November 2026).
+    Examples:
+        >>> OpenAIResponses().path("gpt-5-mini", stream=False)
+        '/responses'
     """
-    return item.get("phase") == "final_answer"
+
+    name = WIRE
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Return the path of requests, relative to the base URL."""
+        return "/responses"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the headers that carry the key."""
+        return {"authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
+        """Return the request's body.
+
+        Raises:
+            UsageError: The API or, by the profile, the model does not support a need of the request.
+        """
+        extra = merged(profile.extra_body, request.settings.extra_body)
+        request, _, words, _ = self.request_form(request, profile)
+        is_stored = bool(extra.get("store"))
+        items, rest = encode_dialog(request.messages, provider, _InputItems, model, profile, is_stored, words)
+        body: dict[str, Any] = {"model": model, "input": array([*items, *rest]), "store": False}
+        if request.functions or request.settings.hosted_tools:
+            body |= _tools(request, model, profile)
+        if request.output.schema is not None:
+            body["text"] = {"format": kept(request.output, _format, profile.strict_functions)}
+        body |= _settings(request.settings, model, profile)
+        if stream:
+            body["stream"] = True
+        return to_json(merged(body, extra))
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """Return descriptions of the changes to the request that the model or the API needs."""
+        return adaptations(self.request_form(request, profile), profile, taken_settings=_accepted_settings(profile))
+
+    def decoder(self, headers: Mapping[str, str]) -> ResponsesDecoder:
+        """Return a decoder for one response of status 200."""
+        return ResponsesDecoder(headers)
+
+    def attributed(self, reply: Reply, request: Request) -> Reply:
+        """Return the reply.
+
+        Raises:
+            BadReply: It is no empty answer, but asks for what only the caller could do, by a tool of the extra body.
+        """
+        message = reply.message
+        if not message.text and not message.function_calls:
+            kinds = [item_type(part.data) for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
+            if asked := [kind for kind in kinds if kind in _UNANSWERABLE and f"{kind}_output" not in kinds]:
+                problem = f"expected an answer, got a {asked[0]!r}, which only its caller could answer"
+                raise BadReply(f"{problem}; use a function in place of that tool", retryable=False)
+        return reply
 
 
-def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
-    """Return the function call that an item is: of a function, a computer, or an MCP server that asks first."""
-    kind = item_type(item)
-    name, id = text_or_none(item.get("name")) or "", text_or_none(item.get("call_id"))
-    if kind in CALLS:
-        return FunctionCall(name=name, arguments_json=as_text(item.get(CALLS[kind])), provider_id=id)
-    if kind == "computer_call":
-        arguments: dict[str, Any] = {key: item[key] for key in _ACTION if item.get(key)}
-        return FunctionCall(name=COMPUTER, arguments_json=as_text(arguments), provider_id=id)
-    if kind == "mcp_approval_request":
-        label, id = text_or_none(item.get("server_label")) or "", text_or_none(item.get("id"))
-        arguments = {"name": name, "arguments": _parse(item.get("arguments"))}
-        return FunctionCall(name=label, arguments_json=as_text(arguments), provider_id=id)
-    return None
+def _accepted_settings(profile: Profile) -> frozenset[str]:
+    return taken_settings(profile) - {"seed"}
 
 
-class InputItems:
+def _tools(request: Request, model: str, profile: Profile) -> dict[str, Any]:
+    functions, choice = offered_functions(request, profile)
+    hosted = [_hosted_tool(tool, model, profile) for tool in request.settings.hosted_tools]
+    fields: dict[str, Any] = {
+        "tools": array([*[encoded(function, _tool, profile.strict_functions) for function in functions], *hosted]),
+        "tool_choice": choice if choice in CHOICES else {"type": "function", "name": choice},
+    }
+    if request.settings.parallel_function_calls is not None:
+        fields["parallel_tool_calls"] = request.settings.parallel_function_calls
+    return fields
+
+
+def _tool(function: Function, takes_strict: bool) -> dict[str, Any]:
+    tool: dict[str, Any] = {"type": "function", "name": function.name}
+    if function.description:
+        tool["description"] = function.description
+    tool["parameters"], tool["strict"] = sendable_schema(function.parameters, takes_strict=takes_strict)
+    return tool  # without "strict" it would be strict
+
+
+def _hosted_tool(tool: HostedTool, model: str, profile: Profile) -> dict[str, Any]:
+    """Return the encoded tool.
+
+    https://developers.openai.com/api/docs/guides/tools (2026-11), and the types of the SDK.
+    """
+    type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
+
+    match tool:
+        case WebSearch():
+            return {"type": type_, **_search(tool, type_)}
+        case CodeExecution():
+            return {"type": type_, "container": {"type": "auto"}}
+        case ComputerUse():
+            return {"type": type_, **_computer(tool, type_)}
+        case HostedMCP():
+            return {"type": type_, **_server(tool)}
+
+
+def _search(tool: WebSearch, type_: str) -> dict[str, Any]:
+    options = set_options(tool, "allowed_domains", "context_size", "user_location", type_=type_, wire=WIRE)
+    fields: dict[str, Any] = (
+        {"filters": {"allowed_domains": list(tool.allowed_domains)}} if tool.allowed_domains else {}
+    )
+    if "context_size" in options:
+        fields["search_context_size"] = tool.context_size
+    if tool.user_location is not None:
+        fields["user_location"] = {"type": "approximate", **location(tool.user_location)}
+    return fields
+
+
+def _computer(tool: ComputerUse, type_: str) -> dict[str, Any]:
+    if type_ == "computer":  # sees its size by the screenshots
+        return set_options(tool, type_=type_, wire=WIRE)
+    if tool.environment in ("desktop", "mobile"):
+        raise UsageError(
+            f"environment of the tool {type_!r} of the wire {WIRE!r}: got the unknown {tool.environment!r}"
+        )
+    return {"display_width": tool.width, "display_height": tool.height, "environment": tool.environment}
+
+
+def _server(tool: HostedMCP) -> dict[str, Any]:
+    fields = {
+        "server_label": tool.label,
+        "server_url": tool.url,
+        "require_approval": "never" if tool.require_approval == "never" else "always",
+        "allowed_tools": list(tool.allowed_tools) or None,
+        "authorization": tool.authorization,
+        "headers": dict(tool.headers) or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _format(output: Output, takes_strict: bool) -> dict[str, Any]:
+    schema, is_strict = sendable_output(output, takes_strict=takes_strict)
+    form = {"type": "json_schema", "name": output.name, "schema": schema}
+    return {**form, "strict": True} if is_strict else form
+
+
+def _settings(settings: Settings, model: str, profile: Profile) -> dict[str, Any]:
+    check_settings(settings, model, profile)
+    if settings.stop:
+        raise UsageError(
+            f"stop: expected none, since the wire {WIRE!r} takes no stop sequences, got {settings.stop!r:.200}"
+        )
+    include = [ENCRYPTED_REASONING] if profile.reasoning_name == "encrypted_content" else []
+    include += [LOGPROBS] if settings.top_logprobs is not None else []
+    accepted = _accepted_settings(profile)
+    limit = settings.max_tokens
+    fields = {
+        "temperature": settings.temperature if "temperature" in accepted else None,
+        "top_p": settings.top_p if "top_p" in accepted else None,
+        "max_output_tokens": None if limit is None else max(limit, profile.least_max_tokens),
+        "reasoning": {"effort": settings.reasoning_effort} if settings.reasoning_effort is not None else None,
+        "top_logprobs": settings.top_logprobs or None,
+        "include": include or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class _InputItems:
     """Encodes a dialog as items; each call and its result share an id that is unique in the dialog.
 
     Args:
@@ -234,7 +370,7 @@ class InputItems:
         if kind == "custom_tool_call":
             return {**head, "call_id": id, "name": wire_name(call.name), "input": call.arguments_json}
         name = wire_name(call.name)
-        return {**head, "call_id": id, "name": name, "arguments": arguments_object(call.arguments_json)}
+        return {**head, "call_id": id, "name": name, "arguments": arguments_text(call.arguments_json)}
 
     def _result(self, result: FunctionResult) -> Iterator[dict[str, Any]]:
         id = self._ids.of_result(result)
@@ -301,53 +437,21 @@ def _reasoning_item(head: Mapping[str, Any], thoughts: Sequence[str]) -> dict[st
     """Return the reasoning item with these texts; without any if they differ from those of the item."""
     summary, content = entries(head.get("summary")), entries(head.get("content"))
     filled = _fill([*summary, *content], thoughts) or []
-    item = {**_without(head, "content"), "summary": filled[: len(summary)]}
+    item = {**without(head, "content"), "summary": filled[: len(summary)]}
     thought = filled[len(summary) :]
     return {**item, "content": thought} if thought else item
-
-
-def item_type(item: Any) -> str:
-    """Return the type of an item, of an entry in one, or of an event; "" if it has none."""
-    return (text_or_none(item.get("type")) or "") if isinstance(item, Mapping) else ""
-
-
-def entries(content: Any) -> list[dict[str, Any]]:
-    """Return the entries in the content of an item."""
-    return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
-
-
-def _parse(arguments: Any) -> Any:
-    try:
-        return pydantic_core.from_json(arguments) if isinstance(arguments, str) else arguments
-    except ValueError:
-        return arguments
-
-
-def as_text(value: Any) -> str:
-    """Return a function's arguments as text, also if the service sent parsed JSON."""
-    return value if isinstance(value, str) else "" if value is None else pydantic_core.to_json(value).decode()
 
 
 def _strip_refused(item: Any) -> Any:
     """Return an item without the fields that its service refuses as input."""
     kind = item_type(item)
     if kind == "web_search_call" and isinstance(action := item.get("action"), dict):
-        item = {**item, "action": _without(action, "sources")}
-    return _without(item, *_OUTPUT_ONLY.get(kind, ()), *_OF_EVENTS) if kind else item
-
-
-def _strip_texts(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the entries without their texts, and the texts."""
-    texts = [entry["text"] for entry in content if _has_text(entry)]
-    return [_without(entry, "logprobs", *(("text",) if _has_text(entry) else ())) for entry in content], texts
-
-
-def _has_text(entry: Mapping[str, Any]) -> bool:
-    return item_type(entry) in _TEXTS and text_or_none(entry.get("text")) is not None
+        item = {**item, "action": without(action, "sources")}
+    return without(item, *_OUTPUT_ONLY.get(kind, ()), *_OF_EVENTS) if kind else item
 
 
 def _is_hollow(entry: Mapping[str, Any]) -> bool:
-    return item_type(entry) in _TEXTS and "text" not in entry
+    return item_type(entry) in TEXTS and "text" not in entry
 
 
 def _fill(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str, Any]] | None:
@@ -360,7 +464,3 @@ def _fill(content: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str,
 
 def _rest(content: Any) -> list[dict[str, Any]]:
     return [entry for entry in entries(content) if not _is_hollow(entry)]
-
-
-def _without(item: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in item.items() if key not in keys}

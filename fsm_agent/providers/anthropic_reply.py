@@ -1,4 +1,4 @@
-"""Decoding of replies of Anthropic's Messages API, whole or event by event."""
+"""Anthropic's Messages API: what comes back, whole or event by event."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fsm_agent.messages.event import (
     ReasoningDelta,
     TextDelta,
 )
-from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text, object_text
-from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
-from fsm_agent.providers.citations import citations
+from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages.reply import Finish, Reply, Usage
+from fsm_agent.providers.content import arguments_object, citations, first_count, text_or_none
+from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.openai.parts import first_count, text_or_none
 from fsm_agent.providers.streams import ArrivingText, request_id
 
 WIRE = "anthropic"
@@ -101,13 +101,11 @@ class _Block:
             yield Text(text, annotations=citations(block.get("citations")))
 
 
-class ReplyInBlocks:
-    """Collects a reply from one whole message, or from the events of a stream."""
+class AnthropicDecoder(Decoder):
+    """Decodes a reply from one whole message, or from the events of a stream."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
-        self._headers = headers
-        self.is_over = False
-        self.usage = UNUSED
+        super().__init__(headers)
         self._has_message = False
         self._model: str | None = None
         self._response_id: str | None = None
@@ -121,7 +119,7 @@ class ReplyInBlocks:
         self._deltas: list[Delta] = []
 
     @property
-    def is_ended(self) -> bool:
+    def is_ended(self) -> bool:  # type: ignore[override]
         """True once a reason to stop has arrived: some gateways close behind it, without ``message_stop``."""
         return self.is_over or self._finish_raw is not None
 
@@ -162,29 +160,29 @@ class ReplyInBlocks:
         """
         document = self._check_document(document)
         if not isinstance(document.get("content"), list):
-            raise unreadable("the reply has no answer", self._headers, pydantic_core.to_json(document)[:1000])
+            raise unreadable("the reply has no answer", self.headers, pydantic_core.to_json(document)[:1000])
         self._take_message(document)
         self._end_all()
 
-    def end(self, *, is_cut: bool) -> list[Delta]:
+    def close(self, *, is_cut: bool) -> list[Delta]:
         """Take the end of the stream: behind a reason to stop, what is held back without a ``message_stop``."""
         self._deltas = []
         if self.is_ended and not self.is_over:
             self._end_all()
         return self._deltas
 
-    def finished(self) -> Reply:
+    def reply(self) -> Reply:
         """Return the reply.
 
         Raises:
             BadReply: None has arrived, or only a part.
         """
         if not self.is_ended:
-            raise unreadable("the stream was cut off before the end of the reply", self._headers)
+            raise unreadable("the stream was cut off before the end of the reply", self.headers)
         if not self._has_message and not self._blocks:
-            raise unreadable("the reply has no answer", self._headers)
+            raise unreadable("the reply has no answer", self.headers)
         if any(block.type == "tool_use" and block.call is None for block in self._blocks):
-            raise unreadable("a function call in the reply has no name", self._headers)
+            raise unreadable("a function call in the reply has no name", self.headers)
         parts = [part for block in self._blocks for part in block.parts()]
         if self._container:
             parts.append(Opaque(wire=WIRE, data={ADDS_TO: "request", "container": self._container}))
@@ -196,17 +194,17 @@ class ReplyInBlocks:
             refusal=self._refusal,
             model=self._model,
             response_id=self._response_id,
-            request_id=request_id(self._headers),
+            request_id=request_id(self.headers),
         )
 
     def _check_document(self, document: Any) -> dict[str, Any]:
         if not isinstance(document, dict):
             raise unreadable(
-                "expected a JSON object, got another reply", self._headers, pydantic_core.to_json(document)[:1000]
+                "expected a JSON object, got another reply", self.headers, pydantic_core.to_json(document)[:1000]
             )
         message = document.get("message") or document.get("detail")
         if document.get("type") == "error" or document.get("error") or isinstance(message, str):
-            raise reported(document, self._headers)
+            raise reported(document, self.headers)
         return document
 
     def _take_message(self, message: Any) -> None:
@@ -331,15 +329,6 @@ class ReplyInBlocks:
         self.is_over = True
         for block in self._blocks:
             self._end(block)
-
-
-def arguments_object(text: str) -> dict[str, Any]:
-    """Return arguments as the JSON object that the API requires, whatever a model wrote."""
-    try:
-        arguments = pydantic_core.from_json(object_text(text), allow_inf_nan=False)
-    except (ValueError, TypeError):  # the latter: half a surrogate pair
-        arguments = None
-    return arguments if isinstance(arguments, dict) else {"invalid_arguments": text}
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:

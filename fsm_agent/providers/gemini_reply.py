@@ -1,8 +1,10 @@
-"""Decoding of Gemini's replies, whole or chunk by chunk."""
+"""Gemini's replies, whole or chunk by chunk."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
@@ -16,14 +18,18 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
-from fsm_agent.providers.citations import cited, grounding
+from fsm_agent.providers.content import cited, first_count, grounding, likely_token, text_or_none
+from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import no_object, picture_alone, reported, unreadable
-from fsm_agent.providers.gemini.arguments import StreamedArguments
-from fsm_agent.providers.openai.parts import first_count, likely_token, text_or_none
 from fsm_agent.providers.streams import ArrivingText, request_id
 
-WIRE = "gemini"
+# One step of a path (RFC 9535): `.name`, `[3]`, `['name']` or `["name"]`.
+_STEP = re.compile(r"\.([^.*\[\]'\"]+)|\[(\d{1,7})\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_MAX_STEPS = 64
 
+
+WIRE = "gemini"
 # https://ai.google.dev/api/generate-content#FinishReason and Vertex AI's (2026-11)
 FINISHES: dict[str, Finish] = {
     "STOP": "stop",
@@ -37,6 +43,95 @@ FINISHES: dict[str, Finish] = {
 }
 _UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
 _NO_DATA = frozenset({"text", "thought", "thoughtSignature"})
+
+
+class _ArrivingString(ArrivingText):
+    """A string among the arguments that is still arriving."""
+
+    __slots__ = ("will_continue",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.will_continue = False
+
+
+class StreamedArguments:
+    """The arguments of one call; `value` can also be set at once.
+
+    A piece is Vertex AI's `PartialArg`: a path, a value, and whether more of the same string follows.
+    """
+
+    def __init__(self) -> None:
+        self.value: Any = {}
+
+    def put(self, piece: Mapping[str, Any]) -> bool:
+        """Put a piece at its path; return False if the path does not exist."""
+        steps = _steps(piece.get("jsonPath"))
+        container, last = self.value, steps[-1] if steps else None
+        for step, next_step in pairwise(steps):
+            if not _has_step(container, step):
+                return False
+            container = _descend(container, step, [] if isinstance(next_step, int) else {})
+        if not _has_step(container, last):
+            return False
+        text = piece.get("stringValue")
+        if not isinstance(text, str):
+            kind = next((name for name in ("numberValue", "boolValue") if name in piece), "")
+            _descend(container, last, None)
+            container[last] = piece.get(kind)
+            return True
+        string = _descend(container, last, None)
+        if not (isinstance(string, _ArrivingString) and string.will_continue):
+            string = container[last] = _ArrivingString()
+        string.add(text)
+        string.will_continue = piece.get("willContinue") is True
+        return True
+
+    def json(self) -> str:
+        """Return the received arguments as JSON."""
+        return pydantic_core.to_json(_join_strings(self.value)).decode()
+
+
+def _steps(path: Any) -> list[str | int]:
+    """Return the steps of a path; [] if it is not a path."""
+    steps: list[str | int] = []
+    if not isinstance(path, str) or not path.startswith("$"):
+        return []
+    at = 1
+    while at < len(path):
+        match = _STEP.match(path, at)
+        if match is None or len(steps) == _MAX_STEPS:
+            return []
+        name, index, *quoted = match.groups()
+        text = next((text for text in quoted if text is not None), "")
+        steps.append(int(index) if index else name or _ESCAPED.sub(r"\1", text))
+        at = match.end()
+    return steps
+
+
+def _has_step(container: Any, step: Any) -> bool:
+    if isinstance(step, int):
+        return isinstance(container, list) and step <= len(container)
+    return isinstance(step, str) and isinstance(container, dict)
+
+
+def _descend(container: Any, step: Any, empty: Any) -> Any:
+    """Return the value at the step, set to ``empty`` if there was none."""
+    if isinstance(container, dict):
+        return container.setdefault(step, empty)
+    if step == len(container):
+        container.append(empty)
+    return container[step]
+
+
+def _join_strings(value: Any) -> Any:
+    """Return the value with its strings joined."""
+    if isinstance(value, _ArrivingString):
+        value.end()
+        return str(value)
+    if isinstance(value, list):
+        return [_join_strings(item) for item in value]
+    return {key: _join_strings(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 class _Words:
@@ -73,21 +168,20 @@ class _Call:
         )
 
 
-class GeminiReplyInParts:
-    """Collects a reply from one whole response, or from the chunks of a stream.
+class GeminiDecoder(Decoder):
+    """Decodes a reply from one whole response, or from the chunks of a stream.
 
     Of several candidates only the first that arrives is read.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
-        self._headers = headers
+        super().__init__(headers)
         self._finish_raw: str | None = None
         self._block_reason: str | None = None
         self._candidate: Any = None  # the index of the one that is read
         self._has_candidate = False
         self._model: str | None = None
         self._response_id: str | None = None
-        self.usage = UNUSED
         self._parts: list[_Words | _Call | Opaque] = []
         self._calls = 0
         self._open: _Call | None = None  # the one whose arguments are still coming
@@ -97,18 +191,15 @@ class GeminiReplyInParts:
         self._deltas: list[Delta] = []
 
     @property
-    def is_ended(self) -> bool:
-        """True once the reply has a reason for its end."""
-        return bool(self._finish_raw or self._block_reason)
+    def is_ended(self) -> bool:  # type: ignore[override]
+        """True once the reply has a reason for its end.
 
-    @property
-    def is_over(self) -> bool:
-        """False: models and gateways have sent ``"finishReason": "STOP"``, and the usage, with every chunk.
+        More may follow: models and gateways have sent ``"finishReason": "STOP"``, and the usage, with every chunk.
 
         Sources: https://github.com/BerriAI/litellm/issues/2195 (2024-02), https://github.com/songquanpeng/one-api/pull/1477
         (2024-05), https://github.com/router-for-me/CLIProxyAPI/issues/5651 (2026-09).
         """
-        return False
+        return bool(self._finish_raw or self._block_reason)
 
     def take_whole(self, document: Any) -> None:
         """Take a whole response, or all of its chunks in a list, as sent without `alt=sse`.
@@ -122,7 +213,7 @@ class GeminiReplyInParts:
         for chunk in document:
             self.take(chunk)
         if not self.is_ended:
-            raise unreadable("the stream was cut off before the end of the reply", self._headers)
+            raise unreadable("the stream was cut off before the end of the reply", self.headers)
 
     def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
         """Take a chunk or a whole response; return its deltas.
@@ -132,10 +223,10 @@ class GeminiReplyInParts:
         """
         self._deltas = []
         if not isinstance(document, dict):
-            raise no_object(document, self._headers)
+            raise no_object(document, self.headers)
         candidates, feedback = document.get("candidates"), document.get("promptFeedback")
         if document.get("error") or (candidates is None and ("message" in document or "detail" in document)):
-            raise reported(document, self._headers)
+            raise reported(document, self.headers)
         self._model = self._model or text_or_none(document.get("modelVersion"))
         self._response_id = self._response_id or text_or_none(document.get("responseId"))
         usage = _usage(document.get("usageMetadata"))
@@ -148,23 +239,23 @@ class GeminiReplyInParts:
                 self._take_candidate(candidate, is_whole)
         return self._deltas
 
-    def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the response; see `ReplyParts`."""
+    def close(self, *, is_cut: bool) -> list[Delta]:
+        """Take the end of the response; return the deltas that were held back."""
         self._deltas = []
         self._close_call(is_cut=True)
         self._end_words()
         return self._deltas
 
-    def finished(self) -> Reply:
+    def reply(self) -> Reply:
         """Return the reply.
 
         Raises:
             BadReply: None has arrived.
         """
         if not self._has_candidate and self._block_reason is None:
-            raise unreadable("the reply has no answer", self._headers)
+            raise unreadable("the reply has no answer", self.headers)
         if self._has_nameless_call:
-            raise unreadable("a function call in the reply has no name", self._headers)
+            raise unreadable("a function call in the reply has no name", self.headers)
         finish = FINISHES.get(self._finish_raw or "")
         if self._block_reason:
             finish = "content_filter"
@@ -173,7 +264,7 @@ class GeminiReplyInParts:
         parts = [part if isinstance(part, Opaque) else part.part() for part in self._parts]
         text = "".join([part.text for part in parts if isinstance(part, Text)])
         if not text and not self._calls and any(isinstance(part, Opaque) and _is_picture(part.data) for part in parts):
-            raise picture_alone(self._headers)
+            raise picture_alone(self.headers)
         return Reply(
             message=Message(role="assistant", parts=tuple(cited(parts, grounding(self._grounding, text)))),
             usage=self.usage,
@@ -182,7 +273,7 @@ class GeminiReplyInParts:
             logprobs=tuple(self._logprobs),
             model=self._model,
             response_id=self._response_id,
-            request_id=request_id(self._headers),
+            request_id=request_id(self.headers),
         )
 
     def _take_candidate(self, candidate: Mapping[str, Any], is_whole: bool) -> None:
@@ -263,7 +354,7 @@ class GeminiReplyInParts:
         for piece in pieces if isinstance(pieces, list) else ():
             if not isinstance(piece, dict) or not call.args.put(piece):
                 raise unreadable(
-                    "a piece of a function call's arguments has no path", self._headers, pydantic_core.to_json(piece)
+                    "a piece of a function call's arguments has no path", self.headers, pydantic_core.to_json(piece)
                 )
         if entry.get("willContinue") is not True:
             self._close_call()

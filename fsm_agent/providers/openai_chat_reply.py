@@ -1,4 +1,4 @@
-"""Decoding of chat completions, whole or chunk by chunk, and of the function calls in their pieces."""
+"""Chat completions: what comes back, whole or chunk by chunk, with function calls and reasoning in their pieces."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
-from fsm_agent.providers.citations import citations, cited
+from fsm_agent.providers.content import citations, cited, count_or_none, first_count, text_or_none, token_logprobs
+from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import no_object, picture_alone, reported, unreadable
-from fsm_agent.providers.openai.parts import count_or_none, first_count, text_or_none, token_logprobs
-from fsm_agent.providers.openai.think_tags import ThinkTags
 from fsm_agent.providers.streams import ArrivingText, joined, request_id
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"
 BESIDE_CALLS = ("extra_content",)  # keys of a call that go back with it: Gemini's signature
 UNREPORTED = "the usage is unknown: the stream of the reply ended before it was reported"
-
 FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and of Bedrock
     **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete", "completed"), "stop"),
     **dict.fromkeys(("length", "max_tokens", "model_length", "max_length", "max_output_tokens"), "length"),
@@ -39,8 +37,65 @@ FINISHES: dict[str, Finish] = {  # gateways also pass on the words of Gemini and
     "refusal": "refusal",
     "spii": "content_filter",
 }
-
 _RARE = frozenset({"error", "search_results", "citations", "x_groq"})  # in a chunk
+Piece = tuple[type[Text] | type[Reasoning], str]
+_OPEN, _CLOSE = "<think>", "</think>"
+_MOST_BLANKS = 64  # before the tag; what begins with more is the answer, so that no text is held for ever
+_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
+
+
+class ThinkTags:
+    """Splits a text that is still arriving: what stands in the tags at its very beginning is reasoning.
+
+    Ollama, vLLM and others pass on the text of DeepSeek-R1, QwQ and their kin as it is, unless a parser of reasoning is
+    switched on there (https://docs.vllm.ai, "Reasoning Outputs", November 2026).
+    """
+
+    def __init__(self) -> None:
+        self._held = ""  # may be the beginning of a tag, or blanks before one
+        self._is_inside = False
+        self._is_behind = False  # blanks behind the tags are no part of the answer
+        self.is_decided = False  # all that follows is the answer
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take the next piece of the text; return what is certain of it."""
+        if self.is_decided:
+            return [(Text, text)]
+        if self._is_inside:
+            return self._inside(text)
+        if self._is_behind:
+            if rest := text.lstrip():
+                self.is_decided = True
+                return [(Text, rest)]
+            return []
+        begun = (self._held + text).lstrip()
+        if begun.startswith(_OPEN):
+            self._held, self._is_inside = "", True
+            return self._inside(begun.removeprefix(_OPEN))
+        if _OPEN.startswith(begun) and len(self._held) <= _MOST_BLANKS:
+            self._held += text
+            return []
+        self.is_decided = True
+        return [*self._rest(), (Text, text)]
+
+    def end(self) -> list[Piece]:
+        """Take the end of the text; return what was held back."""
+        return self._rest()
+
+    def _inside(self, text: str) -> list[Piece]:
+        text = self._held + text
+        thought, close, rest = text.partition(_CLOSE)
+        if close:
+            self._held, self._is_inside, self._is_behind = "", False, True
+            return [*([(Reasoning, thought)] if thought else []), *self.feed(rest)]
+        held = next((n for n in range(len(_CLOSE) - 1, 0, -1) if text.endswith(_CLOSE[:n])), 0)
+        self._held = text[len(text) - held :]
+        sure = text[: len(text) - held]
+        return [(Reasoning, sure)] if sure else []
+
+    def _rest(self) -> list[Piece]:
+        held, self._held = self._held, ""
+        return [(Reasoning if self._is_inside else Text, held)] if held else []
 
 
 class _Call:
@@ -190,17 +245,16 @@ def _is_object(text: str) -> bool:
     return True
 
 
-class ChatReplyInParts:
-    """Collects a reply from one whole completion, or from the chunks of a stream.
+class ChatDecoder(Decoder):
+    """Decodes a reply from one whole completion, or from the chunks of a stream.
 
     Of several choices only the first that arrives is read.  A stream is complete at its ``[DONE]``, since some services
     send no finish reason, or at a finish reason, since then only the usage may be missing, and a retry would pay twice.
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
-        self._headers = headers
+        super().__init__(headers)
         self.finish_raw: str | None = None
-        self.usage = UNUSED
         self._is_cut = False
         self._choice: Any = None  # the index of the one that is read
         self._has_choice = False
@@ -220,14 +274,9 @@ class ChatReplyInParts:
         self._deltas: list[Delta] = []
 
     @property
-    def is_ended(self) -> bool:
-        """True once a finish reason has arrived."""
+    def is_ended(self) -> bool:  # type: ignore[override]
+        """True once a finish reason has arrived; the usage, and ``[DONE]``, may follow it."""
         return self.finish_raw is not None
-
-    @property
-    def is_over(self) -> bool:
-        """False: the usage, and ``[DONE]``, may follow a finish reason."""
-        return False
 
     def take_whole(self, document: Any) -> None:
         """Take a whole response; raise as `take` does."""
@@ -241,7 +290,7 @@ class ChatReplyInParts:
         """
         self._deltas = []
         if not isinstance(document, dict):
-            raise no_object(document, self._headers)
+            raise no_object(document, self.headers)
         choices = document.get("choices")
         if choices is None or not _RARE.isdisjoint(document):
             self._take_rare(document, choices)
@@ -259,7 +308,7 @@ class ChatReplyInParts:
 
     def _take_rare(self, document: Mapping[str, Any], choices: Any) -> None:
         if document.get("error") or (choices is None and _is_flat_error(document)):
-            raise reported(document, self._headers)
+            raise reported(document, self.headers)
         self._sources = document.get("search_results") or document.get("citations") or self._sources  # Perplexity, xAI
         if isinstance(groq := document.get("x_groq"), dict) and (usage := groq.get("usage")) and type(usage) is dict:
             self._take_usage(usage)
@@ -269,8 +318,8 @@ class ChatReplyInParts:
         if (counted := _usage(usage)) not in (UNUSED, self.usage):
             self.usage = counted
 
-    def end(self, *, is_cut: bool) -> list[Delta]:
-        """Take the end of the response; see `ReplyParts`."""
+    def close(self, *, is_cut: bool) -> list[Delta]:
+        """Take the end of the response; return the deltas that were held back."""
         self._deltas = []
         self._is_cut = is_cut
         for kind, held in self._tags.end():
@@ -281,16 +330,16 @@ class ChatReplyInParts:
             text.end()
         return [*self._deltas, *self._calls.end()]
 
-    def finished(self) -> Reply:
+    def reply(self) -> Reply:
         """Return the reply.
 
         Raises:
             BadReply: None has arrived.
         """
         if not self._has_choice:
-            raise unreadable("the reply has no answer", self._headers)
+            raise unreadable("the reply has no answer", self.headers)
         if self._calls.has_nameless:
-            raise unreadable("a function call in the reply has no name", self._headers)
+            raise unreadable("a function call in the reply has no name", self.headers)
         parts: list[Part] = []
         if self._details:
             details = [
@@ -306,13 +355,13 @@ class ChatReplyInParts:
         parts += self._calls.parts()
         refusal = str(self._refusal) or None
         if self._has_pictures and not self._calls and not any(isinstance(part, Text) for part in parts):
-            raise picture_alone(self._headers)
+            raise picture_alone(self.headers)
         if self.finish_raw is None and not parts and refusal is None:
-            raise unreadable("the reply has no answer, and no reason why it ended", self._headers)
+            raise unreadable("the reply has no answer, and no reason why it ended", self.headers)
         word, _, _ = (self.finish_raw or "").partition(":")  # Gemini's adds a detail: "content_filter: SAFETY"
         finish = FINISHES.get(word.strip().lower())
         if finish == "error" and not self._texts and not self._calls:
-            raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self._headers)
+            raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self.headers)
         return Reply(
             message=Message(role="assistant", parts=tuple(parts)),
             usage=self.usage,
@@ -322,7 +371,7 @@ class ChatReplyInParts:
             logprobs=tuple(self._logprobs),
             model=self._model,
             response_id=self._response_id,
-            request_id=request_id(self._headers),
+            request_id=request_id(self.headers),
             adapted=(UNREPORTED,) if self._is_cut and self.usage == UNUSED else (),
         )
 
@@ -335,7 +384,7 @@ class ChatReplyInParts:
         elif index is not None and index != self._choice:
             return
         if choice.get("error"):
-            raise reported(choice, self._headers)
+            raise reported(choice, self.headers)
         if (finish := choice.get("finish_reason")) and type(finish) is str:
             self.finish_raw = finish
         delta = choice.get("message" if is_whole else "delta")
@@ -487,9 +536,6 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
         cache_write_tokens=cache_write_tokens,
         reasoning_tokens=reasoning_tokens,
     )
-
-
-_CACHED = ("prompt_cache_hit_tokens", "cached_tokens", "num_cached_tokens", "cache_read_input_tokens")
 
 
 def _none(name: str) -> None:

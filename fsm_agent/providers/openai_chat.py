@@ -1,4 +1,4 @@
-"""The codec of OpenAI's Chat Completions API, which most services offer."""
+"""The codec of OpenAI's Chat Completions API, which most services offer: what is sent."""
 
 from __future__ import annotations
 
@@ -12,19 +12,30 @@ from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
 from fsm_agent.messages.message import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts.output import Output
-from fsm_agent.providers.attachments import MEDIA, announced, check_visible, file_name, in_words, misplaced, untakeable
-from fsm_agent.providers.codec import CHOICES, JsonCodec, Profile, check_settings, merged, offered_functions, wire_name
-from fsm_agent.providers.encoding import AFRESH, Encoding
-from fsm_agent.providers.hosted_tools import location, set_options, wire_type
-from fsm_agent.providers.openai.chat_reply import BESIDE_CALLS, REASONING_DETAILS, WIRE, ChatReplyInParts
-from fsm_agent.providers.openai.parts import CallIds, arguments_object
+from fsm_agent.providers.codec import CHOICES, Codec, Profile, check_settings, merged, offered_functions, wire_name
+from fsm_agent.providers.content import (
+    MEDIA,
+    CallIds,
+    announced,
+    arguments_text,
+    check_visible,
+    file_name,
+    in_words,
+    location,
+    misplaced,
+    set_options,
+    untakeable,
+    wire_type,
+)
+from fsm_agent.providers.encoding import array, encode_dialog, encoded, kept, to_json
+from fsm_agent.providers.openai_chat_reply import BESIDE_CALLS, REASONING_DETAILS, WIRE, ChatDecoder
 from fsm_agent.providers.schemas import sendable_output, sendable_schema
 
 _NOTHING: Mapping[str, Any] = {}
 BRIDGE = "Understood."  # must not be empty: "Assistant message must have either content or tool_calls"
 
 
-class OpenAIChat(JsonCodec):
+class OpenAIChat(Codec):
     """The codec of ``/chat/completions``: OpenAI, and every service that is compatible with it.
 
     Examples:
@@ -42,34 +53,32 @@ class OpenAIChat(JsonCodec):
         """Return the headers that carry the key."""
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
-    def encode(
-        self, request: Request, *, model: str, profile: Profile, stream: bool, encoding: Encoding = AFRESH
-    ) -> dict[str, Any]:
-        """Return the request's JSON body.
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
+        """Return the request's body.
 
         Raises:
             UsageError: By the profile, the model does not support a need of the request.
         """
         request, _, words, _ = self.request_form(request, profile)
-        entries, rest = encoding.dialog(request.messages, _Entries, model, profile, words)
-        body: dict[str, Any] = {"model": model, "messages": [*entries, *rest]}
+        entries, rest = encode_dialog(request.messages, provider, _Entries, model, profile, words)
+        body: dict[str, Any] = {"model": model, "messages": array([*entries, *rest])}
         if request.functions:
-            body |= _tools(request, profile, encoding)
+            body |= _tools(request, profile)
         for tool in request.settings.hosted_tools:
             body |= _hosted_tool(tool, model, profile)
         if request.output.schema is not None:
-            body["response_format"] = encoding.value(request.output, _response_format, profile.strict_functions)
+            body["response_format"] = kept(request.output, _response_format, profile.strict_functions)
         body |= _settings(request.settings, model, profile)
         if stream:
             body["stream"] = True
             if profile.stream_usage:
                 body["stream_options"] = {"include_usage": True}
         extra, own_extra = profile.extra_body, request.settings.extra_body
-        return merged(body, extra, own_extra) if extra or own_extra else body
+        return to_json(merged(body, extra, own_extra) if extra or own_extra else body)
 
-    def reply_parts(self, headers: Mapping[str, str]) -> ChatReplyInParts:
-        """Return what collects the reply of one response."""
-        return ChatReplyInParts(headers)
+    def decoder(self, headers: Mapping[str, str]) -> ChatDecoder:
+        """Return a decoder for one response of status 200."""
+        return ChatDecoder(headers)
 
 
 class _Entries:
@@ -206,7 +215,7 @@ def _assistant(message: Message, model: str, profile: Profile, ids: CallIds) -> 
         encoded = entry["tool_calls"] = []
         beside = _beside_calls(message) if "gemini" in model.lower() else repeat(_NOTHING)
         for call, extra in zip(calls, beside, strict=False):
-            function = {"name": wire_name(call.name), "arguments": arguments_object(call.arguments_json)}
+            function = {"name": wire_name(call.name), "arguments": arguments_text(call.arguments_json)}
             encoded.append({"id": ids.of_call(call), "type": "function", "function": function, **extra})
     return entry
 
@@ -256,11 +265,11 @@ def _append_to_system(messages: list[dict[str, Any]], words: str, profile: Profi
         messages[0]["content"] = f"{content}\n\n{words}" if content else words
 
 
-def _tools(request: Request, profile: Profile, encoding: Encoding) -> dict[str, Any]:
+def _tools(request: Request, profile: Profile) -> dict[str, Any]:
     functions, choice = offered_functions(request, profile)
     tool_choice = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
-    tools = [encoding.value(function, _tool, profile.strict_functions) for function in functions]
-    fields: dict[str, Any] = {"tools": tools, "tool_choice": tool_choice}
+    tools = [encoded(function, _tool, profile.strict_functions) for function in functions]
+    fields: dict[str, Any] = {"tools": array(tools), "tool_choice": tool_choice}
     if request.settings.parallel_function_calls is not None:
         fields["parallel_tool_calls"] = request.settings.parallel_function_calls
     return fields

@@ -1,0 +1,623 @@
+"""The codec of Anthropic's Messages API: what is sent."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from msgspec.structs import asdict
+
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.hosted import COMPUTER, action_of
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
+from fsm_agent.messages.message import (
+    PDF,
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Reasoning,
+    Text,
+)
+from fsm_agent.prompts.output import Output
+from fsm_agent.providers.anthropic_reply import ADDS_TO, TOOLSET, WIRE, AnthropicDecoder
+from fsm_agent.providers.claude_schemas import ClosedSchema, SchemaLimits, closed_schema
+from fsm_agent.providers.codec import (
+    Codec,
+    Profile,
+    RequestForm,
+    adaptations,
+    check_settings,
+    choose_form,
+    merged,
+    offered_functions,
+    wire_name,
+)
+from fsm_agent.providers.content import (
+    announced,
+    arguments_object,
+    check_visible,
+    location,
+    misplaced,
+    set_options,
+    untakeable,
+    wire_type,
+)
+from fsm_agent.providers.encoding import Encoded, array, encode_dialog, encoded, kept, to_json
+
+VERSION = "2023-06-01"
+MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)
+# The part of `max_tokens` for reasoning, where a model needs a number.
+SHARES = {"minimal": 0.0, "low": 0.2, "medium": 0.4, "high": 0.6, "xhigh": 0.8, "max": 0.8}
+Block = dict[str, Any]
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
+_ROLES = {"system": "system", "user": "user", "assistant": "assistant", "tool": "user"}
+# Beta headers by type; some clouds still require headers that the service itself no longer does.
+BETAS = {
+    "code_execution_20250522": "code-execution-2025-05-22",
+    "code_execution_20250825": "code-execution-2025-08-25",
+    "computer_20250124": "computer-use-2025-01-24",
+    "computer_20251124": "computer-use-2025-11-24",
+    "mcp_toolset": "mcp-client-2025-11-20",
+}
+TOOLSETS = "computer_toolset_"  # how types begin that have no name and no options
+MOST = 4  # breakpoints in one request; more are refused
+_TAKEN_ON = frozenset({"text", "image", "document", "tool_use", "tool_result"})  # never on reasoning
+
+
+class AnthropicProfile(Profile, frozen=True, kw_only=True):
+    """The capabilities of a model beyond the common profile.
+
+    Examples:
+        >>> AnthropicProfile(default_max_tokens=4_000).reasoning
+        'adaptive'
+    """
+
+    default_max_tokens: int = 16_000  # the wire requires a limit; longer replies need a stream
+    reasoning: Literal["adaptive", "budget"] | None = "adaptive"  # form of its effort; None: it does not reason
+    reasoning_off: Literal["disabled", "between_tools"] | None = "disabled"  # how to switch it off; None: it cannot
+    temperature_with_top_p: bool = False  # False: top_p is left out if the temperature is set
+    system_in_dialog: bool = False  # takes system messages after other messages
+
+
+class Anthropic(Codec):
+    """The codec of ``/messages``: Anthropic, and the services that are compatible with it.
+
+    The API has no seed; one in the settings is omitted, like sampling settings that a model does not take.
+
+    Examples:
+        >>> Anthropic().path("claude-opus-5", stream=False)
+        '/messages'
+    """
+
+    name = WIRE
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Return the path of requests, relative to the base URL."""
+        return "/messages"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the headers that carry the key and the version of the API."""
+        version = {"anthropic-version": VERSION}
+        return {"x-api-key": api_key, **version} if api_key else version
+
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
+        """Return the request's body.
+
+        Raises:
+            UsageError: By the profile, the model does not support a need of the request.
+        """
+        own = _own(profile)
+        request, _, words, _ = self.request_form(request, own)
+        settings, limits = request.settings, SchemaLimits()
+        if request.output.schema is not None:
+            _takes(request.output, limits)
+        turns, dialog = encode_dialog(
+            request.messages, provider, _DialogInTurns, model, own.images, own.system_in_dialog
+        )
+        max_tokens = own.default_max_tokens if settings.max_tokens is None else settings.max_tokens
+        body: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "messages": [*turns, dialog.newest]}
+        if system := dialog.system(words):
+            body["system"] = system
+        if dialog.container:
+            body["container"] = dialog.container
+        is_offered = request.functions or settings.hosted_tools
+        body |= _tools(request, model, own, limits) if is_offered else _withdrawn_functions(dialog, own)
+        body |= _reasoning(settings, max_tokens, model, own)
+        if request.output.schema is not None:
+            form = kept(request.output, _form)
+            body["output_config"] = {**body.get("output_config", {}), "format": form}
+        body |= _settings(settings, model, own)
+        if stream:
+            body["stream"] = True
+        extra = merged(profile.extra_body, settings.extra_body)
+        if settings.cache is not None:
+            body = _with_breakpoints(body, settings.cache, extra, there=dialog.breakpoints)
+        body |= {name: array(body[name]) for name in ("messages", "tools") if name in body}
+        return to_json(merged(body, extra))
+
+    def request_form(self, request: Request, profile: Profile) -> RequestForm:
+        """Return the request as `encode` writes it, with the mode in which it asks for the output."""
+        can_force = not _reasons_by_budget(request, _own(profile))
+        return choose_form(request, profile, takes=lambda output: _takes(output, SchemaLimits()), can_force=can_force)
+
+    def adapted(self, request: Request, profile: Profile) -> tuple[str, ...]:
+        """Return descriptions of the changes to the request that the model or the API needs."""
+        own = _own(profile)
+        return adaptations(
+            self.request_form(request, own), own, taken_settings=_accepted_settings(request.settings, own)
+        )
+
+    def request_headers(self, request: Request, profile: Profile) -> dict[str, str]:
+        """Return the headers of beta tools."""
+        return dict(_betas(request.settings.hosted_tools, profile))
+
+    def decoder(self, headers: Mapping[str, str]) -> AnthropicDecoder:
+        """Return a decoder for one response of status 200."""
+        return AnthropicDecoder(headers)
+
+
+def _own(profile: Profile) -> AnthropicProfile:
+    if isinstance(profile, AnthropicProfile):
+        return profile
+    return AnthropicProfile(**asdict(profile))
+
+
+def _takes(output: Output, limits: SchemaLimits) -> bool:
+    """Return whether the service enforces the answer's schema, and count it if so."""
+    closed = kept(output, _closed_output)
+    return closed is not None and limits.take(closed, of_function=False)
+
+
+def _closed_output(output: Output) -> ClosedSchema | None:
+    return closed_schema(output.schema or {})
+
+
+def _closed_parameters(function: Function) -> ClosedSchema | None:
+    return closed_schema(function.parameters)
+
+
+def _form(output: Output) -> dict[str, Any]:
+    closed = kept(output, _closed_output)
+    return {"type": "json_schema", "schema": closed and closed.schema}
+
+
+def _tools(request: Request, model: str, profile: AnthropicProfile, limits: SchemaLimits) -> dict[str, Any]:
+    functions, choice = offered_functions(request, profile)
+    tool_choice = {"type": choice}
+    if choice not in ("auto", "none"):
+        _refuse_force(request, model, profile)
+        tool_choice = {"type": "any"} if choice == "required" else {"type": "tool", "name": choice}
+    hosted = _hosted_tools(request.settings.hosted_tools, model, profile)
+    tools = [encoded(f, _tool, _is_enforced(f, profile, limits)) for f in functions]
+    fields: dict[str, Any] = {"tools": [*tools, *hosted.tools]}
+    if hosted.servers:
+        fields["mcp_servers"] = hosted.servers
+    if request.settings.parallel_function_calls is False and choice != "none":
+        return {**fields, "tool_choice": {**tool_choice, "disable_parallel_tool_use": True}}
+    return {**fields, "tool_choice": tool_choice}
+
+
+def _refuse_force(request: Request, model: str, profile: AnthropicProfile) -> None:
+    choice, effort = request.tool_choice, request.settings.reasoning_effort
+    if _reasons_by_budget(request, profile):
+        raise UsageError(
+            f"the model {model!r} cannot be made to call a function while it reasons: got tool_choice={choice!r} "
+            f"and reasoning_effort={effort!r}; leave one of them out"
+        )
+
+
+def _reasons_by_budget(request: Request, profile: AnthropicProfile) -> bool:
+    return profile.reasoning == "budget" and request.settings.reasoning_effort not in (None, "none")
+
+
+def _withdrawn_functions(dialog: _Turns, profile: AnthropicProfile) -> dict[str, Any]:
+    """Return what was called but is no longer offered: the service requires its declaration."""
+    tools: list[dict[str, Any]] = [{"name": name, "input_schema": {"type": "object"}} for name in dialog.function_names]
+    if dialog.uses_computer and (computer := profile.hosted_tools.get("computer_use", "")).startswith(TOOLSETS):
+        tools.append({"type": computer})
+    return {"tools": tools, "tool_choice": {"type": "none"}} if tools else {}
+
+
+def _is_enforced(function: Function, profile: AnthropicProfile, limits: SchemaLimits) -> bool:
+    closed = kept(function, _closed_parameters) if profile.strict_functions else None
+    return closed is not None and not closed.optional and limits.take(closed, of_function=True)
+
+
+def _tool(function: Function, is_enforced: bool) -> dict[str, Any]:
+    tool: dict[str, Any] = {"name": function.name}
+    if function.description:
+        tool["description"] = function.description
+    if is_enforced and (closed := kept(function, _closed_parameters)):
+        return {**tool, "input_schema": closed.schema, "strict": True}
+    return {**tool, "input_schema": dict(function.parameters)}
+
+
+def _reasoning(settings: Settings, max_tokens: int, model: str, profile: AnthropicProfile) -> dict[str, Any]:
+    effort = settings.reasoning_effort
+    if effort is None or (effort == "none" and profile.reasoning is None):
+        return {}
+    if effort == "none":
+        if profile.reasoning_off is None:
+            raise UsageError(
+                f"reasoning_effort: expected 'low' or more, since the model {model!r} always reasons, got 'none'"
+            )
+        return {"thinking": {"type": profile.reasoning_off}}
+    if profile.reasoning is None:
+        raise UsageError(f"reasoning_effort: expected None, since the model {model!r} does not reason, got {effort!r}")
+    if profile.reasoning == "adaptive":
+        level = "low" if effort == "minimal" else effort
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": level}}
+    if effort not in SHARES:
+        raise UsageError(f"reasoning_effort: expected {' or '.join(map(repr, SHARES))}, got {effort!r:.80}")
+    budget = max(MIN_BUDGET, int(max_tokens * SHARES[effort]))
+    if budget >= max_tokens:
+        raise UsageError(
+            f"max_tokens: expected more than {MIN_BUDGET}, which the model {model!r} needs to reason, got"
+            f" {max_tokens!r}"
+        )
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _accepted_settings(settings: Settings, profile: AnthropicProfile) -> frozenset[str]:
+    """Return the sampling settings to send: none for a reasoning model, and never a seed."""
+    if not profile.temperature or settings.reasoning_effort not in (None, "none"):
+        return frozenset()
+    has_both = settings.temperature is None or profile.temperature_with_top_p
+    return frozenset(["temperature", "top_p"] if has_both else ["temperature"])
+
+
+def _settings(settings: Settings, model: str, profile: AnthropicProfile) -> dict[str, Any]:
+    if settings.top_logprobs is not None:
+        raise UsageError(
+            f"top_logprobs: expected None, since the model {model!r} reports no logprobs, got {settings.top_logprobs!r}"
+        )
+    check_settings(settings, model, profile)
+    fields: dict[str, Any] = {"stop_sequences": list(settings.stop) or None}
+    fields |= {name: getattr(settings, name) for name in sorted(_accepted_settings(settings, profile))}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class _Turns(NamedTuple):
+    """The end of an encoded dialog, and its parts outside of turns."""
+
+    newest: dict[str, Any]
+    prompts: tuple[Sequence[Block], ...]
+    function_names: tuple[str, ...]  # of all calls, in order
+    container: str | None  # where the service runs code
+    breakpoints: int  # of the cache, in the parts themselves
+    uses_computer: bool  # it holds calls of the toolset of a computer
+
+    def system(self, words: str | None = None) -> str | list[Block] | None:
+        """Return the system prompt, with ``words`` appended; None if it is empty."""
+        prompts = [*self.prompts, [{"type": "text", "text": words}]] if words else self.prompts
+        texts = ["".join([block["text"] for block in blocks]) for blocks in prompts if _is_plain(blocks)]
+        if len(texts) == len(prompts):
+            return "\n\n".join([text for text in texts if text]) or None
+        return [block for blocks in prompts for block in blocks]
+
+
+class _DialogInTurns:
+    """Encodes a dialog as a system prompt, and turns of user and assistant.
+
+    Consecutive messages of one role are one turn.  Function results come first in theirs, directly after the calls.
+    Texts without a visible character are omitted, since the service refuses them, except among the service's own
+    content, which has to be sent back unchanged.
+
+    Args:
+        model: The model's name, for errors.
+        images: True if the model takes images and PDFs.
+        system_in_dialog: True if a system message may follow others; otherwise it goes to the system prompt.
+    """
+
+    def __init__(self, model: str, images: bool, system_in_dialog: bool) -> None:
+        self._model = model
+        self._images = images
+        self._system_in_dialog = system_in_dialog
+        self._ids = _CallIds()
+        self._prompts: list[list[Block]] = []
+        self._role = ""  # of the newest turn
+        self._newest: list[Block] = []
+        self._function_names: dict[str, None] = {}
+        self._container: str | None = None
+        self._breakpoints = 0
+        self._toolsets: dict[str, Any] = {}  # by the id of the call
+
+    def feed(self, message: Message) -> list[Any]:
+        """Return the turn that the message completes, if any.
+
+        Raises:
+            UsageError: The message holds an unsupported part.
+        """
+        blocks = list(self._blocks(message))
+        if all(block.get("type") == "text" and not str(block.get("text")).strip() for block in blocks):
+            blocks = []
+        if message.role == "system" and not (self._role and self._system_in_dialog):
+            self._prompts.append(blocks)
+            return []
+        role = _ROLES[message.role]
+        if not blocks or self._role == role != "system":
+            self._newest += blocks
+            return []
+        whole = [self._turn()] if self._role else []
+        self._role, self._newest = role, blocks
+        return whole
+
+    def finish(self) -> _Turns:
+        """Return the newest turn, and the parts of the dialog outside of turns.
+
+        Raises:
+            UsageError: The dialog is empty.
+        """
+        if not self._role:
+            raise UsageError("the dialog: expected a message beside the system's, got none; add the user's")
+        names = tuple(self._function_names)
+        uses_computer = COMPUTER in self._toolsets.values()
+        return _Turns(self._turn(), tuple(self._prompts), names, self._container, self._breakpoints, uses_computer)
+
+    def _turn(self) -> dict[str, Any]:
+        blocks = sorted(self._newest, key=lambda block: block.get("type") != "tool_result")
+        return {"role": self._role, "content": _unwrap_text(blocks)}
+
+    def _blocks(self, message: Message) -> Iterator[Block]:
+        beside: Mapping[str, Any] = {}
+        for part in message.parts:
+            if isinstance(part, Opaque) and part.wire == WIRE and isinstance(part.data, dict) and ADDS_TO in part.data:
+                beside = part.data
+                if beside[ADDS_TO] == "request":
+                    self._container = beside.get("container")
+                continue
+            block = self._block(part, message.role, beside)
+            if block is not None and beside.get(ADDS_TO) == block.get("type"):
+                block |= {key: value for key, value in beside.items() if key != ADDS_TO}
+            if block is not None:
+                self._breakpoints += "cache_control" in block
+                yield block
+                if isinstance(part, FunctionResult) and part.is_error:
+                    yield from self._beside(part, block)
+            beside = {}
+
+    def _block(self, part: Any, role: str, beside: Mapping[str, Any]) -> Block | None:
+        match part:
+            case Opaque():
+                return dict(part.data) if part.wire == WIRE and isinstance(part.data, dict) else None
+            case FunctionResult() if role in ("user", "tool"):
+                return self._result(part)
+            case FunctionCall() if role == "assistant":
+                return self._call(part, beside.get(TOOLSET))
+            case Reasoning():  # reasoning of another provider's model has no signature of this one
+                is_ours = role == "assistant" and beside.get(ADDS_TO) == "thinking"
+                return {"type": "thinking", "thinking": part.text} if is_ours else None
+            case Text() | Image() | Document() if role == "tool":
+                raise UsageError(f"a message of role 'tool': expected function results alone, got {part!r}")
+            case Text() if part.text and (role == "assistant" or not part.text.isspace()):
+                return {"type": "text", "text": part.text}
+            case Image() | Document() if role == "user":
+                return self._media(part)
+            case Image() | Document():
+                raise misplaced(part, role)
+        return None
+
+    def _call(self, call: FunctionCall, toolset: Any) -> Block:
+        id = self._ids.of_call(call)
+        if toolset is not None:
+            name, arguments = action_of(call)
+            self._toolsets[id] = toolset
+        else:
+            name, arguments = wire_name(call.name), arguments_object(call.arguments_json)
+            self._function_names[name] = None
+        return {"type": "tool_use", "id": id, "name": name, "input": arguments}
+
+    def _result(self, result: FunctionResult) -> Block:
+        id = self._ids.of_result(result)
+        block: Block = {"type": "tool_result", "tool_use_id": id}
+        if id in self._toolsets:
+            block[TOOLSET] = self._toolsets[id]
+        if result.is_error:  # "all content must be type 'text' if 'is_error' is true"
+            return {**block, "content": result.text or "{}", "is_error": True}
+        if not result.attachments:
+            return {**block, "content": result.text or "{}"}
+        texts = [{"type": "text", "text": result.text}] if result.text.strip() else []
+        return {**block, "content": [*texts, *[self._media(part) for part in result.attachments]]}
+
+    def _beside(self, result: FunctionResult, block: Block) -> Iterator[Block]:
+        """Yield the attachments of a result that is an error, which cannot hold them."""
+        if result.attachments:
+            yield {"type": "text", "text": announced(result, block["tool_use_id"])}
+            yield from [self._media(part) for part in result.attachments]
+
+    def _media(self, part: Image | Document) -> Block:
+        check_visible(part, self._model, images=self._images)
+        title = {"title": part.name} if isinstance(part, Document) and part.name else {}
+        return {"type": part.kind, "source": _source(part), **title}
+
+
+def _source(part: Image | Document) -> dict[str, str]:
+    text = part.text if isinstance(part, Document) else None
+    if isinstance(part, Document) and text is None and part.media_type != PDF:
+        raise untakeable(part, WIRE, "a PDF, or the bytes of a text")
+    if part.data is None:
+        return {"type": "url", "url": str(part.url)}
+    if text is not None:
+        return {"type": "text", "media_type": "text/plain", "data": text}
+    return {"type": "base64", "media_type": str(part.media_type), "data": base64.b64encode(part.data).decode()}
+
+
+class _CallIds:
+    """Ids of calls for the service: unique, of allowed characters, and equal for a call and its result."""
+
+    def __init__(self) -> None:
+        self._used: Counter[str] = Counter()
+        self._by_part: dict[str, str] = {}
+
+    def of_call(self, call: FunctionCall) -> str:
+        wished = _wished(call)
+        id = wished
+        while id in self._used:
+            id = f"{wished}_{self._used[wished]}"
+            self._used[wished] += 1
+        self._used[id] += 1
+        self._by_part[_key(call)] = id
+        return id
+
+    def of_result(self, result: FunctionResult) -> str:
+        return self._by_part.get(_key(result)) or _wished(result)
+
+
+def _key(part: FunctionCall | FunctionResult) -> str:
+    return part.id or part.provider_id or ""
+
+
+def _wished(part: FunctionCall | FunctionResult) -> str:
+    return _NOT_IN_IDS.sub("_", part.provider_id or f"call_{part.id}")
+
+
+def _is_plain(blocks: Sequence[Block]) -> bool:
+    return all(block.keys() == {"type", "text"} for block in blocks)
+
+
+def _unwrap_text(blocks: list[Block]) -> str | list[Block]:
+    """Return a single text as a string, other blocks unchanged."""
+    return str(blocks[0]["text"]) if len(blocks) == 1 and _is_plain(blocks) else blocks
+
+
+class _HostedTools(NamedTuple):
+    """The encoded tools, and the MCP servers of some of them."""
+
+    tools: list[dict[str, Any]]
+    servers: list[dict[str, Any]]
+
+
+def _hosted_tools(tools: tuple[HostedTool, ...], model: str, profile: Profile) -> _HostedTools:
+    """Return the encoded tools: https://platform.claude.com/docs/en/agents-and-tools (2026-11), and the SDK's types.
+
+    Raises:
+        UsageError: The model or the API does not support a tool or option.
+    """
+    found = _HostedTools([], [])
+    for tool in tools:
+        type_ = wire_type(tool, model=model, wire=WIRE, profile=profile)
+        found.tools.append(_hosted_tool(tool, type_))
+        if isinstance(tool, HostedMCP):
+            token = {"authorization_token": tool.authorization} if tool.authorization is not None else {}
+            found.servers.append({"type": "url", "url": tool.url, "name": tool.label, **token})
+    return found
+
+
+def _betas(tools: tuple[HostedTool, ...], profile: Profile) -> Mapping[str, str]:
+    """Return the headers that these tools need."""
+    wanted = [BETAS[type_] for tool in tools if (type_ := profile.hosted_tools.get(tool.kind)) in BETAS]
+    return {"anthropic-beta": ",".join(dict.fromkeys(wanted))} if wanted else {}
+
+
+def _hosted_tool(tool: HostedTool, type_: str) -> dict[str, Any]:
+    def options_of(*supported: str) -> dict[str, Any]:
+        return set_options(tool, *supported, type_=type_, wire=WIRE)
+
+    match tool:
+        case WebSearch():
+            options = options_of("allowed_domains", "blocked_domains", "max_uses", "user_location")
+            if tool.user_location is not None:
+                options["user_location"] = {"type": "approximate", **location(tool.user_location)}
+            options |= {name: list(domains) for name, domains in options.items() if isinstance(domains, tuple)}
+            return {"type": type_, "name": "web_search", **options}
+        case CodeExecution():
+            return {"type": type_, "name": "code_execution"}
+        case ComputerUse() if type_.startswith(TOOLSETS):
+            options_of()
+            return {"type": type_}
+        case ComputerUse():
+            options_of("width", "height")
+            size = {"display_width_px": tool.width, "display_height_px": tool.height}
+            return {"type": type_, "name": "computer", **size}
+        case HostedMCP():
+            options_of("label", "url", "allowed_tools", "authorization")
+            if not tool.url.startswith("https://"):
+                raise UsageError(f"the url of MCP server {tool.label!r}: expected one that begins with 'https://'")
+            only = {
+                "default_config": {"enabled": False},
+                "configs": {name: {"enabled": True} for name in tool.allowed_tools},
+            }
+            return {"type": type_, "mcp_server_name": tool.label, **(only if tool.allowed_tools else {})}
+
+
+def _with_breakpoints(body: Mapping[str, Any], ttl: str, extra: Mapping[str, Any], *, there: int) -> dict[str, Any]:
+    """Return the request with breakpoints of the prompt cache, at the end of its messages, system prompt and functions.
+
+    The service caches the prefix up to a breakpoint, and looks it up at the breakpoints of later requests and up to 20
+    blocks before them.  The newest message covers everything, as long as nothing before it changes; the system prompt
+    and the functions have breakpoints of their own for other dialogs.
+    https://platform.claude.com/docs/en/build-with-claude/prompt-caching (November 2026)
+
+    Args:
+        body: The request; it is not modified.
+        ttl: Lifetime of the cache: "5m", which is the default, or "1h".
+        extra: Fields to be merged into it: a field that they replace gets no breakpoint, and theirs are counted.
+        there: Number of breakpoints that it has already; when few are left, they go to the first of the three.
+    """
+    mark = {"type": "ephemeral", "ttl": ttl} if ttl != "5m" else {"type": "ephemeral"}
+    marked = dict(body)
+    there += _count(extra)
+    for key, mark_last in (("messages", _marked_turns), ("system", _marked_blocks), ("tools", _marked_tools)):
+        if there < MOST and key in body and key not in extra and (now := mark_last(body[key], mark)) is not None:
+            marked[key] = now
+            there += 1
+    return marked
+
+
+def _count(extra: Mapping[str, Any]) -> int:
+    """Return the number of breakpoints in it: at its top, on blocks of the three lists, and on those in messages."""
+    listed = [block for key in ("messages", "system", "tools") for block in _entries(extra.get(key))]
+    blocks = [extra, *listed, *[block for entry in listed for block in _entries(entry.get("content"))]]
+    return sum("cache_control" in block for block in blocks)
+
+
+def _entries(value: Any) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def _marked_turns(turns: Sequence[Block | Encoded], mark: Block) -> list[Block | Encoded] | None:
+    for index in reversed(range(len(turns))):
+        turn = turns[index]
+        if isinstance(turn, Encoded):
+            return _marked_turns([*turns[:index], *turn.values, *turns[index + 1 :]], mark)
+        blocks = _blocks(turn["content"])
+        if _last(blocks) is not None:
+            if (content := _marked_blocks(blocks, mark)) is None:
+                return None
+            return [*turns[:index], {**turn, "content": content}, *turns[index + 1 :]]
+    return None
+
+
+def _marked_blocks(content: str | Sequence[Block], mark: Block) -> list[Block] | None:
+    """Return the blocks with a breakpoint on the last that can have one; None if none can, or it has one already."""
+    blocks = _blocks(content)
+    last = _last(blocks)
+    if last is None or "cache_control" in blocks[last]:
+        return None
+    return [*blocks[:last], {**blocks[last], "cache_control": mark}, *blocks[last + 1 :]]
+
+
+def _marked_tools(tools: Sequence[Block | Encoded], mark: Block) -> list[Block | Encoded]:
+    last = tools[-1].values[0] if isinstance(tools[-1], Encoded) else tools[-1]
+    return [*tools[:-1], {**last, "cache_control": mark}]
+
+
+def _blocks(content: str | Sequence[Block]) -> Sequence[Block]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _last(blocks: Sequence[Block]) -> int | None:
+    """Return the index of the last block that can have a breakpoint; texts need a visible character."""
+    return next((index for index in reversed(range(len(blocks))) if _is_fit(blocks[index])), None)
+
+
+def _is_fit(block: Block) -> bool:
+    return block.get("type") in _TAKEN_ON and bool(str(block.get("text", "x")).strip())

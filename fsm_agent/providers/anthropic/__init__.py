@@ -1,1 +1,0 @@
-"""The codec of Anthropic's Messages API."""

@@ -1,0 +1,331 @@
+"""What all codecs treat alike: attachments, citations, hosted tools, ids of calls, counts and log probabilities."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import accumulate, count
+from typing import Any
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent._internal.values import differing
+from fsm_agent.errors import UsageError
+from fsm_agent.lifecycle.effects import Request
+from fsm_agent.messages.hosted_tool import HostedMCP, HostedTool, UserLocation
+from fsm_agent.messages.message import (
+    PDF,
+    Citation,
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Part,
+    Text,
+    object_text,
+)
+from fsm_agent.messages.reply import MOST_TOKENS, TokenLogprob
+from fsm_agent.providers.codec import LEFT_OUT, Profile
+
+MEDIA = (Image, Document)  # a tuple, because `isinstance` is slower with a new union each time
+
+# For messages of errors; the catalogue's profiles decide.
+RUN_BY = {
+    "web_search": "anthropic, azure-responses, google, openai, openai-chat (its search models), vertex, xai-responses",
+    "code_execution": "anthropic, azure-responses, google, openai, vertex",
+    "computer_use": "anthropic, google, openai, vertex",
+    "mcp": "anthropic, azure-responses, openai",
+}
+MAX_LOGPROB = 1e300  # larger integers may not fit into a float
+
+
+def check_visible(part: Image | Document, model: str, *, images: bool) -> None:
+    """Check that the model can see the part: an image, or a PDF, whose pages are images to it.
+
+    Raises:
+        UsageError: The model takes no ``images``.
+    """
+    if images or (isinstance(part, Document) and part.media_type != PDF):
+        return
+    kinds = "PDFs" if part.kind == "document" else "images"
+    raise UsageError(f"the model {model!r}: expected messages without {kinds}, which it does not take, got {part!r}")
+
+
+def misplaced(part: Image | Document, role: str) -> UsageError:
+    """Return the error for an attachment in a message that cannot hold one."""
+    return UsageError(
+        f"a message of role {role!r}: expected no {part.kind}, which only a user's message holds, got {part!r}"
+    )
+
+
+def untakeable(document: Document, wire: str, right: str) -> UsageError:
+    """Return the error for a document of a kind that the wire format does not support."""
+    return UsageError(f"a document over the wire {wire!r}: expected {right}, got {document!r}")
+
+
+def file_name(document: Document) -> str:
+    """Return the document's name, or one made from its kind."""
+    return document.name or f"document.{'pdf' if document.media_type == PDF else 'txt'}"
+
+
+def in_words(document: Document) -> str | None:
+    """Return a text document as its name and text; None for any other document."""
+    text = document.text
+    return f"{document.name}:\n\n{text}" if document.name and text is not None else text
+
+
+def announced(result: FunctionResult, call_id: str | None) -> str:
+    """Return the introduction of a result's attachments, where they cannot be part of it."""
+    call = f" (call {call_id})" if call_id else ""
+    return f"What {result.name}{call} returned beside its text:"
+
+
+def citations(entries: Any) -> tuple[Citation, ...]:
+    """Return the citations in a list of Anthropic, OpenAI, OpenRouter or Perplexity, each with its own field names."""
+    read = [_citation(entry) for entry in entries] if isinstance(entries, list) else []
+    return tuple([citation for citation in read if citation != Citation()])
+
+
+def cited(parts: Sequence[Part], sources: tuple[Citation, ...]) -> list[Part]:
+    """Return the parts with citations on the last text, whose offsets are kept only if it is the only text."""
+    texts = [(index, part) for index, part in enumerate(parts) if isinstance(part, Text) and part.text]
+    if not sources or not texts:
+        return list(parts)
+    if len(texts) > 1:
+        sources = tuple([source.changed(start=None, end=None) for source in sources])
+    index, last = texts[-1]
+    return [*parts[:index], last.changed(annotations=sources), *parts[index + 1 :]]
+
+
+def _citation(entry: Any) -> Citation:
+    if isinstance(entry, str):
+        return Citation(url=text_or_none(entry))
+    if not isinstance(entry, Mapping):
+        return Citation()
+    if isinstance(nested := entry.get("url_citation"), Mapping):  # in chat completions
+        entry = nested
+    is_search_result = entry.get("type") == "search_result_location"  # elsewhere "source" may be "web"
+    return Citation(
+        url=_first(entry, "url", *(("source",) if is_search_result else ())),
+        title=_first(entry, "title", "document_title", "filename"),
+        quote=_first(entry, "cited_text", "content", "snippet"),
+        start=first_count(entry.get("start_index")),
+        end=first_count(entry.get("end_index")),
+    )
+
+
+def grounding(metadata: Any, text: str) -> tuple[Citation, ...]:
+    """Return the citations in Gemini's ``groundingMetadata``, whose offsets count bytes of UTF-8, for this text."""
+    return tuple(_grounding(metadata, text)) if isinstance(metadata, Mapping) else ()
+
+
+def _grounding(metadata: Mapping[str, Any], text: str) -> Iterator[Citation]:
+    chunks = [_source(chunk) for chunk in _list(metadata.get("groundingChunks"))]
+    supports = [entry for entry in _list(metadata.get("groundingSupports")) if isinstance(entry, Mapping)]
+    ends = [0, *accumulate([len(character.encode("utf-8", "surrogatepass")) for character in text])] if supports else []
+    for support in supports:
+        segment = support.get("segment")
+        span = segment if isinstance(segment, Mapping) else {}
+        end = first_count(span.get("endIndex"))
+        for index in _list(support.get("groundingChunkIndices")):
+            source = chunks[index] if type(index) is int and 0 <= index < len(chunks) else None
+            if source is not None and end is not None and text:
+                start = first_count(span.get("startIndex")) or 0
+                yield Citation(**source, start=bisect_left(ends, start), end=min(bisect_left(ends, end), len(text)))
+            elif source is not None:
+                yield Citation(**source)
+    if not supports:
+        yield from [Citation(**source) for source in chunks if source is not None]
+
+
+def _source(chunk: Any) -> dict[str, Any] | None:
+    """Return URL and title of a web page, a map entry or a passage of a file; None if there are none."""
+    sources = chunk.values() if isinstance(chunk, Mapping) else ()
+    source = next((source for source in sources if isinstance(source, Mapping)), {})
+    url, title = _first(source, "uri"), _first(source, "title")
+    return {"url": url, "title": title} if url or title else None
+
+
+def _first(entry: Mapping[str, Any], *names: str) -> str | None:
+    return next((text for name in names if (text := text_or_none(entry.get(name))) is not None), None)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def wire_type(tool: HostedTool, *, model: str, wire: str, profile: Profile) -> str:
+    """Return the type of the tool in requests.
+
+    Raises:
+        UsageError: The provider does not run it for this model.
+    """
+    if tool.kind not in profile.hosted_tools:
+        raise UsageError(
+            f"the provider of the model {model!r} does not run {tool!r} over the wire {wire!r}; "
+            f"use one that does: {RUN_BY[tool.kind]}"
+        )
+    return profile.hosted_tools[tool.kind]
+
+
+def without_hints(request: Request, taken: Collection[str]) -> tuple[Request, tuple[str, ...]]:
+    """Return the request without the hints that a model lacks, and a note for each.
+
+    A tool that would help is a hint, so that prompts can be shared by models; an MCP server is a need.
+
+    Args:
+        request: The request.
+        taken: The kinds of tools that the model has.
+    """
+    tools = request.settings.hosted_tools
+    lacking = [tool for tool in tools if not isinstance(tool, HostedMCP) and tool.kind not in taken]
+    if not lacking:
+        return request, ()
+    left = tuple([tool for tool in tools if tool not in lacking])
+    settings = request.settings.changed(hosted_tools=left)
+    return request.changed(settings=settings), tuple([f"{tool!r} {LEFT_OUT}" for tool in lacking])
+
+
+def set_options(tool: HostedTool, *supported: str, type_: str, wire: str) -> dict[str, Any]:
+    """Return the options that differ from their defaults.
+
+    Raises:
+        UsageError: One of them is not ``supported`` by the wire format.
+    """
+    options = differing(tool)
+    if unknown := [name for name in options if name not in supported]:
+        name = unknown[0]
+        shown = f"{name}={options[name]!r}" if name not in tool.hidden else name
+        raise UsageError(
+            f"the tool {type_!r} of the wire {wire!r} has no option {shown}, which {tool!r} asks for; leave it out"
+        )
+    return options
+
+
+def location(area: UserLocation) -> dict[str, str]:
+    """Return the known parts of a location, by the names that all wire formats share."""
+    named = {"country": area.country, "region": area.region, "city": area.city, "timezone": area.timezone}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def call_id(part: FunctionCall | FunctionResult) -> str:
+    """Return the key by which a dialog matches a call and its result."""
+    return part.provider_id or f"call_{part.id.replace('.', '_')}"
+
+
+class CallIds:
+    """Ids of calls for the service: unique in a dialog, and equal for a call and its result.
+
+    Some services restart their numbering with every reply, or give two calls of one reply the same id.
+
+    Args:
+        most: Largest length of an id, in characters.
+        exactly: Exact length of an id, in letters and digits.
+    """
+
+    def __init__(self, *, most: int | None = None, exactly: int | None = None) -> None:
+        self._most = most
+        self._exactly = exactly
+        self._used: set[str] = set()
+        # By the key that a call and its result share: the last id, and the ids without a result yet.
+        self._last: dict[tuple[str, str], str] = {}
+        self._waiting: dict[tuple[str, str], OrderedDict[str, None]] = {}  # ordered, with fast removal at its ends
+
+    def of_call(self, call: FunctionCall) -> str:
+        """Return the id of the next call in the dialog."""
+        shared = id = call_id(call)
+        if id in self._used or not self._fits(id):
+            made = (f"call{n:0{self._exactly - 4}}" if self._exactly else f"call_{n}" for n in count(len(self._used)))
+            id = next(id for id in made if id not in self._used)
+        self._used.add(id)
+        for key in dict.fromkeys([(shared, call.id), (shared, "")]):
+            self._last[key] = id
+            self._waiting.setdefault(key, OrderedDict())[id] = None
+        return id
+
+    def of_result(self, result: FunctionResult) -> str:
+        """Return the id of the call that this is the result of."""
+        shared = call_id(result)
+        keys = [(shared, result.id), (shared, "")]
+        key = next((key for key in keys if key in self._last), None)
+        if key is None:
+            return shared
+        id = next(iter(self._waiting[key]), self._last[key])
+        for waiting in (self._waiting[key] for key in keys if key in self._waiting):
+            waiting.pop(id, None)
+        return id
+
+    def _fits(self, id: str) -> bool:
+        if self._exactly is not None:
+            return re.fullmatch(r"[A-Za-z0-9]+", id) is not None and len(id) == self._exactly
+        return self._most is None or len(id) <= self._most
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """Return arguments as the JSON object that the API requires, whatever a model wrote."""
+    try:
+        arguments = pydantic_core.from_json(object_text(text), allow_inf_nan=False)
+    except (ValueError, TypeError):  # the latter: half a surrogate pair
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"invalid_arguments": text}
+
+
+def arguments_text(text: str) -> str:
+    """Return arguments as a JSON object: services parse them, and refuse the whole dialog if they cannot."""
+    try:
+        arguments = pydantic_core.from_json(object_text(text))
+    except ValueError:
+        arguments = None
+    return (
+        object_text(text)
+        if isinstance(arguments, dict)
+        else pydantic_core.to_json({"invalid_arguments": text}).decode()
+    )
+
+
+def with_system_text(messages: Sequence[Message], words: str) -> list[Message]:
+    """Return the messages with these words appended to the system message, or as a new one."""
+    if not messages or messages[0].role != "system":
+        return [Message.of("system", words), *messages]
+    first = messages[0]
+    gap = "\n\n" if first.parts and first.parts != (Text(""),) else ""
+    return [Message(role="system", parts=(*first.parts, Text(gap + words))), *messages[1:]]
+
+
+def text_or_none(value: Any) -> str | None:
+    """Return ``value`` if it is a text that is not empty, otherwise None."""
+    return value if isinstance(value, str) and value else None
+
+
+def first_count(*values: Any) -> int | None:
+    """Return the first value that is a count; None if none is."""
+    return next((count for count in map(count_or_none, values) if count is not None), None)
+
+
+def count_or_none(value: Any) -> int | None:
+    """Return a count of tokens, which some services write as a float; None: not a count."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+
+
+def token_logprobs(entries: Any) -> Iterator[TokenLogprob]:
+    """Yield the tokens of a list of log probabilities; invalid entries are skipped."""
+    for entry in entries if isinstance(entries, list) else ():
+        if (likely := likely_token(entry, "logprob")) is None:
+            continue
+        top = entry.get("top_logprobs")
+        others = [likely_token(other, "logprob") for other in top] if isinstance(top, list) else ()
+        yield TokenLogprob(*likely, tuple([other for other in others if other is not None]))
+
+
+def likely_token(entry: Any, name: str) -> tuple[str, float] | None:
+    """Return a token and its log probability, which is the entry's field of this name; None: it is invalid."""
+    if not isinstance(entry, dict):
+        return None
+    token, logprob = entry.get("token"), entry.get(name)
+    if not isinstance(token, str) or not isinstance(logprob, int | float) or abs(logprob) > MAX_LOGPROB:
+        return None
+    return token, float(logprob)

@@ -1,0 +1,176 @@
+"""Decoders: the base of what reads one response, whole or event by event."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from fsm_agent.errors import ProviderError
+from fsm_agent.messages.event import Delta, UsageReported
+from fsm_agent.messages.reply import UNUSED, Reply
+from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.streams import EventStream, ServerEvent, read_json, with_halves
+
+
+class Decoder(ABC):
+    """Decodes one response of status 200: a whole body with `read`, or the bytes of a stream with `feed`.
+
+    The deltas, and the reply or error, do not depend on how the bytes are split.  An error in the stream does not
+    affect the deltas before it.
+
+    A subclass says what the JSON of a body or an event means: it defines `take` and `reply`, and most of the other
+    methods that begin with "take" or "is", and `close`.
+
+    Args:
+        headers: Headers of the response, with lower-case names.
+
+    Attributes:
+        usage: Reported so far.
+        is_ended: True once the received part declares the reply complete; only the usage may be missing.
+        is_over: True once nothing can follow: the reply is there, even if the connection stays open.
+
+    Examples:
+        >>> from fsm_agent.providers.catalog import PROVIDERS
+        >>> PROVIDERS["openai-chat"].codec.decoder({}).is_done
+        False
+    """
+
+    usage = UNUSED
+    is_ended: bool = False
+    is_over: bool = False
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self.headers = headers
+        self._events = EventStream()
+        self._told = self.usage  # as reported last
+        self._is_done = False
+        self._has_no_more = False
+        self._has_halves = False
+        self._error: ProviderError | None = None
+
+    @abstractmethod
+    def take(self, chunk: Any) -> list[Delta]:
+        """Take the JSON of an event and return its deltas; raise `ProviderError` if it is an error or no such event."""
+
+    def take_whole(self, document: Any) -> None:
+        """Take the JSON of a whole response; raise `ProviderError` if it is an error or no response."""
+        self.take(document)
+
+    def close(self, *, is_cut: bool) -> list[Delta]:
+        """Take the end of the response; return the deltas that were held back.
+
+        Args:
+            is_cut: True if the stream ended without its end marker, although the reply `is_ended`.
+        """
+        return []
+
+    @abstractmethod
+    def reply(self) -> Reply:
+        """Return the reply that was taken; raise `BadReply` if there is none."""
+
+    @property
+    def is_done(self) -> bool:
+        """True after the last event of the stream, or its end marker, even if the connection stays open."""
+        return self._is_done
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the stream reported an error or is not a stream: the rest is ignored, and `finish` raises."""
+        return self._error is not None
+
+    def read(self, body: bytes) -> Reply:
+        """Return the reply in a whole body, also if it is a stream that was not requested.
+
+        Raises:
+            ProviderError: It is an error, or not a reply.
+        """
+        try:
+            document = read_json(body)
+        except ValueError:
+            if body.lstrip().startswith((b"data:", b"event:", b": ")):
+                self.feed(body)
+                return self.finish()
+            raise unreadable("expected JSON, got another reply", self.headers, body) from None
+        self.take_whole(document)
+        self.close(is_cut=False)
+        return self.reply()
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Take the next bytes; return the deltas that they complete."""
+        return self._take_events(self._events.feed(data))
+
+    def end(self) -> list[Delta]:
+        """Take the end of the bytes; return the last deltas."""
+        if self._has_no_more:
+            return []
+        self._has_no_more = True
+        deltas = self._take_events(self._events.finish(), is_cut=True)
+        if self._error is None and self.is_ended and not self._is_done:
+            deltas += self.close(is_cut=True)
+        return deltas
+
+    def finish(self) -> Reply:
+        """Return the whole reply, at the end of the bytes.
+
+        Raises:
+            ProviderError: The stream reported an error, was cut off, or was empty.
+        """
+        self.end()
+        if self._error:
+            raise self._error
+        if (document := self._events.document) is not None:
+            return type(self)(self.headers).read(document)
+        if not self._is_done and not self.is_ended:
+            problem = "the stream was cut off before the end of the reply"
+            raise unreadable(problem, self.headers, self._events.stray)
+        reply = self.reply()
+        return deepcopy(reply) if self._has_halves else reply  # copying turns each `CutText` into a plain string
+
+    def _take_events(self, events: Sequence[ServerEvent], *, is_cut: bool = False) -> list[Delta]:
+        deltas: list[Delta] = []
+        try:
+            for event, data in events:
+                if self._is_done or self._error:
+                    break
+                self._take_event(event, data, deltas, is_cut)
+        except ProviderError as error:
+            self._error = error
+        self._error = self._error or self._events.error
+        return deltas
+
+    def _take_event(self, event: str, data: bytes, deltas: list[Delta], is_cut: bool) -> None:
+        if not data.startswith(b"{"):
+            bare = data.strip()
+            if bare == b"[DONE]":
+                self._is_done = True
+                deltas += self.close(is_cut=False)
+            if self._is_done or not bare:
+                return
+        if event == "error":
+            raise reported(_json_or_text(data), self.headers)
+        try:
+            chunk = read_json(data, self._keep_halves)
+        except ValueError:
+            if is_cut:  # the last event was cut off; the reply may be complete without it
+                return
+            raise unreadable("expected JSON in a chunk of the stream, got other text", self.headers, data) from None
+        deltas += self.take(chunk)
+        if self.is_over:
+            self._is_done = True
+            deltas += self.close(is_cut=False)
+        if (usage := self.usage) is not self._told:
+            self._told = usage
+            deltas.append(UsageReported(usage))
+
+    def _keep_halves(self, value: Any) -> Any:
+        self._has_halves = True
+        return with_halves(value)
+
+
+def _json_or_text(data: bytes) -> Any:
+    try:
+        return read_json(data)
+    except ValueError:
+        return data.decode("utf-8", "replace")

@@ -1,0 +1,469 @@
+"""The codec of Google's ``generateContent``, in the Gemini API and in Vertex AI: what is sent."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
+
+from msgspec.structs import asdict
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.hosted import action_of, as_action, is_flagged
+from fsm_agent.lifecycle.effects import Request, Settings
+from fsm_agent.messages.hosted_tool import ComputerUse, HostedTool, WebSearch
+from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.sources import url_suffix
+from fsm_agent.prompts.output import ANSWER, Output
+from fsm_agent.providers.codec import (
+    CHOICES,
+    Codec,
+    Profile,
+    check_settings,
+    merged,
+    offered_functions,
+    taken_settings,
+    wire_name,
+)
+from fsm_agent.providers.content import (
+    MEDIA,
+    announced,
+    arguments_object,
+    check_visible,
+    set_options,
+    wire_type,
+    with_system_text,
+)
+from fsm_agent.providers.encoding import array, encode_dialog, encoded, kept, to_json
+from fsm_agent.providers.gemini_reply import WIRE, GeminiDecoder
+from fsm_agent.providers.gemini_schemas import gemini_schema
+from fsm_agent.providers.schemas import closed_objects
+
+# Prefixes of model names that are complete resource paths.
+_COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")
+_ACCESS_TOKEN = "ya29."  # how Google's OAuth tokens begin, which Vertex AI takes
+# https://ai.google.dev/gemini-api/docs/openai#thinking (2026-11)
+BUDGETS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
+# Gemini 3 wants a signature with the first call of each step, and this one with calls that it has not made itself:
+# "skip_thought_signature_validator", https://ai.google.dev/gemini-api/docs/thought-signatures (2026-11).
+UNSIGNED = "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I="
+# https://ai.google.dev/gemini-api/docs/image-understanding (2026-11)
+_IMAGE_TYPES = {
+    **{f".{suffix}": f"image/{suffix}" for suffix in ("png", "jpeg", "webp", "heic", "heif", "gif")},
+    ".jpg": "image/jpeg",
+}
+# What may stand in a function's result: https://ai.google.dev/gemini-api/docs/function-calling#multimodal (2026-11)
+_IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+_ENVIRONMENTS = {name: f"ENVIRONMENT_{name.upper()}" for name in ("browser", "desktop", "mobile")}
+IS_ACTION = "isAction"  # an opaque part with this key is ours: it marks the next call as an action of the computer
+_BEGIN = re.compile("[A-Za-z_]")
+
+
+class GeminiProfile(Profile, frozen=True, kw_only=True):
+    """The capabilities of a model beyond the common profile.
+
+    `strict_functions` means support of the mode ``VALIDATED``: calls are optional, and enforced to match the schemas.
+
+    Examples:
+        >>> GeminiProfile(reasoning="budget").media_in_results
+        True
+    """
+
+    reasoning: Literal["level", "budget"] | None = "level"  # form of its effort; None: it does not reason
+    reasoning_off: bool = False  # can be switched off
+    media_in_results: bool = True  # takes images and documents in function results, not only after them
+    blocked_domains: bool = False  # takes them for a web search
+    # How it combines its own tools with functions: if announced, or without announcement; None: it does not.
+    hosted_with_functions: Literal["announced", "plain"] | None = None
+
+
+class Gemini(Codec):
+    """The codec of ``generateContent`` and ``streamGenerateContent``.
+
+    Examples:
+        >>> Gemini().path("gemini-3-flash", stream=False)
+        '/models/gemini-3-flash:generateContent'
+    """
+
+    name = WIRE
+
+    def path(self, model: str, *, stream: bool) -> str:
+        """Return the path of requests, relative to the base URL.
+
+        Raises:
+            ConfigError: The model's name is invalid.
+        """
+        steps = model.split("/") if model.startswith(_COLLECTIONS) else ["models", model]
+        if not {"", ".", ".."}.isdisjoint(steps):
+            raise ConfigError(
+                f"the model: expected a name like 'gemini-2.5-flash' or 'tunedModels/mine', got {model!r:.80}"
+            )
+        name = "/".join([quote(step, safe="@") for step in steps])
+        return f"/{name}:streamGenerateContent?alt=sse" if stream else f"/{name}:generateContent"
+
+    def headers(self, api_key: str | None) -> dict[str, str]:
+        """Return the headers that carry the key, which may also be an OAuth access token."""
+        if not api_key:
+            return {}
+        if api_key.startswith(_ACCESS_TOKEN):
+            return {"authorization": f"Bearer {api_key}"}
+        return {"x-goog-api-key": api_key}
+
+    def encode(self, request: Request, *, model: str, profile: Profile, stream: bool, provider: str = "") -> bytes:
+        """Return the request's body.
+
+        Raises:
+            UsageError: The API or, by the profile, the model does not support a need of the request.
+        """
+        request, _, words, _ = self.request_form(request, profile)
+        own = _own(profile)
+        contents, (system, rest) = encode_dialog(
+            request.messages, provider, _DialogInContents, model, own.images, own.media_in_results, words
+        )
+        is_turn = bool(system) and (profile.system_role == "user" or not (contents or rest))
+        first = [{"role": "user", "parts": system}] if is_turn else []
+        body: dict[str, Any] = {"contents": array([*first, *contents, *rest])}
+        if system and not is_turn:
+            body["systemInstruction"] = {"parts": system}
+        body |= _tools(request, model, own)
+        config = _settings(request.settings, model, own)
+        if request.output.schema is not None:
+            config["responseMimeType"] = "application/json"
+            config["responseJsonSchema"] = kept(request.output, _schema)
+        if config:
+            body["generationConfig"] = config
+        return to_json(merged(body, profile.extra_body, request.settings.extra_body))
+
+    def decoder(self, headers: Mapping[str, str]) -> GeminiDecoder:
+        """Return a decoder for one response of status 200."""
+        return GeminiDecoder(headers)
+
+    def attributed(self, reply: Reply, request: Request) -> Reply:
+        """Return the reply with actions of a computer, each a function of its own here, as calls of `COMPUTER`."""
+        return _with_computer_calls(reply, request)
+
+
+def _tools(request: Request, model: str, profile: GeminiProfile) -> dict[str, Any]:
+    hosted = _hosted_tools(request.settings.hosted_tools, model, profile, takes_blocked=profile.blocked_domains)
+    if not request.functions:
+        return {"tools": hosted} if hosted else {}
+    functions, choice = offered_functions(request, profile)
+    modes = {"auto": "VALIDATED" if profile.strict_functions else "AUTO", "required": "ANY", "none": "NONE"}
+    calling: dict[str, Any] = {"mode": modes.get(choice, "ANY")}
+    if choice not in CHOICES:
+        calling["allowedFunctionNames"] = [choice]
+    if request.settings.parallel_function_calls is False:
+        raise UsageError(
+            "parallel_function_calls: expected True or None, since Gemini cannot be asked for one function at a"
+            " time, got"
+            " False"
+        )
+    config: dict[str, Any] = {"functionCallingConfig": calling}
+    if any(tool.kind != "computer_use" for tool in request.settings.hosted_tools):
+        if profile.hosted_with_functions is None:
+            raise UsageError(
+                f"the model {model!r} takes no tools of its provider together with functions; leave one kind out"
+            )
+        if profile.hosted_with_functions == "announced":
+            config["includeServerSideToolInvocations"] = True
+    return {
+        "tools": array([{"functionDeclarations": array([encoded(f, _declaration) for f in functions])}, *hosted]),
+        "toolConfig": config,
+    }
+
+
+def _declaration(function: Function) -> dict[str, Any]:
+    _check_name(function)
+    described = {"description": function.description} if function.description else {}
+    return {"name": function.name, **described, "parametersJsonSchema": gemini_schema(function.parameters)}
+
+
+def _schema(output: Output) -> dict[str, Any]:
+    return gemini_schema(closed_objects(output.schema or {}))
+
+
+def _own(profile: Profile) -> GeminiProfile:
+    if isinstance(profile, GeminiProfile):
+        return profile
+    return GeminiProfile(**asdict(profile))
+
+
+def _settings(settings: Settings, model: str, profile: GeminiProfile) -> dict[str, Any]:
+    check_settings(settings, model, profile)
+    accepted = taken_settings(profile)
+    fields = {
+        "temperature": settings.temperature if "temperature" in accepted else None,
+        "topP": settings.top_p if "top_p" in accepted else None,
+        "maxOutputTokens": settings.max_tokens,
+        "stopSequences": list(settings.stop) or None,
+        "seed": settings.seed,
+        "responseLogprobs": None if settings.top_logprobs is None else True,
+        "logprobs": settings.top_logprobs or None,
+        "thinkingConfig": _thinking(settings.reasoning_effort, model, profile),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _thinking(effort: str | None, model: str, profile: GeminiProfile) -> dict[str, Any] | None:
+    """Return the configuration of reasoning, as a level or a number of tokens, with thoughts in the reply."""
+    if effort is None or (effort == "none" and profile.reasoning is None):
+        return None
+    if effort == "none" and not profile.reasoning_off:
+        raise UsageError(
+            f"reasoning_effort: expected 'low' or more, since the model {model!r} always reasons, got 'none'"
+        )
+    if effort == "none":
+        return {"thinkingBudget": 0}
+    if profile.reasoning is None:
+        raise UsageError(f"reasoning_effort: expected None, since the model {model!r} does not reason, got {effort!r}")
+    if profile.reasoning == "level":
+        return {"thinkingLevel": effort.upper(), "includeThoughts": True}
+    if effort not in BUDGETS:
+        raise UsageError(f"reasoning_effort: expected {' or '.join(map(repr, BUDGETS))}, got {effort!r:.80}")
+    return {"thinkingBudget": BUDGETS[effort], "includeThoughts": True}
+
+
+class _Contents(NamedTuple):
+    """The end of an encoded dialog."""
+
+    system: list[dict[str, Any]]
+    rest: list[dict[str, Any]]
+
+
+class _DialogInContents:
+    """Encodes a dialog as an instruction, and turns of user and model.
+
+    The results of one round of functions are one turn, as Gemini requires.  Media that a result cannot hold form a
+    turn behind it.
+
+    Args:
+        model: The model's name, for errors.
+        images: True if the model takes images and PDFs.
+        media_in_results: True if it takes them in function results.
+        words: Text to append to the system message.
+    """
+
+    def __init__(self, model: str, images: bool, media_in_results: bool, words: str | None) -> None:
+        self._model = model
+        self._images = images
+        self._in_results = _IN_RESULTS if media_in_results else frozenset[str]()
+        self._words = words  # None once they have been added
+        self._system: list[dict[str, Any]] = []
+        self._last: list[dict[str, Any]] = []  # the newest content: more results may belong to it
+        self._beside: list[dict[str, Any]] = []
+        self._last_role = ""
+        self._actions: dict[str, FunctionCall] = {}  # of a computer, by id, until they have their results
+
+    def feed(self, message: Message) -> list[Any]:
+        """Return the contents that the message completes.
+
+        Raises:
+            UsageError: The message holds an unsupported part.
+        """
+        messages = with_system_text([message], self._words) if self._words else [message]
+        self._words = None
+        contents = [*self._last, *[content for each in messages for content in self._add_message(each)]]
+        self._last = contents[-1:]
+        return contents[:-1]
+
+    def finish(self) -> _Contents:
+        """Return the instruction, and the contents that are not complete yet."""
+        system = self._system if self._words is None else _system(with_system_text([], self._words)[0])
+        beside = [{"role": "user", "parts": [*self._beside]}] if self._beside else []
+        last = [{**content, "parts": [*content["parts"]]} for content in self._last]
+        return _Contents([*system], [*last, *beside])
+
+    def _add_message(self, message: Message) -> list[dict[str, Any]]:
+        contents: list[dict[str, Any]] = []
+        if self._beside and not any(isinstance(part, FunctionResult) for part in message.parts):
+            contents.append({"role": "user", "parts": self._beside})
+            self._beside = []
+        if message.role == "system":
+            self._system += _system(message)
+        elif message.role == "assistant":
+            if parts := self._model_parts(message):
+                contents.append({"role": "model", "parts": parts})
+        elif message.role == self._last_role == "tool":
+            (contents or self._last)[-1]["parts"] += self._user_parts(message.parts)
+        else:
+            contents.append({"role": "user", "parts": self._user_parts(message.parts)})
+        if message.role != "assistant":
+            self._beside += self._beside_of(message)
+        self._last_role = message.role
+        return contents
+
+    def _user_parts(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+        """Return the parts, function results first: Gemini requires them directly after the calls."""
+        encoded = [self._result(part) for part in parts if isinstance(part, FunctionResult)]
+        for part in parts:
+            if isinstance(part, Text) and part.text:
+                encoded.append({"text": part.text})
+            elif isinstance(part, MEDIA):
+                encoded += self._name_media(part)
+            elif isinstance(part, Opaque) and part.wire == WIRE:
+                encoded.append(part.data)
+        return encoded or [{"text": ""}]
+
+    def _model_parts(self, message: Message) -> list[dict[str, Any]]:
+        parts: list[dict[str, Any]] = []
+        is_signed = any(call.signature for call in message.function_calls)
+        is_action = False
+        for part in message.parts:
+            if isinstance(part, Text) and (part.text or part.signature):
+                parts.append(_sign({"text": part.text}, part.signature))
+            elif isinstance(part, FunctionCall):
+                if is_action:
+                    self._actions[part.id or part.provider_id or ""] = part
+                parts.append(
+                    _sign(_call(part, is_action=is_action), part.signature or (None if is_signed else UNSIGNED))
+                )
+                is_signed, is_action = True, False
+            elif isinstance(part, MEDIA):
+                parts += self._name_media(part)
+            elif isinstance(part, Opaque) and part.wire == WIRE:
+                is_action = part.data.get(IS_ACTION) is True if isinstance(part.data, dict) else False
+                parts += [] if is_action else [part.data]
+        return parts
+
+    def _result(self, result: FunctionResult) -> dict[str, Any]:
+        id = {"id": result.provider_id} if result.provider_id else {}
+        response: dict[str, Any] = {"error" if result.is_error else "output": result.text}
+        name = wire_name(result.name)
+        if (action := self._actions.pop(result.id or result.provider_id or "", None)) is not None:
+            name, _ = action_of(action)
+            if not result.is_error:
+                response = _screen(result.text, action)
+        media = [self._media(part) for part in result.attachments if self._is_in_result(part)]
+        parts = {"parts": media} if media else {}
+        return {"functionResponse": {"name": name, "response": response, **parts, **id}}
+
+    def _is_in_result(self, part: Image | Document) -> bool:
+        return part.data is not None and _media_type(part) in self._in_results
+
+    def _beside_of(self, message: Message) -> list[dict[str, Any]]:
+        """Return media that function results cannot hold, introduced by the call that they belong to."""
+        encoded: list[dict[str, Any]] = []
+        for result in message.parts:
+            if isinstance(result, FunctionResult):
+                media = [part for part in result.attachments if not self._is_in_result(part)]
+                encoded += [{"text": announced(result, result.provider_id)}] if media else []
+                encoded += [named for part in media for named in self._name_media(part)]
+        return encoded
+
+    def _name_media(self, part: Image | Document) -> list[dict[str, Any]]:
+        """Return the media, preceded by its name."""
+        name = part.name if isinstance(part, Document) else None
+        return [*([{"text": f"{name}:"}] if name else []), self._media(part)]
+
+    def _media(self, part: Image | Document) -> dict[str, Any]:
+        check_visible(part, self._model, images=self._images)
+        media_type = _media_type(part)
+        if part.data is not None:
+            return {"inlineData": {"mimeType": media_type, "data": base64.b64encode(part.data).decode()}}
+        file = {"fileUri": part.url}
+        return {"fileData": {**file, "mimeType": media_type} if media_type else file}
+
+
+def _media_type(part: Image | Document) -> str | None:
+    """Return the media type to send: some models refuse text types other than plain."""
+    if isinstance(part, Document):
+        return "text/plain" if part.is_text else part.media_type
+    return part.media_type or _IMAGE_TYPES.get(url_suffix(part.url or ""))
+
+
+def _system(message: Message) -> list[dict[str, Any]]:
+    for part in message.parts:
+        if isinstance(part, MEDIA):
+            raise UsageError(f"a system message: expected no image or document, got {part!r}")
+    text = "".join([part.text for part in message.parts if isinstance(part, Text)])
+    opaque = [part.data for part in message.parts if isinstance(part, Opaque) and part.wire == WIRE]
+    return [*([{"text": text}] if text else []), *opaque]
+
+
+def _sign(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
+    return {**part, "thoughtSignature": signature} if signature else part
+
+
+def _call(call: FunctionCall, *, is_action: bool) -> dict[str, Any]:
+    id = {"id": call.provider_id} if call.provider_id else {}
+    name, arguments = action_of(call) if is_action else (wire_name(call.name), arguments_object(call.arguments_json))
+    return {"functionCall": {"name": name, "args": arguments, **id}}
+
+
+def _screen(text: str, action: FunctionCall) -> dict[str, Any]:
+    """Return what is said of the screen after an action: an object, such as its URL, as it is, and the confirmation.
+
+    https://ai.google.dev/gemini-api/docs/computer-use (November 2026); `is_flagged` actions are asked of a person.
+    """
+    try:
+        state = pydantic_core.from_json(text)
+    except ValueError:
+        state = None
+    response = state if isinstance(state, dict) else {"output": text}
+    return {**response, "safety_acknowledgement": "true"} if is_flagged(action) else response
+
+
+def _hosted_tools(
+    tools: tuple[HostedTool, ...], model: str, profile: Profile, *, takes_blocked: bool
+) -> list[dict[str, Any]]:
+    """Return the encoded tools; https://ai.google.dev/api/caching#Tool (2026-11), as the types of the SDK have it.
+
+    Raises:
+        UsageError: The model or the API does not support a tool or option.
+    """
+    types = [wire_type(tool, model=model, wire=WIRE, profile=profile) for tool in tools]
+    return [{type_: _hosted_tool(tool, type_, takes_blocked)} for tool, type_ in zip(tools, types, strict=True)]
+
+
+def _with_computer_calls(reply: Reply, request: Request) -> Reply:
+    """Return the reply with actions of a computer as calls of `COMPUTER`, each after an opaque part that marks it.
+
+    Actions are functions that no request declares (``click_at``), and there are more with each model:
+    https://ai.google.dev/gemini-api/docs/computer-use (November 2026).
+    """
+    if not any(isinstance(tool, ComputerUse) for tool in request.settings.hosted_tools):
+        return reply
+    declared = {ANSWER, *[function.name for function in request.functions]}
+    parts = list[Part]()
+    for part in reply.message.parts:
+        if isinstance(part, FunctionCall) and part.name not in declared and (action := as_action(part)) is not part:
+            parts += [Opaque(wire=WIRE, data={IS_ACTION: True}), action]
+        else:
+            parts.append(part)
+    return reply.changed(message=reply.message.changed(parts=tuple(parts)))
+
+
+def _check_name(function: Function) -> None:
+    """Check the name of a function: Gemini refuses some, with some models only since Gemini 3.
+
+    https://ai.google.dev/gemini-api/docs/function-calling (2026-11): it begins with a letter or an underscore.
+
+    Raises:
+        UsageError: The name does not.
+    """
+    if not _BEGIN.match(function.name):
+        raise UsageError(
+            f"the name of a function for Gemini: expected a letter or '_' first, got {function.name!r}; rename it,"
+            " such as"
+            f" to {'_' + function.name!r}"
+        )
+
+
+def _hosted_tool(tool: HostedTool, type_: str, takes_blocked: bool) -> dict[str, Any]:
+    match tool:
+        case WebSearch():
+            set_options(tool, *(["blocked_domains"] if takes_blocked else []), type_=type_, wire=WIRE)
+            return {"excludeDomains": list(tool.blocked_domains)} if tool.blocked_domains else {}
+        case ComputerUse():
+            set_options(tool, "environment", type_=type_, wire=WIRE)
+            if tool.environment not in _ENVIRONMENTS:
+                names = ", ".join(map(repr, _ENVIRONMENTS))
+                raise UsageError(f"environment for Gemini: expected one of {names}, got {tool.environment!r}")
+            return {"environment": _ENVIRONMENTS[tool.environment]}
+    set_options(tool, type_=type_, wire=WIRE)
+    return {}

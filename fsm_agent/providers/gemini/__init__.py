@@ -1,1 +1,0 @@
-"""The codec of Google's generateContent, of Gemini and Vertex AI."""

@@ -1,1 +1,0 @@
-"""The codecs of OpenAI's two APIs: Chat Completions, which many other services offer, and Responses."""

@@ -1,0 +1,488 @@
+"""The Responses API: what comes back, whole or event by event.
+
+In a message, an item is an `Opaque` part followed by the provider-independent parts.  The opaque part is the item as
+received, without the content of the other parts: its id, phase, citations, encrypted reasoning, … are sent back to this
+API and to no other.  An item that only this API understands is an opaque part alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.functions.hosted import COMPUTER
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Delta,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    ReasoningDelta,
+    TextDelta,
+)
+from fsm_agent.messages.message import (
+    FunctionCall,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Text,
+)
+from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
+from fsm_agent.providers.content import (
+    citations,
+    first_count,
+    text_or_none,
+    token_logprobs,
+)
+from fsm_agent.providers.decoder import Decoder
+from fsm_agent.providers.failures import no_object, reported, unreadable
+from fsm_agent.providers.streams import ArrivingText, request_id
+
+WIRE = "openai-responses"
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and the field of their arguments
+# Actions of a computer (one, or several in a row) with what a person has to confirm: computer_call and its output in
+# https://developers.openai.com/api/docs/guides/tools-computer-use, and the types of the SDK 3.54 (November 2026).
+_ACTION = ("action", "actions", "pending_safety_checks")
+TEXTS = frozenset({"output_text", "summary_text", "reasoning_text"})  # types of an item's parts
+FINISHES: dict[str, Finish] = {
+    **dict.fromkeys(("completed", "complete"), "stop"),
+    **dict.fromkeys(("queued", "in_progress"), "pending"),
+    "incomplete:content_filter": "content_filter",
+}
+_FAILED = ("failed", "cancelled")
+_ENDS = {
+    **{f"response.{status}": status for status in ("completed", "incomplete", *_FAILED)},
+    "response.done": "completed",
+}
+
+
+def item_parts(item: Mapping[str, Any], *, has_answer: bool = False) -> Iterator[Part]:
+    """Yield an item as parts of a message; if another one is the answer, what was said on the way is reasoning."""
+    kind = item_type(item)
+    if kind == "message":
+        content, _ = _strip_texts(entries(item.get("content")))
+        yield Opaque(wire=WIRE, data={**item, "content": content})
+        texts = [entry for entry in entries(item.get("content")) if _has_text(entry)]
+        if has_answer and not is_answer(item):
+            yield from [Reasoning(text=entry["text"]) for entry in texts]
+        else:
+            yield from [Text(entry["text"], annotations=citations(entry.get("annotations"))) for entry in texts]
+    elif kind == "reasoning":
+        summary, summaries = _strip_texts(entries(item.get("summary")))
+        content, thought = _strip_texts(entries(item.get("content")))
+        yield Opaque(wire=WIRE, data={**item, "summary": summary, **({"content": content} if content else {})})
+        yield from [Reasoning(text=text) for text in (*summaries, *thought)]
+    elif (call := call_of(item)) is not None:
+        of_call = {"computer_call": _ACTION, "mcp_approval_request": ("id",)}.get(kind) or ("name", CALLS[kind])
+        yield Opaque(wire=WIRE, data=without(item, "call_id", *of_call))
+        yield call
+    else:
+        yield Opaque(wire=WIRE, data=dict(item))
+
+
+def is_answer(item: Mapping[str, Any]) -> bool:
+    """Return whether a message says that it is the answer; others of the reply are then said on the way to it.
+
+    The phases are ``commentary`` and ``final_answer``: openai-python 3.54, `ResponseOutputMessage` (November 2026).
+    """
+    return item.get("phase") == "final_answer"
+
+
+def call_of(item: Mapping[str, Any]) -> FunctionCall | None:
+    """Return the function call that an item is: of a function, a computer, or an MCP server that asks first."""
+    kind = item_type(item)
+    name, id = text_or_none(item.get("name")) or "", text_or_none(item.get("call_id"))
+    if kind in CALLS:
+        return FunctionCall(name=name, arguments_json=as_text(item.get(CALLS[kind])), provider_id=id)
+    if kind == "computer_call":
+        arguments: dict[str, Any] = {key: item[key] for key in _ACTION if item.get(key)}
+        return FunctionCall(name=COMPUTER, arguments_json=as_text(arguments), provider_id=id)
+    if kind == "mcp_approval_request":
+        label, id = text_or_none(item.get("server_label")) or "", text_or_none(item.get("id"))
+        arguments = {"name": name, "arguments": _parse(item.get("arguments"))}
+        return FunctionCall(name=label, arguments_json=as_text(arguments), provider_id=id)
+    return None
+
+
+def item_type(item: Any) -> str:
+    """Return the type of an item, of an entry in one, or of an event; "" if it has none."""
+    return (text_or_none(item.get("type")) or "") if isinstance(item, Mapping) else ""
+
+
+def entries(content: Any) -> list[dict[str, Any]]:
+    """Return the entries in the content of an item."""
+    return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
+
+
+def _parse(arguments: Any) -> Any:
+    try:
+        return pydantic_core.from_json(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return arguments
+
+
+def as_text(value: Any) -> str:
+    """Return a function's arguments as text, also if the service sent parsed JSON."""
+    return value if isinstance(value, str) else "" if value is None else pydantic_core.to_json(value).decode()
+
+
+def _strip_texts(content: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the entries without their texts, and the texts."""
+    texts = [entry["text"] for entry in content if _has_text(entry)]
+    return [without(entry, "logprobs", *(("text",) if _has_text(entry) else ())) for entry in content], texts
+
+
+def _has_text(entry: Mapping[str, Any]) -> bool:
+    return item_type(entry) in TEXTS and text_or_none(entry.get("text")) is not None
+
+
+def without(item: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return the item without these keys."""
+    return {key: value for key, value in item.items() if key not in keys}
+
+
+class DeltaTarget(NamedTuple):
+    """The target of one kind of event: the type of items, the field in them, the type of part, and its key."""
+
+    item: str
+    field: str
+    part: str  # type of the part; "" for a text outside of parts
+    key: str
+
+
+PIECES = {
+    "response.output_text": DeltaTarget("message", "content", "output_text", "text"),
+    "response.refusal": DeltaTarget("message", "content", "refusal", "refusal"),
+    "response.reasoning_summary_text": DeltaTarget("reasoning", "summary", "summary_text", "text"),
+    "response.reasoning_text": DeltaTarget("reasoning", "content", "reasoning_text", "text"),
+    "response.function_call_arguments": DeltaTarget("function_call", "arguments", "", "arguments"),
+    "response.custom_tool_call_input": DeltaTarget("custom_tool_call", "input", "", "input"),
+}
+
+
+class RepeatableText(ArrivingText):
+    """A text that is still arriving, and may be repeated as a whole."""
+
+    __slots__ = ("length",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+
+    def add(self, piece: str) -> str:
+        """Take the next piece; see `ArrivingText`."""
+        text = super().add(piece)
+        self.length += len(text)
+        return text
+
+    def rest(self, whole: str) -> str:
+        """Return the rest of the whole text; "" if it does not continue this one."""
+        self.half = ""  # the whole text replaces it
+        if len(whole) <= self.length or not whole.startswith(str(self)):
+            return ""
+        return whole[self.length :]
+
+
+class ArrivingItem:
+    """An item of the output that is still arriving."""
+
+    __slots__ = ("call", "data", "index", "is_completed", "is_done", "is_matched", "kind", "texts", "totals")
+
+    def __init__(self, kind: str, index: int) -> None:
+        self.kind = kind
+        self.index = index  # in the output
+        self.data: dict[str, Any] = {}  # as received
+        self.is_done = False  # `data` is complete
+        self.is_matched = False
+        self.texts: dict[tuple[DeltaTarget, int], RepeatableText] = {}  # by the index that the events give a part
+        # All parts together: some services continue the index from item to item, so it does not fit whole items.
+        self.totals: dict[DeltaTarget, RepeatableText] = {}
+        self.call: int | None = None  # its index among the calls of the reply, once its name is known
+        self.is_completed = False
+
+    def part(self, piece: DeltaTarget, index: int) -> RepeatableText:
+        """Return the received text of the part with this index in events."""
+        return self.texts.setdefault((piece, index), RepeatableText())
+
+    def total(self, piece: DeltaTarget) -> RepeatableText:
+        """Return the emitted text of all such parts together."""
+        return self.totals.setdefault(piece, RepeatableText())
+
+    def whole(self) -> dict[str, Any]:
+        """Return the item, made from its pieces if it never arrived as a whole."""
+        if self.is_done:
+            return self.data
+        item = self.data or {"type": self.kind}
+        parts: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        for (piece, index), arrived in self.texts.items():
+            text = str(arrived)
+            if piece.part:
+                parts.setdefault(piece.field, []).append((index, {"type": piece.part, piece.key: text}))
+            else:
+                item = {**item, piece.field: text}
+        for field, indexed in parts.items():
+            item = {**item, field: [part for _, part in sorted(indexed, key=lambda entry: entry[0])]}
+        return item
+
+
+def whole_text(piece: DeltaTarget, data: Mapping[str, Any]) -> str:
+    """Return the text of all such parts of a whole item."""
+    if not piece.part:
+        return as_text(data.get(piece.field))
+    parts = [entry.get(piece.key) for entry in entries(data.get(piece.field)) if entry.get("type") == piece.part]
+    return "".join([text for text in parts if isinstance(text, str)])
+
+
+def matched(arrived: Sequence[ArrivingItem], output: Sequence[dict[str, Any]]) -> list[ArrivingItem]:
+    """Match the items of the whole output to arrived ones: by id, else by index, else the next of the kind."""
+    by_id: dict[tuple[str, str], ArrivingItem | None] = {}
+    by_index: dict[tuple[str, int], ArrivingItem | None] = {}
+    by_kind: dict[str, deque[ArrivingItem]] = {}
+    for item in arrived:
+        if id := text_or_none(item.data.get("id")):
+            by_id[item.kind, id] = None if (item.kind, id) in by_id else item  # a repeated id is ambiguous
+        by_index[item.kind, item.index] = item
+        by_kind.setdefault(item.kind, deque()).append(item)
+    same_ids = [_free(by_id.get((item_type(data), text_or_none(data.get("id")) or ""))) for data in output]
+    items = []
+    for index, data in enumerate(output):
+        kind = item_type(data)
+        same = by_kind.get(kind, deque())
+        while same and same[0].is_matched:
+            same.popleft()
+        match = same_ids[index] or _free(by_index.get((kind, index))) or _free(same[0] if same else None)
+        items.append(match or ArrivingItem(kind, index))
+        items[-1].index = index
+    return items
+
+
+def _free(item: ArrivingItem | None) -> ArrivingItem | None:
+    """Mark the item as matched and return it; None if it was matched before."""
+    if item is None or item.is_matched:
+        return None
+    item.is_matched = True
+    return item
+
+
+class ResponsesDecoder(Decoder):
+    """Decodes a reply from one whole response, or from the events of a stream."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(headers)
+        self._status = ""
+        self._model: str | None = None
+        self._response_id: str | None = None
+        self._items: list[ArrivingItem] = []
+        self._by_key: dict[
+            int | str, ArrivingItem
+        ] = {}  # index in the output, which is stable, and id, which may not be
+        self._calls = 0
+        self._deltas: list[Delta] = []
+
+    @property
+    def is_over(self) -> bool:  # type: ignore[override]
+        """True once the last event has arrived: nothing follows it."""
+        return self.is_ended
+
+    def take_whole(self, document: Any) -> None:
+        """Take a whole response.
+
+        Raises:
+            ProviderError: It reports an error, or is not a response.
+        """
+        if not isinstance(document, dict):
+            raise no_object(document, self.headers)
+        if _is_error(document, ""):
+            raise reported(document, self.headers)
+        if text_or_none(document.get("status")) not in _FAILED and not isinstance(document.get("output"), list):
+            raise unreadable("the reply has no answer", self.headers, pydantic_core.to_json(document)[:1000])
+        self._end(document, "")
+
+    def take(self, event: Any) -> list[Delta]:
+        """Take an event of a stream; return its deltas.
+
+        Raises:
+            ProviderError: It reports an error, or is not an event.
+        """
+        if not isinstance(event, dict):
+            raise no_object(event, self.headers)
+        self._deltas = []
+        if self.is_ended:
+            return []
+        kind, response = item_type(event), event.get("response")
+        stem, _, last = kind.rpartition(".")
+        if _is_error(event, kind):
+            raise reported(event, self.headers)
+        if kind in _ENDS:
+            self._end(response if isinstance(response, dict) else {}, _ENDS[kind])
+        elif kind in ("response.output_item.added", "response.output_item.done"):
+            self._take_item(event, is_done=last == "done")
+        elif stem in PIECES and last in ("delta", "done"):
+            self._take_piece(PIECES[stem], event, is_done=last == "done")
+        elif isinstance(response, dict):
+            self._take_head(response)
+        elif not kind and isinstance(event.get("output"), list):  # a whole response as the only event
+            self._end(event, "")
+        return self._deltas
+
+    def reply(self) -> Reply:
+        """Return the reply.
+
+        Raises:
+            BadReply: None has arrived.
+        """
+        if not self.is_ended:
+            problem = "the reply was cut off before its end" if self._items else "the reply has no answer"
+            raise unreadable(problem, self.headers)
+        items = [item.whole() for item in sorted(self._items, key=lambda item: item.index)]
+        has_answer = any(map(is_answer, items))
+        parts = [part for item in items for part in item_parts(item, has_answer=has_answer)]
+        message = Message(role="assistant", parts=tuple(parts))
+        if not all(call.name for call in message.function_calls):
+            raise unreadable("a function call in the reply has no name", self.headers)
+        finish = FINISHES.get(self._status, "length" if self._status.startswith("incomplete") else None)
+        contents = [part for item in items if item_type(item) == "message" for part in entries(item.get("content"))]
+        return Reply(
+            message=message,
+            usage=self.usage,
+            finish="tool_calls" if finish == "stop" and message.function_calls else finish,
+            finish_raw=self._status or None,
+            refusal="".join([text_or_none(part.get("refusal")) or "" for part in contents]) or None,
+            logprobs=tuple([token for part in contents for token in token_logprobs(part.get("logprobs"))]),
+            model=self._model,
+            response_id=self._response_id,
+            request_id=request_id(self.headers),
+        )
+
+    def _take_head(self, response: Mapping[str, Any]) -> None:
+        """Take the fields that every version of the response has; the newest counts."""
+        self._model = text_or_none(response.get("model")) or self._model
+        self._response_id = text_or_none(response.get("id")) or self._response_id
+        usage = response.get("usage")
+        if isinstance(usage, dict) and (counted := _usage(usage)) not in (UNUSED, self.usage):
+            self.usage = counted
+
+    def _end(self, response: Mapping[str, Any], status: str) -> None:
+        """Take the last version of the response."""
+        status = text_or_none(response.get("status")) or status
+        if response.get("error") or status in _FAILED:
+            problem = {"message": f"the response ended as {status!r}, and no reason was given"}
+            raise reported(response if response.get("error") else problem, self.headers)
+        self._take_head(response)
+        output, details = response.get("output"), response.get("incomplete_details")
+        if isinstance(details, dict) and status == "incomplete" and (reason := text_or_none(details.get("reason"))):
+            status = f"incomplete:{reason}"
+        self._status = status
+        self.is_ended = self.is_ended or bool(status) or isinstance(output, list)
+        if isinstance(output, list):
+            self._take_output([data for data in output if isinstance(data, dict)])
+        if self.is_ended:
+            for item in self._items:
+                self._end_item(item)
+
+    def _take_output(self, output: list[dict[str, Any]]) -> None:
+        """Take all items at the end, which replace the received ones; emit their missing deltas."""
+        items = matched(self._items, output)
+        for item, data in zip(items, output, strict=True):
+            self._settle(item, data)
+        self._items = items or self._items
+
+    def _take_item(self, event: Mapping[str, Any], *, is_done: bool) -> None:
+        data = event.get("item")
+        if not isinstance(data, dict):
+            return
+        item = self._item(item_type(data), event.get("output_index"), data.get("id"), is_new=not is_done)
+        if is_done:
+            self._settle(item, data)
+        else:
+            item.data = data
+            self._start(item)
+
+    def _take_piece(self, piece: DeltaTarget, event: Mapping[str, Any], *, is_done: bool) -> None:
+        item = self._item(piece.item, event.get("output_index"), event.get("item_id"))
+        index = event.get("summary_index" if piece.field == "summary" else "content_index")
+        text = event.get(piece.key if is_done else "delta")
+        if item.is_done or not isinstance(text, str):
+            return
+        if (name := text_or_none(event.get("name"))) and not item.data.get("name"):
+            item.data = {**item.data, "name": name}
+            self._start(item)
+        text_of_part = item.part(piece, index if type(index) is int else 0)
+        self._emit(item, piece, text_of_part.add(text_of_part.rest(text) if is_done else text))
+
+    def _item(self, kind: str, index: Any, id: Any, *, is_new: bool = False) -> ArrivingItem:
+        """Return the item that an event is about: by index, else by id, else the newest one of its kind."""
+        keys = [key for key in (index, id) if type(key) is int or (type(key) is str and key)]
+        match = self._by_key.get(keys[0]) if keys else self._items[-1] if self._items else None
+        if match is None or match.kind != kind or (is_new and match.is_done):
+            match = ArrivingItem(kind, index if type(index) is int else len(self._items))
+            self._items.append(match)
+        for key in keys:
+            self._by_key[key] = match
+        return match
+
+    def _start(self, item: ArrivingItem) -> None:
+        """Announce a call as soon as its name is known, with the arguments received so far."""
+        call = call_of({**item.data, "type": item.kind}) if item.call is None else None
+        if call is None or not call.name:
+            return
+        item.call = self._calls
+        self._calls += 1
+        self._deltas.append(FunctionCallStarted(item.call, call.name, call.provider_id))
+        if arguments := "".join(map(str, item.totals.values())):
+            self._deltas.append(ArgumentsDelta(item.call, arguments))
+
+    def _settle(self, item: ArrivingItem, data: dict[str, Any]) -> None:
+        """Take the whole item; emit its missing deltas."""
+        item.data, item.is_done = data, True
+        self._start(item)
+        for piece in PIECES.values():
+            if piece.item == item.kind:
+                self._emit(item, piece, item.total(piece).rest(whole_text(piece, data)))
+        if item.kind not in CALLS and item.call is not None and not item.is_completed and (call := call_of(data)):
+            self._deltas.append(ArgumentsDelta(item.call, call.arguments_json))  # it arrives in no pieces
+        self._end_item(item)
+
+    def _end_item(self, item: ArrivingItem) -> None:
+        """End an item, which is complete or was cut off."""
+        if not item.is_done:
+            for (piece, _), text in item.texts.items():
+                self._emit(item, piece, text.end())
+        if item.call is not None and not item.is_completed:
+            item.is_completed = True
+            self._deltas.append(FunctionCallCompleted(item.call))
+
+    def _emit(self, item: ArrivingItem, piece: DeltaTarget, text: str) -> None:
+        if not text:
+            return
+        item.total(piece).add(text)
+        if piece.part == "output_text":
+            self._deltas.append(TextDelta(text))
+        elif piece.item == "reasoning":
+            self._deltas.append(ReasoningDelta(text))
+        elif item.call is not None:
+            self._deltas.append(ArgumentsDelta(item.call, text))
+            item.is_completed = False
+
+
+def _is_error(document: Mapping[str, Any], kind: str) -> bool:
+    """Return True if an event of this type, or a whole body (""), has the shape of an error."""
+    if kind:
+        return kind.endswith("error") or (not kind.startswith("response.") and bool(document.get("error")))
+    is_flat = document.get("object") == "error" or "message" in document or "detail" in document
+    return bool(document.get("error")) or (is_flat and not isinstance(document.get("output"), list))
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    input_details, output_details = usage.get("input_tokens_details"), usage.get("output_tokens_details")
+    inputs = input_details if isinstance(input_details, dict) else {}
+    outputs = output_details if isinstance(output_details, dict) else {}
+    return Usage(
+        input_tokens=first_count(usage.get("input_tokens"), usage.get("prompt_tokens")),
+        output_tokens=first_count(usage.get("output_tokens"), usage.get("completion_tokens")),
+        cached_tokens=first_count(inputs.get("cached_tokens")),
+        cache_write_tokens=first_count(inputs.get("cache_write_tokens")),
+        reasoning_tokens=first_count(outputs.get("reasoning_tokens")),
+    )
