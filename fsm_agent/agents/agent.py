@@ -65,8 +65,7 @@ from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.seeding import seed_of
 from fsm_agent.lifecycle.snapshots import asked_in, restore
 from fsm_agent.machine.journal import Header
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.summary import HistorySummary
+from fsm_agent.messages.message import HistorySummary, Message
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
@@ -87,7 +86,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.options import AgentChanges, RestoreOptions
     from fsm_agent.clients.client import Client
     from fsm_agent.context import view as views
-    from fsm_agent.functions.options import AgentPolicy
+    from fsm_agent.functions.policy import AgentPolicy
     from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.messages import payload as payloads
     from fsm_agent.messages.payload import Payload

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from fsm_agent.agents.options import AgentOptions
     from fsm_agent.clients.client import Client
-    from fsm_agent.functions.options import AgentPolicy
+    from fsm_agent.functions.policy import AgentPolicy
 
 Out = TypeVar("Out", default=Any)
 

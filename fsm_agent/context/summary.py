@@ -28,13 +28,13 @@ from fsm_agent.messages.message import (
     Document,
     FunctionCall,
     FunctionResult,
+    HistorySummary,
     Image,
     Message,
     Reasoning,
     Text,
 )
 from fsm_agent.messages.settings import Settings
-from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.prompt import Prompt
 
 INSTRUCTIONS = (

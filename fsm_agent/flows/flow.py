@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from fsm_agent.flows.process.flow_run import FlowRun
-    from fsm_agent.functions.options import AgentPolicy
+    from fsm_agent.functions.policy import AgentPolicy
     from fsm_agent.runtime.world import Approve
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store

@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Unpack, cast, overload
 
 import msgspec
 from typing_extensions import ParamSpec, TypeVar
@@ -27,14 +27,14 @@ from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.mistakes import check
 
 if TYPE_CHECKING:
-    from fsm_agent.functions.decorator import AnyArgument, Decorator, FnDeps
-    from fsm_agent.functions.options import PolicyOptions
+    from fsm_agent.functions.policy import PolicyOptions
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
 Deps = TypeVar("Deps", default=Any, contravariant=True)
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
+FnDeps = TypeVar("FnDeps")  # the deps of a function's context
 
 NAME_CHARACTERS = "letters, digits, '_' and '-', 64 at most"  # what every provider takes
 _LONG = 1 << 64
@@ -366,6 +366,28 @@ def result_text(value: Any) -> str:
 def _as_plain(value: Any) -> Any:
     """Return a value that pydantic cannot write: of msgspec its fields, of any other class its text."""
     return msgspec.to_builtins(value, enc_hook=str) if isinstance(value, msgspec.Struct) else str(value)
+
+
+class AnyArgument:
+    """A first argument that only a parameter of type ``object`` or ``Any`` takes."""
+
+
+class Decorator(Protocol):
+    """A decorator that makes a `Function` of a Python function, and keeps its signature.
+
+    A function of ``Context[Shop]`` needs the deps ``Shop``, one without a context needs none.  The signature is left
+    open where the first parameter takes anything, and would take a `Context`, too; and by mypy, which takes no overload
+    for certain where there is an ``Any``, where a function of a `Context` has one.
+    """
+
+    @overload
+    def __call__(self, call: Callable[Concatenate[AnyArgument, ...], Result], /) -> Function[..., Result, object]: ...
+    @overload
+    def __call__(
+        self, call: Callable[Concatenate[Context[FnDeps], Args], Result], /
+    ) -> Function[Concatenate[Context[FnDeps], Args], Result, FnDeps]: ...
+    @overload
+    def __call__(self, call: Callable[Args, Result], /) -> Function[Args, Result, object]: ...
 
 
 @overload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import pattern
@@ -206,3 +206,29 @@ _POLICY = (
     ("middleware", _are_callables, "a tuple of callables of (call, next), such as (logged,)"),
     ("format", lambda value: value is None or is_plain(value), "None or a plain function of (value, call)"),
 )
+
+
+class AgentPolicy(TypedDict, total=False):
+    """The fields of a `Policy` that an agent as a function takes, for type checkers."""
+
+    needs_approval: bool | Callable[..., bool] | None
+    repeatable: bool
+    version: str
+    deprecated: str
+    max_calls: int | None
+    max_failures: int | None
+    depends_on: tuple[str, ...] | list[str]
+    timeout_s: float | None
+    on_error: OnError | Default
+    format: Callable[[Any, FunctionCall], str] | None
+
+
+class PolicyOptions(AgentPolicy, total=False):
+    """All fields of a `Policy`, for type checkers."""
+
+    acall: Callable[..., Any] | None
+    blocking: bool
+    retries: Retries | None
+    once: bool
+    reconcile: Callable[..., Any] | None
+    middleware: tuple[Middleware, ...] | list[Middleware]

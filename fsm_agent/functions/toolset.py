@@ -25,7 +25,7 @@ from fsm_agent.mistakes import wrong
 if TYPE_CHECKING:
     import graphlib
 
-    from fsm_agent.functions.options import PolicyOptions
+    from fsm_agent.functions.policy import PolicyOptions
 else:
     graphlib = deferred("graphlib")
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import IllegalTrigger
-from fsm_agent.lifecycle.delegation.handoff import HandoffEnded
 from fsm_agent.lifecycle.effects import AskSummary, CallModel
 from fsm_agent.lifecycle.function_limits import rounds_used_up
-from fsm_agent.lifecycle.interpret import Answer, FinalReply, FunctionsRequested, TooLong
+from fsm_agent.lifecycle.interpret import Answer, FinalReply, FunctionsRequested, HandoffEnded, TooLong
 from fsm_agent.lifecycle.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.lifecycle.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
 from fsm_agent.lifecycle.table import MACHINE, at_round_limit, tracked
-from fsm_agent.machine.watching import STEP_WATCHES
+from fsm_agent.machine.process import STEP_WATCHES
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
@@ -97,6 +97,31 @@ class TooLong(Value, frozen=True):
     shorten_to: int | None  # tokens that the next attempt may have; None: nothing may be left out
     at_s: float = 0.0
     delay_s: float = 0.0
+
+
+class HandedOver(Value, frozen=True, kw_only=True):
+    """Another agent gets the dialog, at the model's request or because it had the dialog in an earlier turn."""
+
+    kind: ClassVar[str] = "handed_over"
+
+    name: str  # of the handoff
+    agent: str  # its name
+    at_s: float
+
+
+class HandoffEnded(Value, frozen=True, kw_only=True):
+    """The agent that took the dialog over has ended, which ends the call in the same way."""
+
+    kind: ClassVar[str] = "relayed"
+
+    name: str  # of the handoff
+    record: CallRecord
+    at_s: float
+
+    @property
+    def usage(self) -> Usage:
+        """Its tokens."""
+        return self.record.total_usage
 
 
 class Stop(Value, frozen=True):

@@ -16,9 +16,8 @@ from fsm_agent.lifecycle.delegation.process_record import InnerRecords, ProcessR
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
-from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.message import FunctionCall, HistorySummary, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.mistakes import check, plain_json
 
 

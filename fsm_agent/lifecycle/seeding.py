@@ -15,10 +15,9 @@ from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.lifecycle.snapshots import restored, snapshot, snapshot_without
 from fsm_agent.machine.journal import VERSION, Header
-from fsm_agent.messages.message import Message
+from fsm_agent.messages.message import HistorySummary, Message
 from fsm_agent.messages.numbering import renumbered
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
 

@@ -63,21 +63,22 @@ from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.places import with_place
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import ErrorReport, Retry
-from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.function_limits import is_final, rounds_used_up, tallied, unblocked
 from fsm_agent.lifecycle.interpret import (
     CHANGED,
     NOT_TAKEN,
     FinalReply,
     FunctionsRequested,
+    HandedOver,
+    HandoffEnded,
     StoppedReply,
     SummaryTaken,
+    TooLong,
     error_text,
     fingerprint,
     is_cut_off,
 )
 from fsm_agent.lifecycle.limits import is_within
-from fsm_agent.lifecycle.model_retries import count_recall, may_recall, may_shorten, shorten
 from fsm_agent.lifecycle.outcomes import (
     Begun,
     Cancelled,
@@ -100,10 +101,9 @@ from fsm_agent.lifecycle.record import (
     State,
 )
 from fsm_agent.machine.process import SEPARATOR
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Part
+from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, Part
 from fsm_agent.messages.numbering import renumbered
 from fsm_agent.messages.reply import Reply
-from fsm_agent.messages.summary import HistorySummary
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 
 if TYPE_CHECKING:
@@ -188,6 +188,19 @@ def out_of_handoffs(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Pr
 
 def ended_well(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> bool:
     return answer.record.state is State.COMPLETED
+
+
+def may_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> bool:
+    """Return whether the model is asked again: the failure may pass, and attempts and time are left for it."""
+    patient = r.limits.wait_s is None or answer.delay_s <= r.limits.wait_s
+    in_time = r.deadline_s is None or answer.at_s + answer.delay_s < r.deadline_s
+    return answer.error.retryable and patient and in_time and is_within(r.recalls, r.limits.recalls)
+
+
+def may_shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> bool:
+    """Return whether a request that was too long is made again: once, and shorter."""
+    is_new = r.shortened_at != _said(r)
+    return answer.shorten_to is not None and is_new and is_within(r.recalls, r.limits.recalls)
 
 
 # Actions: the next record
@@ -419,6 +432,17 @@ def keep_reason(r: CallRecord, answer: Cancelled, prompt: Prompt) -> CallRecord:
     return _ended(r, prompt, Ending(reason=Reason.CANCELLED, detail=answer.reason))
 
 
+def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+    """Return the record of a call that waits for the next attempt."""
+    return r.changed(recalls=r.recalls + 1, wake_at_s=answer.at_s + answer.delay_s)
+
+
+def shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> CallRecord:
+    """Return the record of a call whose requests are shorter from now on."""
+    recalls, attempt = r.recalls + 1, r.attempt + 1
+    return r.changed(recalls=recalls, attempt=attempt, shorten_to=answer.shorten_to, shortened_at=_said(r))
+
+
 # fmt: off
 ROWS: tuple[Row, ...] = (
     # trigger            source                 to                     guard           action
@@ -508,6 +532,11 @@ def _moved(id: str, by: int) -> str:
 def tracked(r: CallRecord, reply: Reply) -> Reply:
     """Return a reply whose message has the caller's data."""
     return reply.changed(message=reply.message.changed(extra=r.extra)) if r.extra else reply
+
+
+def _said(r: CallRecord) -> int:
+    """Return how many messages have been said, which only grows: a branch that is pruned counts, too."""
+    return len(r.dialog) + len(r.branch) + len(r.pruned)
 
 
 def _longer(r: CallRecord, *messages: Message) -> Vector[Message]:

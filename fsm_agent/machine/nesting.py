@@ -27,6 +27,7 @@ from fsm_agent.machine.journal import TASK_CHARS, Beginning, Entry, inside_json,
 from fsm_agent.machine.process import (
     NARROWED,
     SEPARATOR,
+    STEP_WATCHES,
     AnyEffect,
     Change,
     Deadline,
@@ -37,7 +38,6 @@ from fsm_agent.machine.process import (
     along,
 )
 from fsm_agent.machine.rows import RowMachine, take_row
-from fsm_agent.machine.watching import STEP_WATCHES
 from fsm_agent.messages.event import Event, Inside, Stepped
 
 _PASSED_DOWN = ("cancelled", "stopped", "expired")  # kinds of outcomes that end the children, too

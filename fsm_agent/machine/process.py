@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.values import Value
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.question import Question
 
 if TYPE_CHECKING:
@@ -367,3 +369,24 @@ class Driven:
         self.end_request = EndRequest(kind, reason)
         if self.driver is not None and (driver := self.driver()) is not None:
             driver.wake()
+
+
+# Watches of the steps of every process in the OS process, for tests and tools
+
+Watch: TypeAlias = Callable[[Stepped], object]
+
+TableWatch: TypeAlias = Callable[[Any, Stepped], object]
+
+STEP_WATCHES = Instrument[tuple[Watch, ...]]("fsm_agent_step_watches", ())
+
+TABLE_WATCHES = Instrument[tuple[TableWatch, ...]]("fsm_agent_table_watches", ())
+
+
+def watched_steps(watch: Watch) -> AbstractContextManager[None]:
+    """Call ``watch`` with each step inside the context, just before it is taken; an exception prevents the step."""
+    return STEP_WATCHES.set((*STEP_WATCHES.get(), watch))
+
+
+def watched_tables(watch: TableWatch) -> AbstractContextManager[None]:
+    """Call ``watch`` with the owner and each step of a user's table inside the context, before the step is taken."""
+    return TABLE_WATCHES.set((*TABLE_WATCHES.get(), watch))

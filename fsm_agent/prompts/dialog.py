@@ -13,8 +13,7 @@ from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import SnapshotError
-from fsm_agent.messages.message import ChatDict, Message, Part
-from fsm_agent.messages.summary import HistorySummary
+from fsm_agent.messages.message import ChatDict, HistorySummary, Message, Part
 from fsm_agent.messages.transcript import overview
 from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt, Task

@@ -91,7 +91,7 @@ class _RowCoverage:
         self._watching = ExitStack()
 
     def pytest_sessionstart(self) -> None:
-        from fsm_agent.machine.watching import watched_steps, watched_tables
+        from fsm_agent.machine.process import watched_steps, watched_tables
 
         self._watching.enter_context(watched_steps(self._watch))
         self._watching.enter_context(watched_tables(self._watch_flow))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         FlowSubmitOptions,
         UnstoredFlowOptions,
     )
-    from fsm_agent.functions.options import AgentPolicy
+    from fsm_agent.functions.policy import AgentPolicy
     from fsm_agent.messages.event import Event
     from fsm_agent.prompts.library import Prompts
     from fsm_agent.prompts.prompt import Prompt

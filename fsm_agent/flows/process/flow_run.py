@@ -33,9 +33,18 @@ from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.lifecycle.effects import describe_effects
 from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.machine.process import INBOX, SEPARATOR, AnyEffect, Deadline, Inner, Owner, open_effects, questions_of
+from fsm_agent.machine.process import (
+    INBOX,
+    SEPARATOR,
+    TABLE_WATCHES,
+    AnyEffect,
+    Deadline,
+    Inner,
+    Owner,
+    open_effects,
+    questions_of,
+)
 from fsm_agent.machine.signing import signed
-from fsm_agent.machine.watching import TABLE_WATCHES
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.reply import Usage
 

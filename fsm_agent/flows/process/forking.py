@@ -11,7 +11,7 @@ from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.states import LiveState
 from fsm_agent.flows.process.effects import Edited
 from fsm_agent.flows.process.snapshot import restore
-from fsm_agent.lifecycle.copies import check_forkable, with_id
+from fsm_agent.lifecycle.snapshots import check_forkable, with_id
 
 if TYPE_CHECKING:
     from fsm_agent.flows.process.flow_run import FlowRun

@@ -22,10 +22,9 @@ from fsm_agent.lifecycle.call import OF_ANSWERS, UNASKED, AgentCall
 from fsm_agent.lifecycle.call_effects import effects_of
 from fsm_agent.lifecycle.call_step import take_step
 from fsm_agent.lifecycle.delegation.function_events import with_functions
-from fsm_agent.lifecycle.delegation.handoff import HandedOver, HandoffEnded
 from fsm_agent.lifecycle.effects import AskSummary, CallModel, Effect, RunFunction
 from fsm_agent.lifecycle.history_events import with_history
-from fsm_agent.lifecycle.interpret import output_text
+from fsm_agent.lifecycle.interpret import HandedOver, HandoffEnded, output_text
 from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
 from fsm_agent.lifecycle.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.lifecycle.spending_budget import Overrun, exceeded, has_budget, with_budget_left
