@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
@@ -193,6 +193,38 @@ def test_a_question_stays_until_it_is_answered(browser: Any, tmp_path: Path) -> 
         tab.say("fail")
         tab.sees("The model could not be reached")
         assert "AuthFailed" not in tab.page.inner_text("#log")
+        assert tab.complaints == []
+
+
+def test_a_fault_of_the_page_is_told_and_not_read_again(browser: Any, tmp_path: Path) -> None:
+    with running(serve(Gate().agent(tmp_path))) as base:
+        tab = Tab(browser, base)
+        tab.page.evaluate("() => { View.prototype.take = () => { throw new TypeError('no such element') } }")
+        tab.say("hello")
+        tab.sees("This page could not show the rest")
+        assert tab.page.locator(".user.refused").count() == 0, "the message was sent"
+        tab.page.reload()
+        tab.sees("Hello there")
+
+
+def test_a_form_begins_with_the_default_of_an_argument(browser: Any, tmp_path: Path) -> None:
+    @function(needs_approval=True)
+    def send(to: str, how: Literal["post", "mail"] = "mail", copies: int = 2, note: str = "soon") -> str:
+        "Send it."
+        return f"{copies} by {how} to {to}: {note}"
+
+    agent = desk(str(tmp_path / "runs.db")).changed(
+        model=Script(call("send", to="Ada"), lambda request: request.messages[-1].text), functions=[send]
+    )
+    with running(serve(agent)) as base:
+        tab = Tab(browser, base)
+        tab.say("send it")
+        labels = [f"{name} (optional)" for name in ("How", "Copies", "Note")]
+        given = [tab.page.get_by_label(label).input_value() for label in labels]
+        assert given == ['"mail"', "2", "soon"]
+        tab.page.get_by_label("Note (optional)").fill("now")
+        tab.page.click("button.yes")
+        tab.sees("2 by mail to Ada: now", ".assistant")
         assert tab.complaints == []
 
 

@@ -312,7 +312,7 @@ function field(parent, label, tag, name = label) {
 function at(made, read, problem) {
   try { return read(); } catch { throw Object.assign(new Error(problem), { field: made.closest("label") }); }
 }
-function form(parent, schema, label, root = schema, isNeeded = true, name = label, value = undefined) {
+function form(parent, schema, label, root = schema, isNeeded = true, name = label, value = schema.default) {
   const about = isNeeded ? label : `${label} (optional)`;
   if (schema.$ref?.startsWith("#/$defs/")) schema = root.$defs?.[schema.$ref.slice(8)] ?? {};
   const kind = Array.isArray(schema.type) ? schema.type[0] : schema.type;
@@ -354,10 +354,11 @@ function form(parent, schema, label, root = schema, isNeeded = true, name = labe
 }
 
 // The server
+class Refused extends Error {}  // by the server
 async function follow(response, view) {
   if (!response.ok) {
     const told = await response.json().catch(() => ({ error: response.statusText }));
-    throw new Error(trouble(told.code ?? "internal", told.error));
+    throw new Refused(trouble(told.code ?? "internal", told.error));
   }
   let rest = "";
   const decoder = new TextDecoder();
@@ -370,11 +371,15 @@ async function follow(response, view) {
     for (const part of parts) {
       const data = part.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("");
       if (!data) continue;
-      const event = parse(data);
-      if (event.type === "RUN_STARTED") view = new View(view.sent);
-      view.take(event);
-      view.is_over = event.type === "RUN_FINISHED" || event.type === "RUN_ERROR";
-      follow.is_over = view.is_over;
+      try {
+        const event = parse(data);
+        if (event.type === "RUN_STARTED") view = new View(view.sent);
+        view.take(event);
+        follow.is_over = event.type === "RUN_FINISHED" || event.type === "RUN_ERROR";
+      } catch (error) {  // a fault of this page: read again, it would fail again
+        console.error(error);
+        throw new Error("This page could not show the rest. Please reload it.");
+      }
     }
   }
 }
@@ -391,7 +396,8 @@ async function read(request, is_retry = false, sent = undefined) {
     if (error instanceof TypeError) {  // the connection broke: what is missing is shown once it is back
       await new Promise((wake) => setTimeout(wake, is_retry ? 2000 : 300));
       if (!own.signal.aborted) return open(thread, true);
-    } else if (!sent?.refused({ code: "bad_answer", message: error.message })) add(make("p", "error", error.message));
+    } else if (!(error instanceof Refused && sent?.refused({ code: "bad_answer", message: error.message })))
+      add(make("p", "error", error.message));
   } finally {
     if (reading === own) { $("stop").hidden = true; list(); }
   }
@@ -429,6 +435,7 @@ async function list() {
     const item = make("li");
     const made = item.appendChild(make("button", "", one.title));
     made.type = "button";
+    made.title = one.title;  // the list cuts a long one
     made.append(make("span", "when", `${when(one.at_s)}${one.asks.length ? " · waits for an answer" : ""}`));
     if (one.name === thread) made.setAttribute("aria-current", "true");
     made.addEventListener("click", () => { side(false); open(one.name); });
@@ -442,7 +449,7 @@ async function list() {
 function when(at_s) {
   if (!at_s) return "";
   const at = new Date(1000 * at_s), now = new Date();
-  if (at.toDateString() === now.toDateString()) return at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  if (at.toDateString() === now.toDateString()) return at.toLocaleTimeString([], { hour: "numeric", minute: "2-digit" });
   return at.toLocaleDateString([], { day: "numeric", month: "short", ...(at.getFullYear() === now.getFullYear() ? {} : { year: "numeric" }) });
 }
 // On a phone, the list of conversations is shown on demand.
