@@ -184,6 +184,22 @@ class ClientConformance:
             (late,) = outcomes(client, "astream", SOON_S)
             assert type(late) is TimedOut, f"behind a cancelled request the next one is {late!r}"
 
+    @pytest.mark.parametrize("turns", [0, 1, 2, 3])
+    def test_a_request_that_is_cancelled_as_it_begins_ends(self, turns: int) -> None:
+        """However early: before its first step, or before what it has begun runs."""
+
+        async def main() -> None:
+            task = asyncio.ensure_future(aask(client, "astream"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task], timeout=PATIENCE_S)
+            assert task.done(), "it is never let go of"
+            await asyncio.to_thread(self._check_idle, client)
+
+        with self.serving(Endless("hel")) as client:
+            asyncio.run(main())
+
     @each_way
     def test_two_requests_at_once_have_an_answer_each(self, way: str) -> None:
         """Of two threads, or two tasks: both streams are open before one is read on."""

@@ -6,19 +6,17 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from typing import Any
 
-from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.field_checks import is_finite
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import Secrets, is_secret_name, secrets_in_url
 from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.command.output import JsonFields, JsonOutput, TextOutput
 from fsm_agent.clients.command.process import CommandRun, Launch
-from fsm_agent.clients.http.prepared_request import Deadline
+from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, TextDelta, UsageReported
@@ -29,12 +27,6 @@ from fsm_agent.mistakes import check
 from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm, adaptations, check_settings, choose_form
 from fsm_agent.providers.content import in_words, without_hints
 from fsm_agent.providers.failures import failure, reported
-from fsm_agent.runtime.thread_task import ThreadTask
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = deferred("asyncio")
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 MAX_SHOWN_CHARS = 500  # of the standard error output, its end
@@ -46,7 +38,7 @@ _PLACEHOLDER = re.compile(r"\{(prompt|system|model)\}")
 _SEVERAL = "This is the conversation so far. Answer with the next message of the assistant, and nothing else."
 
 
-class CommandClient(Closing):
+class CommandClient(SyncVerbs):
     """A client whose model is behind a command line.  No shell is involved.
 
     The prompt is written to the command's standard input, or takes the place of ``{prompt}`` in an argument;
@@ -140,7 +132,7 @@ class CommandClient(Closing):
             " where it is needed"
         )
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply to ``request``.
 
         Raises:
@@ -148,55 +140,23 @@ class CommandClient(Closing):
             UsageError: The request cannot be expressed in words, or the client is closed.
             ProviderError: The command failed, was not done in time, or gave no answer.
         """
-        *_, reply = self.stream(request, timeout_s=timeout_s)
-        assert isinstance(reply, Reply)
-        return reply
+        async with aclosing(self.astream(request, timeout_s=timeout_s)) as items:
+            return [item async for item in items if isinstance(item, Reply)][-1]
 
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+    async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.
 
-        Close it to end the command.  Raises as `complete` does.
+        Close it to end the command.  Raises as `acomplete` does.
         """
         self._check_open()
-        return self._ask(request, timeout_s)
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """`complete` for asyncio."""
-        reply: Delta | Reply | None = None
-        async for item in self.astream(request, timeout_s=timeout_s):
-            reply = item
-        assert isinstance(reply, Reply)
-        return reply
-
-    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """`stream` for asyncio."""
-        self._check_open()
-        return self._aask(request, timeout_s)
-
-    def close(self) -> None:
-        """Take no more requests.  Safe to repeat."""
-        self._is_closed = True
-
-    async def aclose(self) -> None:
-        """`close` for asyncio."""
-        self.close()
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise UsageError(f"the client of {self.name!r} is closed; make a new one")
-        if not REQUESTS_ALLOWED.get():
-            raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
-
-    def _ask(self, request: Request, timeout_s: float | None) -> Generator[Delta | Reply]:
         decided = choose_form(request, _PROFILE)
         notes = self._list_adaptations(decided)
         launch = self._launch(decided)
-        seconds = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
-        run = CommandRun(launch, Deadline(seconds))
+        run = CommandRun(launch, self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s))
         output = TextOutput() if self._json is None else JsonOutput(self._json, is_lines=self._is_lines)
         pieces = list[str]()
-        with closing(run.output()) as data:
-            for piece in data:
+        async with aclosing(run.output()) as data:
+            async for piece in data:
                 for text in output.feed(piece):
                     pieces.append(text)
                     yield TextDelta(text)
@@ -217,35 +177,15 @@ class CommandClient(Closing):
             output_mode=decided.mode,
         )
 
-    async def _aask(self, request: Request, timeout_s: float | None) -> AsyncGenerator[Delta | Reply]:
-        """Run the command in a thread and yield its items; end the command on closing or cancellation."""
-        loop, arrived = asyncio.get_running_loop(), asyncio.Queue[Any]()
+    def close(self) -> None:
+        """Take no more requests.  Safe to repeat."""
+        self._is_closed = True
 
-        def give(item: object) -> None:
-            with suppress(RuntimeError):  # the loop has closed meanwhile
-                loop.call_soon_threadsafe(arrived.put_nowait, item)
-
-        def work(_: ThreadTask[None]) -> None:
-            try:
-                for item in self._ask(request, timeout_s):
-                    give(item)
-            except Exception as error:
-                give(error)
-            finally:
-                give(None)
-
-        task, has_ended = ThreadTask(work).start(), False
-        try:
-            while (item := await arrived.get()) is not None:
-                if isinstance(item, Exception):
-                    raise item
-                yield item
-            has_ended = True
-        finally:
-            item = None  # an exception that is kept would keep this frame
-            task.cancel()
-            while not has_ended:  # the command is ended at once
-                has_ended = await arrived.get() is None
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(f"the client of {self.name!r} is closed; make a new one")
+        if not REQUESTS_ALLOWED.get():
+            raise UsageError(f"the client: expected no request to a real model here, got one to {self.name!r}")
 
     def _list_adaptations(self, decided: RequestForm) -> tuple[str, ...]:
         """Return notes on options that the command cannot express; raise `UsageError` for those that are needed."""
@@ -255,8 +195,7 @@ class CommandClient(Closing):
             names = ", ".join([repr(function.name) for function in request.functions[:5]])
             raise UsageError(
                 f"the model {self.name!r}: expected no functions, since it is a command and cannot call any, got"
-                f" {names};"
-                " use the client of a provider, or an agent without functions"
+                f" {names}; use the client of a provider, or an agent without functions"
             )
         rest, hints = without_hints(request, ())
         if servers := rest.settings.hosted_tools:
@@ -304,8 +243,7 @@ class CommandClient(Closing):
         if _PLACEHOLDER.match(word) and filled.startswith("-") and not is_behind:
             raise UsageError(
                 f"the text for {word!r} of {self.name!r} begins with '-', so it would be read as an option; put an"
-                " argument"
-                " '--' before it, or pass the prompt on standard input"
+                " argument '--' before it, or pass the prompt on standard input"
             )
 
     def _check_end(self, run: CommandRun, output: TextOutput | JsonOutput) -> None:

@@ -1,27 +1,34 @@
-"""One run of a command: its input, its output as it comes, and the end of everything that it started."""
+"""One run of a command: its input, its output as it comes, and the end of everything that it started.
+
+The event loop watches the files of a `subprocess.Popen`.  A process of asyncio's own would be reaped before its group
+is ended, when its id may be another's already, and `wait` of some versions waits for whoever has inherited the output.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import selectors
 import signal
 import subprocess
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import TypeVar
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
-from fsm_agent.clients.http.prepared_request import Deadline
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, TimedOut, UsageError
-from fsm_agent.runtime.abort import Abort, abort_in_force
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
 
 MAX_ERROR_BYTES = 8_192  # of the standard error output, its end
 _PIECE = 65_536
+_MOST_HELD = 16 * _PIECE  # by a pipe: see `man 7 pipe`
 _BUSY = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # other commands that run have them all
 _LOOK_S = 0.05  # how often an ended process is looked for where the system has no file for it
-
-T = TypeVar("T")
 
 
 class Launch(Value, frozen=True, kw_only=True):
@@ -46,22 +53,23 @@ class CommandRun:
 
     Args:
         launch: The command.
-        deadline: The end of the run.
+        timeout_s: The longest run.
 
     Attributes:
         status: The exit status, once `output` has ended; negative: the number of the signal that ended it.
         errors: The end of its standard error output.
     """
 
-    def __init__(self, launch: Launch, deadline: Deadline) -> None:
+    def __init__(self, launch: Launch, timeout_s: float) -> None:
         self._launch = launch
-        self._deadline = deadline
+        self._timeout_s = timeout_s
+        self._end_s = time.monotonic() + timeout_s
         self._left = memoryview(launch.content)
         self._taken_bytes = 0
         self.status: int | None = None
         self.errors = b""
 
-    def output(self) -> Generator[bytes]:
+    async def output(self) -> AsyncGenerator[bytes]:
         """Yield the pieces of the standard output as they come.  Closing the generator ends the process.
 
         Raises:
@@ -70,53 +78,36 @@ class CommandRun:
             TimedOut: It was not done in time.
             BadReply: Its output is too long.
             Overloaded: This system has no file or process left.
-            Aborted: The answer is no longer wanted.
         """
-        abort = abort_in_force()
-        if abort is not None:
-            abort.check()
-        if self._deadline.is_over:
-            raise self._late()
-        with self._open(selectors.DefaultSelector) as selector, self._woken(selector, abort):
-            process = self._start()
-            try:
-                for piece in self._talk(process, selector):
+        self._check_time()
+        process, end = self._start(), None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out, err, into = process.stdout.fileno(), process.stderr.fileno(), process.stdin.fileno()
+        try:
+            for file in (out, err, into):
+                os.set_blocking(file, False)
+            end = _file_of_end(process.pid)
+            reads, writes, has_ended = {out, err} if end is None else {out, err, end}, {into}, False
+            while not has_ended:  # a process that inherited the output may still run; do not wait for it
+                self._check_time()
+                left_s = self._end_s - time.monotonic()
+                ready = await _ready(reads, writes, left_s if end is not None else min(left_s, _LOOK_S))
+                has_ended = _has_ended(process.pid) if end is None else end in ready
+                if writes and not self._write(into):
+                    writes.clear()
+                    process.stdin.close()
+                for piece in _taken(err, reads, is_last=has_ended):
+                    self.errors = (self.errors + piece)[-MAX_ERROR_BYTES:]
+                for piece in _taken(out, reads, is_last=has_ended):
+                    self._count(piece)
                     yield piece
-                    if abort is not None:
-                        abort.check()
-                if abort is not None:
-                    abort.check()
-            finally:
-                self.status = _end(process)
-
-    @contextmanager
-    def _woken(self, selector: selectors.BaseSelector, abort: Abort | None) -> Iterator[None]:
-        """Have an abort wake the selector."""
-        woken, waker = self._open(os.pipe)
-
-        def wake() -> None:
-            with suppress(OSError):
-                os.write(waker, b"!")
-
-        try:
-            selector.register(woken, selectors.EVENT_READ)
-            if abort is not None:
-                abort.add(wake)
-            yield
+                    self._check_time()
         finally:
-            if abort is not None:
-                abort.discard(wake)
-            os.close(woken)
-            os.close(waker)
-
-    def _open(self, make: Callable[[], T]) -> T:
-        try:
-            return make()
-        except OSError as error:
-            raise self._busy(error) from None
-
-    def _busy(self, error: OSError) -> Overloaded:
-        return Overloaded(f"the command {self._launch.program!r} cannot be started now: {error.strerror}")
+            if end is not None:
+                os.close(end)
+            self.status = await _end(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
         launch = self._launch
@@ -133,7 +124,7 @@ class CommandRun:
             )
         except OSError as error:
             if error.errno in _BUSY:
-                raise self._busy(error) from None
+                raise Overloaded(f"the command {launch.program!r} cannot be started now: {error.strerror}") from None
             if error.errno == errno.E2BIG:
                 raise UsageError(
                     f"the arguments of {launch.program!r} are too long for this system; leave out '{{prompt}}', and the"
@@ -143,65 +134,8 @@ class CommandRun:
             reason = error.strerror or type(error).__name__
             raise ConfigError(
                 f"the command {launch.program!r} cannot be started{folder}: {reason}; pass the path of a program"
-                " that is"
-                " installed"
+                " that is installed"
             ) from None
-
-    def _talk(self, process: subprocess.Popen[bytes], selector: selectors.BaseSelector) -> Generator[bytes]:
-        """Yield what the process writes, until it has ended or closed its output."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        out, err, into = process.stdout.fileno(), process.stderr.fileno(), process.stdin.fileno()
-        for file in (out, err, into):
-            os.set_blocking(file, False)
-        selector.register(out, selectors.EVENT_READ)
-        selector.register(err, selectors.EVENT_READ)
-        selector.register(into, selectors.EVENT_WRITE)
-        ended = _file_of_end(process.pid)
-        if ended is not None:
-            selector.register(ended, selectors.EVENT_READ)
-        has_output = True
-        try:
-            while True:
-                ready = self._wait(selector, is_ending=ended is not None)
-                if into in ready and not self._write(into):
-                    selector.unregister(into)
-                    process.stdin.close()
-                if err in ready and not self._read_errors(err):
-                    selector.unregister(err)
-                has_ended = ended in ready or (ended is None and _has_ended(process.pid))
-                if out in ready or (has_ended and has_output):
-                    has_output = yield from self._drain(out)
-                    if not has_output:
-                        selector.unregister(out)
-                if has_ended:  # a process that inherited the output may still run; do not wait for it
-                    self._drain_errors(err)
-                    return
-        finally:
-            _close(ended)
-
-    def _wait(self, selector: selectors.BaseSelector, *, is_ending: bool) -> set[int]:
-        """Return the files that are ready, at the latest when the process has to be looked for."""
-        if self._deadline.is_over:
-            raise self._late()
-        left_s = self._deadline.time_left()
-        most_s = left_s if is_ending else _LOOK_S if left_s is None else min(left_s, _LOOK_S)
-        ready = {key.fd for key, _ in selector.select(most_s)}
-        if (abort := abort_in_force()) is not None:
-            abort.check()
-        return ready
-
-    def _drain(self, out: int) -> Generator[bytes, None, bool]:
-        """Yield what can be read at once; return whether more may come."""
-        while piece := _read(out):
-            self._taken_bytes += len(piece)
-            if self._taken_bytes > self._launch.max_output_bytes:
-                raise self._too_long()
-            yield piece
-            if self._deadline.is_over:
-                raise self._late()
-        return piece is None
 
     def _write(self, into: int) -> bool:
         """Write the next piece of the input; return False at its end, or if the command closed it."""
@@ -213,35 +147,60 @@ class CommandRun:
             return False
         return bool(self._left)
 
-    def _drain_errors(self, err: int) -> None:
-        while self._read_errors(err) and not self._deadline.is_over:
-            pass
+    def _check_time(self) -> None:
+        if time.monotonic() >= self._end_s:
+            raise TimedOut(f"the command {self._launch.program!r} did not end in {self._timeout_s:g} s")
 
-    def _read_errors(self, err: int) -> bool:
-        piece = _read(err)
-        self.errors = (self.errors + (piece or b""))[-MAX_ERROR_BYTES:]
-        return bool(piece)
-
-    def _too_long(self) -> BadReply:
-        most = self._launch.max_output_bytes
-        return BadReply(
-            f"the command {self._launch.program!r} wrote more than {most:,} bytes; pass max_output_bytes=… to allow"
-            " more",
-            retryable=False,
-        )
-
-    def _late(self) -> TimedOut:
-        return TimedOut(f"the command {self._launch.program!r} did not end in {self._deadline.timeout_s or 0:g} s")
+    def _count(self, piece: bytes) -> None:
+        self._taken_bytes += len(piece)
+        if self._taken_bytes > (most := self._launch.max_output_bytes):
+            raise BadReply(
+                f"the command {self._launch.program!r} wrote more than {most:,} bytes; pass max_output_bytes=… to allow"
+                " more",
+                retryable=False,
+            )
 
 
-def _read(file: int) -> bytes | None:
-    """Return what can be read at once; b"": it has ended; None: nothing yet."""
+async def _ready(reads: set[int], writes: set[int], most_s: float) -> set[int]:
+    """Wait until one of these files can be read or written, and return those that can."""
+    loop, ready = asyncio.get_running_loop(), set[int]()
+    woken = loop.create_future()
+
+    def wake(file: int) -> None:
+        ready.add(file)
+        if not woken.done():
+            woken.set_result(None)
+
     try:
-        return os.read(file, _PIECE)
-    except BlockingIOError:
-        return None
-    except OSError:
-        return b""
+        for file in reads:
+            loop.add_reader(file, wake, file)
+        for file in writes:
+            loop.add_writer(file, wake, file)
+        await asyncio.wait([woken], timeout=most_s)
+    finally:
+        for file in reads:
+            loop.remove_reader(file)
+        for file in writes:
+            loop.remove_writer(file)
+    return ready
+
+
+def _taken(file: int, reads: set[int], *, is_last: bool) -> Iterator[bytes]:
+    """Yield a piece of a file if it can be read at once, or all that it holds if this is the last look.
+
+    A file that has ended is taken out of those to wait for.
+    """
+    for _ in range(_MOST_HELD // _PIECE if is_last else 1):
+        try:
+            piece = os.read(file, _PIECE) if file in reads else b""
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        if not piece:
+            reads.discard(file)
+            return
+        yield piece
 
 
 def _file_of_end(pid: int) -> int | None:
@@ -252,16 +211,11 @@ def _file_of_end(pid: int) -> int | None:
         return None
 
 
-def _close(file: int | None) -> None:
-    if file is not None:
-        os.close(file)
-
-
 def _has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
+async def _end(process: subprocess.Popen[bytes]) -> int:
     """End the process group, and return the status of its leader.
 
     The leader has not been reaped yet, so the system cannot have given its process id to another.
@@ -272,4 +226,5 @@ def _end(process: subprocess.Popen[bytes]) -> int:
         if pipe is not None:
             with suppress(OSError):
                 pipe.close()
-    return process.wait()
+    status = process.poll()
+    return await asyncio.to_thread(process.wait) if status is None else status

@@ -66,6 +66,9 @@ class FakeProcess:
                     file.close()
             os.close(self._end)
 
+    def poll(self) -> None:
+        return None
+
     def wait(self) -> int:
         self._is_over.set()
         self._thread.join()
