@@ -32,9 +32,7 @@ from typing import Any
 from benchmarks.works import AT_ONCE, TASK, agent_of, turns
 from fsm_agent.agents import Agent
 from fsm_agent.store import Lease, Store
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
-from fsm_agent.store.sqlite.sqlite_file import PAGE_BYTES
+from fsm_agent.store.sql.sqlite import PAGE_BYTES, MemoryStore, SqliteStore
 
 SCRIPTS = {"one": turns(0), "three": turns(3), "sixteen": turns(1, AT_ONCE)}
 LANGGRAPH = Path(__file__).with_name("langgraph_rounds.py")

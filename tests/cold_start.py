@@ -19,8 +19,7 @@ from pydantic import BaseModel
 from fsm_agent import Agent, Approved, CallSuspended, Limits, Prompt, Worker, function
 from fsm_agent import testing as doubles
 from fsm_agent.flows import Flow, call, end, execute, gather, pause
-from fsm_agent.store import Runs
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore, Runs
 
 THREADS = 32
 

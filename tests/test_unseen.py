@@ -31,9 +31,7 @@ from fsm_agent.functions import Function, function
 from fsm_agent.lifecycle import Approved, Limits, snapshot
 from fsm_agent.messages import HostedMCP
 from fsm_agent.prompts import Prompt
-from fsm_agent.store import Runs, Store
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import MemoryStore, Runs, SqliteStore, Store
 from fsm_agent.testing import Script, call
 
 HEADERS = {
@@ -219,7 +217,7 @@ def kept_bytes(store: Store, folder: Path) -> str:
     loaded = [store.load(run.id, after=after) for run in store.list() for after in (0, None)]
     snapshots = [zlib.decompress(each.snapshot[1]).decode() for each in loaded if each.snapshot is not None]
     assert snapshots
-    held = pickle.dumps(store._runs) if isinstance(store, MemoryStore) else b""
+    held = store._connection.serialize() if isinstance(store, MemoryStore) else b""
     raw = held + b"".join([path.read_bytes() for path in files])
     return "\n".join([repr(loaded), *snapshots, raw.decode("latin-1"), *map(str, files)])
 

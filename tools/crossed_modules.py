@@ -21,7 +21,7 @@ from support.stub_server import StubServer
 import fsm_agent
 from fsm_agent import Agent, client_for, function
 from fsm_agent.flows import Flow, call, end, execute
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.testing import Script
 
 ROOT = Path(fsm_agent.__file__).parent

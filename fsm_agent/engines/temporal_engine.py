@@ -23,7 +23,7 @@ from temporalio.worker import Worker
 from fsm_agent.engines.engine import Engine
 from fsm_agent.errors import ConfigError
 from fsm_agent.runtime.log import LOG
-from fsm_agent.store.postgres.engine_jobs import JOB, temporal_channel
+from fsm_agent.store.sql.engine_jobs import JOB, temporal_channel
 
 BEAT, DAY = timedelta(seconds=2), timedelta(days=1)  # how often a worker says that it is alive; the longest job
 QUIETLY = ApplicationErrorCategory.BENIGN

@@ -32,7 +32,7 @@ from fsm_agent.store.claiming import stuck_problem
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import each_listed
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter
 from fsm_agent.store.watching import is_settled
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from fsm_agent.store.errors import RunUnknown as RunUnknown
     from fsm_agent.store.errors import StoreClosed as StoreClosed
     from fsm_agent.store.errors import StoreError as StoreError
-    from fsm_agent.store.memory import MemoryStore as MemoryStore
-    from fsm_agent.store.postgres import PostgresStore as PostgresStore
     from fsm_agent.store.runs import Runs as Runs
-    from fsm_agent.store.sqlite import SqliteStore as SqliteStore
+    from fsm_agent.store.sql.postgres import PostgresStore as PostgresStore
+    from fsm_agent.store.sql.sqlite import MemoryStore as MemoryStore
+    from fsm_agent.store.sql.sqlite import SqliteStore as SqliteStore
     from fsm_agent.store.store import Head as Head
     from fsm_agent.store.store import Lease as Lease
     from fsm_agent.store.store import Loaded as Loaded
@@ -42,10 +42,9 @@ else:
                 "AlreadyAnswered Conflict LeaseLost NotAsked PostExists ReadOnly RunBusy RunExists "
                 "RunUnknown StoreClosed StoreError"
             ),
-            "memory": "MemoryStore",
-            "postgres": "PostgresStore",
             "runs": "Runs",
-            "sqlite": "SqliteStore",
+            "sql.postgres": "PostgresStore",
+            "sql.sqlite": "MemoryStore SqliteStore",
             "store": "Head Lease Loaded Page Post Rest Run RunCount RunsHealth Start Store",
         },
     )

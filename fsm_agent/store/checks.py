@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -274,14 +274,6 @@ def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
         f"the run {run!r} exists already, and it began with another {' and another '.join(differs)}; choose another"
         f" run_id, or call resume({run!r}) to continue that run"
     )
-
-
-def result_or_loss(renew: Callable[..., int], *arguments: Any, **options: Any) -> int | LeaseLost:
-    """Return what renewing one lease of many returns, or the error if it was lost."""
-    try:
-        return renew(*arguments, **options)
-    except LeaseLost as error:
-        return error
 
 
 def lost_lease(lease: Lease) -> LeaseLost:

@@ -52,7 +52,7 @@ from fsm_agent.store.errors import RunExists, StoreError
 from fsm_agent.store.lease_renewal import LEASE_S
 from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start, Store
 from fsm_agent.store.watching import RunWatcher
 
@@ -684,7 +684,7 @@ def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store
     text = os.fspath(store)
     scheme, colon, _ = text.partition("://")
     if colon and scheme in ("postgresql", "postgres"):
-        from fsm_agent.store.postgres import PostgresStore  # few programs need it
+        from fsm_agent.store.sql.postgres import PostgresStore  # few programs need it
 
         return PostgresStore(text, read_only=read_only)
     check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)

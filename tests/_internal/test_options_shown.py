@@ -10,7 +10,7 @@ import pytest
 from fsm_agent import Agent, AgentBase, Function, Prompt, Toolset
 from fsm_agent.agents import Conversation
 from fsm_agent.flows import Flow
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore
 
 
 def test_what_is_shown_is_what_is_taken() -> None:

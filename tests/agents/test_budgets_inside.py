@@ -13,7 +13,7 @@ from fsm_agent.errors import CallFailed, CallSuspended, UsageError
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import AgentCall, Approved, Limits, Price, Reason, State, snapshot
 from fsm_agent.messages import Event, Inside, Reply, ReplyCompleted, Stepped, Usage
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, call
 
 DOLLAR = Price(input_micro_usd=1_000_000, output_micro_usd=1_000_000)  # a million tokens

@@ -29,8 +29,7 @@ from fsm_agent.messages import (
 )
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline
-from fsm_agent.store import Runs
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore, Runs
 from fsm_agent.testing import Delayed, FakeClock, Script, call
 
 

@@ -26,9 +26,7 @@ from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.lifecycle import Limits, Reason, Returned, RunAgain
 from fsm_agent.messages import FunctionProgress, Reply, Usage
 from fsm_agent.runtime import SystemClock
-from fsm_agent.store import LeaseLost, RunBusy, RunExists
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import LeaseLost, MemoryStore, RunBusy, RunExists, SqliteStore
 from fsm_agent.testing import Script, call
 
 Ask = Callable[..., Function[..., Any, Any]]

@@ -22,7 +22,7 @@ from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.lifecycle import CallRecord
 from fsm_agent.messages import Event, Inside, Where
 from fsm_agent.runtime import LoggingHook
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, call
 
 

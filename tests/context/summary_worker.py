@@ -11,7 +11,7 @@ from typing import Any
 from fsm_agent import Agent, Limits, function
 from fsm_agent.context import summarize
 from fsm_agent.lifecycle import Request
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import SqliteStore
 from fsm_agent.testing import Script, call
 
 RUN, ROUNDS = "r1", 30

@@ -15,8 +15,7 @@ from flow_runs import by_arun, by_run
 from fsm_agent import MemoryStore, Runs
 from fsm_agent.flows import Flow, end, execute, gather, into, wait
 from fsm_agent.lifecycle import Returned
-from fsm_agent.store import NotAsked
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import NotAsked, SqliteStore
 from fsm_agent.testing import FakeClock
 
 LONG_S = 30.0  # no test waits for it

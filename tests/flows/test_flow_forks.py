@@ -33,7 +33,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.lifecycle import Returned
 from fsm_agent.store import Lease, RunBusy, RunExists, RunUnknown
-from fsm_agent.store.memory import MemoryStore as Memory
+from fsm_agent.store import MemoryStore as Memory
 from fsm_agent.testing import Script
 
 

@@ -31,8 +31,7 @@ from works_worker import answers, effects_in, seeded, works
 
 from fsm_agent.agents import Worker
 from fsm_agent.errors import FsmAgentError
-from fsm_agent.store import Runs
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore, Runs
 
 COUNTS = {"support": 120, "coder": 60, "orchestrator": 120}
 FEWER = {"support": 16, "coder": 8, "orchestrator": 16}  # over engines, which take longer

@@ -19,8 +19,7 @@ from fsm_agent.lifecycle import AgentCall, Begun, Cancelled, Injected, Replied, 
 from fsm_agent.machine import Chain, Header, Journal, fold, header_of
 from fsm_agent.messages import Done, Message, Reply
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.store import Runs
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore, Runs
 from fsm_agent.testing import Script, as_json
 
 KEY = b"k" * 32

@@ -13,9 +13,7 @@ from fsm_agent.lifecycle import AgentCall, Begun, Injected, Limits
 from fsm_agent.machine import Chain, Entry
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.store import Runs
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import MemoryStore, Runs, SqliteStore
 from fsm_agent.testing import Script, call
 
 HEADER = '{"version":1}'

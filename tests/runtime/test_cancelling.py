@@ -40,7 +40,7 @@ from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, Request, S
 from fsm_agent.messages import FunctionCall, Reply, TextDelta
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.runtime import SystemClock, adrive, arun, drive, run
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, call
 
 LONG_S = 60.0  # what is waited for is set free long before

@@ -17,7 +17,7 @@ from fsm_agent.functions import function
 from fsm_agent.lifecycle import Returned
 from fsm_agent.messages import FunctionCall, Image, Message, ResultCached, ResultExtracted, ResultProcessed
 from fsm_agent.runtime import ProcessedResult, ResultPipeline, truncate
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, call
 
 CALL = FunctionCall(name="search", arguments_json="{}", id="2.0")

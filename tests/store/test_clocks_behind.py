@@ -13,8 +13,7 @@ import pytest
 from fsm_agent import Agent
 from fsm_agent.agents import Worker
 from fsm_agent.errors import RateLimited
-from fsm_agent.store import Rest, Runs
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import Rest, Runs, SqliteStore
 from fsm_agent.testing import FakeClock, Script
 
 AHEAD_S = 3600.0

@@ -18,8 +18,7 @@ from fsm_agent.functions import function
 from fsm_agent.lifecycle import AgentCall, Denied, Replied, Returned
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Dialog
-from fsm_agent.store import Lease, RunExists, Runs, RunUnknown, SqliteStore
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import Lease, MemoryStore, Rest, RunExists, Runs, RunUnknown, SqliteStore
 from fsm_agent.testing import Script, as_json, call
 
 WALKS = 40
@@ -299,11 +298,10 @@ def test_a_copy_that_a_worker_finds_first_goes_on_from_where_it_was_copied():
 def test_the_journal_of_another_run_is_refused_though_its_header_is_the_same(signing_key: str | None):
     store = MemoryStore()
     agent = Agent(Script("first", "second"), name="clerk", store=Runs(store, signing_key=signing_key))
-    for name in ("one", "two"):
-        agent.call("Go.", run_id=name)
-    one, two = store._runs["one"], store._runs["two"]
-    assert one.header == two.header
-    two.lines[:] = one.lines
+    agent.call("Go.", run_id="one")
+    one = loaded(store, "one")
+    lease = store.create("two", one.header, agent="clerk", holder="w", for_s=9.0)
+    store.append(lease, 0, one.lines, Rest(state="Failed", due_s=0.0))
     with pytest.raises(JournalError, match="'two'"):
         agent.resume("two")
 

@@ -20,10 +20,8 @@ from support.uncollected import uncollected
 from fsm_agent.agents import Agent
 from fsm_agent.functions import function
 from fsm_agent.messages import Done, FunctionStarted
-from fsm_agent.store import LeaseLost, Runs, StoreError
+from fsm_agent.store import LeaseLost, MemoryStore, Runs, SqliteStore, StoreError
 from fsm_agent.store.lease_renewal import RENEWER
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 
 

@@ -20,8 +20,7 @@ from fsm_agent.errors import CallSuspended
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import Approved, FindOut, Outcome, Returned, RunAgain
 from fsm_agent.messages import Done
-from fsm_agent.store import Store
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore, Store
 
 FILES = ("machine/journal.py", "runtime/reconciler.py", "runtime/sync_driver.py", "store/recorder.py")
 SAMPLES = 12

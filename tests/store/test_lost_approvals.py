@@ -14,7 +14,7 @@ from fsm_agent.errors import CallSuspended, OutcomeError, ReplayError, SnapshotE
 from fsm_agent.flows import Flow, FlowSuspended, call, end
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import Approved, Denied, Modified, Outcome, snapshot
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 

@@ -7,8 +7,7 @@ from support import shop_agent as shop
 
 from fsm_agent import CallSuspended, UsageError
 from fsm_agent.lifecycle import Approved
-from fsm_agent.store import Rest, Runs
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore, Rest, Runs
 
 
 @pytest.fixture

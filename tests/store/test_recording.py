@@ -51,9 +51,7 @@ from fsm_agent.lifecycle import (
 from fsm_agent.messages import Done, FunctionCall, FunctionStarted, Message, Stepped, Suspended
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import World
-from fsm_agent.store import AlreadyAnswered, LeaseLost, NotAsked, Runs
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import AlreadyAnswered, LeaseLost, MemoryStore, NotAsked, Runs, SqliteStore
 from fsm_agent.testing import Script
 
 seeds = st.integers(0, 2**32 - 1)

@@ -64,14 +64,14 @@ from fsm_agent.store import (
     AlreadyAnswered,
     Lease,
     LeaseLost,
+    MemoryStore,
     NotAsked,
     RunBusy,
     RunExists,
     Runs,
     RunUnknown,
+    SqliteStore,
 )
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
 from fsm_agent.testing import Script, call
 
 STUCK, MAX_TRIES = "stuck", 5  # claims in a row without an entry
@@ -866,13 +866,13 @@ def test_a_rate_limit_is_in_the_journal_and_its_report_after_a_resume(store: Any
 def test_a_damaged_snapshot_is_refused(signing_key: str | None):
     store = LastingStore()
     agent = rested(Runs(store, signing_key=signing_key))
-    n, packed = loaded(store).snapshot
-    kept = store._runs["r1"]
+    _, packed = loaded(store).snapshot
+    lease = store.claim("w", for_s=9.0, run="r1")
     for at in range(0, len(packed), 5):
         mutated = packed[:at] + bytes([packed[at] ^ 16]) + packed[at + 1 :]
         with suppress(zlib.error):
             if zlib.decompress(mutated) == zlib.decompress(packed):
                 continue  # bits that fill up a byte
-        kept.snapshot = n, mutated
+        store.append(lease, lease.n, (), snapshot=mutated)
         with pytest.raises(JournalError):
             agent.runs.fold_run(store.load("r1", after=None), definition_of(agent))

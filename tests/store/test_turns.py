@@ -31,9 +31,7 @@ from fsm_agent.context import compress, keep_last, once, shorten
 from fsm_agent.errors import JournalError, Overloaded
 from fsm_agent.lifecycle import Limits, stop_on
 from fsm_agent.messages import FunctionCall
-from fsm_agent.store import Conflict, Rest, RunExists, Runs, RunUnknown
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import Conflict, MemoryStore, Rest, RunExists, Runs, RunUnknown, SqliteStore
 from fsm_agent.testing import Script, call
 
 

@@ -15,9 +15,8 @@ from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions import function
 from fsm_agent.lifecycle import Approved, Outcome
 from fsm_agent.machine import Header
-from fsm_agent.store import Lease, LeaseLost, Loaded, Rest, Runs, Store
+from fsm_agent.store import Lease, LeaseLost, Loaded, MemoryStore, Rest, Runs, Store
 from fsm_agent.store.claiming import Definition
-from fsm_agent.store.memory import MemoryStore
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.testing import Script, as_json, call
 from support.nested_process import Team, TeamRecord

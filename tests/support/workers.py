@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from fsm_agent import Agent, Reply
-from fsm_agent.store.memory import MemoryStore
+from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script
 from support.gates import Gate
 

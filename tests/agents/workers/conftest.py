@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import MemoryStore, SqliteStore
 
 
 @pytest.fixture

@@ -16,9 +16,7 @@ from support.workers import Away, Patient, create, rows, wait_until, working
 from fsm_agent import Agent, ConfigError
 from fsm_agent.agents import Worker, worker_health
 from fsm_agent.messages import Question
-from fsm_agent.store import Rest
-from fsm_agent.store.memory import MemoryStore
-from fsm_agent.store.sqlite import SqliteStore
+from fsm_agent.store import MemoryStore, Rest, SqliteStore
 from fsm_agent.testing import Script
 
 

@@ -23,8 +23,13 @@ else:
     psycopg = deferred("psycopg")
 
 LOCKS = 0x66736D61  # "fsma": the first half of the lock of each session, and of the name of nothing else
-POLL_S = 0.5  # how often a waiting thread looks for due runs and dead sessions without having heard of any
+POLL_S = 0.5  # how often the server is asked for a session when it is away, or still sees the one before
 _READY_S = 5.0  # how long the first lease waits for the session
+
+
+def channel_of(schema: str) -> str:
+    """Return the channel on which it is told that runs of a schema are due."""
+    return f"fsm_agent_{schema}"
 
 
 def rests_channel(channel: str) -> str:
@@ -54,19 +59,22 @@ class Session:
         self._thread: threading.Thread | None = None
         self._awake, self._waker = socket.socketpair()  # ends a wait for the server
 
-    def instance(self) -> int:
-        """Return the number under which the leases of this store are taken; 0: nothing shares its life."""
+    def instance(self) -> str:
+        """Return the number under which the leases of this store are taken; empty: nothing shares its life."""
         with self._changed:
             self._start()
             if self._is_possible:
                 self._changed.wait_for(lambda: self._is_locked or self._is_closed, _READY_S)
-            return self._number if self._is_locked else 0
+            return str(self._number) if self._is_locked else ""
 
     def count(self) -> int:
         """Return the number of changes heard so far."""
         with self._changed:
             self._start()
             return self._count
+
+    def add(self) -> None:
+        """Do nothing: the server tells this session of its own changes, too."""
 
     def wait(self, count: int, timeout_s: float) -> bool:
         """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change."""

@@ -32,7 +32,7 @@ from fsm_agent.store import (
     Store,
     StoreError,
 )
-from fsm_agent.store.postgres import schema
+from fsm_agent.store.sql import statements
 from fsm_agent.testing import Script, call
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
@@ -132,10 +132,10 @@ def test_a_session_that_was_cut_begins_anew_under_its_number(store: PostgresStor
     lock = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid::bigint = %s AND granted"
 
     def holders() -> list[int]:
-        return store._do(lambda c: [pid for (pid,) in c.execute(lock, (number,))])
+        return store._write(lambda c: [pid for (pid,) in c.connection.execute(lock, (number,))])
 
     [first] = holders()
-    store._do(lambda c: c.execute("SELECT pg_terminate_backend(%s, 5000)", (first,)))
+    store._write(lambda c: c.connection.execute("SELECT pg_terminate_backend(%s, 5000)", (first,)))
     until_s = time.monotonic() + PATIENCE_S
     while not (now := holders()):
         assert time.monotonic() < until_s
@@ -152,8 +152,7 @@ def test_behind_a_pooler_there_is_no_session_and_leases_end_at_their_time(url: s
         lease = pooled.claim("w", for_s=LONG_S, run="r")
         assert lease is not None
         assert pooled._session._thread is None
-        other._session.instance()
-        other._do(lambda c: other._tables.end_leases_of_the_dead(c, other._now(c), 0.0))
+        assert other.claim("v", for_s=LONG_S) is None
         assert other.load("r").run.holder == "w"
         pooled.renew(lease, for_s=0.5)
         began, took = time.monotonic(), None
@@ -209,7 +208,7 @@ def test_a_holder_that_freezes_in_a_transaction_locks_nothing_for_long(store: Po
     tries = []
 
     def freeze(c: Any) -> None:
-        c.execute(f"SELECT 1 FROM {store._address.schema}.run FOR UPDATE")
+        c("SELECT 1 FROM run FOR UPDATE")
         tries.append(1)
         if len(tries) == 1:
             assert other.claim("w", for_s=LONG_S) is None
@@ -217,7 +216,7 @@ def test_a_holder_that_freezes_in_a_transaction_locks_nothing_for_long(store: Po
 
     with closing(PostgresStore(url)) as other:
         assert other.claim("w", for_s=LONG_S, agents=["none"]) is None  # it has begun what takes long: its session
-        store._do(freeze)
+        store._write(freeze)
     assert len(tries) == 2
 
 
@@ -232,22 +231,22 @@ class Losing:
     def __call__(self, c: Any) -> int:
         self.tries += 1
         if self.tries == 1:
-            pid = c.info.backend_pid
-            self._store._do(lambda other: other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,)))
+            pid = c.connection.info.backend_pid
+            self._store._write(lambda other: other.connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,)))
             if self._goes_on:
-                c.execute("SELECT 1")
+                c("SELECT 1")
         return self.tries
 
 
 @pytest.mark.system
 def test_what_may_have_been_written_is_done_again_only_if_it_may_be(store: PostgresStore):
     before = Losing(store, goes_on=True)
-    assert store._do(before) == 2
+    assert store._write(before) == 2
     in_doubt = Losing(store, goes_on=False)
     with pytest.raises(StoreError):
-        store._do(in_doubt)
+        store._write(in_doubt)
     assert in_doubt.tries == 1
-    assert store._do(Losing(store, goes_on=False), may_repeat=True) == 2
+    assert store._write(Losing(store, goes_on=False), may_repeat=True) == 2
 
 
 # Engines
@@ -264,7 +263,7 @@ def test_an_engine_is_told_in_the_same_commit_when_a_run_is_due(url: str):
             raise StoreError("the engine is full")
 
     with closing(PostgresStore(url, on_due=on_due)) as store:
-        began_s = store._do(store._now)
+        began_s = store._read(lambda c: c.now_s)
         store.create("r", "header", agent="a")
         [(run, due_s)] = told
         assert run == "r"
@@ -335,7 +334,7 @@ def test_a_program_without_logging_hears_once_that_a_server_is_away():
 def test_what_waiting_cannot_mend_is_said_at_once(server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture):
     with closing(PostgresStore(url)) as store:
         made = "DO $$ BEGIN CREATE ROLE guarded LOGIN PASSWORD 'right'; EXCEPTION WHEN duplicate_object THEN END $$"
-        store._do(lambda c: c.execute(made))
+        store._write(lambda c: c.connection.execute(made))
     secret = server.url().replace("fsm@", "fsm:s3cret@")
     with caplog.at_level("DEBUG"):
         for wrong, reason in {
@@ -356,7 +355,7 @@ def test_a_password_is_in_no_repr_and_in_no_error_of_a_statement(server: Postgre
         shop = Agent(Script(), name="shop", store=store)
         told = [repr(one) for one in (store, store._address, store._pool, store._session, shop, shop.runs)]
         with pytest.raises(StoreError) as failed:
-            store._do(lambda c: c.execute("SELECT nonsense"))
+            store._write(lambda c: c.connection.execute("SELECT nonsense"))
         told.append(everything_of(failed.value))
         store.claim("w", for_s=LONG_S, run="r")
         with pytest.raises(RunBusy) as busy:
@@ -384,7 +383,7 @@ def test_pooled_is_yes_or_no(url: str):
 def test_a_server_that_is_gone_without_a_word_is_noticed_unless_the_address_says_otherwise(url: str):
     for address, timeout_ms in ((url, 20_000), (f"{url}&tcp_user_timeout=5000", 5_000)):
         with closing(PostgresStore(address)) as store:
-            options = store._do(lambda c: c.info.get_parameters())
+            options = store._write(lambda c: c.connection.info.get_parameters())
             assert (options["keepalives_idle"], options["tcp_user_timeout"]) == ("10", str(timeout_ms))
 
 
@@ -416,16 +415,17 @@ def held_up(store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch) -> 
     begun, is_done = threading.Event(), threading.Event()
 
     def act(method: str, first: Callable[[], object], second: Callable[[PostgresStore], object]) -> list[object]:
-        original = getattr(store._tables, method)
+        original = getattr(statements, method)
 
         def slow(*arguments: Any) -> object:
             made = original(*arguments)
-            begun.set()
-            is_done.wait(0.5)  # what happens meanwhile has to wait for the commit
+            if not begun.is_set():
+                begun.set()
+                is_done.wait(0.5)  # what happens meanwhile has to wait for the commit
             return made
 
         with closing(PostgresStore(url)) as other, ThreadPoolExecutor(1) as threads:
-            monkeypatch.setattr(store._tables, method, slow)
+            monkeypatch.setattr(statements, method, slow)
             future = threads.submit(lambda: outcome(first))
             assert begun.wait(20)
             then = outcome(lambda: second(other))
@@ -466,7 +466,7 @@ def test_of_two_runs_that_end_in_two_transactions_the_second_starts_the_next(
     assert store.load("r").run.due_s == 0.0
 
 
-# Migrations
+# Schemas
 
 
 CREATE = """
@@ -493,24 +493,9 @@ def test_processes_may_create_a_schema_at_once(url: str):
 
 
 @pytest.mark.system
-def test_a_schema_is_migrated_once_and_a_newer_one_is_refused(
-    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
-):
-    store.create("r", "header", agent="a")
-    newer = (*schema.MIGRATIONS, ("ALTER TABLE {s}.run ADD COLUMN note text",))
-    monkeypatch.setattr(schema.prepare, "__defaults__", (newer,))
-    for _ in range(2):
-        with closing(PostgresStore(url)) as migrated:
-            assert migrated.load("r").header == "header"
-    monkeypatch.undo()
-    with pytest.raises(StoreError, match=str(len(newer))):
-        PostgresStore(url)
-
-
-@pytest.mark.system
 def test_tables_of_another_program_are_left_alone(server: PostgresServer, store: PostgresStore):
-    store._do(lambda c: c.execute("CREATE SCHEMA IF NOT EXISTS theirs"))
-    store._do(lambda c: c.execute("CREATE TABLE IF NOT EXISTS theirs.run (x int)"))
+    store._write(lambda c: c.connection.execute("CREATE SCHEMA IF NOT EXISTS theirs"))
+    store._write(lambda c: c.connection.execute("CREATE TABLE IF NOT EXISTS theirs.run (x int)"))
     with pytest.raises(StoreError, match="tables of another program"):
         PostgresStore(server.url("theirs"))
 
@@ -526,7 +511,7 @@ def test_both_sides_of_a_fork_use_it(store: PostgresStore):
     lease = store.claim("parent", for_s=LONG_S, run="r")
     assert lease is not None
     store.load("r")
-    connection = store._do(lambda c: c.info.backend_pid)
+    connection = store._write(lambda c: c.connection.info.backend_pid)
     pid = os.fork()
     if pid == 0:  # the child
         try:
@@ -539,7 +524,7 @@ def test_both_sides_of_a_fork_use_it(store: PostgresStore):
         except BaseException:
             os._exit(1)
     assert os.waitpid(pid, 0)[1] == 0
-    assert store._do(lambda c: c.info.backend_pid) == connection, "the child did not close it"
+    assert store._write(lambda c: c.connection.info.backend_pid) == connection, "the child did not close it"
     assert store.append(lease, 0, ["one"]) == 0
     assert store.submit(lease, 1, ["two"]).result(20) == 0
     assert store.load("child").lines == ("from the child",)
@@ -594,9 +579,3 @@ def test_a_server_that_stands_still_holds_up_no_event_loop(server: PostgresServe
     ):
         asyncio.run(main(network, store))
     assert max(gaps_s) < 10.0
-
-
-# The same agent, with another address
-
-
-SKETCH_STATEMENTS, SKETCH_BYTES = 6, 1065  # the begin and the end of the transaction included; of write-ahead log

@@ -6,14 +6,13 @@ import os
 import signal
 import threading
 import time
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conformance.store_conformance import StoreConformance
 
-from fsm_agent.store import MemoryStore, Rest, Store
+from fsm_agent.store import MemoryStore, Store
 
 PATIENCE_S = 20.0
 
@@ -49,25 +48,3 @@ def test_a_forked_process_can_use_its_copy_whatever_other_threads_did_at_that_mo
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     writer.join(PATIENCE_S)
     assert [run.id for run in store.list()] == ["r"]
-
-
-def test_a_run_that_is_driven_by_its_name_leaves_nothing_in_the_queue():
-    """It is never at the top of the queue, where what is left behind would be found."""
-    store = MemoryStore(lambda: 1_000.0)
-    store.create("holder of the top", "header", agent="a", holder="w", for_s=10.0)
-    store.create("r", "header", agent="a")
-
-    def drive(times: int) -> None:
-        for _ in range(times):
-            lease = store.claim("w", for_s=100.0, run="r")
-            assert lease is not None
-            store.append(lease, 0, [], Rest(state="", due_s=0.0))
-
-    drive(200)
-    tracemalloc.start()
-    try:
-        drive(2_000)
-        grown_bytes, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert grown_bytes < 50_000

@@ -1,0 +1,442 @@
+"""A store in Postgres 12 or newer: runs that any number of OS processes on any number of machines drive.
+
+Appends that are submitted become one commit; other transactions run side by side on a pool of connections.  What failed
+before its commit was asked for is tried again, and so is what may be repeated; so a restart of the server is a delay.
+A store may be used by many threads, and on both sides of a fork.
+
+It needs psycopg: ``pip install 'fsm-agent[postgres]'``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import ConfigError
+from fsm_agent.store import checks
+from fsm_agent.store.errors import StoreError
+from fsm_agent.store.group_commit import GroupCommit
+from fsm_agent.store.sql import tables
+from fsm_agent.store.sql.engine_jobs import HOOKS, OnDue
+from fsm_agent.store.sql.postgres_address import Address, address_of
+from fsm_agent.store.sql.postgres_session import LOCKS, Session, channel_of, rests_channel
+from fsm_agent.store.sql.postgres_texts import decode, encode
+from fsm_agent.store.sql.sql_store import SqlStore, Work
+from fsm_agent.store.sql.statements import Sql
+
+if TYPE_CHECKING:
+    import psycopg
+    import psycopg_pool
+    import tenacity
+else:
+    psycopg, psycopg_pool, tenacity = deferred("psycopg"), deferred("psycopg_pool"), deferred("tenacity")
+
+CONNECTIONS = 10  # at most, beside that of the session
+PATIENCE_S = 30.0  # how long a server that is away is waited for
+GRACE_S = 5.0  # after a start of the server, in which sessions that ended with it may begin anew
+_CLOCKS_S = 5.0  # by which clocks of hosts may differ without a word
+_QUIET_S = 1.5  # after this, one line says that the server is away
+_LOOK_S = 0.5  # how long a connection is waited for before it is asked for anew, as the pool may have stopped trying
+_IDLE_S = 5  # after which the server ends a transaction whose holder is frozen or cut off, and frees what it has locked
+_READS = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_MAY_PASS = ("08", "25P03", "40", "53", "57P")  # SQLSTATEs: connection, idle, rolled back, resources, shutdown
+_UNDONE = ("25P03", "40001", "40P01")  # of them, those with which a commit surely did not happen
+# Why there is no connection has no SQLSTATE, only the words of libpq or of the server.
+_LASTS = re.compile(
+    r"authentication failed|no password supplied|pg_hba\.conf|(role|database) .* does not exist|permission denied"
+    r"|certificate|not support SSL|sslmode|invalid (\w+ value|port number)",
+    re.IGNORECASE,
+)
+_SESSIONS = (  # of which some process holds the lock that `Session` describes
+    f"SELECT objid::bigint::text FROM pg_locks WHERE locktype = 'advisory' AND classid = {LOCKS} AND objsubid = 2"
+    " AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+_log = logging.getLogger("fsm_agent")
+# A pool warns of each attempt, twice a second. A program that sets up logging gets that; others would get it on stderr.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+_Connection: TypeAlias = "psycopg.Connection[Any]"
+
+
+_TYPES = {
+    **dict.fromkeys(("new_key", "serial"), "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY"),
+    **{"key": "bigint PRIMARY KEY", "int": "bigint", "real": "double precision", "bool": "boolean"},
+    **{"text": 'text COLLATE "C"', "bytes": "bytea"},
+    # Pages with room, so that an append writes no page of an index.
+    **{"plain": "", "roomy": "WITH (fillfactor = 70)", "sorted": ""},
+}
+
+
+class PostgresSql:
+    """A transaction in Postgres.
+
+    Args:
+        connection: The connection.
+        schema: The schema of the tables.
+        now_s: Unix time, by the clock of the store.
+        on_due: As that of `PostgresStore`.
+    """
+
+    types: Mapping[str, str] = _TYPES
+    for_update = "FOR UPDATE"
+    skip_locked = "FOR UPDATE SKIP LOCKED"
+
+    def __init__(self, connection: _Connection, schema: str, now_s: float, on_due: OnDue | None) -> None:
+        self.connection = connection
+        self.now_s = now_s
+        self._on_due = on_due
+        self._channel = channel_of(schema)
+        table = f"SELECT 1 FROM pg_tables WHERE schemaname = '{schema}' AND tablename"
+        self.is_store, self.is_taken = f"{table} = 'fsm_agent_store'", f"{table} = 'run'"
+
+    def __call__(self, statement: str, /, **values: Any) -> list[Any]:
+        cursor = self.connection.execute(_with_percents(statement), _encoded(values))
+        return [tuple(map(_decoded, row)) for row in cursor] if cursor.description else []
+
+    def many(self, statement: str, rows: Sequence[Mapping[str, Any]], /) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.executemany(_with_percents(statement), [*map(_encoded, rows)])
+
+    def tell_engine(self, run: str, due_s: float) -> None:
+        """Tell the engine that a run is due."""
+        if self._on_due is not None:
+            self._on_due(self.connection, run, due_s)
+
+    def tell(self, run: str, due_s: float) -> None:
+        self.tell_engine(run, due_s)
+        if due_s <= self.now_s:
+            self.connection.execute(f"NOTIFY {self._channel}")
+
+    def tell_rest(self) -> None:
+        self.connection.execute(f"NOTIFY {rests_channel(self._channel)}")
+
+
+@lru_cache(1000)
+def _with_percents(statement: str) -> str:
+    """Return a statement with its values named as psycopg has them."""
+    return re.sub(r"(?<!:):([a-z]\w*)", r"%(\1)s", statement)
+
+
+def _encoded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: encode(value) if isinstance(value, str) else value for name, value in values.items()}
+
+
+def _decoded(value: Any) -> Any:
+    return decode(value) if type(value) is str else value
+
+
+class PostgresStore(SqlStore):
+    """A store in a schema of a database, which is created if it does not exist; see `Store` for its methods.
+
+    For example, ``Agent(…, store="postgresql://agents@db.internal/work?schema=orders&sslmode=verify-full")``.  The
+    password is taken from ``PGPASSWORD``, a password file, or the URL; it is in no message, log or repr.
+
+    The server's clock times leases; when a run is due is Unix time, as the clock of its last driver had it.  A run
+    whose holder's session has ended is due at once.
+
+    Args:
+        url: ``postgresql://user@host:port/database?schema=name``; see `address_of`.
+        clock: Returns the Unix time, for tests; None: the server's clock.
+        connections: The largest number of connections at once, beside one more that listens.
+        patience_s: How many seconds a server that is away is waited for.
+        on_due: Called with the connection, the run and the Unix time at which it is due, within the transaction that
+            makes a run due; an engine puts its job into the same commit.  None: the hook of the engine in the URL.
+        read_only: The schema is neither created nor written, so it has to be there, in the version of this release; to
+            write raises `ReadOnly`.
+
+    Raises:
+        UsageError: The URL cannot be read.
+        ConfigError: psycopg is not installed.
+        StoreError: The server is not there, or the schema is another program's or of a newer version.
+
+    Examples:
+        >>> store = PostgresStore("postgresql://me@localhost/shop?schema=runs")      # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        url: str,
+        clock: Callable[[], float] | None = None,
+        *,
+        connections: int = CONNECTIONS,
+        patience_s: float = PATIENCE_S,
+        on_due: OnDue | None = None,
+        read_only: bool = False,
+    ) -> None:
+        try:
+            import psycopg  # noqa: F401
+            import psycopg_pool  # noqa: F401
+        except ImportError as error:
+            raise ConfigError(
+                f"a store in Postgres needs psycopg ({error}); pip install 'fsm-agent[postgres]'"
+            ) from None
+        self._address = address_of(url)
+        super().__init__(self._address.name, read_only=read_only)
+        self._clock = clock
+        self.has_own_clock = clock is not None
+        self._size = connections
+        self._patience_s = patience_s
+        engine, schema = self._address.engine, self._address.schema
+        self._on_due = HOOKS[engine](schema) if on_due is None and engine else on_due
+        self._channel = channel_of(schema)
+        # Not of the session: a pooler shares those.  The clock is read in the same turn.
+        self._begin = (
+            f"; SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'; SET LOCAL jit = off;"
+            f' SET LOCAL search_path = {schema}, "$user", public; SELECT extract(epoch FROM clock_timestamp())::float8'
+        )
+        self._open()
+        try:
+            if read_only:
+                self._read(lambda c: tables.check_readable(c, self._place))
+            else:
+                self._write(self._prepare)
+                self._check_clock()
+        except BaseException:
+            self.close()
+            raise
+        _stores.add(self)
+
+    def __repr__(self) -> str:
+        return f"PostgresStore({self._place})"
+
+    @property
+    def address(self) -> Address:
+        """Where the store is; it may hold a password."""
+        return self._address
+
+    def _open(self) -> None:
+        """Make the connections and threads, which each OS process has for itself."""
+        self._is_closed = False
+        self._pool = psycopg_pool.ConnectionPool(
+            self._address.conninfo,
+            min_size=0,
+            max_size=self._size,
+            timeout=_LOOK_S,
+            reconnect_timeout=0.0,  # its pauses double, and would outlast a restart of the server
+            open=True,
+            name=self._channel,
+            kwargs={"autocommit": True, "prepare_threshold": None},  # a pooler of transactions knows no statements
+        )
+        self._writer = GroupCommit[tuple[str, Work]](self._commit, self._closed_error)
+        self._session = Session(self._address.conninfo, self._channel, is_possible=not self._address.is_pooled)
+        self._changes = self._session
+        self._looked = threading.local()
+
+    def _prepare(self, c: Sql) -> None:
+        """Make the tables, or bring them to the newest version; two OS processes may do so at once."""
+        [[encoding]] = c("SHOW server_encoding")
+        if encoding != "UTF8":
+            raise StoreError(
+                f"{self._place}: expected a database in the encoding UTF8, got {encoding}, which lacks characters"
+            )
+        if tables.version_of(c, self._place) == tables.newest():
+            return
+        c("SELECT pg_advisory_xact_lock(:lock)", lock=LOCKS)
+        if not c("SELECT 1 FROM pg_namespace WHERE nspname = :name", name=self._address.schema):
+            c(f"CREATE SCHEMA {self._address.schema}")
+        tables.prepare(c, self._place)
+
+    def _check_clock(self) -> None:
+        """Warn if the clocks of this host and of the server differ; leases are timed by the server's, waits by ours."""
+        began_s = time.time()
+        ahead_s = began_s - self._write(lambda c: c.now_s)
+        if self._clock is None and abs(ahead_s) > _CLOCKS_S and time.time() - began_s < _CLOCKS_S:
+            _log.warning(
+                "the clock of this host is %.0f s %s that of the store %s; waits and deadlines set here are wrong by as"
+                " much on other hosts",
+                abs(ahead_s),
+                "ahead of" if ahead_s > 0.0 else "behind",
+                self._place,
+            )
+
+    # Changes, and holders that die
+
+    def _instance(self) -> str:
+        return self._session.instance()
+
+    def _dead(self, c: Sql, instances: Collection[str]) -> Collection[str]:
+        # Sessions end with the server, too, and those who had them need a moment to begin new ones.
+        started = "SELECT pg_postmaster_start_time() < clock_timestamp() - make_interval(secs => :grace)"
+        [[is_settled]] = c(started, grace=GRACE_S)
+        return {*instances}.difference([number for (number,) in c(_SESSIONS)]) if is_settled else ()
+
+    # Engines
+
+    def tell(self, run: str, in_s: float = 0.0) -> None:
+        """Tell the engine of a run; in so many seconds, it is to look at the run."""
+        checks.check_run(run)
+
+        self._write(lambda c: c.tell_engine(run, c.now_s + in_s))  # type: ignore[attr-defined]  # of `PostgresSql`
+
+    def remind(self, agents: Sequence[str], *, older_s: float, limit: int) -> int:
+        """Tell the engine once more of runs whose jobs were lost, and return of how many.
+
+        They are the runs without a holder that have been due for long, or whose holder has died.  A run counts as due
+        since then, so that a long queue is not told of again and again.
+
+        Args:
+            agents: Only runs of these agents.
+            older_s: For how many seconds a run has to have been due, unless its holder has died since.
+            limit: The largest number of runs.
+        """
+
+        def work(c: Sql) -> int:
+            self._end_leases_of_the_dead(c)
+            found = c(
+                "UPDATE run SET wake = :now WHERE key IN (SELECT key FROM run WHERE agent = ANY(:agents)"
+                " AND wake <= :now AND (wake <= :old OR until IS NOT NULL AND wake <= until)"
+                f" ORDER BY wake LIMIT :limit {c.skip_locked}) RETURNING id",
+                **{"now": c.now_s, "agents": [encode(agent) for agent in agents], "old": c.now_s - older_s},
+                limit=limit,
+            )
+            for (run,) in found:
+                c.tell(run, c.now_s)
+            return len(found)
+
+        told: int = self._write(work)
+        return told
+
+    def close(self) -> None:
+        """Finish submitted work, and close connections; safe to repeat."""
+        self._writer.close()
+        self._is_closed = True
+        self._session.close()
+        self._pool.close()
+
+    # Transactions
+
+    def _write(self, work: Work, *, may_repeat: bool = False) -> Any:
+        self._check_writable()
+        return self._do(work, may_repeat, "BEGIN")
+
+    def _read(self, work: Work) -> Any:
+        return self._do(work, True, _READS)
+
+    def _submit(self, run: str, work: Work) -> Future[Any]:
+        return self._writer.submit((run, work))
+
+    def _do(self, work: Work, may_repeat: bool, begin: str) -> Any:
+        """Do the work in a transaction, and again if that failed in passing; return its result when it is on disk."""
+        is_told = False
+
+        def tell(state: tenacity.RetryCallState) -> None:
+            nonlocal is_told
+            if not is_told and (state.seconds_since_start or 0.0) > _QUIET_S:
+                is_told = True
+                _log.warning(
+                    "the store %s does not answer; trying again for %.0f s in all", self._place, self._patience_s
+                )
+
+        attempts = tenacity.Retrying(
+            before_sleep=tell,
+            retry=tenacity.retry_if_exception(lambda error: isinstance(error, _Passing)),
+            stop=tenacity.stop_after_delay(self._patience_s),
+            wait=tenacity.wait_exponential_jitter(initial=0.02, max=_LOOK_S, jitter=0.05),
+            reraise=True,
+        )
+        try:
+            return attempts(self._try, work, may_repeat, begin)
+        except _Passing as error:
+            raise StoreError(f"the store {self._place} failed: {error}") from error.__cause__
+
+    def _try(self, work: Work, may_repeat: bool, begin: str) -> Any:
+        is_asked = False  # for the commit
+        try:
+            if self._is_closed:
+                raise self._closed_error()
+            with self._pool.connection() as connection:  # at its end, it commits or rolls back
+                result = work(self._begun(connection, begin))
+                is_asked = True
+            return result
+        except psycopg_pool.PoolClosed:
+            raise self._closed_error() from None
+        except psycopg_pool.PoolTimeout:
+            reason = self._why_not_connected()
+        except psycopg.Error as error:
+            state = error.sqlstate or ""
+            is_passing = state.startswith(_MAY_PASS) if state else isinstance(error, psycopg.OperationalError)
+            if is_passing and not state.startswith(("40", "53")):
+                self._pool.check()  # other connections were lost with this one
+            is_in_doubt = is_passing and is_asked and not state.startswith(_UNDONE)
+            if is_passing and (may_repeat or not is_in_doubt):
+                raise _Passing(_first_line(error)) from error
+            doubt = ", perhaps after the write" if is_in_doubt else ""
+            raise StoreError(f"the store {self._place} failed{doubt}: {_first_line(error)}") from error
+        if _LASTS.search(reason):
+            raise StoreError(f"the store {self._place} cannot be reached: {reason}")
+        raise _Passing(reason)
+
+    def _begun(self, connection: _Connection, begin: str) -> PostgresSql:
+        """Begin a transaction."""
+        cursor = connection.execute(begin + self._begin)
+        while cursor.nextset():
+            pass
+        [(now_s,)] = cursor.fetchall()
+        now_s = now_s if self._clock is None else self._clock()
+        return PostgresSql(connection, self._address.schema, now_s, self._on_due)
+
+    def _why_not_connected(self) -> str:
+        """Return why the pool gives no connection; it does not say, and its own errors are only logged."""
+        if self._pool.get_stats()["pool_size"] >= self._size:
+            return f"all {self._size} connections are in use"
+        try:
+            psycopg.connect(self._address.conninfo).close()
+        except psycopg.Error as error:
+            return _first_line(error)  # without its traceback, in which the password is a variable
+        return "the server was slow to connect"
+
+    def _commit(self, works: Sequence[tuple[str, Work]]) -> Sequence[Any]:
+        """Do submitted work in one transaction; see `GroupCommit`."""
+        if len(works) == 1:
+            try:
+                return [self._write(works[0][1], may_repeat=True)]
+            except StoreError as error:
+                return [error]
+        outcomes: dict[int, Any] = {}
+
+        def work(c: Any) -> None:
+            for number in sorted(range(len(works)), key=lambda number: works[number][0]):  # no two wait for each other
+                try:
+                    with c.connection.transaction():
+                        outcomes[number] = works[number][1](c)
+                except StoreError as error:
+                    outcomes[number] = error
+
+        self._write(work, may_repeat=True)
+        return [outcomes[number] for number in range(len(works))]
+
+    def _reopen_after_fork(self) -> None:
+        """Make connections and threads in a forked process; those of its parent are its parent's."""
+        _inherited.append((self._pool, self._session, self._writer))  # never closed here: that would end them there
+        is_closed = self._is_closed
+        self._open()
+        if is_closed:
+            self.close()
+
+
+class _Passing(Exception):
+    """A transaction that failed in passing, and may be tried again."""
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def _reopen_all() -> None:
+    for store in list(_stores):
+        store._reopen_after_fork()
+
+
+at_fork(after_in_child=_reopen_all)

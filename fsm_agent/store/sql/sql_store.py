@@ -1,0 +1,362 @@
+"""The methods of `Store` over transactions, which SQLite and Postgres begin each in its way."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from fsm_agent._internal.with_options_shown import with_options_shown
+from fsm_agent.messages.question import Question
+from fsm_agent.store import checks
+from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, StoreError
+from fsm_agent.store.listing import wanted
+from fsm_agent.store.sql import statements as runs
+from fsm_agent.store.sql.statements import Append, Due, NewPost, NewRun, Sql, Taker
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Rest, Run, RunCount, RunFilter, RunsHealth, Start
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+Work: TypeAlias = Callable[[Sql], Any]
+POLL_S = 0.5  # how often a waiting thread looks for runs that became due, and holders that died, without a word
+
+
+class Changes(Protocol):
+    """Counters of changes that threads can wait for."""
+
+    def count(self) -> int:
+        """Return the number of changes so far by which a run may be due."""
+
+    def add(self) -> None:
+        """Count a change by this OS process."""
+
+    def wait(self, count: int, timeout_s: float) -> bool:
+        """Wait until the count is no longer ``count``; return False after ``timeout_s`` seconds without a change."""
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        """Do what `Store.wait_for_rest` does."""
+
+
+class _Vain(NamedTuple):
+    """A claim that has found nothing."""
+
+    changes: int  # before it
+    agents: Sequence[str]
+    due_s: float | None  # Unix time at which runs had to be due, by the clock of who claimed; None: that of the store
+    looked_s: float  # the same, by the clock of the store
+
+
+class SqlStore(ABC):
+    """The methods of a store.
+
+    Args:
+        place: The name of the store, for errors.
+        read_only: To write raises `ReadOnly`.
+    """
+
+    is_volatile = False
+    _changes: Changes
+
+    def __init__(self, place: str, *, read_only: bool = False) -> None:
+        self._place = place
+        self._is_read_only = read_only
+        self._looked = threading.local()  # `vain`: the thread's last claim, if it has found nothing
+
+    # What each database does in its way
+
+    @abstractmethod
+    def _write(self, work: Work, *, may_repeat: bool = False) -> Any:
+        """Do work in a transaction, and return its result when it is on disk.
+
+        Args:
+            work: What reads and writes.
+            may_repeat: It may also be done again when it is not known whether it was committed.
+        """
+
+    @abstractmethod
+    def _read(self, work: Work) -> Any:
+        """Do work that only reads, all of it as of one moment."""
+
+    @abstractmethod
+    def _submit(self, run: str, work: Work) -> Future[Any]:
+        """Do work on a run without blocking, in a transaction that may hold the work of many threads."""
+
+    def _instance(self) -> str:
+        """Return the name of what ends the leases of this store when it dies; empty: nothing does."""
+        return ""
+
+    def _dead(self, c: Sql, instances: Collection[str]) -> Collection[str]:
+        """Return those of these instances that are known to be dead."""
+        return ()
+
+    # Methods of `Store`
+
+    def create(
+        self,
+        run: str,
+        header: str,
+        *,
+        agent: str,
+        title: str = "",
+        follows: Head | None = None,
+        holder: str | None = None,
+        for_s: float = 0.0,
+        start: Start | None = None,
+    ) -> Lease | bool:
+        starts = checks.check_create(run, header, agent, title, follows, holder, for_s, start)
+        self._check_writable()
+        new = NewRun(run, header, agent, title, follows, starts)
+        taker = None if holder is None else Taker(holder, for_s, self._instance())
+
+        def work(c: Sql) -> Lease | bool:
+            made = runs.create(c, new, taker)
+            if isinstance(made, Lease):
+                return made
+            if made is not None and made < math.inf:
+                c.tell(run, made)
+            return made is not None
+
+        begun: Lease | bool = self._write(work)
+        if begun is True:
+            self._changes.add()
+        return begun
+
+    def claim(
+        self,
+        holder: str,
+        *,
+        for_s: float,
+        run: str | None = None,
+        agents: Sequence[str] = (),
+        now_s: float | None = None,
+        definitions: Sequence[str] | None = None,
+    ) -> Lease | None:
+        checks.check_claim(holder, for_s, run, agents)
+        self._check_writable()
+        changes = self._changes.count()
+        looked_s = 0.0
+
+        def find(c: Sql) -> int | None:
+            nonlocal looked_s
+            looked_s = c.now_s
+            if run is not None:
+                return runs.lock_free(c, run)
+            return runs.find(c, Due(agents, definitions, c.now_s if now_s is None else now_s))
+
+        lease: Lease | None = None
+        if run is not None or self._is_worth_a_claim(find):
+            taker = Taker(holder, for_s, self._instance())
+
+            def work(c: Sql) -> Lease | None:
+                key = self._found_of_living(c, find)
+                return None if key is None else runs.take(c, key, taker)
+
+            lease = self._write(work)
+        if lease is None:
+            self._looked.vain = _Vain(changes, tuple(agents), now_s, looked_s)
+        return lease
+
+    def _is_worth_a_claim(self, find: Callable[[Sql], int | None]) -> bool:
+        """Return whether a run that is due is to be looked for in a transaction that writes."""
+        return True
+
+    def _found_of_living(self, c: Sql, find: Callable[[Sql], int | None]) -> int | None:
+        """Return the run that is found; if there is none, end the leases of the dead, and look once more."""
+        try:
+            if (key := find(c)) is not None:
+                return key
+        except RunBusy:
+            if not self._end_leases_of_the_dead(c):
+                raise
+        else:
+            if not self._end_leases_of_the_dead(c):
+                return None
+        return find(c)
+
+    def _end_leases_of_the_dead(self, c: Sql) -> bool:
+        """End the leases of instances that are known to be dead; return whether there were any."""
+        if dead := self._find_dead(c):
+            runs.end_leases(c, dead)
+        return bool(dead)
+
+    def _find_dead(self, c: Sql) -> Collection[str]:
+        return self._dead(c, held) if (held := runs.instances(c)) else ()
+
+    def renew(self, lease: Lease, *, for_s: float) -> int:
+        (renewed,) = self.renew_all([lease], for_s=for_s)
+        if isinstance(renewed, LeaseLost):
+            raise renewed
+        return renewed
+
+    def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
+        checks.check_for_s(for_s)
+        renewed: Sequence[int | LeaseLost] = self._write(
+            lambda c: runs.renew(c, leases, c.now_s + for_s), may_repeat=True
+        )
+        return renewed
+
+    def unread(self, names: Sequence[str]) -> Collection[str]:
+        found: Collection[str] = self._read(lambda c: runs.unread(c, names))
+        return found
+
+    def append(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> int:
+        unread: int = self._write(self._append(lease, n, lines, rest, took, snapshot), may_repeat=True)
+        if rest is not None:
+            self._changes.add()
+        return unread
+
+    def submit(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None = None,
+        *,
+        took: Sequence[int] = (),
+        snapshot: bytes | None = None,
+    ) -> Future[int]:
+        future: Future[int] = self._submit(lease.run, self._append(lease, n, lines, rest, took, snapshot))
+        if rest is not None:
+            future.add_done_callback(lambda _: self._changes.add())
+        return future
+
+    def _append(
+        self,
+        lease: Lease,
+        n: int,
+        lines: Sequence[str],
+        rest: Rest | None,
+        took: Sequence[int],
+        snapshot: bytes | None,
+    ) -> Work:
+        rest = checks.check_append(lines, rest)
+        new = Append(lease, n, tuple(lines), rest, tuple(took), snapshot)
+
+        def work(c: Sql) -> int:
+            key, unread, is_new = runs.append(c, new)
+            if rest is not None and is_new:
+                c.tell_rest()
+                if rest.is_ended:
+                    self._end(c, key)
+                elif unread or rest.due_s is not None:
+                    c.tell(lease.run, rest.due_s or c.now_s)
+            return unread
+
+        return work
+
+    def _end(self, c: Sql, key: int) -> None:
+        """Make due the runs that await the end of this one."""
+        for name, due_s in runs.end(c, key):
+            c.tell(name, due_s)
+
+    def load(self, run: str, *, after: int | None = 0) -> Loaded:
+        checks.check_run(run)
+        loaded: Loaded = self._read(lambda c: runs.load(c, run, after))
+        return loaded
+
+    def ask(self, lease: Lease, questions: Sequence[Question]) -> None:
+        checks.check_questions(questions)
+        self._write(lambda c: runs.ask(c, lease, questions), may_repeat=True)
+        self._changes.add()
+
+    def post(self, run: str, key: str, body: str, *, by: str = "", post_id: str = "", content: str = "") -> None:
+        checks.check_post(run, key, body, by, post_id)
+        new = NewPost(run, key, body, by, post_id, content or body)
+
+        def work(c: Sql) -> None:
+            if runs.post(c, new):
+                c.tell(run, c.now_s)
+
+        self._write(work, may_repeat=bool(post_id))
+        self._changes.add()
+
+    def posted(self, run: str, post_id: str) -> str | None:
+        checks.check_run(run)
+        checks.check_post_id(post_id)
+        content: str | None = self._read(lambda c: runs.posted(c, run, post_id))
+        return content
+
+    def get(self, run: str) -> Run:
+        checks.check_run(run)
+        row: Run = self._read(lambda c: runs.get(c, run))
+        return row
+
+    @with_options_shown("fsm_agent.store.store:RunFilter")
+    def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
+        asked = wanted(after, limit, which)
+        page: Page = self._read(lambda c: runs.select(c, asked))
+        return page
+
+    def stats(self) -> builtins.list[RunCount]:
+        counts: builtins.list[RunCount] = self._read(runs.stats)
+        return counts
+
+    def health(self) -> RunsHealth:
+        health: RunsHealth = self._read(runs.health)
+        return health
+
+    def head(self, conversation: str) -> Head:
+        checks.check_conversation(conversation)
+        head: Head = self._read(lambda c: runs.head(c, conversation))
+        return head
+
+    def delete(self, run: str) -> None:
+        checks.check_run(run)
+
+        def work(c: Sql) -> None:
+            key = self._found_of_living(c, lambda c: runs.lock_free(c, run))
+            assert key is not None  # or it was raised that there is no such run
+            self._end(c, key)
+            runs.delete(c, key)
+
+        self._write(work)
+        self._changes.add()
+
+    def wait(self, timeout_s: float) -> None:
+        vain: _Vain | None = getattr(self._looked, "vain", None)
+        self._looked.vain = None
+        changes = self._changes.count() if vain is None else vain.changes
+        ends_s = time.monotonic() + timeout_s
+        while True:
+            next_s = self._read(lambda c: self._next_due_in_s(c, vain))
+            pause_s = min(ends_s - time.monotonic(), next_s, POLL_S)
+            if pause_s <= 0.0 or self._changes.wait(changes, pause_s) or pause_s == next_s:
+                return
+
+    def _next_due_in_s(self, c: Sql, vain: _Vain | None) -> float:
+        """Return in how many seconds a run is due by itself, 0.0 if a holder has died; infinite: none is."""
+        if not self._is_read_only and self._find_dead(c):
+            return 0.0
+        agents = () if vain is None else vain.agents
+        wake_s = runs.next_wake_s(c, agents, c.now_s)
+        next_s = math.inf if wake_s is None else wake_s - c.now_s
+        if vain is not None and vain.due_s is not None:  # a run may wait for another clock
+            timed_s = runs.next_wake_s(c, agents, vain.due_s)
+            if timed_s is not None:
+                next_s = min(next_s, timed_s - vain.due_s - (c.now_s - vain.looked_s))
+        return next_s
+
+    def wait_for_rest(self, seen: int, timeout_s: float) -> int:
+        return self._changes.wait_for_rest(seen, timeout_s)
+
+    def _check_writable(self) -> None:
+        if self._is_read_only:
+            raise ReadOnly(self._place)
+
+    def _closed_error(self) -> StoreError:
+        return StoreClosed(self._place)

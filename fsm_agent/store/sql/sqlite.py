@@ -1,0 +1,551 @@
+"""Stores in SQLite: in a file that any number of OS processes on one machine share, or in memory.
+
+Reads of a file use a pool of connections; one thread does the writes (see `GroupCommit`).  Each commit is synced to a
+write-ahead log, so it survives a crash of the OS process or of the machine.  A store may be used by many threads, and
+on both sides of a fork.
+
+The file, the files that SQLite puts beside it (whose modes follow it) and the folder of locks are readable by their
+owner only.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import stat
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.errors import UsageError
+from fsm_agent.store import checks
+from fsm_agent.store.changes import ChangeNotifier
+from fsm_agent.store.errors import StoreError
+from fsm_agent.store.group_commit import GroupCommit
+from fsm_agent.store.holders import HolderLiveness
+from fsm_agent.store.sql import statements as runs
+from fsm_agent.store.sql import tables
+from fsm_agent.store.sql.sql_store import SqlStore, Work
+from fsm_agent.store.sql.statements import Sql
+
+if TYPE_CHECKING:
+    import tenacity
+else:
+    tenacity = deferred("tenacity")
+
+PAGE_BYTES = 1024  # a commit writes whole pages: an entry has some 300 bytes; with 512, each would begin a new page
+BUSY_S = 30.0  # how long a transaction waits for that of another OS process
+IDLE = 8  # connections that stay open
+_STATEMENTS = 256  # that a connection keeps prepared
+_OLDEST = (3, 37, 0)  # of SQLite, for strict tables
+_OWNERS = stat.S_IRUSR | stat.S_IWUSR
+
+
+_TYPES = {
+    **dict.fromkeys(("key", "new_key"), "INTEGER PRIMARY KEY"),
+    **{"serial": "INTEGER PRIMARY KEY AUTOINCREMENT", "int": "INTEGER", "real": "REAL", "text": "TEXT"},
+    **{"bool": "INTEGER", "bytes": "BLOB", "plain": "STRICT", "roomy": "STRICT", "sorted": "STRICT, WITHOUT ROWID"},
+}
+
+
+class SqliteSql:
+    """A transaction in SQLite, which locks all runs when it writes."""
+
+    types: Mapping[str, str] = _TYPES
+    for_update = skip_locked = ""
+    is_store = "SELECT 1 FROM sqlite_schema WHERE name = 'fsm_agent_store'"
+    is_taken = "SELECT 1 FROM sqlite_schema"
+
+    def __init__(self, connection: sqlite3.Connection, now_s: float) -> None:
+        self._execute = connection.execute
+        self.many = connection.executemany
+        self.now_s = now_s
+
+    def __call__(self, statement: str, /, **values: Any) -> list[Any]:
+        return self._execute(statement, values).fetchall()
+
+    def tell(self, run: str, due_s: float) -> None:
+        """Do nothing: other OS processes look at the file now and then."""
+
+    def tell_rest(self) -> None:
+        """Do nothing, as `tell` does."""
+
+
+class SqliteStore(SqlStore):
+    """A store in one file; see `Store` for its methods.
+
+    Beside the file are those of SQLite (``-wal``, ``-shm``) and a folder of locks (``.holders``).  All are readable by
+    their owner only.
+
+    Args:
+        path: The file, on a local disk.
+        clock: Returns the Unix time.
+        read_only: The file is neither created nor written, so it has to be there, in the version of this release; to
+            write raises `ReadOnly`.  SQLite may still put its own two files beside it.
+
+    Raises:
+        StoreError: The file is not a store, is of a newer version, or cannot be opened.
+
+    Examples:
+        >>> store = SqliteStore("runs.db")
+        >>> Agent(Script("Hi."), name="host", store=store).call("Hello", run_id="r1").output
+        'Hi.'
+        >>> store.close()
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], clock: Callable[[], float] = time.time, *, read_only: bool = False
+    ) -> None:
+        if os.fspath(path) in ("", ":memory:"):
+            raise UsageError(
+                f"the path of a store: expected a file, got {os.fspath(path)!r}; use MemoryStore() for runs in memory"
+            )
+        checks.check_path(path)
+        self._path = Path(path).absolute()
+        super().__init__(str(self._path), read_only=read_only)
+        self._clock = clock
+        self.has_own_clock = clock is not time.time
+        with _opening:
+            with self._named():
+                self._check_readable() if read_only else self._prepare()
+            self._open()
+            _stores.add(self)
+
+    def _open(self) -> None:
+        """Make the connections, locks and threads, which each OS process has for itself."""
+        self._connections = Connections(self._path, self._closed_error, read_only=self._is_read_only)
+        self._watching = Connections(self._path, self._closed_error, read_only=self._is_read_only)
+        self._writer = GroupCommit[Work](self._commit, self._closed_error)
+        self._changes = ChangeNotifier(self._version)
+        self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
+
+    def _prepare(self) -> None:
+        """Create the file, or bring it to the newest version; not thread-safe."""
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise StoreError(f"SQLite: expected version 3.37 or newer, got {sqlite3.sqlite_version}")
+        try:
+            _create_private(self._path)
+        except OSError as error:
+            raise StoreError(f"the store {str(self._path)!r} cannot be opened: {error.strerror}") from error
+        with closing(_connect(self._path)) as connection:
+            c, place = SqliteSql(connection, 0.0), repr(str(self._path))
+            connection.execute("BEGIN")
+            version = tables.version_of(c, place)
+            connection.execute("COMMIT")
+            if version == tables.newest():
+                return
+            if version is None and not c(c.is_taken):
+                connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+                _keep_a_log(connection)
+            connection.execute("BEGIN IMMEDIATE")  # another OS process may have done it meanwhile
+            tables.prepare(c, place)
+            connection.execute("COMMIT")
+
+    def _check_readable(self) -> None:
+        if not self._path.is_file():
+            raise checks.no_store(repr(str(self._path)))
+        with closing(_connect(self._path, read_only=True)) as connection:
+            tables.check_readable(SqliteSql(connection, 0.0), repr(str(self._path)))
+
+    # Transactions
+
+    def _write(self, work: Work, *, may_repeat: bool = False) -> Any:
+        return self._writer.run(work)
+
+    def _submit(self, run: str, work: Work) -> Future[Any]:
+        return self._writer.submit(work)
+
+    def _read(self, work: Work) -> Any:
+        with self._connections.one() as connection, self._named():
+            connection.execute("BEGIN")
+            result = work(SqliteSql(connection, self._clock()))
+            connection.execute("COMMIT")
+        return result
+
+    def _commit(self, works: Sequence[Work]) -> Sequence[Any]:
+        """Do all work in one transaction; see `GroupCommit`."""
+        self._check_writable()
+        with self._connections.one() as connection, self._named():
+            connection.execute("BEGIN IMMEDIATE")
+            c = SqliteSql(connection, self._clock())
+            outcomes = [works[0](c)] if len(works) == 1 else [self._try(connection, c, work) for work in works]
+            connection.execute("COMMIT")
+        return outcomes
+
+    def _try(self, connection: sqlite3.Connection, c: Sql, work: Work) -> Any:
+        """Do one work of many; if it is refused, undo it alone and return its exception."""
+        connection.execute("SAVEPOINT work")
+        try:
+            with self._named():
+                return work(c)
+        except Exception as error:
+            if not connection.in_transaction:  # SQLite has rolled back all of it: the disk is full, for instance
+                raise
+            connection.execute("ROLLBACK TO work")
+            return error
+        finally:
+            if connection.in_transaction:
+                connection.execute("RELEASE work")
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Raise errors of SQLite as a `StoreError` that names the file."""
+        try:
+            yield
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter when it quotes a damaged file
+            raise StoreError(f"the store {str(self._path)!r} failed: {error}") from error
+
+    # Changes, and holders that die
+
+    def _is_worth_a_claim(self, find: Callable[[Sql], int | None]) -> bool:
+        # A worker that finds nothing to do does not delay those who write.
+        is_worth: bool = self._read(lambda c: find(c) is not None or bool(self._find_dead(c)))
+        return is_worth
+
+    def _version(self) -> object:
+        with self._watching.one() as connection, self._named():
+            return connection, connection.execute("PRAGMA data_version").fetchone()
+
+    def _instance(self) -> str:
+        return self._holders.instance(self._has_leases)
+
+    def _has_leases(self, instance: str) -> bool:
+        has_leases: bool = self._read(lambda c: runs.has_leases(c, instance))
+        return has_leases
+
+    def _dead(self, c: Sql, instances: Collection[str]) -> Collection[str]:
+        return [*filter(self._holders.is_dead, instances)]
+
+    # The file
+
+    def backup(self, path: str | os.PathLike[str]) -> int:
+        """Copy the store as it is at one moment to another file, while others write; return how many bytes it has.
+
+        The copy is a store, readable by its owner only, and has all that was committed before.  Leases are in it, too;
+        they end at their time, or when it is opened by the first worker.
+
+        Args:
+            path: The file, which must not exist.
+
+        Raises:
+            StoreError: The file exists or cannot be written, or the store is damaged.
+        """
+        checks.check_path(path)
+        with self._connections.one() as connection, self._named():
+            return _copy(connection, Path(path).absolute())
+
+    def close(self) -> None:
+        """Finish submitted work, and close files and connections; safe to repeat."""
+        self._writer.close()
+        if not self._connections.is_closed:
+            self._holders.end(self._has_leases)
+        self._connections.close()
+        self._watching.close()
+
+    def _before_fork(self) -> None:
+        for connections in (self._connections, self._watching):
+            connections.before_fork()
+
+    def _after_fork_in_parent(self) -> None:
+        for connections in (self._connections, self._watching):
+            connections.after_fork()
+
+    def _after_fork_in_child(self) -> None:
+        """Make connections, locks and threads: a forked process has none of its parent's."""
+        is_closed = self._connections.is_closed
+        self._holders.abandon()
+        self._open()
+        if is_closed:
+            self.close()
+
+
+class MemoryStore(SqlStore):
+    """A store in memory, for tests and for runs that need not outlive their OS process; see `Store` for its methods.
+
+    Args:
+        clock: Returns the Unix time.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
+        >>> agent.call("Hello", run_id="r1").output, [run.id for run in agent.runs.store.list()]
+        ('Hi.', ['r1'])
+    """
+
+    is_volatile = True
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        super().__init__("in memory")
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._changes = ChangeNotifier()
+        self._connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=_STATEMENTS
+        )
+        weakref.finalize(self, self._connection.close)  # otherwise it would warn, from Python 3.13 on
+        with _opening:
+            _stores.add(self)
+        self._write(lambda c: tables.prepare(c, self._place))
+
+    def _write(self, work: Work, *, may_repeat: bool = False) -> Any:
+        with self._lock:
+            connection = self._connection
+            connection.execute("BEGIN")
+            try:
+                result = work(SqliteSql(connection, self._clock()))
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.rollback()
+        return result
+
+    def _read(self, work: Work) -> Any:
+        with self._lock:
+            return work(SqliteSql(self._connection, self._clock()))
+
+    def _submit(self, run: str, work: Work) -> Future[Any]:
+        future = Future[Any]()
+        try:
+            future.set_result(self._write(work))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def forget(self, conversation: str) -> None:
+        """Delete a conversation; its runs stay.  For those that bound what they keep in memory."""
+        checks.check_conversation(conversation)
+        self._write(lambda c: c("DELETE FROM conversation WHERE name = :name", name=conversation))
+
+    def close(self) -> None:
+        """Do nothing; runs in memory need no closing."""
+
+    def _before_fork(self) -> None:
+        self._lock.acquire()
+
+    def _after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def _after_fork_in_child(self) -> None:
+        self._changes = ChangeNotifier()  # another thread of the parent may have held its lock
+        self._lock.release()
+
+
+class Connections:
+    """A pool of connections to one file, each lent to one thread at a time; none crosses a fork.  Thread-safe.
+
+    SQLite remembers per OS process what it has locked.  A forked process inherits that memory, but not the locks, so
+    neither an inherited connection nor a new one beside it could be trusted there.  A fork therefore waits until all
+    connections are returned, and closes them.
+
+    Args:
+        path: The file.
+        closed: Returns the error for a request after `close`.
+        read_only: Nothing is written.
+    """
+
+    def __init__(self, path: Path, closed: Callable[[], Exception], *, read_only: bool) -> None:
+        self._path = path
+        self._closed = closed
+        self._is_read_only = read_only
+        self._changed = threading.Condition()
+        self._idle: list[sqlite3.Connection] = []
+        self._lent = 0
+        self._forks = 0  # under way
+        self.is_closed = False
+        # Those of a store that was not closed would warn, from Python 3.13 on.  A `__del__` may come after theirs where
+        # both are in one cycle, as after an exception; this comes before.
+        weakref.finalize(self, _close_all, self._idle)
+
+    @contextmanager
+    def one(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection; roll back a transaction that is open at the end."""
+        with self._changed:
+            while self._forks:
+                self._changed.wait()
+            if self.is_closed:
+                raise self._closed()
+            self._lent += 1
+            connection = self._idle.pop() if self._idle else None
+        try:
+            if connection is None:
+                connection = _connect(self._path, read_only=self._is_read_only)
+            yield connection
+        finally:
+            self._take_back(connection)
+
+    def close(self) -> None:
+        """Close all connections, lent ones when they are returned; safe to repeat."""
+        with self._changed:
+            self.is_closed = True
+            _close_all(self._idle)
+
+    def before_fork(self) -> None:
+        """Wait until all connections are returned, close them, and lend none until the fork is over."""
+        with self._changed:
+            self._forks += 1
+            while self._lent:
+                self._changed.wait()
+            _close_all(self._idle)
+
+    def after_fork(self) -> None:
+        """Lend connections again, in the parent of a fork."""
+        with self._changed:
+            self._forks -= 1
+            self._changed.notify_all()
+
+    def _take_back(self, connection: sqlite3.Connection | None) -> None:
+        is_usable = False
+        try:
+            if connection is not None and connection.in_transaction:
+                connection.rollback()
+            is_usable = connection is not None
+        finally:
+            with self._changed:
+                if connection is not None:
+                    if is_usable and not self.is_closed and not self._forks and len(self._idle) < IDLE:
+                        self._idle.append(connection)
+                    else:
+                        connection.close()
+                self._lent -= 1
+                if self._forks:
+                    self._changed.notify_all()
+
+
+def _close_all(connections: list[sqlite3.Connection]) -> None:
+    while connections:
+        connections.pop().close()
+
+
+def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Return a new connection, for one thread at a time, with explicit transactions."""
+    only = "mode=ro&immutable=1" if read_only and _is_immutable(path) else "mode=ro"
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?{only}" if read_only else path,
+        uri=read_only,
+        timeout=BUSY_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=_STATEMENTS,
+    )
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")  # on macOS, where an fsync alone does not reach the disk
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_immutable(path: Path) -> bool:
+    """Return whether a file is on a disk that is read only, and complete.
+
+    SQLite needs no file beside it then, which it could not make there.  One with entries means that the file alone is
+    not the whole store, or that it is written to from elsewhere.
+    """
+    if not hasattr(os, "statvfs"):  # on Windows
+        return False
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY) and not path.with_name(f"{path.name}-wal").exists()
+    except OSError:
+        return False
+
+
+def _create_private(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS)
+    except FileExistsError:
+        if not path.is_file():
+            raise OSError(errno.EINVAL, "expected a regular file, got a device or a folder") from None
+        for suffix in ("", "-wal", "-shm"):
+            _make_private(path.with_name(path.name + suffix))
+    else:
+        # Only a new file may be closed here: to close a file frees all locks that the OS process has on it, including
+        # SQLite's, and no connection to a new file is open yet.
+        os.close(descriptor)
+
+
+def _make_private(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & ~_OWNERS:
+            path.chmod(mode & _OWNERS)
+
+
+def _keep_a_log(connection: sqlite3.Connection) -> None:
+    """Switch the file to a write-ahead log."""
+    # SQLite does not wait here when another OS process uses the file: it reports at once that the file is locked.
+    is_locked = tenacity.retry_if_exception(
+        lambda error: getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+    )
+    patience = tenacity.stop_after_delay(BUSY_S)
+    for attempt in tenacity.Retrying(retry=is_locked, stop=patience, wait=tenacity.wait_fixed(0.01), reraise=True):
+        with attempt:
+            connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _copy(source: sqlite3.Connection, path: Path) -> int:
+    """Copy a database to a new file, and check the copy; return how many bytes it has.
+
+    Raises:
+        StoreError: The file exists or cannot be written, or the database is damaged.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        if path.exists():
+            raise StoreError(f"the copy: expected the path of a new file, got {str(path)!r}, which exists")
+        part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS))
+        with closing(sqlite3.connect(part, isolation_level=None)) as copy:
+            source.backup(copy)  # in one step, in which the source is read as of one moment; writers do not wait for it
+            copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is this one file
+            [problem] = copy.execute("PRAGMA quick_check(1)").fetchone()
+        if problem != "ok":
+            raise StoreError(f"the store is damaged and was not copied: {problem}")
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.rename(path)
+        return path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"the store cannot be copied to {str(path)!r}: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+_stores: weakref.WeakSet[SqliteStore | MemoryStore] = weakref.WeakSet()
+_opening = threading.Lock()  # held while a store is opened, and during a fork
+_forking: list[SqliteStore | MemoryStore] = []  # the stores that wait for the end of a fork
+
+
+def _before_fork() -> None:
+    _opening.acquire()
+    _forking.extend(_stores)
+    for store in _forking:
+        store._before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _forking:
+        store._after_fork_in_parent()
+    _after_fork()
+
+
+def _after_fork_in_child() -> None:
+    for store in _forking:
+        store._after_fork_in_child()
+    _after_fork()
+
+
+def _after_fork() -> None:
+    _forking.clear()
+    _opening.release()
+
+
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,692 @@
+"""The statements of a store: each function reads or writes runs in the transaction of its caller.
+
+In Postgres, a statement sees what was committed before it began.  So each change of a run changes or locks its row
+first, in a statement of its own, and reads afterwards.  Otherwise a post and a rest at the same moment could miss each
+other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from fsm_agent._internal.values import from_json
+from fsm_agent.messages.question import Question
+from fsm_agent.store import checks
+from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
+from fsm_agent.store.listing import Group, Wanted, asks_of, behind, health_of, page_of, paged
+from fsm_agent.store.store import Head, Lease, Loaded, Page, Post, Rest, Run, RunCount, RunsHealth, Start
+
+_ROW = (
+    "key, id, agent, n, state, is_ended, due, holder, until, created, touched, title, is_failed, asks, priority,"
+    " service"
+)
+_GROUP = ("agent", "is_failed", "is_ended", "asks", "state")
+_LEASED = "id = :id AND fence = :fence AND since = :since AND holder = :holder AND until IS NOT NULL"
+_MOST_VALUES = 500  # in one statement
+_MOST_GROUPS = 100  # of which one statement finds the runs
+# The agents and priorities of which runs are due or will be; each is found by one step in the index.
+_AGENTS = """
+WITH RECURSIVE agents (agent) AS (
+    SELECT min(agent) FROM run WHERE wake IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(r.agent) FROM run r WHERE r.agent > agents.agent AND r.wake IS NOT NULL) FROM agents
+    WHERE agent IS NOT NULL)"""
+_QUEUES = """, queue (agent, priority) AS (
+    SELECT agent, (SELECT max(r.priority) FROM run r WHERE r.agent = agents.agent AND r.wake IS NOT NULL) FROM agents
+    WHERE agent IS NOT NULL
+    UNION ALL
+    SELECT agent, (SELECT max(r.priority) FROM run r
+        WHERE r.agent = queue.agent AND r.priority < queue.priority AND r.wake IS NOT NULL)
+    FROM queue WHERE priority IS NOT NULL)"""
+_OF_QUEUE = "FROM run r WHERE r.agent = queue.agent AND r.priority = queue.priority AND r.wake"
+# The first run of each group; each is found by one step in the index, behind the last run of the group before.  SQLite
+# goes by the index only if what it compares the columns with are no columns.
+_GROUPS = """
+WITH RECURSIVE first (key) AS (
+    SELECT * FROM (SELECT key FROM run WHERE until IS NULL
+        ORDER BY agent, is_failed, is_ended, asks, state, updated, key LIMIT 1) AS one
+    UNION ALL
+    SELECT (SELECT r.key FROM run r
+        WHERE r.until IS NULL AND (r.agent, r.is_failed, r.is_ended, r.asks, r.state, r.updated) > (
+            coalesce(this.agent, ''), coalesce(this.is_failed, false), coalesce(this.is_ended, false),
+            coalesce(this.asks, ''), coalesce(this.state, ''), 1e300
+        ) ORDER BY r.agent, r.is_failed, r.is_ended, r.asks, r.state, r.updated, r.key LIMIT 1)
+    FROM first JOIN run this ON this.key = first.key)
+SELECT agent, is_failed, is_ended, asks, state FROM first JOIN run ON run.key = first.key"""
+
+
+class Sql(Protocol):
+    """A transaction, called with a statement and the values that it names; returns the rows.
+
+    Attributes:
+        now_s: Unix time, by the clock of the store, as of the beginning of the transaction.
+        types: The words for types and kinds of tables.
+        for_update: What locks the rows that are read.
+        skip_locked: The same, and passes over those that others have locked.
+        is_store: A statement that returns a row if there are tables of a store.
+        is_taken: A statement that returns a row if there are tables of others.
+    """
+
+    now_s: float
+    types: Mapping[str, str]
+    for_update: str
+    skip_locked: str
+    is_store: str
+    is_taken: str
+
+    def __call__(self, statement: str, /, **values: Any) -> list[Any]: ...
+
+    def many(self, statement: str, rows: Sequence[Mapping[str, Any]], /) -> object:
+        """Execute a statement for each of many values."""
+
+    def tell(self, run: str, due_s: float) -> None:
+        """Tell others, when the transaction is committed, that a run is due."""
+
+    def tell_rest(self) -> None:
+        """Tell others, when the transaction is committed, that a run was given back."""
+
+
+class NewRun(NamedTuple):
+    """The arguments of `Store.create`."""
+
+    run: str
+    header: str
+    agent: str
+    title: str
+    follows: Head | None
+    start: Start
+
+
+class Taker(NamedTuple):
+    """Who claims a run."""
+
+    holder: str
+    for_s: float
+    instance: str  # what ends the lease when it dies; empty: nothing does
+
+
+class Due(NamedTuple):
+    """Which of the runs that are due a claim may take."""
+
+    agents: Sequence[str]  # of these agents; empty: of all
+    definitions: Sequence[str] | None  # begun by code with one of these fingerprints; None: by any
+    due_s: float  # Unix time at which those without a holder have to be due
+
+
+class Append(NamedTuple):
+    """The arguments of `Store.append`; the due time of the rest is not negative."""
+
+    lease: Lease
+    n: int
+    lines: Sequence[str]
+    rest: Rest | None
+    took: Sequence[int]
+    snapshot: bytes | None
+
+
+class NewPost(NamedTuple):
+    """The arguments of `Store.post`."""
+
+    run: str
+    key: str
+    body: str
+    by: str
+    post_id: str
+    content: str
+
+
+# Beginnings and ends
+
+
+def create(c: Sql, new: NewRun, taker: Taker | None) -> Lease | float | None:
+    """Create a run, unless it exists already with this header.
+
+    Returns:
+        Its lease, or without a taker the Unix time at which it is due: infinite if others have to end before.  None: it
+        exists.
+    """
+    due_s, until_s = new.start.due_s, None if taker is None else c.now_s + taker.for_s
+    made = c(
+        "INSERT INTO run (id, agent, n, state, is_ended, is_failed, asks, due, wake, heeds, unread, priority, fence,"
+        " tries, holder, instance, since, until, given_back, created, updated, touched, service, title, definition)"
+        " VALUES (:id, :agent, 0, '', false, false, '', :due, :wake, :heeds, 0, :priority, :claims,"
+        " :claims, :holder, :instance, :since, :until, -1, :now, :now, :now, :service, :title, :definition)"
+        " ON CONFLICT DO NOTHING RETURNING key",
+        **{"id": new.run, "agent": new.agent, "due": due_s, "wake": until_s or due_s or c.now_s, "until": until_s},
+        **{"heeds": checks.UNTIL_DUE if due_s else None, "priority": new.start.priority, "title": new.title},
+        **{"service": new.start.service, "definition": checks.definition_in(new.header), "now": c.now_s},
+        **{"claims": 0 if taker is None else 1, "since": 0.0 if taker is None else c.now_s},
+        **{"holder": "" if taker is None else taker.holder, "instance": "" if taker is None else taker.instance},
+    )
+    if not made:
+        there = c("SELECT line FROM run JOIN journal ON place = key << 32 WHERE id = :id", id=new.run)
+        if not there or there[0][0] != new.header:
+            raise checks.other_header(new.run)
+        return None
+    [[key]] = made
+    _write_lines(c, key, 0, [new.header])
+    if new.follows is not None:
+        _follow(c, new.follows, new.run)
+    if taker is not None and until_s is not None:
+        return Lease(new.run, new.agent, taker.holder, 1, c.now_s, until_s, 0, 1)
+    is_awaiting = _await(c, key, new.run, new.start) if new.start.after else False
+    return math.inf if is_awaiting else due_s or c.now_s
+
+
+def _follow(c: Sql, head_before: Head, run: str) -> None:
+    """Make a run the next head of a conversation; two that follow the same head wait for each other."""
+    moved = "INSERT INTO conversation VALUES (:name, 1, :run) ON CONFLICT DO NOTHING RETURNING version"
+    values: dict[str, Any] = {"name": head_before.conversation, "run": run}
+    if head_before.version:
+        moved = "UPDATE conversation SET version = version + 1, run = :run WHERE name = :name AND version = :version"
+        moved += " AND run = :head RETURNING version"
+        values |= {"version": head_before.version, "head": head_before.run}
+    if not c(moved, **values):
+        raise Conflict(head_before.conversation, head(c, head_before.conversation).run)
+
+
+def _await(c: Sql, key: int, run: str, start: Start) -> bool:
+    """Make a new run due only after the runs before it; return whether there are any that have not ended."""
+    awaited = set[int]()
+    for name in sorted({*start.after}):  # none of them ends before this is committed
+        found = c(f"SELECT key, is_ended FROM run WHERE id = :id {c.for_update}", id=name)
+        if not found or name == run:
+            raise checks.unknown_run(name)
+        awaited |= {before for before, is_ended in found if not is_ended}
+    if awaited:
+        c("UPDATE run SET due = NULL, wake = NULL, heeds = :heeds WHERE key = :key", heeds=checks.UNTIL_DUE, key=key)
+        rows = [{"before": before, "run": key, "due": start.due_s} for before in awaited]
+        c.many("INSERT INTO predecessor VALUES (:before, :run, :due)", rows)
+    return bool(awaited)
+
+
+def end(c: Sql, key: int) -> list[tuple[str, float]]:
+    """Make due the runs that awaited the end of this one alone; return them with their due times."""
+    found: list[tuple[str, float]] = []
+    for run, due_s in c("SELECT run, due FROM predecessor WHERE before = :key ORDER BY run", key=key):
+        # Of two that end at the same time, the second waits here until the first is committed, and sees it below.
+        c(f"SELECT 1 FROM run WHERE key = :run {c.for_update}", run=run)
+        c("DELETE FROM predecessor WHERE before = :key AND run = :run", key=key, run=run)
+        found += c(
+            "UPDATE run SET due = :due, wake = :wake WHERE key = :run AND fence = 0"
+            " AND NOT EXISTS (SELECT 1 FROM predecessor WHERE run = :run) RETURNING id, wake",
+            **{"due": due_s, "wake": due_s or c.now_s, "run": run},
+        )
+    return found
+
+
+def delete(c: Sql, key: int) -> None:
+    """Delete a run that is locked."""
+    first = key << 32
+    c("DELETE FROM journal WHERE place BETWEEN :first AND :last", first=first, last=first + 0xFFFFFFFF)
+    for table in ("snapshot", "question", "post", "posted", "predecessor"):
+        c(f"DELETE FROM {table} WHERE run = :run", run=key)
+    c("DELETE FROM run WHERE key = :key", key=key)
+
+
+# Leases
+
+
+def find(c: Sql, wanted: Due) -> int | None:
+    """Return the key of the run to claim, and lock it; None: none is due that others have not locked."""
+    chosen, values = "", {"latest": max(wanted.due_s, c.now_s), "due": wanted.due_s, "now": c.now_s}
+    if wanted.definitions is not None:
+        if not wanted.definitions:
+            return None
+        names, some = _listed("definition", wanted.definitions)
+        chosen, values = f" AND r.definition IN {names}", {**values, **some}
+    is_due = f"<= :latest AND r.wake <= CASE WHEN r.until IS NULL AND r.due > 0 THEN :due ELSE :now END{chosen}"
+    agents, named = _agents(wanted.agents)
+    queues = c(
+        f"{agents}{_QUEUES} SELECT queue.agent, queue.priority, run.key FROM queue JOIN run ON run.key ="
+        f" (SELECT r.key {_OF_QUEUE} {is_due} ORDER BY r.wake, r.key LIMIT 1)"
+        " ORDER BY queue.priority DESC, run.wake, run.key",
+        **values,
+        **named,
+    )
+    if not c.skip_locked:
+        return queues[0][2] if queues else None
+    for agent, priority, _ in queues:
+        first = f"SELECT r.key FROM run r WHERE r.agent = :agent AND r.priority = :priority AND r.wake {is_due}"
+        found = c(f"{first} ORDER BY r.wake, r.key LIMIT 1 {c.skip_locked}", **values, agent=agent, priority=priority)
+        if found:
+            return int(found[0][0])
+    return None
+
+
+def _agents(names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return how a statement begins that goes through these agents, or through all of them."""
+    if not names:
+        return _AGENTS, {}
+    values = {f"agent{number}": name for number, name in enumerate(dict.fromkeys(names))}
+    return f"WITH RECURSIVE agents (agent) AS (VALUES {', '.join([f'(:{name})' for name in values])})", values
+
+
+def take(c: Sql, key: int, taker: Taker) -> Lease:
+    """Take the lease of a run that is locked."""
+    until_s = c.now_s + taker.for_s
+    [[run, agent, fence, n, tries]] = c(
+        "UPDATE run SET fence = fence + 1, tries = tries + 1, holder = :holder, instance = :instance, since = :now,"
+        " until = :until, due = CASE WHEN is_ended THEN NULL ELSE 0.0 END,"
+        " wake = CASE WHEN is_ended THEN NULL ELSE :until END WHERE key = :key RETURNING id, agent, fence, n, tries",
+        **{"holder": taker.holder, "instance": taker.instance, "now": c.now_s, "until": until_s, "key": key},
+    )
+    return Lease(run, agent, taker.holder, fence, c.now_s, until_s, n, tries)
+
+
+def lock_free(c: Sql, run: str) -> int:
+    """Lock a run and return its key; raise if it does not exist or has a holder."""
+    found = c(f"SELECT key, holder, since, until FROM run WHERE id = :id {c.for_update}", id=run)
+    if not found:
+        raise checks.unknown_run(run)
+    key, holder, since_s, until_s = found[0]
+    if until_s is not None and until_s > c.now_s:
+        raise RunBusy(run, holder, since_s, until_s)
+    return int(key)
+
+
+def instances(c: Sql) -> list[str]:
+    """Return the instances that hold leases."""
+    held = "SELECT DISTINCT instance FROM run WHERE instance <> '' AND until IS NOT NULL AND until > :now"
+    return [instance for (instance,) in c(held, now=c.now_s)]
+
+
+def has_leases(c: Sql, instance: str) -> bool:
+    """Return whether an instance has leases, be they over or not, of runs that have not ended."""
+    held = "SELECT 1 FROM run WHERE instance = :instance AND until IS NOT NULL AND NOT is_ended LIMIT 1"
+    return bool(c(held, instance=instance))
+
+
+def end_leases(c: Sql, dead: Collection[str]) -> None:
+    """End the leases of instances."""
+    names, values = _listed("instance", dead)
+    c(
+        "UPDATE run SET until = :now, wake = CASE WHEN is_ended THEN NULL ELSE :now END"
+        f" WHERE instance IN {names} AND until IS NOT NULL AND until > :now",
+        now=c.now_s,
+        **values,
+    )
+
+
+def renew(c: Sql, leases: Sequence[Lease], until_s: float) -> list[int | LeaseLost]:
+    """Extend leases to ``until_s``; return for each the number of unread posts, or the error if it was lost."""
+    held, unread_of = {_identity(lease) for lease in leases}, dict[tuple[Any, ...], int]()
+    for some, values in _in_parts("id", [lease.run for lease in leases]):
+        locked = f"SELECT key, unread, id, fence, since, holder FROM run WHERE id IN {some} AND until IS NOT NULL"
+        rows = c(f"{locked} ORDER BY id {c.for_update}", **values)
+        found = {key: (unread, tuple(one)) for key, unread, *one in rows if tuple(one) in held}
+        unread_of |= {one: unread for unread, one in found.values()}
+        for keys, numbers in _in_parts("key", [*found]):
+            wake = "CASE WHEN is_ended THEN NULL ELSE :until END"
+            c(f"UPDATE run SET until = :until, wake = {wake} WHERE key IN {keys}", until=until_s, **numbers)
+    return [unread_of.get(_identity(lease), checks.lost_lease(lease)) for lease in leases]
+
+
+def _identity(lease: Lease) -> tuple[Any, ...]:
+    return lease.run, lease.fence, lease.since_s, lease.holder
+
+
+def unread(c: Sql, names: Sequence[str]) -> set[str]:
+    """Return those of these runs that have unread posts."""
+    found = set[str]()
+    for some, values in _in_parts("id", names):
+        found |= {run for (run,) in c(f"SELECT id FROM run WHERE id IN {some} AND unread > 0", **values)}
+    return found
+
+
+def next_wake_s(c: Sql, agents: Sequence[str], after_s: float) -> float | None:
+    """Return the first Unix time after ``after_s`` at which a run of these agents becomes due by itself."""
+    begin, named = _agents(agents)
+    wake = f"(SELECT min(r.wake) {_OF_QUEUE} > :after)"
+    [[wake_s]] = c(f"{begin}{_QUEUES} SELECT min({wake}) FROM queue", after=after_s, **named)
+    return None if wake_s is None else float(wake_s)
+
+
+# Entries, questions and posts
+
+
+def append(c: Sql, new: Append) -> tuple[int, int, bool]:
+    """Add entries; give the lease back if there is a rest; return the key, the unread posts, and whether it is new."""
+    lease, rest, n = new.lease, new.rest, new.n + len(new.lines)
+    changed = "" if rest is None and not new.lines else ", touched = :now"
+    if new.lines or (rest is not None and rest.due_s != 0.0 and not rest.is_in_vain):
+        changed += ", tries = 0"
+    made = c(
+        f"UPDATE run SET n = :n{changed} WHERE {_LEASED} AND n = :before RETURNING key, unread",
+        **_lease_values(lease),
+        **{"n": n, "before": new.n, "now": c.now_s},
+    )
+    if not made:
+        return *_repeated(c, new, n), False
+    [[key, count]] = made
+    if new.lines:
+        _write_lines(c, key, new.n + 1, new.lines)
+    if new.took:
+        for some, values in _in_parts("id", new.took):
+            count -= len(c(f"DELETE FROM post WHERE run = :run AND id IN {some} RETURNING id", run=key, **values))
+        c("UPDATE run SET unread = :unread WHERE key = :key", unread=count, key=key)
+    if new.snapshot is not None:
+        c(
+            "INSERT INTO snapshot VALUES (:run, :n, :record)"
+            " ON CONFLICT (run) DO UPDATE SET n = excluded.n, record = excluded.record",
+            **{"run": key, "n": n, "record": new.snapshot},
+        )
+    if rest is not None:
+        _give_back(c, key, new.n, rest, count)
+    return key, count, True
+
+
+def _repeated(c: Sql, new: Append, end_n: int) -> tuple[int, int]:
+    """Return the key and the unread posts of a run to which this was appended before; raise if it was not."""
+    lease, lines = new.lease, tuple(new.lines)
+    leased = _LEASED.removesuffix(" AND until IS NOT NULL")
+    found = c(f"SELECT key, n, unread, until, given_back FROM run WHERE {leased}", **_lease_values(lease))
+    if not found:
+        raise checks.lost_lease(lease)
+    [[key, there, count, until_s, returned]] = found
+    if new.rest is None:
+        is_next = until_s is not None and bool(lines) and new.n >= lease.n and end_n <= there
+    else:
+        is_next = until_s is None and new.n == returned and end_n == there
+    if is_next and _lines(c, key, new.n, end_n) == lines:
+        return key, count
+    raise checks.lost_lease(lease) if until_s is None else checks.misplaced_entries(lease, new.n, there)
+
+
+def _give_back(c: Sql, key: int, n: int, rest: Rest, count: int) -> None:
+    if rest.is_ended:
+        due_s = wake_s = None
+    elif rest.due_s == 0.0 or (count and _is_woken(c, key, rest.heeds)):
+        due_s, wake_s = 0.0, min(c.now_s, rest.due_s or c.now_s)
+    else:
+        due_s = wake_s = rest.due_s
+    c(
+        "UPDATE run SET state = :state, is_ended = :is_ended, is_failed = :is_failed, heeds = :heeds, due = :due,"
+        " wake = :wake, until = NULL, given_back = :n, asks = :asks, updated = :now WHERE key = :key",
+        **{"state": rest.state, "is_ended": rest.is_ended, "is_failed": rest.is_failed, "heeds": rest.heeds},
+        **{"due": due_s, "wake": wake_s, "n": n, "asks": _ask(c, key, rest.questions), "now": c.now_s, "key": key},
+    )
+
+
+def _is_woken(c: Sql, key: int, heeds: str | None) -> bool:
+    """Return whether a run with unread posts heeds one of them."""
+    return heeds is None or bool(c("SELECT 1 FROM post WHERE run = :run AND key = :key LIMIT 1", run=key, key=heeds))
+
+
+def ask(c: Sql, lease: Lease, questions: Sequence[Question]) -> None:
+    """Replace the questions of a run that keeps its holder."""
+    found = c(f"SELECT key FROM run WHERE {_LEASED} {c.for_update}", **_lease_values(lease))
+    if not found:
+        raise checks.lost_lease(lease)
+    [[key]] = found
+    c("UPDATE run SET asks = :asks WHERE key = :key", asks=_ask(c, key, questions), key=key)
+
+
+def _ask(c: Sql, key: int, questions: Sequence[Question]) -> str:
+    """Replace the questions; return the kinds of the open ones.  One is asked again when its answer was used up."""
+    asked = {question.key: question for question in reversed(questions)}
+    there = c("SELECT key, kind, answered FROM question WHERE run = :run", run=key)
+    unread_keys = {name for (name,) in c("SELECT key FROM post WHERE run = :run", run=key)} if there and asked else ()
+    kinds = list[str]()
+    for name, kind, answered in there:
+        if name in asked and (answered is None or name in unread_keys):
+            del asked[name]
+            kinds += [kind] if answered is None else []
+        else:
+            c("DELETE FROM question WHERE run = :run AND key = :key", run=key, key=name)
+    rows = [
+        {
+            **{"run": key, "key": question.key, "kind": question.kind, "about": question.about},
+            **{"answers": json.dumps(question.answers), "schema": question.schema},
+        }
+        for question in asked.values()
+    ]
+    if rows:
+        c.many("INSERT INTO question VALUES (:run, :key, :kind, :about, :answers, :schema, '', NULL)", rows)
+    return asks_of(kinds + [question.kind for question in asked.values()])
+
+
+def posted(c: Sql, run: str, post_id: str) -> str | None:
+    """Return the content of the post of an id; None: no post has it."""
+    content = (
+        "SELECT content FROM run LEFT JOIN posted ON posted.run = run.key AND posted.id = :post WHERE run.id = :id"
+    )
+    if not (found := c(content, post=post_id, id=run)):
+        raise checks.unknown_run(run)
+    there: str | None = found[0][0]
+    return there
+
+
+def post(c: Sql, new: NewPost) -> bool:
+    """Add a post to a run; return whether it makes the run due."""
+    run, name, body, by, post_id, content = new
+    found = c(f"SELECT key, is_ended, until IS NOT NULL, heeds FROM run WHERE id = :id {c.for_update}", id=run)
+    if not found:
+        raise checks.unknown_run(run)
+    if post_id and checks.is_repeated_post(run, post_id, posted(c, run, post_id), content):
+        return False
+    key, is_ended, is_held, heeds = found[0]
+    if is_ended:
+        raise checks.ended_run(run)
+    if name:
+        _answer(c, run, key, name, by)
+    if post_id:
+        c("INSERT INTO posted VALUES (:run, :id, :content)", run=key, id=post_id, content=content)
+    c(
+        "INSERT INTO post (run, key, body, posted_by, posted) VALUES (:run, :key, :body, :by, :now)",
+        **{"run": key, "key": name, "body": body, "by": by, "now": c.now_s},
+    )
+    is_heeded = bool(is_held) or heeds is None or heeds == name
+    woken = ", due = 0.0" if is_heeded else ""
+    if is_heeded and not is_held:  # one that is due keeps its place
+        woken += ", wake = CASE WHEN wake < :now THEN wake ELSE :now END"
+    c(f"UPDATE run SET unread = unread + 1{woken} WHERE key = :key", key=key, now=c.now_s)
+    return is_heeded
+
+
+def _answer(c: Sql, run: str, key: int, name: str, by: str) -> None:
+    """Close a question of a run that is locked."""
+    questions = c("SELECT key, kind, answered_by, answered FROM question WHERE run = :run", run=key)
+    answers = {asked: (answered_by, at_s) for asked, _, answered_by, at_s in questions}
+    if name not in answers:
+        raise checks.unknown_question(run, name, [asked for asked, (_, at_s) in answers.items() if at_s is None])
+    if answers[name][1] is not None:
+        raise AlreadyAnswered(run, name, *answers[name])
+    closed = "UPDATE question SET answered_by = :by, answered = :now WHERE run = :run AND key = :key"
+    c(closed, by=by, now=c.now_s, run=key, key=name)
+    asks = asks_of([kind for asked, kind, _, at_s in questions if at_s is None and asked != name])
+    c("UPDATE run SET asks = :asks WHERE key = :key", asks=asks, key=key)
+
+
+# Readings
+
+
+def load(c: Sql, run: str, after: int | None) -> Loaded:
+    """Return a run as it is."""
+    row = _row(c, run)
+    key, n = row[0], row[3]
+    snapshot = c("SELECT n, record FROM snapshot WHERE run = :run", run=key)
+    if after is None:
+        after = snapshot[0][0] if snapshot else 0
+    if not (header := _lines(c, key, -1, 0)):
+        raise StoreError(f"the run {run!r} is damaged: its header is missing")
+    posts = c("SELECT id, key, body, posted_by, posted FROM post WHERE run = :run ORDER BY id", run=key)
+    return Loaded(
+        header=header[0],
+        snapshot=(snapshot[0][0], bytes(snapshot[0][1])) if snapshot else None,
+        lines=_lines(c, key, after, n) if after < n else (),
+        posts=tuple([Post(*columns) for columns in posts]),
+        run=_run(c, row),
+    )
+
+
+def get(c: Sql, run: str) -> Run:
+    """Return the row of a run."""
+    return _run(c, _row(c, run))
+
+
+def _row(c: Sql, run: str) -> Sequence[Any]:
+    if not (found := c(f"SELECT {_ROW} FROM run WHERE id = :id", id=run)):
+        raise checks.unknown_run(run)
+    row: Sequence[Any] = found[0]
+    return row
+
+
+def select(c: Sql, asked: Wanted) -> Page:
+    """Return a page of rows, the last changed first."""
+    rows = _few(c, asked) if asked.is_narrow else _of_groups(c, asked)
+    places = [((row[10], row[0]), row) for row in rows if asked.takes_group(_group(row))]
+    places.sort(key=lambda found: found[0], reverse=True)
+    marked = [
+        (place, row if asked.takes(place, row[6], row[1], row[11], row[15]) else None)
+        for place, row in places
+        if place < asked.before
+    ]
+    page, following = paged(iter([one for one in marked if one[1] or not asked.is_narrow]), asked)
+    return page_of([_run(c, row) for _, row in page], following)
+
+
+def _few(c: Sql, asked: Wanted) -> list[Any]:
+    """Return the rows of the runs whose names begin alike, or that are of one service."""
+    prefix, service, ended = [asked.which.get(name) for name in ("prefix", "service", "ended")]
+    where = list[str]()
+    # A zero character may be stored otherwise: what begins with those before it is all that may be wanted.
+    if least := str(prefix or "").rstrip("\0"):
+        where += ["id >= :least"] + (["id < :behind"] if behind(least) else [])
+    if service:
+        where += ["service = :service", "service <> ''"]
+    where += [] if ended is None else ["is_ended = :ended"]
+    values = {"least": least, "behind": behind(least), "service": service, "ended": ended}
+    return c(f"SELECT {_ROW} FROM run{' WHERE ' if where else ''}{' AND '.join(where)}", **values)
+
+
+def _of_groups(c: Sql, asked: Wanted) -> list[Any]:
+    """Return the first rows of each group that is wanted; of runs with a holder, all."""
+    rows = c(f"SELECT {_ROW} FROM run WHERE until IS NOT NULL")
+    first_s, end_s = asked.times
+    at_s, number = min(asked.before, (end_s, 0))
+    due_before = asked.which.get("due_before")
+    values: dict[str, Any] = {
+        "at": at_s,
+        "number": number,
+        "first": first_s,
+        "limit": asked.looked + 1,
+        "due_before": due_before,
+    }
+    last = "ORDER BY updated DESC, key DESC LIMIT :limit"
+    chosen = [group for group in groups(c) if asked.takes_group(group)]
+    for begin in range(0, len(chosen), _MOST_GROUPS):
+        some, of_groups = chosen[begin : begin + _MOST_GROUPS], list[str]()
+        for i, group in enumerate(some):
+            values |= {f"{name}{i}": value for name, value in zip(_GROUP, group, strict=True)}
+            of_group = " AND ".join([f"{name} = :{name}{i}" for name in _GROUP])
+            of_groups.append(
+                f"SELECT * FROM (SELECT updated, key FROM run WHERE until IS NULL AND {of_group}"
+                " AND (updated, key) < (:at, :number) AND updated >= :first"
+                f"{'' if due_before is None else ' AND due < :due_before'} {last}) AS of_group{i}"
+            )
+        found = f"SELECT key FROM ({' UNION ALL '.join(of_groups)}) AS found {last}"
+        rows += c(f"SELECT {_ROW} FROM run WHERE key IN ({found})", **values)
+    return rows
+
+
+def groups(c: Sql) -> list[Group]:
+    """Return the groups of the runs without a holder."""
+    return [Group(*row) for row in c(_GROUPS)]
+
+
+def stats(c: Sql) -> list[RunCount]:
+    """Return how many runs there are of each group."""
+    group = ", ".join(_GROUP)
+    counts = c(f"SELECT {group}, count(*), min(updated) FROM run GROUP BY {group} ORDER BY {group}")
+    return [Group(*row[:5]).counted(*row[5:]) for row in counts]
+
+
+def health(c: Sql) -> RunsHealth:
+    """Return how the runs are; one whose holder has died is held until somebody looks for such."""
+    due, since = (f"(SELECT {what} {_OF_QUEUE} <= :now)" for what in ("count(*)", "min(r.wake)"))
+    [[many, since_s]] = c(f"{_AGENTS}{_QUEUES} SELECT sum({due}), min({since}) FROM queue", now=c.now_s)
+    held = "SELECT count(*) FROM run WHERE until IS NOT NULL AND until > :now AND NOT is_ended"
+    [[held_now]] = c(held, now=c.now_s)
+    asked = c("SELECT asks, count(*) FROM run WHERE asks <> '' GROUP BY asks")
+    return health_of(int(many or 0), since_s, held_now, asked, c.now_s)
+
+
+def head(c: Sql, conversation: str) -> Head:
+    """Return the head of a conversation."""
+    found = c("SELECT version, run FROM conversation WHERE name = :name", name=conversation)
+    return Head(conversation, *found[0]) if found else Head(conversation)
+
+
+def _write_lines(c: Sql, key: int, n: int, lines: Sequence[str]) -> None:
+    rows = [{"place": place, "line": line} for place, line in enumerate(lines, (key << 32) + n)]
+    c.many("INSERT INTO journal VALUES (:place, :line)", rows)
+
+
+def _lines(c: Sql, key: int, after: int, end_n: int) -> tuple[str, ...]:
+    first = key << 32
+    found = "SELECT line FROM journal WHERE place BETWEEN :first AND :last ORDER BY place"
+    return tuple([line for (line,) in c(found, first=first + after + 1, last=first + end_n)])
+
+
+def _questions(c: Sql, key: int) -> tuple[Question, ...]:
+    """Return the open questions of a run."""
+    found = c(
+        "SELECT key, kind, about, answers, schema FROM question WHERE run = :run AND answered IS NULL ORDER BY key",
+        run=key,
+    )
+    return tuple(
+        [Question(name, kind, about, _answers(name, answers), schema) for name, kind, about, answers, schema in found]
+    )
+
+
+def _answers(question: str, text: str) -> tuple[str, ...]:
+    try:
+        answers: tuple[str, ...] = from_json(text, tuple[str, ...])
+    except ValueError as error:
+        raise StoreError(f"the question {question!r} is damaged: its answers are {text!r:.80}: {error}") from None
+    return answers
+
+
+def _run(c: Sql, row: Sequence[Any]) -> Run:
+    key, run, agent, n, state, is_ended, due_s, holder, until_s, created_s, touched_s, *rest = row
+    title, is_failed, asks, priority, service = rest
+    return Run(
+        id=run,
+        agent=agent,
+        n=n,
+        state=state,
+        is_ended=bool(is_ended),
+        due_s=due_s,
+        holder=holder if until_s is not None and until_s > c.now_s else None,
+        created_s=created_s,
+        updated_s=touched_s,
+        waits=_questions(c, key) if asks else (),
+        title=title,
+        is_failed=bool(is_failed),
+        priority=priority,
+        service=service,
+    )
+
+
+def _group(row: Sequence[Any]) -> Group:
+    return Group(row[2], row[12], row[5], row[13], row[4])
+
+
+def _lease_values(lease: Lease) -> dict[str, Any]:
+    return {"id": lease.run, "fence": lease.fence, "since": lease.since_s, "holder": lease.holder}
+
+
+def _listed(name: str, values: Collection[Any]) -> tuple[str, dict[str, Any]]:
+    """Return a list for a statement, and its values."""
+    named = {f"{name}{number}": value for number, value in enumerate(values)}
+    return f"({', '.join([f':{one}' for one in named])})", named
+
+
+def _in_parts(name: str, values: Sequence[Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return lists, each for one statement, and their values."""
+    parts = range(0, len(values), _MOST_VALUES)
+    return [_listed(name, values[first : first + _MOST_VALUES]) for first in parts]

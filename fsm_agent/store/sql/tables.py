@@ -1,0 +1,120 @@
+"""The tables of a store, in words that SQLite and Postgres share, and the steps that later versions of them take."""
+
+from __future__ import annotations
+
+from fsm_agent.store import checks
+from fsm_agent.store.errors import StoreError
+from fsm_agent.store.sql.statements import Sql
+
+FIRST = 10  # the version that `TABLES` makes; lower ones were of releases before the first
+STEPS: tuple[str, ...] = ()  # the statements that lead from each version, beginning with the first, to the next one
+
+# Columns of a run: `due` is as in `Run.due_s`.  `wake` is when a worker may claim it: the time since when the run is
+# due, or from which it will be; while it has a holder, the end of its lease; null: a post wakes it.  `until` is the end
+# of the lease, also after it has passed; null: the lease was given back.  `given_back` is the `n` of the append that
+# did so.  `heeds` is as in `Rest`.  `asks` has the kinds of open questions, see `Group`.  `unread` counts the posts, so
+# that a rest and a post at the same time change the same row.  `instance` is what ends the lease when it dies.
+#
+# No index has a column that an append without a rest changes: it writes the page of the run, and that where the lines
+# of the run end.  So `updated` is the time of the last rest, and `touched` that of the last entry.
+#
+# The `place` of a line has the key of its run in the upper 32 bits and its number in the lower ones; line 0 is the
+# header.
+#
+# A `predecessor` is a run that has not ended and before which another one is not due; `due` is the time from which that
+# one may be due.
+TABLES = """
+CREATE TABLE run (
+    key {new_key}, id {text} NOT NULL UNIQUE, agent {text} NOT NULL, n {int} NOT NULL, state {text} NOT NULL,
+    is_ended {bool} NOT NULL, is_failed {bool} NOT NULL, asks {text} NOT NULL, due {real}, wake {real}, heeds {text},
+    unread {int} NOT NULL, priority {int} NOT NULL, fence {int} NOT NULL, tries {int} NOT NULL, holder {text} NOT NULL,
+    instance {text} NOT NULL, since {real} NOT NULL, until {real}, given_back {int} NOT NULL, created {real} NOT NULL,
+    updated {real} NOT NULL, touched {real} NOT NULL, service {text} NOT NULL, title {text} NOT NULL,
+    definition {text} NOT NULL
+) {roomy};
+CREATE INDEX run_queue ON run (agent, priority, wake, key) WHERE wake IS NOT NULL;
+CREATE INDEX run_held ON run (instance) WHERE until IS NOT NULL;
+CREATE INDEX run_group ON run (agent, is_failed, is_ended, asks, state, updated, key) WHERE until IS NULL;
+CREATE INDEX run_asks ON run (asks) WHERE asks <> '';
+CREATE INDEX run_of_service ON run (service, is_ended) WHERE service <> '';
+CREATE TABLE journal (place {key}, line {text} NOT NULL) {plain};
+CREATE TABLE snapshot (run {key}, n {int} NOT NULL, record {bytes} NOT NULL) {plain};
+CREATE TABLE question (
+    run {int} NOT NULL, key {text} NOT NULL, kind {text} NOT NULL, about {text} NOT NULL, answers {text} NOT NULL,
+    schema {text} NOT NULL, answered_by {text} NOT NULL, answered {real}, PRIMARY KEY (run, key)
+) {sorted};
+CREATE TABLE post (
+    id {serial}, run {int} NOT NULL, key {text} NOT NULL, body {text} NOT NULL, posted_by {text} NOT NULL,
+    posted {real} NOT NULL
+) {plain};
+CREATE INDEX post_of_run ON post (run);
+CREATE TABLE posted (run {int} NOT NULL, id {text} NOT NULL, content {text} NOT NULL, PRIMARY KEY (run, id)) {sorted};
+CREATE TABLE conversation (name {text} PRIMARY KEY, version {int} NOT NULL, run {text} NOT NULL) {plain};
+CREATE TABLE predecessor (before {int} NOT NULL, run {int} NOT NULL, due {real} NOT NULL, PRIMARY KEY (before, run))
+    {sorted};
+CREATE INDEX predecessor_of_run ON predecessor (run);
+CREATE TABLE fsm_agent_store (version {int} NOT NULL) {plain}"""
+
+
+def version_of(c: Sql, place: str) -> int | None:
+    """Return the version of the tables; None: there are none.
+
+    Raises:
+        StoreError: It is one that this release does not know.
+    """
+    if not c(c.is_store):
+        return None
+    [[version]] = c("SELECT version FROM fsm_agent_store")
+    if version > newest():
+        raise checks.newer_store(place, version, newest())
+    if version < FIRST:
+        raise StoreError(
+            f"{place}: expected version {FIRST} or newer, got {version}, of a release before the first; use a new place"
+        )
+    return int(version)
+
+
+def newest() -> int:
+    """Return the version that this release reads and writes."""
+    return FIRST + len(STEPS)
+
+
+def prepare(c: Sql, place: str) -> None:
+    """Make the tables, or bring them to the newest version, in a transaction that writes.
+
+    Args:
+        c: The transaction.
+        place: The name of the store, for errors.
+
+    Raises:
+        StoreError: The tables are another program's, or of a version that this release does not know.
+    """
+    if (version := version_of(c, place)) is None:
+        if c(c.is_taken):
+            raise StoreError(
+                f"{place}: expected a store, or an empty place, got the tables of another program or of a release"
+                " before the first; use a place of its own"
+            )
+        version = FIRST
+        _execute(c, TABLES)
+        c("INSERT INTO fsm_agent_store VALUES (:version)", version=version)
+    for step in STEPS[version - FIRST :]:
+        _execute(c, step)
+    c("UPDATE fsm_agent_store SET version = :version", version=newest())
+
+
+def check_readable(c: Sql, place: str) -> None:
+    """Check that the tables are of the newest version, without changing them.
+
+    Raises:
+        StoreError: They are not.
+    """
+    if (version := version_of(c, place)) is None:
+        raise checks.no_store(place)
+    if version < newest():
+        raise checks.older_store(place, version, newest())
+
+
+def _execute(c: Sql, statements: str) -> None:
+    for statement in statements.format(**c.types).split(";"):
+        c(statement)
