@@ -239,7 +239,7 @@ class TagNotFound(ParseError):
     """
 
     def __init__(self, tag: str, message: str = "") -> None:
-        super().__init__(message or f"there is no <{tag}>…</{tag}> in the answer")
+        super().__init__(message or f"the answer has no <{tag}>…</{tag}>")
         self.tag = tag
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -263,7 +263,7 @@ class ParseFailed(ParseError):
     """
 
     def __init__(self, value: str, message: str = "") -> None:
-        super().__init__(message or f"{value!r:.120} is no intent")
+        super().__init__(message or f"{value!r:.120} is not an intent")
         self.value = value
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -42,7 +42,7 @@ from fsm_agent.store.sql.sqlite import MemoryStore
 
 COMMANDS = {
     "/undo": "take back the last turn",
-    "/fork NAME": "go on in another conversation, and leave this one as it is",
+    "/fork NAME": "continue in another conversation, and leave this one unchanged",
     "/draw": "draw the states of the last turn",
     "/help": "show these commands",
     "/quit": "end, as Ctrl-D does",

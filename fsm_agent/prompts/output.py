@@ -194,7 +194,7 @@ class Output:
         """
         if self._adapter is None:
             if not isinstance(value, str):
-                raise ValueError(f"{type(value).__name__} is no text")
+                raise ValueError(f"{type(value).__name__} is not a text")
             return pydantic_core.to_json(value).decode()
         written: bytes = self._writer.dump_json(value, round_trip=True, by_alias=True, warnings="error")
         return written.decode()
@@ -313,7 +313,7 @@ class _Search:
         output, problem = self.output, self.problem
         if problem is None:
             choices = ": it is one of " + ", ".join(map(repr, output.choices)) if output.choices else ""
-            raise ParseError(f"there is no {output.name} in JSON in the answer{choices}")
+            raise ParseError(f"the answer has no {output.name} in JSON{choices}")
         raise ParseError(f"the answer is not a valid {output.name}:\n{described_errors(problem)}") from problem
 
 

@@ -52,7 +52,7 @@ def eraser(directory: Path) -> Function:
     def erase(path: str) -> str:
         """Erase a file."""
         if Path(path).name != path:
-            raise ValueError(f"{path!r} is no file of this directory")
+            raise ValueError(f"{path!r} is not a file in this directory")
         (directory / path).unlink()
         return f"{path} is erased"
 

@@ -80,7 +80,7 @@ class IntentExtractor(Parser[T]):
         parsed: Parsed[T] | None = Parsed(value) if self.intent is str else member(self.output, value)
         if parsed is None or not content:
             one_of = f": it is one of {', '.join(self.choices)}" if self.choices else ""
-            raise ParseFailed(content, f"{content!r:.120} in <{self.tag}> is no intent{one_of}")
+            raise ParseFailed(content, f"{content!r:.120} in <{self.tag}> is not an intent{one_of}")
         return parsed
 
     def extract_intent(self, text: str) -> T:
