@@ -28,7 +28,6 @@ from fsm_agent.messages.message import (
 )
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.anthropic_reply import ADDS_TO, TOOLSET, WIRE, AnthropicDecoder
-from fsm_agent.providers.claude_schemas import ClosedSchema, SchemaLimits, closed_schema
 from fsm_agent.providers.codec import (
     Codec,
     Profile,
@@ -51,6 +50,7 @@ from fsm_agent.providers.content import (
     wire_type,
 )
 from fsm_agent.providers.encoding import Encoded, array, encode_dialog, encoded, kept, to_json
+from fsm_agent.providers.schemas import ClosedSchema, SchemaLimits, closed_schema
 
 VERSION = "2023-06-01"
 MIN_BUDGET = 1_024  # tokens: https://platform.claude.com/docs/en/build-with-claude/extended-thinking (2026-11)

@@ -41,8 +41,7 @@ from fsm_agent.providers.content import (
 )
 from fsm_agent.providers.encoding import array, encode_dialog, encoded, kept, to_json
 from fsm_agent.providers.gemini_reply import WIRE, GeminiDecoder
-from fsm_agent.providers.gemini_schemas import gemini_schema
-from fsm_agent.providers.schemas import closed_objects
+from fsm_agent.providers.schemas import closed_objects, gemini_schema
 
 # Prefixes of model names that are complete resource paths.
 _COLLECTIONS = ("models/", "tunedModels/", "publishers/", "projects/", "endpoints/")

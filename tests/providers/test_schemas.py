@@ -14,7 +14,7 @@ from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Output
-from fsm_agent.providers import OpenAIChat, Profile
+from fsm_agent.providers import Anthropic, Codec, Gemini, OpenAIChat, OpenAIResponses, Profile
 
 CODEC = OpenAIChat()
 USER = Message.of("user", "hi")
@@ -278,3 +278,17 @@ class Either(BaseModel):
 @pytest.mark.parametrize("output", [Open, Composed, Either])
 def test_objects_that_take_more_stay_open(output: Any) -> None:
     assert sent(output) == Output(output).schema
+
+
+@pytest.mark.parametrize(
+    "codec", [OpenAIChat(), OpenAIResponses(), Anthropic(), Gemini()], ids=lambda codec: codec.name
+)
+def test_a_constraint_in_a_lone_all_of_is_told_beside_the_description(codec: Codec) -> None:
+    """No wire enforces it, and all of them tell it, wherever the description stands."""
+    inner = {"type": "string", "minLength": 9}
+    for town in ({"allOf": [inner], "description": "Where"}, {"description": "Where", "allOf": [inner]}):
+        parameters = {"type": "object", "properties": {"town": town}, "required": ["town"]}
+        request = Request(messages=(USER,), functions=(Function(name="f", parameters=parameters),))
+        sent = codec.encode(request, model="m", profile=Profile(), stream=False).decode()
+        assert "minLength: 9" in sent
+        assert "Where" in sent
