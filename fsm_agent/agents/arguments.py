@@ -15,7 +15,7 @@ from fsm_agent.lifecycle.effects import Settings
 from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.mistakes import Rights, check, check_fields
 from fsm_agent.prompts.prompt import Prompt, Task
-from fsm_agent.providers.context_windows import window_of
+from fsm_agent.providers.models import window_of
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
 

@@ -22,7 +22,7 @@ from fsm_agent.mistakes import shown, wrong
 from fsm_agent.providers.anthropic import AnthropicProfile
 from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.gemini import GeminiProfile
-from fsm_agent.providers.model_families import (
+from fsm_agent.providers.models import (
     CLAUDE_MODELS,
     CLAUDE_TOOLS,
     DEEPSEEK_MODELS,
