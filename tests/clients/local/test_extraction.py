@@ -17,7 +17,7 @@ from support.own_texts import TEXTS as OWN_TEXTS
 from benchmarks.small_model_extraction import counted
 from fsm_agent import Agent, Limits, Prompt, Settings
 
-BENCH = Path(__file__).parents[2] / "bench"
+BENCH = Path(__file__).parents[3] / "benchmarks"
 
 NAMES = ("Maria", "Ken", "Aisha", "Tom", "Lena", "Omar", "Ines", "Paul", "Yuki", "Nora")
 CITIES = ("Lisbon", "Oslo", "Cairo", "Paris", "Rome")
