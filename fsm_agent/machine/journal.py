@@ -15,9 +15,9 @@ was refused, and why a call failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -255,7 +255,7 @@ class Chain:
         digest: The digest of that line; None: that of the header.
 
     Attributes:
-        end: The digest of the last line, or the pending lines that end with it.
+        digest: The digest of the last line.
 
     Examples:
         >>> from fsm_agent.store import MemoryStore
@@ -267,28 +267,24 @@ class Chain:
         ['begin', 'model:0']
     """
 
-    __slots__ = ("_signing_key", "end", "n")
+    __slots__ = ("_signing_key", "digest", "n")
 
     def __init__(self, header: str, signing_key: bytes | None = None, n: int = 0, digest: str | None = None) -> None:
         self._signing_key = signing_key
         self.n = n
-        self.end: str | PendingLines = digest_of(header.encode(), signing_key) if digest is None else digest
-
-    @property
-    def digest(self) -> str:
-        """The digest of the last line."""
-        end = self.end
-        return end if isinstance(end, str) else end.digest
+        self.digest = digest_of(header.encode(), signing_key) if digest is None else digest
 
     def written(self, entries: Iterable[Entry], fence: int) -> list[str]:
         """Return the next entries as lines."""
-        return list(self.pending(entries, fence))
-
-    def pending(self, entries: Iterable[Entry], fence: int) -> PendingLines:
-        """Return the next entries as lines that are written at the first read."""
-        parts = [(entry.key, entry.outcome, entry.steps + entry.more, entry.by) for entry in entries]
-        self.end = lines = PendingLines(self.n, self.end, parts, fence, self._signing_key)
-        self.n += len(parts)
+        lines = list[str]()
+        for entry in entries:
+            self.n += 1
+            name = _encoder.encode(entry.key).decode()
+            posted = f',"by":{_encoder.encode(entry.by).decode()}' if entry.by else ""
+            text = f'{{"n":{self.n},"key":{name},"outcome":{entry.outcome},"steps":{entry.steps}{entry.more}{posted}'
+            text = f'{text},"fence":{fence}'
+            self.digest = digest_of(f"{self.digest}{text}".encode(), self._signing_key)
+            lines.append(f'{text},"digest":"{self.digest}"}}')
         return lines
 
     def verified(self, line: str) -> Line:
@@ -310,7 +306,7 @@ class Chain:
             raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_shorten(line)}") from None
         if signed.n != self.n + 1:
             raise JournalError(f"the entry after entry {self.n}: expected entry {self.n + 1}, got entry {signed.n}")
-        self.n, self.end = signed.n, digest
+        self.n, self.digest = signed.n, digest
         return signed
 
     def ends_with(self, line: str) -> bool:
@@ -319,98 +315,6 @@ class Chain:
 
     def _next(self, body: bytes) -> bytes:
         return digest_of(self.digest.encode() + body, self._signing_key).encode()
-
-
-class PendingLines(Sequence[str]):
-    """The next lines of a journal, which are written, and their digests computed, at the first read.
-
-    A store in memory hardly ever reads its lines, and the digests would be a fifth to a third of its time.
-
-    Args:
-        n: The number of the line before the first.
-        before: The digest of that line, or the pending lines that end with it.
-        parts: The key, the outcome, the steps of each entry with what follows them, and who posted it; the outcome and
-            the steps are JSON.
-        fence: The fence of the holder.
-        signing_key: The key of the digests, which are HMACs then; None: they are plain digests.
-    """
-
-    __slots__ = ("_before", "_fence", "_n", "_parts", "_signing_key", "_written")
-
-    def __init__(
-        self,
-        n: int,
-        before: str | PendingLines,
-        parts: Sequence[tuple[str, str, str, str]],
-        fence: int,
-        signing_key: bytes | None,
-    ) -> None:
-        self._n = n
-        self._before = before
-        self._parts = parts
-        self._fence = fence
-        self._signing_key = signing_key
-        self._written: tuple[list[str], str] | None = None  # the lines, and the digest of the last
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        return self._read()[0][index]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read()[0])
-
-    @property
-    def digest(self) -> str:
-        """The digest of the last line, or of the line before if there are no lines."""
-        return self._read()[1]
-
-    @property
-    def is_plain(self) -> bool:
-        """True if each line can be encoded and holds no line break; computed without writing the lines."""
-        text = "".join(["".join(part) for part in self._parts])
-        if not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                return False
-        return "\n" not in text
-
-    def _read(self) -> tuple[list[str], str]:
-        """Write the lines, and pending lines before them; return the lines and the digest of the last; thread-safe."""
-        # A stack instead of recursion: a chain of pending lines may be longer than Python's stack is deep.  No lock is
-        # needed: the lines are made of immutable strings, so two threads write the same.
-        pending = [self]
-        while True:
-            lines = pending[-1]
-            before = lines._before
-            if not isinstance(before, str):
-                if before._written is None:
-                    pending.append(before)
-                    continue
-                before = before._written[1]
-            lines._written = written = lines._written or lines._write(before)
-            lines._before = before
-            pending.pop()
-            if not pending:
-                return written
-
-    def _write(self, digest: str) -> tuple[list[str], str]:
-        lines = list[str]()
-        for n, (key, outcome, steps, by) in enumerate(self._parts, self._n + 1):
-            name = _encoder.encode(key).decode()
-            posted = f',"by":{_encoder.encode(by).decode()}' if by else ""
-            text = f'{{"n":{n},"key":{name},"outcome":{outcome},"steps":{steps}{posted},"fence":{self._fence}'
-            digest = digest_of(f"{digest}{text}".encode(), self._signing_key)
-            lines.append(f'{text},"digest":"{digest}"}}')
-        return lines, digest
 
 
 def digest_of(data: bytes, signing_key: bytes | None) -> str:

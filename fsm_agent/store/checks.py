@@ -11,7 +11,6 @@ import msgspec
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import decoder_of
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.machine.journal import PendingLines
 from fsm_agent.messages.question import Question
 from fsm_agent.mistakes import check, shown
 from fsm_agent.store.errors import LeaseLost, NotAsked, PostExists, RunExists, RunUnknown, StoreError
@@ -201,8 +200,7 @@ def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
     Raises:
         UsageError: A line holds a line break, or a text holds half a surrogate pair.
     """
-    # A plain `PendingLines` is skipped as a whole: to iterate over it would write its lines and their digests.
-    for line in () if type(lines) is PendingLines and lines.is_plain else lines:
+    for line in lines:
         if type(line) is not str or "\n" in line or not line.isascii():
             check_line("a line", line)
     if rest is None:

@@ -25,7 +25,7 @@ from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
-from fsm_agent.machine.journal import Chain, Journal, PendingLines
+from fsm_agent.machine.journal import Chain, Journal
 from fsm_agent.machine.process import SEPARATOR, Process, questions_of_runs, wakes_at_s, with_prefix
 from fsm_agent.machine.signing import signed
 from fsm_agent.messages.question import Question
@@ -76,11 +76,11 @@ class Saved(Value, frozen=True):
 
 
 class _Batch(NamedTuple):
-    """The arguments of one append, and the end of the chain after it."""
+    """The arguments of one append, and the digest of the chain after it."""
 
     n: int
     lines: Sequence[str]
-    end: str | PendingLines
+    digest: str
     rest: Rest | None
     took: Sequence[int]
     snapshot: bytes | None
@@ -146,7 +146,7 @@ class StoreRecorder:
         self._definition = definition
         self._ahead_s = ahead_s
         self._n = self._chain.n  # of the last entry that is on disk
-        self._end = self._chain.end  # its digest
+        self._digest = self._chain.digest
         self._took: list[int] = []  # ids of posts to be removed by the next write
         self._seen: set[int] = set()  # ids of posts that were received or used up
         self._written: set[int] = set()  # those of them that were removed from the store
@@ -326,10 +326,8 @@ class StoreRecorder:
     def _next_batch(self) -> _Batch:
         self._journal.settle(self._process.record)
         chain, fence = self._chain, self.lease.fence
-        chain.n, chain.end = self._n, self._end  # an interrupted call of this method may have moved them on
-        # A store in memory hardly ever reads its lines, so they and their digests are not computed before it does.
-        write = chain.pending if self.store.is_volatile else chain.written
-        lines = write(self._journal.since(self._n), fence)
+        chain.n, chain.digest = self._n, self._digest  # an interrupted call of this method may have moved them on
+        lines = chain.written(self._journal.since(self._n), fence)
         rest = snapshot = None
         if self._is_stopped is not None:
             rest = self._by_the_clock_of_the_store(rest_of(self._process, is_stopped=self._is_stopped))
@@ -339,7 +337,7 @@ class StoreRecorder:
             # The next turn of a conversation reads the snapshot of an ended run, and a retry that of a failed one.
             if self._chain.n and not (is_over and not rest.is_failed):
                 snapshot = self._pack_snapshot(self._before() if rest.is_failed else None)
-        return _Batch(self._n, lines, chain.end, rest, tuple(self._took), snapshot)
+        return _Batch(self._n, lines, chain.digest, rest, tuple(self._took), snapshot)
 
     def _by_the_clock_of_the_store(self, rest: Rest) -> Rest:
         """Return a rest that lets the store wait as long as this driver would.
@@ -372,7 +370,7 @@ class StoreRecorder:
         """Note that a batch is on disk; return whether there are posts to fetch."""
         # `_batch` is cleared late: after an interruption before that, the batch is sent again, and the store
         # recognizes it.
-        self._n, self._end = batch.n + len(batch.lines), batch.end
+        self._n, self._digest = batch.n + len(batch.lines), batch.digest
         if batch.took:
             self._took = [post for post in self._took if post not in batch.took]
             self._written.update(batch.took)

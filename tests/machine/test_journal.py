@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.kept_runs import Agent, call, clerk, definition_of, ended, loaded
+from support.kept_runs import OWN_CLOCK, Agent, call, clerk, definition_of, ended, loaded
 
 from fsm_agent.errors import JournalError, OutcomeError, ReplayError, UsageError
-from fsm_agent.lifecycle import AgentCall, Begun, Cancelled, Injected, Replied, Returned
+from fsm_agent.lifecycle import AgentCall, Begun, Cancelled, Injected, Limits, Replied, Returned
 from fsm_agent.machine import Chain, Header, Journal, fold, header_of
 from fsm_agent.messages import Done, Message, Reply
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.store import MemoryStore, Runs
+from fsm_agent.store import MemoryStore, Runs, SqliteStore
 from fsm_agent.testing import Script, as_json
 
 KEY = b"k" * 32
@@ -462,3 +462,39 @@ def test_an_entry_whose_step_was_interrupted_gives_way_to_the_next(at: int):
         one.advance(key, outcome)
     assert one.journal.n == 3
     assert refolded(one).output == "fine"
+
+
+# Outcomes that their givers can change
+
+
+def test_an_outcome_is_in_the_journal_as_it_was_when_it_was_taken() -> None:
+    one = AgentCall.seed(Dialog().put("Go."), Prompt("p")).journaled()
+    one.advance("begin", Begun(at_s=1.0, id="c"))
+    parts: Any = list(Message.of("user", "as it was").parts)  # nobody is to give a list, and nobody looks so deep
+    one.advance("", Injected((Message.of("user", "-").changed(parts=parts),), at_s=1.0))
+    assert one.journal is not None
+    parts[:] = Message.of("user", "as it is now").parts
+    line = Chain(HEADER).written(one.journal.entries, 1)[1]
+    assert "as it was" in line
+    assert "as it is now" not in line
+
+
+def test_a_run_is_the_same_in_memory_and_on_disk(tmp_path: Any) -> None:
+    journals = []
+    for store in (MemoryStore(), SqliteStore(tmp_path / "runs.db", OWN_CLOCK)):
+        given: list[str] = []
+
+        def note(word: str) -> list[str]:
+            """Note a word."""
+            given.append(word)  # noqa: B023
+            return given  # noqa: B023
+
+        script = Script(*[call("note", word=f"w{n}") for n in range(20)], "done")
+        agent = Agent(script, functions=[note], limits=Limits(rounds=50), store=Runs(store, signing_key=KEY), name="a")
+        agent.call("Go.", run_id="r")
+        given.append("afterwards")
+        lines = store.load("r").lines
+        journals.append([line for line in lines if "afterwards" not in line])
+        assert len(journals[-1]) == len(lines) == 42
+        store.close()
+    assert journals[0] == journals[1]
