@@ -56,7 +56,7 @@ def ask(
     task: Annotated[
         str | None,
         typer.Argument(
-            help="What to ask, after what is piped in; of a prompt, its variable 'task'. '-': the pipe alone."
+            help="The question, after piped input; with --prompt, its variable 'task'. '-': piped input alone."
         ),
     ] = None,
     model: Model = EMBEDDED,
@@ -74,7 +74,7 @@ def ask(
     schema: Annotated[
         str | None, typer.Option(help="Its JSON Schema, or a file with it, or fields: 'name, age int, bio: in a line'.")
     ] = None,
-    go_on: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the last conversation.")] = False,
+    go_on: Annotated[bool, typer.Option("--continue", "-c", help="Continue the last conversation.")] = False,
     extract: Annotated[bool, typer.Option("--extract", "-x", help="Print the first code block of the answer.")] = False,
     usage: Annotated[bool, typer.Option("--usage", "-u", help="Show rounds, tokens and cost on stderr.")] = False,
     setting: SettingsAndLimits = None,

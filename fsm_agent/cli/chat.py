@@ -222,7 +222,7 @@ def chat(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Talk with a model: a line is a turn. /help shows the commands."""
+    """Talk with a model: each line is a turn. /help shows the commands."""
     lines = LineWriter(as_json)
     with reporting(debug, lines, has_set=True), Screen(quiet=quiet) as screen, contextlib.redirect_stdout(sys.stderr):
         functions, _ = code_for(model, base_url, function, None, screen, approve=approve)

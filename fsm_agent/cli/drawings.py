@@ -27,7 +27,8 @@ class Format(StrEnum):
 
 
 AtLevel = Annotated[
-    Level | None, typer.Option("--level", help="How much to draw; by default all rows, of 30 or more an overview.")
+    Level | None,
+    typer.Option("--level", help="How much to draw; by default all rows, or an overview if there are 30 or more."),
 ]
 AsFormat = Annotated[Format | None, typer.Option("--format", help="By default what --output ends in, or mermaid.")]
 Output = Annotated[Path | None, typer.Option("--output", help="The file; by default stdout.")]

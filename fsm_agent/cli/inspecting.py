@@ -38,7 +38,7 @@ def inspect(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0: any.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show runs, and change none.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show runs and change nothing.")] = False,
     debug: Debug = False,
 ) -> None:
     """Show the runs in a store in a browser, live, and answer their questions there."""

@@ -42,7 +42,7 @@ def path(
     name: Annotated[str, typer.Argument(help="hf:owner/repo, or hf:owner/repo:Q4_K_M; 'local:' may stand before it.")],
     debug: Debug = False,
 ) -> None:
-    """Print where a model's file is; of one that is not here, the command that fetches it."""
+    """Print the path of a model's file or, if it is not here, the command that fetches it."""
     with reporting(debug), Screen() as screen:
         screen.line(str(hub.find_cached(option("name", _model, name))))
 

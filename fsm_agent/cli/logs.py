@@ -26,7 +26,7 @@ from fsm_agent.store.store import Run
 
 app = typer.Typer(no_args_is_help=False, help="Questions and their answers: list, show and search them.")
 
-Count = Annotated[int, typer.Option("--limit", "-l", min=1, max=1000, help="At most so many, the newest first.")]
+Count = Annotated[int, typer.Option("--limit", "-l", min=1, max=1000, help="At most this many, the newest first.")]
 Database = Annotated[str | None, typer.Option("--store", help="Another file with runs of ask, or its address.")]
 
 

@@ -34,7 +34,7 @@ EMBEDDED_SETTINGS = {"temperature": "0", "seed": "1", "max_tokens": "256"}  # a 
 
 Model = Annotated[
     str,
-    typer.Option("--model", "-m", help="provider:model; local: is the small embedded one."),
+    typer.Option("--model", "-m", help="The model, as provider:model; local: is the small embedded one."),
 ]
 BaseUrl = Annotated[str | None, typer.Option(help="Where the provider listens, if not at its usual address.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else on stdout.")]
@@ -44,7 +44,7 @@ JsonLines = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 Functions = Annotated[
     list[str] | None,
-    typer.Option("--function", help="What the model may call, as module:name. Repeatable."),
+    typer.Option("--function", help="A function that the model may call, as module:name. Repeatable."),
 ]
 NamedPrompt = Annotated[
     str | None,
@@ -53,7 +53,7 @@ NamedPrompt = Annotated[
         help="A prompt, as root/name or a file that ends in .jinja, .md or .txt.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the answer.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the answer.")]
 Deps = Annotated[
     str | None,
     typer.Option(

@@ -90,7 +90,7 @@ def show(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a prompt: all that makes it, and its template."""
+    """Show a prompt: its variables, its settings and its template."""
     with reporting(debug), _open_prompts(directory, package, names) as prompts, Screen() as screen:
         prompt, file = prompts(name), prompts.file(name)
         row = _describe_prompt(prompt, file)

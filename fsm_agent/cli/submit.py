@@ -28,7 +28,7 @@ def submit(
     store: StorePath,
     agents: AgentsModule,
     task: Annotated[
-        str | None, typer.Argument(help="The task, after what is piped in; of a flow, its data as JSON.")
+        str | None, typer.Argument(help="The task, after piped input; for a flow, its data as JSON.")
     ] = None,
     agent: Annotated[
         str | None, typer.Option(help="Which agent or flow of the module does it, if it has several.")
@@ -38,10 +38,10 @@ def submit(
         typer.Option(help="The name of the run; the same name and task is the same run. By default a new one."),
     ] = None,
     delay: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="It starts so much later: 90s, 15m, 12h, 30d or 8w.")
+        str | None, typer.Option(metavar="SPAN", help="Start it this much later: 90s, 15m, 12h, 30d or 8w.")
     ] = None,
     priority: Annotated[int, typer.Option(min=-100, max=100, help="Workers take a higher one first.")] = 0,
-    after: Annotated[Many, typer.Option(metavar="RUN", help="A run that has to end before. Repeatable.")] = None,
+    after: Annotated[Many, typer.Option(metavar="RUN", help="A run that must end first. Repeatable.")] = None,
     extra: Annotated[Many, typer.Option(help="Data of yours in the run, as name=value. Repeatable.")] = None,
     by: Annotated[str, typer.Option(metavar="USER", help="Who asks: the worker's deps may depend on it.")] = "",
     deps: Deps = None,

@@ -36,7 +36,7 @@ from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.messages.event import Event, Where
 
 _LEAST = 40  # columns next to the names
-app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: see, check, run and begin them.")
+app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: list, check, run and create them.")
 
 Module = Annotated[
     Many,
@@ -83,7 +83,7 @@ def check(
     available: Annotated[bool, typer.Option("--available", help="Treat a missing key or address as an error.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Check configurations: keys, values, and all that they name; no model is asked."""
+    """Check configurations: keys, values, and everything that they name; no model is asked."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr):
         problems = [error for file in files if (error := _check_config(file, module, available, screen))]
         for error in problems:

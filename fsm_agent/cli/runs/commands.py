@@ -92,7 +92,7 @@ AgentsModule = Annotated[
     str,
     typer.Option(
         "--agents",
-        help="The module with the agents, or what of it, as module:name.",
+        help="The module with the agents, or one of them, as module:name.",
     ),
 ]
 
@@ -100,7 +100,7 @@ AgentsModule = Annotated[
 @app.command("list")
 def list_runs(
     store: StorePath,
-    asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one a line.")] = False,
+    asked: Annotated[bool, typer.Option("--asked", help="Only open questions, one on each line.")] = False,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.")] = None,
     state: Annotated[str | None, typer.Option(help="Only those that rest in this state, as Backoff or Stuck.")] = None,
     ended: Annotated[
@@ -115,7 +115,9 @@ def list_runs(
     ] = None,
     text: Annotated[str, typer.Option(help="Only those with these words in their name or task.")] = "",
     conversation: Annotated[str | None, typer.Option(help="Only the turns of this conversation.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=sys.maxsize, help="At most so many, the last changed first.")] = 100,
+    limit: Annotated[
+        int, typer.Option(min=1, max=sys.maxsize, help="At most this many, the last changed first.")
+    ] = 100,
     after: Annotated[
         str | None, typer.Option(metavar="PLACE", help="The next page; the page before names its place.")
     ] = None,
@@ -272,7 +274,7 @@ def fork(
     by: Annotated[str | None, typer.Option(help="Who forks it; by default the user of this OS process.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Make another run that continues from an entry of this one, which stays as it is; nothing is driven."""
+    """Make another run that continues from an entry of this one, which does not change; the fork does not start yet."""
     with reporting(debug), Screen() as screen, redirect_stdout(sys.stderr), opened(store) as runs:
         at, who = None if step is None else _step(step), user() if by is None else by
         if agents is None:
@@ -397,9 +399,11 @@ def answer(
     ] = None,
     run_again: Annotated[
         bool,
-        typer.Option("--run-again", "--again", help="The function did nothing, or a stuck run is to be tried again."),
+        typer.Option(
+            "--run-again", "--again", help="Run the function again, since it did nothing; or try a stuck run again."
+        ),
     ] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="The run is to end.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End the run.")] = False,
     reason: Annotated[str, typer.Option(help="Why, for --deny or --cancel.")] = "",
     by: Annotated[str | None, typer.Option(help="Who answers; by default the user of this OS process.")] = None,
     debug: Debug = False,

@@ -60,7 +60,7 @@ def retry(store: StorePath, names: RunNames, by: By = None, debug: Debug = False
 
 
 def requeue(store: StorePath, names: RunNames, by: By = None, debug: Debug = False) -> None:
-    """Make runs due now that rest or are stuck, so that a worker looks at them."""
+    """Make resting or stuck runs due now, so that a worker takes them."""
     with reporting(debug), opened(store) as runs, Screen() as screen:
 
         def act(name: str) -> str:
@@ -89,7 +89,7 @@ def _each(screen: Screen, names: Sequence[str], act: Callable[[str], str]) -> No
 
 
 def stats(store: StorePath, as_json: Json = False, debug: Debug = False) -> None:
-    """Count runs by agent and state: how many, failed, waiting for people, stuck, and since when the oldest is so."""
+    """Count runs by agent and state: how many, failed, waiting for people, stuck, and how long the oldest has been."""
     with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
         counts = runs.store.stats()
         if as_json:
@@ -122,7 +122,7 @@ def delete(
     store: StorePath,
     names: RunNames,
     force: Annotated[bool, typer.Option("--force", help="Also those from which a conversation is read.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before runs are deleted that have not ended.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete runs that have not ended without asking.")] = False,
     debug: Debug = False,
 ) -> None:
     """Delete runs, with their journals, posts and questions; asks about those that have not ended."""
@@ -167,8 +167,8 @@ def prune(
     older_than: Annotated[
         str | None, typer.Option(metavar="SPAN", help="Delete those that ended longer ago: 90s, 15m, 12h, 30d or 8w.")
     ] = None,
-    keep: Annotated[int | None, typer.Option(min=0, help="Keep only so many, the newest.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
+    keep: Annotated[int | None, typer.Option(min=0, help="Keep only this many, the newest.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list them.")] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

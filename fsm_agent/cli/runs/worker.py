@@ -44,7 +44,7 @@ def worker(
     store: StorePath,
     agents: AgentsModule,
     deps: Deps = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="How many runs are driven at a time; 1.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="How many runs to drive at a time; by default 1.")] = None,
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Instead of threads: tasks of an event loop, of which 1,000 are cheap.")
     ] = None,
@@ -52,24 +52,24 @@ def worker(
         float, typer.Option(min=0.0, metavar="SECONDS", help="A run that only has to wait longer rests in the store.")
     ] = PATIENCE_S,
     once: Annotated[
-        bool, typer.Option("--once", help="Leave when nothing is due; else Ctrl-C ends it, with exit status 0.")
+        bool, typer.Option("--once", help="Exit when nothing is due. Otherwise Ctrl-C ends it, with status 0.")
     ] = False,
     engine: Annotated[
         str | None,
         typer.Option(
             metavar="[dbos|temporal]",
-            help="What says which run is due, in place of the store, whose address ends with ?engine=… then.",
+            help="What decides which run is due, instead of the store, whose address then ends with ?engine=…",
         ),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it does not exist.")] = False,
     only_known: Annotated[
-        bool, typer.Option("--only-known", help="Leave runs alone that were begun under other code.")
+        bool, typer.Option("--only-known", help="Leave alone the runs that began under other code.")
     ] = False,
     keep: Annotated[
-        int | None, typer.Option(min=0, help="How many ended runs stay; older ones are deleted each hour.")
+        int | None, typer.Option(min=0, help="How many ended runs to keep; older ones are deleted each hour.")
     ] = None,
     max_age: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="How long ended runs stay, likewise: 90s, 15m, 12h, 30d or 8w.")
+        str | None, typer.Option(metavar="SPAN", help="How long to keep ended runs: 90s, 15m, 12h, 30d or 8w.")
     ] = None,
     drain_s: Annotated[
         float,
