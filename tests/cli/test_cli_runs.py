@@ -331,9 +331,9 @@ class TestWhy:
             monkeypatch.setenv("COLUMNS", columns)
             for shown in (runs("show", "one"), runs(*code)):
                 text = " ".join(re.sub("[│╭╰]", "", shown).split())
-                assert "the model was told: Your answer could not be used: there is no int" in text
+                assert "the model was told: Your answer could not be used: the answer has no int" in text
                 assert "the model was told: There is no function 'sub'" in text
-                assert "the call failed: there is no int" in text
+                assert "the call failed: the answer has no int" in text
         whys = [entry["why"] for entry in data("show", "one")["entries"]]
         assert [bool(why) for why in whys] == [False, True, True, True]
         assert [(one["n"], one["why"]) for one in data(*code)["refused"]] == [*enumerate(whys, 1)][1:]

@@ -260,10 +260,10 @@ def test_a_refused_reply_says_what_the_model_was_told_and_the_last_one_why_the_c
         forecaster(runs, *replies, limits=Limits(parse_retries=1)).call("How many degrees?", run_id="r")
     page = Pages(inspector_app(runs)).page("/run", id="r")
     text = " ".join(page.text.split())
-    for said in ("Your answer could not be used: there is no int", "city: Field required", "no function 'forecast'"):
+    for said in ("could not be used: the answer has no int", "city: Field required", "no function 'forecast'"):
         assert f"The model was told: {said}" in text or said in text.partition("The model was told:")[2], said
-    assert "The call failed: there is no int" in text
-    assert "there is no int" in text.partition("Why it failed")[2].partition("Began")[0]
+    assert "The call failed: the answer has no int" in text
+    assert "the answer has no int" in text.partition("Why it failed")[2].partition("Began")[0]
 
 
 def test_a_question_says_until_when_it_can_be_answered_in_the_list_and_in_its_form():
