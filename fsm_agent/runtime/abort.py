@@ -1,14 +1,14 @@
 """Interrupt the waits of one thread from another thread.
 
-A thread that waits for a socket or a lock cannot check a flag, so each wait registers a function that wakes it.  A
-request that may have to be interrupted runs under an `Abort`:
+A thread that waits cannot check a flag, so each wait registers a function that wakes it.  What may have to be
+interrupted, such as a function of the user, runs under an `Abort`:
 
     abort = Abort()
     reply = abort.run(client.complete, request)  # in the thread that asks; raises `Aborted`
     abort.set()  # in any other thread, at any time: hangs up at once
 
-The `Abort` in force is a context variable, so it reaches a client through any number of callers without a parameter,
-and a thread that was started in a copy of the context inherits it.
+The `Abort` in force is a context variable, so it reaches a wait through any number of callers without a parameter, and
+a thread that was started in a copy of the context inherits it.
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@ Each kind of effect has a subclass of `Activity`, registered with `activity_of`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.errors import UsageError
 from fsm_agent.machine.process import SEPARATOR, AnyEffect, Owner
 from fsm_agent.messages.event import Event, Inside
+from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ A = TypeVar("A", bound="type[Activity]")
 class Activity:
     """An effect that is being performed.
 
-    A stream has events before its outcome: `perform` then returns a generator of events that returns the outcome, and
-    `aperform` an async generator that yields it last.  An outcome of None means that this driver cannot answer.
+    A stream has events before its outcome: `perform` then returns an async generator that yields the outcome last.  An
+    outcome of None means that this driver cannot answer.
 
     Args:
         effect: The effect, as the driven process waits for it.
@@ -36,11 +37,12 @@ class Activity:
         path: The path of that process; "" for the driven one.
         world: The world of that process.
         handle: The thread or task that performs it; None: the driver's own.
-        stream: The generator of its events, once it streams; it blocks while too many events are not taken.
+        stream: The generator of its events, once it streams in the driver's own task.
         is_dropped: True if its outcome is no longer wanted.
+        place: Where plain code of the user runs.  Those in threads count against `World.threads`.
     """
 
-    __slots__ = ("driver", "effect", "handle", "is_dropped", "key", "path", "process", "stream", "world")
+    __slots__ = ("driver", "effect", "handle", "is_dropped", "key", "path", "place", "process", "stream", "world")
 
     is_instant = False  # takes no time: the driver performs it itself, between two steps
     is_sleep = False  # only waits for `effect.until_s`: starts when nothing else is active, or at that time
@@ -48,7 +50,6 @@ class Activity:
     is_abortable = True  # ends soon after it is cancelled, so the driver may wait for that
     may_run_inline = True  # may run in the driver's own thread or task
     is_quick = False  # ends so soon that it need not be interruptible
-    takes_thread = False  # takes a thread under asyncio, which counts against `World.threads`
     timeout_s: float | None = None  # how long it may take; with one, a subclass sets `since_s` and `timeout_outcome`
     since_s = 0.0  # monotonic time of its start
 
@@ -62,6 +63,7 @@ class Activity:
         self.handle: Any = None
         self.stream: Any = None
         self.is_dropped = False
+        self.place = Place.LOOP
 
     def assign(self, owner: Owner, world: World) -> None:
         """Assign this to the process inside of the driven one that owns the effect."""
@@ -79,27 +81,28 @@ class Activity:
         return ()
 
     def begin(self) -> None:
-        """Prepare the start; `perform` or `aperform` follows at once."""
+        """Prepare the start; `perform` follows at once."""
 
-    def perform(self) -> Any | Generator[Event, None, Any]:
-        """Perform the effect in this thread; return the outcome.
+    def at_once(self) -> Any:
+        """Return the outcome of an instant activity."""
+        raise NotImplementedError(f"{type(self).__name__} is not instant")
+
+    def perform(self) -> Coroutine[Any, Any, Any] | AsyncGenerator[Any]:
+        """Perform the effect in an event loop; return the outcome.  At `Place.HERE` it never waits.
 
         Raises:
             UsageError: No activity is registered for this kind of effect.
         """
-        raise self._unknown()
-
-    def aperform(self) -> Awaitable[Any] | AsyncGenerator[Any]:
-        """Perform the effect under asyncio, as `perform` does; an instant activity does not need it."""
-        raise self._unknown()
-
-    def _unknown(self) -> UsageError:
         kind = type(self.effect).__name__
-        return UsageError(
+        raise UsageError(
             f"the effect {kind} (key {self.effect.key!r}): expected an Activity that performs it, got none;"
             " register one"
             f" under activity_of({kind})"
         )
+
+    def events_of(self, arrived: Event) -> Sequence[Event]:
+        """Return the events to report for one that has arrived; called in the driver's thread, between two steps."""
+        return (arrived,)
 
     def finish(self, outcome: Any) -> Sequence[Event]:
         """Pass the outcome to the process; return the events of its step if there is a listener."""

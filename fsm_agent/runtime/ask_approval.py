@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.approval_policy import context_of
 from fsm_agent.lifecycle.call import AgentCall
@@ -14,18 +13,13 @@ from fsm_agent.lifecycle.effects import AskApproval
 from fsm_agent.lifecycle.interpret import unrunnable
 from fsm_agent.lifecycle.outcomes import Approved, Denied, Modified, Outcome
 from fsm_agent.runtime.activity import Activity, activity_of
-from fsm_agent.runtime.thread_task import ThreadTask
-
-if TYPE_CHECKING:
-    import asyncio
-else:
-    asyncio = deferred("asyncio")
+from fsm_agent.runtime.thread_task import in_thread
 
 
 class AskActivity(Activity):
     """A question to a plain or async function of the user.
 
-    Under asyncio a plain function is called in a thread, since it may wait for a person.
+    A plain function is called in a thread, since it may wait for a person.
     """
 
     __slots__ = ()
@@ -49,20 +43,10 @@ class AskActivity(Activity):
     def prepare(self) -> bool:
         return self.user_function() is not None
 
-    def perform(self) -> Outcome | None:
-        answer = self.ask()
-        if inspect.isawaitable(answer):
-            answer = self.handle.run_coroutine(_await_value(answer))
-        return self._dated_outcome_of(answer)
-
-    async def aperform(self) -> Outcome | None:
+    async def perform(self) -> Outcome | None:
         if inspect.iscoroutinefunction(self.user_function()):
             return self._dated_outcome_of(await self.ask())
-        thread = ThreadTask[Any](lambda _: self.ask())
-        try:
-            answer = await asyncio.wrap_future(thread.start().future)
-        finally:
-            thread.cancel()
+        answer = await in_thread(self.ask)
         return self._dated_outcome_of(await answer if inspect.isawaitable(answer) else answer)
 
     def _dated_outcome_of(self, answer: Any) -> Outcome | None:
@@ -101,7 +85,3 @@ class ApprovalActivity(AskActivity):
             return (Approved if answer else Denied)()
         what = f"what approve({self.effect.call.name}) returned"
         raise UsageError(f"{what}: expected True, False, Approved(), Denied(…) or None, got {answer!r:.200}")
-
-
-async def _await_value(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable

@@ -13,8 +13,9 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.activity import Activity
+from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.probes import MeasuredDrive
-from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
+from fsm_agent.runtime.reconciler import GRACE_S, Reconciler
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.world import World
 
@@ -30,7 +31,6 @@ class AsyncDriver(Reconciler):
     """The asyncio driver: activities run in tasks; a lone activity may run in the driver's own task."""
 
     _bell: asyncio.Future[None] | None = None  # ends the driver's wait
-    _room: asyncio.Semaphore | None = None  # bounds the events of streams that are not taken yet
     _waiting_task: asyncio.Task[Any] | None = None  # the driver's own, while it performs a lone activity
     _is_interrupted: bool = False
     _alone: Activity | None = None  # performed in the driver's own task
@@ -139,7 +139,7 @@ class AsyncDriver(Reconciler):
             else:
                 item = await (_next_of(alone) if self.probe is None else _next_inside(alone, self.probe))
             if alone.stream is not None and type(item) not in alone.effect.outcomes:
-                return self._event_of(alone, item)
+                return self._report_alone(alone, item)
             if self.probe is not None:
                 self.probe.end(alone, item)
             self.inbox.append((alone, None, item))
@@ -164,9 +164,12 @@ class AsyncDriver(Reconciler):
         self._record = None
         self.drop(alone.key)
 
-    def _event_of(self, alone: Activity, event: Event) -> Event | None:
+    def _report_alone(self, alone: Activity, arrived: Event) -> Event | None:
+        """Return the event to report for one that has arrived; a second one follows in the inbox."""
         if self.process.end_request is not None:
             return None
+        event, *more = alone.events_of(arrived)
+        self.inbox.extend([(alone, another, None) for another in more])
         return Inside(alone.path, event) if alone.path else event
 
     async def _close_alone(self) -> None:
@@ -189,11 +192,7 @@ class AsyncDriver(Reconciler):
         _ring(self._bell)
 
     def is_bounded(self, activity: Activity) -> bool:
-        return activity.takes_thread
-
-    def free_room(self, activity: Activity) -> None:
-        if self._room is not None:
-            self._room.release()
+        return activity.place is Place.THREAD
 
     def start(self, activity: Activity) -> None:
         is_alone = self._alone is None and not self.active and not self.waiting
@@ -203,11 +202,11 @@ class AsyncDriver(Reconciler):
             return
         entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
         try:
-            activity.handle = self._loop.create_task(self._perform(activity), name=activity.key)
+            activity.handle = self._loop.create_task(self.perform(activity), name=activity.key)
         finally:
             if self.probe is not None:
                 self.probe.leave(entered)
-        activity.handle.add_done_callback(lambda task: self._put(activity, None, task))
+        activity.handle.add_done_callback(lambda task: self.put(activity, None, task))
 
     def _may_be_alone(self, activity: Activity) -> bool:
         """Return whether the driver's own task may perform an activity.
@@ -225,22 +224,6 @@ class AsyncDriver(Reconciler):
         # Posts to a store in memory are rare, except for answers to a question.
         return self.recorder.is_instant and activity.effect.question is None
 
-    async def _perform(self, activity: Activity) -> Any:
-        work: Any = activity.aperform()
-        if not isinstance(work, AsyncGeneratorType):
-            return await work
-        activity.stream = work
-        room = self._room = self._room or asyncio.Semaphore(MAX_BACKLOG)
-        try:
-            async for item in work:
-                if type(item) in activity.effect.outcomes:
-                    return item
-                await room.acquire()
-                self._put(activity, item)
-        finally:
-            await work.aclose()
-        raise AssertionError(f"{activity.key}: it ended without an outcome")
-
     def drop(self, key: str) -> None:
         self._leave(self.active.pop(key))
 
@@ -249,7 +232,7 @@ class AsyncDriver(Reconciler):
         if activity.handle is not None:
             self._left_behind.add(activity.handle)
 
-    def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+    def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
         if self.probe is not None and event is None:
             self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))
@@ -258,13 +241,13 @@ class AsyncDriver(Reconciler):
     def report(self, key: str, event: Event) -> None:
         if (activity := self.active.get(key)) is not None:
             with suppress(RuntimeError):  # the loop is closed, so nothing listens
-                self._loop.call_soon_threadsafe(self._put, activity, event)
+                self._loop.call_soon_threadsafe(self.put, activity, event)
 
 
 def _next_of(alone: Activity) -> Awaitable[Any]:
     """Return an awaitable of an activity's outcome, or of the next item of its stream."""
     if alone.stream is None:
-        work: Any = alone.aperform()
+        work: Any = alone.perform()
         if not isinstance(work, AsyncGeneratorType):
             return work  # type: ignore[no-any-return]
         alone.stream = work

@@ -6,7 +6,7 @@ That of `AskApproval` is in `fsm_agent.runtime.ask_approval`.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Generator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +44,14 @@ from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.ask_approval import AskActivity
 from fsm_agent.runtime.log import LOG, log_error, words
 from fsm_agent.runtime.model_request import (
+    PartialOutputs,
     ask_model,
-    ask_model_async,
     model_failed,
+    partial_outputs,
     stream_model,
-    stream_model_async,
 )
-from fsm_agent.runtime.run_function import FunctionExecution, arun_function, run_function, timeout_outcome
+from fsm_agent.runtime.place import Place
+from fsm_agent.runtime.run_function import FunctionExecution, run_function, timeout_outcome
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class BeginActivity(Activity):
 
     is_instant = True
 
-    def perform(self) -> Begun:
+    def at_once(self) -> Begun:
         recorder = self.driver.recorder
         if self.path:
             return begin(self.world, f"{self.driver.process.record.id}{SEPARATOR}{self.path}")
@@ -91,9 +92,10 @@ class ModelActivity(Activity):
         allowed_s: How many seconds the client has, by `Limits.request_s` and the deadline; None: neither is set.
     """
 
-    __slots__ = ("allowed_s", "program", "since_s", "timeout_s")
+    __slots__ = ("_partial_output", "allowed_s", "program", "since_s", "timeout_s")
 
     process: AgentCall
+    _partial_output: PartialOutputs | None
     program: Any  # the user's program that answers as the client, bound to the call; None: another client
 
     def prepare(self) -> bool:
@@ -103,6 +105,7 @@ class ModelActivity(Activity):
 
     def begin(self) -> None:
         self.program = None
+        self._partial_output = partial_outputs(self.process) if self.driver.is_streamed else None
         self.allowed_s = time_left(self.process, self.world)
         if (limit_s := self.process.record.limits.request_s) is not None:
             self.allowed_s = limit_s if self.allowed_s is None else min(limit_s, self.allowed_s)
@@ -112,23 +115,18 @@ class ModelActivity(Activity):
             LOG.warning("call %s: %s", words(self.process.record.id, 100), words(view.warning))
             view.warning = ""
 
-    def perform(self) -> Replied | ModelFailed | Generator[Event, None, Replied | ModelFailed]:
+    def perform(self) -> Coroutine[Any, Any, Outcome] | AsyncGenerator[Event | Outcome]:
         effect = self.effect
         if effect.refusal is not None:
             return self._refusal_outcome()
         world = self._world_for_request()
         if not self.driver.is_streamed:
             return ask_model(effect, world, self.allowed_s)
-        return stream_model(effect, world, self.allowed_s, self.process)
+        return stream_model(effect, world, self.allowed_s, len(self.process.record.dialog))
 
-    def aperform(self) -> Awaitable[Replied | ModelFailed] | AsyncGenerator[Event | Outcome]:
-        effect = self.effect
-        if effect.refusal is not None:
-            return self._arefusal_outcome()
-        world = self._world_for_request()
-        if not self.driver.is_streamed:
-            return ask_model_async(effect, world, self.allowed_s)
-        return stream_model_async(effect, world, self.allowed_s, self.process)
+    def events_of(self, arrived: Any) -> Sequence[Event]:
+        partial = None if self._partial_output is None else self._partial_output(arrived)  # runs the user's validators
+        return (arrived,) if partial is None else (arrived, partial)
 
     def _world_for_request(self) -> World:
         """Return the world; a client that is a user's program is bound to the context of the call.
@@ -146,12 +144,9 @@ class ModelActivity(Activity):
         self.program = bind(context)
         return self.world.changed(client=self.program)
 
-    def _refusal_outcome(self) -> ModelFailed:
+    async def _refusal_outcome(self) -> ModelFailed:
         """Return the outcome of a request that is refused before it is sent."""
         return ModelFailed(error=self.effect.refusal, at_s=self.world.clock.now())
-
-    async def _arefusal_outcome(self) -> ModelFailed:
-        return self._refusal_outcome()
 
     def timeout_outcome(self) -> ModelFailed:
         error = TimedOut(f"no reply within {self.process.record.limits.request_s:g} s")
@@ -198,11 +193,8 @@ class SummaryActivity(ModelActivity):
 
     __slots__ = ()
 
-    def perform(self) -> Replied | ModelFailed:
+    def perform(self) -> Coroutine[Any, Any, Outcome]:
         return ask_model(self.effect, self._world_of_summary(), self.allowed_s)
-
-    def aperform(self) -> Awaitable[Replied | ModelFailed]:
-        return ask_model_async(self.effect, self._world_of_summary(), self.allowed_s)
 
     def _world_of_summary(self) -> World:
         world = self.world if self.effect.client is None else self.world.changed(client=self.effect.client)
@@ -248,12 +240,7 @@ class SleepActivity(Activity):
         deadline_s = self.driver.deadline_s
         self.until_s = self.effect.until_s if deadline_s is None else min(self.effect.until_s, deadline_s)
 
-    def perform(self) -> Slept:
-        clock = self.world.clock
-        clock.sleep(max(0.0, self.until_s - clock.now()))
-        return Slept(at_s=clock.now())
-
-    async def aperform(self) -> Slept:
+    async def perform(self) -> Slept:
         clock = self.world.clock
         await clock.asleep(max(0.0, self.until_s - clock.now()))
         return Slept(at_s=clock.now())
@@ -273,7 +260,7 @@ class StartActivity(Activity):
 
     is_instant = True
 
-    def perform(self) -> Started:
+    def at_once(self) -> Started:
         return Started(at_s=self.world.clock.now())
 
     def finish(self, outcome: Any) -> Sequence[Event]:
@@ -314,7 +301,7 @@ class FunctionActivity(Activity):
         run: The execution, once it has started.
     """
 
-    __slots__ = ("is_instant", "is_quick", "may_run_inline", "run", "since_s", "takes_thread", "timeout_s")
+    __slots__ = ("is_instant", "is_quick", "may_run_inline", "run", "since_s", "timeout_s")
 
     run_class = FunctionExecution
 
@@ -328,7 +315,8 @@ class FunctionActivity(Activity):
         self.timeout_s = function.timeout_s
         self.may_run_inline = not (function.takes_context or self.effect.is_once)
         self.is_quick = not (function.blocking or function.is_awaited) and function.is_plain
-        self.takes_thread = function.takes_thread
+        takes_thread = not function.is_awaited if self.driver.is_sync else function.takes_thread
+        self.place = Place.THREAD if takes_thread else Place.LOOP
         # Another driver started this function and is gone.  It may have run, so it is not run here: it is in doubt.
         self.is_instant = self.effect.is_once and self.key not in self.driver.begun
         return function.call is not None
@@ -346,13 +334,11 @@ class FunctionActivity(Activity):
             self.run.inner.posts = [post.changed(key=post.key[at:]) for post in self.driver.posts_inside(self.key)]
         self.since_s = time.monotonic()
 
-    def perform(self) -> Outcome | None:
-        if self.is_instant:
-            return Interrupted(at_s=self.world.clock.now())
-        return run_function(self.run, self.handle) or self._outcome_while_waiting()
+    def at_once(self) -> Interrupted:
+        return Interrupted(at_s=self.world.clock.now())
 
-    async def aperform(self) -> Outcome | None:
-        return await arun_function(self.run) or self._outcome_while_waiting()
+    async def perform(self) -> Outcome | None:
+        return await run_function(self.run, self.place) or self._outcome_while_waiting()
 
     def _outcome_while_waiting(self) -> Interrupted | None:
         """Return the outcome of a function that waits for a run that it has begun; None: it is run again later."""
@@ -395,7 +381,7 @@ class FunctionActivity(Activity):
         recorder = self.driver.recorder
         if self.effect.is_once and recorder is not None and recorder.lost is not None and self.handle is not None:
             self.is_dropped = True  # it runs on, and its outcome is posted to the new holder of the run
-            recorder.report_later(self.key, getattr(self.handle, "future", self.handle))
+            recorder.report_later(self.key, self.handle)
             return
         if self.run.inner is None:
             self.run.cancel()

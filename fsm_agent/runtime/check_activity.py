@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from fsm_agent._internal.lazy_import import deferred
@@ -25,8 +26,8 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.activity import Activity, activity_of
 from fsm_agent.runtime.log import log_error, words
-from fsm_agent.runtime.run_function import program_of
-from fsm_agent.runtime.thread_task import Settled, ThreadTask, run_coroutine, settle
+from fsm_agent.runtime.place import Place
+from fsm_agent.runtime.run_function import program_of, raise_own_cancellation
 
 if TYPE_CHECKING:
     import asyncio
@@ -56,7 +57,6 @@ class CheckActivity(Activity):
         "name",
         "raised",
         "since_s",
-        "takes_thread",
         "timeout_s",
     )
 
@@ -75,49 +75,25 @@ class CheckActivity(Activity):
         self.timeout_s = self.process.record.limits.check_s
         self._takes_context = accepts_context(check, "check", "output")
         self.may_run_inline = not self._takes_context  # `Context.is_cancelled` needs a driver that is awake
-        self.takes_thread = not _is_async(check)
+        self.place = Place.LOOP if _is_async(check) and not self.driver.is_sync else Place.THREAD
         self.is_cancelled, self.ended, self.raised = False, None, None
         return True
 
     def begin(self) -> None:
         self.since_s = time.monotonic()
 
-    def perform(self) -> Any:
-        wait = run_coroutine if self.handle is None else self.handle.run_coroutine
+    async def perform(self) -> Any:
         try:
-            proposal, value = self._asked()
+            proposal, value = await self.place.call(self._asked)
             if inspect.isawaitable(value):
                 with program_of(self._context()):
-                    value = wait(_await_value(value))
-        except BaseException as error:
-            return self._raised_outcome(error)
-        return self._verdict(proposal, value)
-
-    async def aperform(self) -> Any:
-        try:
-            if self.takes_thread:
-                proposal, value = (await self._asked_in_thread())()
-            else:
-                proposal, value = self._asked()
-            if inspect.isawaitable(value):
-                with program_of(self._context()):
-                    value = await value
+                    value = await self.place.wait_for(value)
         except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) and task.cancelling():
-                raise
-            return self._raised_outcome(error)
+            raise_own_cancellation(error)
+            return self._raised_outcome(RuntimeError("what the check waited for was cancelled"))
         except Exception as error:
             return self._raised_outcome(error)
-        return self._verdict(proposal, value)
-
-    async def _asked_in_thread(self) -> Settled[tuple[Proposal, Any]]:
-        """Call the check in a thread; return the settled result, as its exception may be a `StopIteration`."""
-        thread: ThreadTask[Settled[tuple[Proposal, Any]]] = ThreadTask(lambda _: settle(self._asked))
-        try:
-            return await asyncio.wrap_future(thread.start().future)
-        except asyncio.CancelledError:
-            thread.cancel()  # the thread cannot be ended, but its waits can
-            raise
+        return await self.place.call(partial(self._verdict, proposal, value))  # as its output may have validators
 
     def _asked(self) -> tuple[Proposal, Any]:
         """Call the check; return what it judges, and its result or an awaitable of it."""
@@ -156,12 +132,8 @@ class CheckActivity(Activity):
         ended = self.ended = Checked(output_json=changed, at_s=self.world.clock.now())
         return ended
 
-    def _raised_outcome(self, error: BaseException) -> CheckRefused | CheckFailed:
+    def _raised_outcome(self, error: Exception) -> CheckRefused | CheckFailed:
         self._stop_if_cancelled()
-        if isinstance(error, asyncio.CancelledError):  # of something that the check awaited
-            error = RuntimeError("what the check waited for was cancelled")
-        if not isinstance(error, Exception):
-            raise error
         subject = f"call {words(self.process.record.id, 100)}: the check {self.name!r} ({self.effect.key})"
         if isinstance(error, Retry):
             log_error(logging.DEBUG, f"{subject} refused the answer", error)
@@ -201,7 +173,3 @@ def _is_async(check: Any) -> bool:
 
 def _release(_: Any) -> NoReturn:
     raise UsageError("Context.release: expected a function as the caller, got a check, whose call ends with the answer")
-
-
-async def _await_value(value: Awaitable[Any]) -> Any:
-    return await value

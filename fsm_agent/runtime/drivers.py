@@ -4,6 +4,9 @@
 state of its own.  When it is stopped at any moment (Ctrl-C, a cancelled task, a closed generator), it ends its
 threads and tasks, and leaves a process that any driver can continue.
 
+Under the sync driver the steps are taken in the caller's thread, and what waits runs in the one loop of
+`fsm_agent.runtime.portal`: validators, guards and the like may look into a database that blocks.
+
 Every wait (for a request, a stream, a time, an approval, a function) ends at once when the process is cancelled or its
 deadline passes.  A plain function cannot be interrupted, and is left behind in its thread.  A function with
 ``blocking=False`` runs without a thread, and the driver waits for it.  Under the sync driver, the lone function of a

@@ -1,10 +1,10 @@
-"""Send a request to the model, sync or async, whole or streamed, and make its outcome."""
+"""Send a request to the model, whole or streamed, and make its outcome."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import aclosing, closing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.redaction import mask_keys
@@ -33,16 +33,7 @@ PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
 MAX_SHOWN_CHARS = 200  # of text from outside
 
 
-def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
-    """Send the request from this thread, and return the outcome."""
-    try:
-        reply = world.client.complete(effect.request, timeout_s=timeout_s)
-    except Exception as error:
-        return _failure_outcome(effect, error, world)
-    return _reply_outcome(effect, reply, "complete", world)
-
-
-async def ask_model_async(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
+async def ask_model(effect: CallModel, world: World, timeout_s: float | None) -> Replied | ModelFailed:
     """Send the request from this task, and return the outcome."""
     try:
         reply = await world.client.acomplete(effect.request, timeout_s=timeout_s)
@@ -74,33 +65,19 @@ def partial_outputs(call: AgentCall) -> PartialOutputs | None:
     return partial_output
 
 
-def stream_model(
-    effect: CallModel, world: World, timeout_s: float | None, call: AgentCall
-) -> Generator[Delta | PartialOutput, None, Replied | ModelFailed]:
-    """Send the request from this thread; yield the deltas of the reply and return the outcome."""
-    reply: Reply | None = None
-    partial_output, calls = partial_outputs(call), _Calls(len(call.record.dialog))
-    try:
-        with closing(world.client.stream(effect.request, timeout_s=timeout_s)) as items:
-            for item in items:
-                if isinstance(item, Reply):
-                    reply = item
-                else:
-                    yield calls.identified(item) if type(item) in _OF_CALLS else item
-                    if partial_output is not None and (event := partial_output(item)) is not None:
-                        yield event
-    except Exception as error:
-        if reply is None:  # otherwise the reply is complete, and closing the stream failed
-            return _failure_outcome(effect, error, world)
-    return _reply_outcome(effect, reply, "stream", world)
+async def stream_model(
+    effect: CallModel, world: World, timeout_s: float | None, message: int
+) -> AsyncGenerator[Delta | Replied | ModelFailed]:
+    """Send the request from this task; yield the deltas of the reply, and the outcome at the end.
 
-
-async def stream_model_async(
-    effect: CallModel, world: World, timeout_s: float | None, call: AgentCall
-) -> AsyncGenerator[Delta | PartialOutput | Replied | ModelFailed]:
-    """Send the request from this task; yield the deltas of the reply, and the outcome at the end."""
+    Args:
+        effect: The request.
+        world: Its client.
+        timeout_s: How long it may take.
+        message: The place of the message to come in the dialog, which the ids of its function calls name.
+    """
     reply: Reply | None = None
-    partial_output, calls = partial_outputs(call), _Calls(len(call.record.dialog))
+    calls = _Calls(message)
     try:
         async with aclosing(world.client.astream(effect.request, timeout_s=timeout_s)) as items:
             async for item in items:
@@ -108,10 +85,8 @@ async def stream_model_async(
                     reply = item
                 else:
                     yield calls.identified(item) if type(item) in _OF_CALLS else item
-                    if partial_output is not None and (event := partial_output(item)) is not None:
-                        yield event
     except Exception as error:
-        if reply is None:
+        if reply is None:  # otherwise the reply is complete, and closing the stream failed
             yield _failure_outcome(effect, error, world)
             return
     yield _reply_outcome(effect, reply, "astream", world)

@@ -37,12 +37,14 @@ LEAVE_S = 10.0  # how long a task that was cancelled may take to end
 AHEAD = 64  # items that a stream may be ahead of its consumer
 
 _homes: list[tuple[threading.Thread, asyncio.AbstractEventLoop]] = []  # each serves callers in the thread before it
+_running: set[LoopTask[Any]] = set()  # a loop has only weak references to its tasks
 _inherited: list[object] = []  # referenced, because destructors would close sockets of the parent
 
 
 def _forget_parents_loops() -> None:
-    _inherited.append([*_homes])
+    _inherited.append([*_homes, *_running])
     _homes.clear()
+    _running.clear()
 
 
 at_fork(after_in_child=_forget_parents_loops)  # a fork does not copy threads
@@ -96,7 +98,7 @@ class LoopTask(Generic[T]):
     Args:
         home: The loop.
         make: Returns the coroutine; called in the loop, in a copy of the context in which the task is started.
-        tell: Called in the loop with this when the task has ended.
+        tell: Called in the loop with the task when it has ended; with None if it was never begun.
 
     Attributes:
         is_over: Whether the task has ended.
@@ -108,7 +110,7 @@ class LoopTask(Generic[T]):
         self,
         home: asyncio.AbstractEventLoop,
         make: Callable[[], Coroutine[Any, Any, T]],
-        tell: Callable[[LoopTask[T]], object],
+        tell: Callable[[asyncio.Task[T] | None], object],
     ) -> None:
         self._loop = home
         self._make = make
@@ -122,13 +124,17 @@ class LoopTask(Generic[T]):
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._make())
+        _running.add(self)
         self._task.add_done_callback(self._end)
 
     def _end(self, task: asyncio.Task[T] | None) -> None:
         if task is not None and not task.cancelled():
             task.exception()  # so that it is not logged if nothing takes it
+        tell = self._tell
+        del self._make, self._tell  # which may know this
         self.is_over = True
-        self._tell(self)
+        _running.discard(self)
+        tell(task)
 
     def cancel(self) -> None:
         """Cancel the task, from any thread; one that a Ctrl-C has kept from its start is over at once."""
@@ -140,6 +146,15 @@ class LoopTask(Generic[T]):
         elif not self.is_over:
             self._make().close()
             self._end(None)
+
+    def add_done_callback(self, callback: Callable[[asyncio.Task[T]], object]) -> None:
+        """Call back in the loop with the task when it has ended, or soon if it has; from any thread, once started."""
+
+        def add() -> None:
+            if self._task is not None:
+                self._task.add_done_callback(callback)
+
+        self._loop.call_soon_threadsafe(add)
 
     def result(self) -> T:
         """Return the result of a task that has ended, or raise its exception; once."""
@@ -178,8 +193,19 @@ def stream(items: AsyncGenerator[T]) -> Generator[T]:
         for item, gate in arrivals:
             yield item
             if gate is not None:
-                gate.get_loop().call_soon_threadsafe(open_gate, gate)
+                open_gate(gate)
     task.result()
+
+
+def without_waiting(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits in this thread, without a loop; return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    coroutine.close()
+    raise AssertionError(f"{coroutine!r} waits")
 
 
 async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> None:
@@ -197,7 +223,11 @@ async def _pump(items: AsyncGenerator[T], arriving: queue.SimpleQueue[Any]) -> N
 
 
 def open_gate(gate: asyncio.Future[None]) -> None:
-    """Let a task go on that waits for the gate; in its loop."""
+    """Let a task go on that waits for the gate; from any thread."""
+    gate.get_loop().call_soon_threadsafe(_open, gate)
+
+
+def _open(gate: asyncio.Future[None]) -> None:
     if not gate.done():
         gate.set_result(None)
 
@@ -224,19 +254,18 @@ def _arrivals(task: LoopTask[Any], arriving: queue.SimpleQueue[Any]) -> Generato
         if abort is not None:
             abort.discard(wake)
         if not task.is_over:
-            leave([task], arriving)
+            task.cancel()
+            wait_for_end([task], arriving, LEAVE_S)
 
 
-def leave(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], within_s: float = LEAVE_S) -> None:
-    """Cancel tasks, and wait until they have ended, for a while; a second Ctrl-C ends the wait.
+def wait_for_end(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], within_s: float) -> None:
+    """Wait until tasks that were cancelled have ended, for a while; a Ctrl-C ends the wait.
 
     Args:
         tasks: The tasks.
         bell: Gets something whenever one of them has ended.
         within_s: For how long.
     """
-    for task in tasks:
-        task.cancel()
     if is_collecting() or _depth():  # what waits here might hold up what it waits for
         return
     until_s = time.monotonic() + within_s

@@ -40,8 +40,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from heapq import heappop, heappush
-from typing import Any, TypeAlias
+from types import AsyncGeneratorType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
@@ -50,13 +52,19 @@ from fsm_agent.runtime import call_activities, check_activity, probes  # noqa: F
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.collecting import is_collecting
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
+from fsm_agent.runtime.portal import open_gate
 from fsm_agent.runtime.probes import TIMED_OUT
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World, lasting
 
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = deferred("asyncio")
+
 GRACE_S = 0.05  # how long a driver waits for cancelled work before it leaves it behind
-MAX_BACKLOG = 64  # events of streams that may wait to be taken; a stream with more blocks
+MAX_BACKLOG = 64  # events of a stream that may wait to be taken; with more of them it waits
 
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
@@ -64,7 +72,8 @@ _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, 
 _claiming = threading.Lock()
 
 
-# An item of the inbox: an activity with an event; or with None and its outcome, or a future of it if it has a handle.
+# An item of the inbox: an activity with an event, and perhaps the gate for which its stream waits; or with None and its
+# outcome, or a future of it if it has a handle.
 Item: TypeAlias = tuple[Activity, Event | None, Any]
 
 
@@ -130,6 +139,8 @@ class Reconciler(ABC):
         as_events: Callable[[Any, Sequence[Event]], Sequence[Event]] | None = getattr(process, "as_events", None)
         self._as_events = as_events  # adds events to the steps for listeners; None: steps are the events
 
+    is_sync = False  # its steps are not taken in an event loop, and plain functions are kept out of one
+
     # Implemented by each driver
 
     @abstractmethod
@@ -149,12 +160,35 @@ class Reconciler(ABC):
         """Return whether an activity counts against `World.threads`."""
 
     @abstractmethod
-    def free_room(self, activity: Activity) -> None:
-        """Free the room in the backlog that an event of a stream took."""
+    def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+        """Put an item into the inbox, in the event loop in which the activity is performed."""
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
         """Put an event of an activity into the inbox, from any thread."""
+
+    # Performing
+
+    async def perform(self, activity: Activity) -> Any:
+        """Perform an activity in a task: put the events of a stream into the inbox, and return the outcome."""
+        work: Any = activity.perform()
+        if not isinstance(work, AsyncGeneratorType):
+            return await work
+        room = MAX_BACKLOG
+        try:
+            async for item in work:
+                if type(item) in activity.effect.outcomes:
+                    return item
+                room -= 1
+                if room:
+                    self.put(activity, item)
+                    continue
+                room, gate = MAX_BACKLOG, asyncio.get_running_loop().create_future()
+                self.put(activity, item, gate)
+                await gate
+        finally:
+            await work.aclose()
+        raise AssertionError(f"{activity.key}: it ended without an outcome")
 
     # Claiming the process
 
@@ -449,7 +483,7 @@ class Reconciler(ABC):
         if activity.key in self._withdrawn:
             return ()
         if activity.is_instant:
-            return activity.finish(activity.perform())
+            return activity.finish(activity.at_once())
         if self.has_listener:
             return self._announce(activity)
         activity.begin()
@@ -474,18 +508,25 @@ class Reconciler(ABC):
     def _take_next(self, is_late: bool) -> Iterable[Event]:
         """Take the first item of the inbox; after the deadline, only if an outcome is in it, which still counts."""
         if is_late and all(event is not None for _, event, _ in list(self.inbox)):  # threads append to it meanwhile
-            return self._expire()
+            returned = next((one for one in self.active.values() if one.returned_outcome() is not None), None)
+            return self._expire() if returned is None else self._take_returned(returned)
         return self._take(*self.inbox.popleft())
+
+    def _take_returned(self, activity: Activity) -> Iterable[Event]:
+        """Take the outcome of an activity before it arrives in the inbox."""
+        activity.is_dropped = True
+        del self.active[activity.key]
+        return activity.finish(activity.returned_outcome())
 
     def _take(self, activity: Activity, event: Event | None, ended: Any) -> Iterable[Event]:
         """Take an item of the inbox; return its events, none for an activity that was dropped."""
-        if event is not None and activity.stream is not None:
-            self.free_room(activity)  # even if it was dropped: other streams may wait for the room
         if activity.is_dropped:
             return ()
         if event is not None:
+            if ended is not None:
+                open_gate(ended)
             self._check_timeout(activity)
-            return activity.wrap_events((event,))
+            return activity.wrap_events(activity.events_of(event))
         if ended is TIMED_OUT:
             return self._handle_timeout(activity)
         del self.active[activity.key]

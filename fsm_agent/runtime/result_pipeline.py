@@ -8,7 +8,8 @@ sees an error instead of the result, which they may have to redact; the function
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.field_checks import is_whole
@@ -21,7 +22,7 @@ from fsm_agent.functions.function import result_text
 from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.runtime.thread_task import run_coroutine
+from fsm_agent.runtime.place import Place
 
 
 class ProcessedResult(NamedTuple):
@@ -46,7 +47,6 @@ class ProcessedResult(NamedTuple):
 Replacement: TypeAlias = str | ProcessedResult | None  # None: leave the result as it is
 Step: TypeAlias = Callable[[str, str], Replacement | Awaitable[Replacement]]  # of the function's name and its result
 Extractor: TypeAlias = Callable[[str, str, str], Replacement | Awaitable[Replacement]]  # and of the user's last message
-RunCoroutine: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class PipelineResult(NamedTuple):
@@ -100,43 +100,17 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=OptionsType):
                 right = "a whole number of tokens from 0 on"
                 raise UsageError(f"{name} of a ResultPipeline: expected {right}, got {tokens!r:.80}")
 
-    def apply(
-        self,
-        call: FunctionCall,
-        outcome: Returned,
-        messages: Sequence[Message],
-        run: RunCoroutine = run_coroutine,
+    async def aapply(
+        self, call: FunctionCall, outcome: Returned, messages: Sequence[Message], place: Place = Place.THREAD
     ) -> PipelineResult:
-        """Take the steps in this thread.
+        """Take the steps.
 
         Args:
             call: The function call.
             outcome: Its outcome.
             messages: The dialog.
-            run: Runs the awaitable that a coroutine function returns.
+            place: Where plain functions run.
         """
-        steps, result = self._steps(call, outcome, messages), None
-        while True:
-            try:
-                awaitable = steps.send(result)
-            except StopIteration as end:
-                return _pipeline_result(end)
-            result = run(_await_replacement(awaitable))
-
-    async def aapply(self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]) -> PipelineResult:
-        """Take the steps in this task."""
-        steps, result = self._steps(call, outcome, messages), None
-        while True:
-            try:
-                awaitable = steps.send(result)
-            except StopIteration as end:
-                return _pipeline_result(end)
-            result = await awaitable
-
-    def _steps(
-        self, call: FunctionCall, outcome: Returned, messages: Sequence[Message]
-    ) -> Generator[Awaitable[Replacement], Any, PipelineResult]:
-        """Take the steps; yields each awaitable, whose result is sent in."""
         if outcome.is_error:
             return PipelineResult(outcome)
         text, events = outcome.text, list[ResultChanged]()
@@ -149,9 +123,10 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         for kind, step, threshold, changed in steps:
             if step is None or tokens <= threshold:
                 continue
-            result = step(call.name, text, last_user_text(messages)) if kind == "extractor" else step(call.name, text)
+            given = (call.name, text, last_user_text(messages)) if kind == "extractor" else (call.name, text)
+            result = await (Place.LOOP if inspect.iscoroutinefunction(step) else place).call(partial(step, *given))
             if inspect.isawaitable(result):
-                result = yield result
+                result = await place.wait_for(result)
             new = _check_result(result, kind, call.name, text)
             if new.text != text:
                 before = tokens if new.original_tokens is None else new.original_tokens
@@ -159,15 +134,6 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=OptionsType):
                 events.append(changed(call.id, call.name, before, tokens))
                 text = new.text
         return PipelineResult(outcome.changed(text=text), tuple(events)) if events else PipelineResult(outcome)
-
-
-def _pipeline_result(end: StopIteration) -> PipelineResult:
-    piped: PipelineResult = end.value
-    return piped
-
-
-async def _await_replacement(awaitable: Awaitable[Replacement]) -> Replacement:
-    return await awaitable
 
 
 def _check_result(result: Any, kind: str, name: str, text: str) -> ProcessedResult:

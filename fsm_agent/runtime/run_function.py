@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypedDict
@@ -31,8 +31,9 @@ from fsm_agent.messages.reply import UNUSED
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.log import LOG, log_error, traceback_text, words
+from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.result_pipeline import PipelineResult
-from fsm_agent.runtime.thread_task import ThreadTask, run_coroutine, settle
+from fsm_agent.runtime.thread_task import in_thread
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ else:
 
 Tell: TypeAlias = Callable[[FunctionProgress], object]
 Ended: TypeAlias = Returned | FunctionFailed
-Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]  # for a coroutine, in sync code
 
 _RETRIES, _NO_RETRIES = Retries(), Retries(attempts=1)
 
@@ -251,30 +251,20 @@ def program_of(context: Context[Any]) -> Iterator[None]:
         _PROGRAM_DEPTH.reset(token)
 
 
-def run_function(run: FunctionExecution, child: ThreadTask[Any] | None = None) -> Ended | None:
-    """Run a function in this thread; a coroutine function runs in a new event loop, that of ``child`` if given.
+async def run_function(run: FunctionExecution, place: Place) -> Ended | None:
+    """Run a function according to its policy.
+
+    Args:
+        run: The execution.
+        place: Where a plain function runs.
 
     Returns:
         The outcome; None: the function waits, see `InnerCalls.waits`.
     """
-    wait = child.run_coroutine if child else run_coroutine
     token = _run.set(run)
     try:
         with _left_if_waiting(run):
-            run.ended = _run_plain(run, wait) if run.is_plain else run.with_usage(_run_with_policy(run, wait))
-        return run.ended
-    finally:
-        _run.reset(token)
-
-
-async def arun_function(run: FunctionExecution) -> Ended | None:
-    """Run a function in this task; a plain one runs in a thread, unless its policy says that it does not block."""
-    if run.function.takes_thread:  # all of it in the thread, since a future cannot hold a StopIteration
-        return await _run_in_thread(run)
-    token = _run.set(run)
-    try:
-        with _left_if_waiting(run):
-            run.ended = await _arun_plain(run) if run.is_plain else run.with_usage(await _arun_with_policy(run))
+            run.ended = await _ended(run, place)
         return run.ended
     finally:
         _run.reset(token)
@@ -292,119 +282,78 @@ def _left_if_waiting(run: FunctionExecution) -> Iterator[None]:
         run.ended = None
 
 
-def _run_plain(run: FunctionExecution, wait: Wait) -> Ended:
-    """Run a function without retries, middleware or a pipeline."""
-    try:
-        value = run.invoke(run.effect.call)
-        value = _wait_for(value, wait) if inspect.isawaitable(value) else value
-    except BaseException as error:
-        return _error_outcome(_as_failure(error, run), run)
-    return _result_outcome(value, run)
-
-
-async def _arun_plain(run: FunctionExecution) -> Ended:
-    """Run a function as `_run_plain` does, under asyncio."""
-    try:
-        value = run.ainvoke(run.effect.call)
-        if inspect.isawaitable(value):
-            value = await _await_value(value)
-    except asyncio.CancelledError as error:
-        return _error_outcome(_cancellation_error(error), run)
-    except Exception as error:
-        return _error_outcome(error, run)
-    return _result_outcome(value, run)
-
-
-def _run_with_policy(run: FunctionExecution, wait: Wait) -> Ended:
-    """Run a function with its retries, its middleware and the pipeline."""
-    steps = _run_attempts(run)
-    delay_s = next(steps)
-    try:
-        while True:
-            if delay_s is not None:
-                run.world.clock.sleep(delay_s)
-                delay_s = steps.send(None)
-                continue
-            try:
-                value = (
-                    wait(_acall_through_middleware(run)) if run.function.is_awaited else _call_through_middleware(run)
-                )
-                if inspect.isawaitable(value):
-                    value = _wait_for(value, wait)
-            except BaseException as error:
-                delay_s = steps.throw(_as_failure(error, run))
-            else:
-                delay_s = steps.send(value)
-    except StopIteration as end:
-        ended: Ended = end.value
+async def _ended(run: FunctionExecution, place: Place) -> Ended:
+    """Return the outcome of the last attempt, after the pipeline."""
+    while True:
+        ended = await (_awaited(_called(run), run) if place is Place.LOOP else place.call(partial(_attempt, run)))
+        if inspect.isawaitable(ended):
+            ended = await place.wait_for(_awaited(ended, run))
+        if not isinstance(ended, float):
+            break
+        await place.wait_for(run.world.clock.asleep(ended))
+        run.check()
+        run.attempt += 1
     if run.world.results is None or not isinstance(ended, Returned):
         return ended
+    piping = run.world.results.aapply(run.effect.call, ended, run.messages, place)
     try:
-        return run.take_pipeline_result(ended, run.world.results.apply(run.effect.call, ended, run.messages, wait))
-    except BaseException as error:
-        return _preparation_failed(_as_failure(error, run), run)
-
-
-async def _arun_with_policy(run: FunctionExecution) -> Ended:
-    """Run a function as `_run_with_policy` does, under asyncio."""
-    steps = _run_attempts(run)
-    delay_s = next(steps)
-    try:
-        while True:
-            if delay_s is not None:
-                await run.world.clock.asleep(delay_s)
-                delay_s = steps.send(None)
-                continue
-            try:
-                value = await _acall_through_middleware(run)
-            except asyncio.CancelledError as error:
-                delay_s = steps.throw(_cancellation_error(error))
-            except Exception as error:
-                delay_s = steps.throw(error)
-            else:
-                delay_s = steps.send(value)
-    except StopIteration as end:
-        ended: Ended = end.value
-    if run.world.results is None or not isinstance(ended, Returned):
-        return ended
-    try:
-        return run.take_pipeline_result(ended, await run.world.results.aapply(run.effect.call, ended, run.messages))
+        return run.with_usage(run.take_pipeline_result(ended, await piping))
     except asyncio.CancelledError as error:
-        return _preparation_failed(_cancellation_error(error), run)
+        raise_own_cancellation(error)
+        return run.with_usage(_preparation_failed(_cancellation_error(error), run))
     except Exception as error:
-        return _preparation_failed(error, run)
+        return run.with_usage(_preparation_failed(error, run))
 
 
-async def _run_in_thread(run: FunctionExecution) -> Ended | None:
-    child: ThreadTask[Ended | None] = ThreadTask(partial(run_function, run))
-    try:
-        return await asyncio.wrap_future(child.start().future)
-    except asyncio.CancelledError:
-        child.cancel()  # the thread cannot be ended, but its waits can
-        raise
+def _attempt(run: FunctionExecution) -> Ended | float | Awaitable[Any]:
+    """Call a plain function with its middleware, in any thread.
 
-
-def _run_attempts(run: FunctionExecution) -> Generator[float | None, Any, Ended]:
-    """Make the attempts of a run, without its calls and waits; return the outcome.
-
-    Yields None for a call of the function: its result is sent in, or its exception is thrown in.  Yields the seconds to
-    wait before the next attempt.
+    Returns:
+        The outcome; the seconds until the next attempt; or an awaitable of the function's value.
     """
+    try:
+        value = run.invoke(run.effect.call) if run.is_plain else _call_through_middleware(run)
+    except asyncio.CancelledError as error:  # of a loop of its own
+        return _after_error(_cancellation_error(error), run)
+    except Exception as error:
+        return _after_error(error, run)
+    return value if inspect.isawaitable(value) else _kept(_result_outcome(value, run), run)
+
+
+async def _called(run: FunctionExecution) -> Any:
+    """Call a function with its middleware in this task; return its value."""
+    return await _value_of(run.ainvoke(run.effect.call)) if run.is_plain else await _acall_through_middleware(run)
+
+
+async def _awaited(pending: Awaitable[Any], run: FunctionExecution) -> Ended | float:
+    """Await the value of a function; return the outcome, or the seconds until the next attempt."""
+    try:
+        value = await _value_of(pending)
+    except asyncio.CancelledError as error:
+        raise_own_cancellation(error)
+        return _after_error(_cancellation_error(error), run)
+    except Exception as error:
+        return _after_error(error, run)
+    return _kept(_result_outcome(value, run), run)
+
+
+def _after_error(error: Exception, run: FunctionExecution) -> Ended | float:
+    """Return the outcome of an attempt that failed, or the seconds until the next one."""
     function = run.function
     retries = function.retries or (_RETRIES if function.on_error == "retry" else _NO_RETRIES)
-    while True:
-        try:
-            value = yield None
-        except Exception as error:
-            if _is_worth_it(error, retries, run):
-                _log_raised(error, run)
-                error.__traceback__ = None  # an exception object that is raised in each attempt would collect them all
-                yield waits.delay_s(waits.BetweenRuns(retries, run.world.random), run.attempt, error)
-                if not run.is_cancelled:
-                    run.attempt += 1
-                    continue
-            return _error_outcome(error, run)
-        return _result_outcome(value, run)
+    if not _is_worth_it(error, retries, run):
+        return _kept(_error_outcome(error, run), run)
+    _log_raised(error, run)
+    error.__traceback__ = None  # an exception object that is raised in each attempt would collect them all
+    return float(waits.delay_s(waits.BetweenRuns(retries, run.world.random), run.attempt, error))
+
+
+def _kept(ended: Ended, run: FunctionExecution) -> Ended:
+    """Note an outcome that nothing changes any more, where it came: a driver that is stopped now keeps it."""
+    ended = run.with_usage(ended)
+    if not run.is_waiting and (run.world.results is None or not isinstance(ended, Returned)):
+        run.ended = ended
+    return ended
 
 
 def _is_worth_it(error: Exception, retries: Retries, run: FunctionExecution) -> bool:
@@ -436,11 +385,8 @@ async def _acall_through_middleware(run: FunctionExecution) -> Any:
 
     async def innermost(call: FunctionCall) -> Any:
         if function.blocking and function.acall is None and not function.is_async:
-            work = partial(run.invoke, call, run.context())
-            value = (await asyncio.wrap_future(ThreadTask(lambda _: settle(work)).start().future))()
-        else:
-            value = run.ainvoke(call, run.context())
-        return await _await_value(value) if inspect.isawaitable(value) else value
+            return await _value_of(await in_thread(partial(run.invoke, call, run.context())))
+        return await _value_of(run.ainvoke(call, run.context()))
 
     step: Callable[[FunctionCall], Awaitable[Any]] = innermost
     for use in reversed(function.middleware):
@@ -455,22 +401,14 @@ async def _acall_middleware(
     return await value if inspect.isawaitable(value) else value
 
 
-def _wait_for(value: Awaitable[Any], wait: Wait) -> Any:
-    """Wait for an awaitable; return its result.  A coroutine that never started is closed, so that it does not warn."""
+async def _value_of(value: Any) -> Any:
+    """Await a value if need be; a cancellation that does not come from this task is an error of the function."""
     try:
-        return wait(_await_value(value))
-    finally:
-        if inspect.iscoroutine(value):
-            value.close()
-
-
-async def _await_value(value: Awaitable[Any]) -> Any:
-    """Await a value; a cancellation that does not come from this task is an error of the function."""
-    try:
-        return await value
+        return await value if inspect.isawaitable(value) else value
     except SystemExit as error:
         _raise_exit(error)
     except asyncio.CancelledError as error:
+        raise_own_cancellation(error)
         raise _cancellation_error(error) from error
 
 
@@ -481,20 +419,18 @@ def _raise_exit(error: SystemExit) -> NoReturn:
     raise RuntimeError(f"the function called sys.exit({error.code!r:.200})") from error
 
 
+def raise_own_cancellation(error: asyncio.CancelledError) -> None:
+    """Raise a cancellation of this task; return for one of something that it has awaited."""
+    with suppress(RuntimeError):  # no loop runs here
+        if (task := asyncio.current_task()) and task.cancelling():
+            raise error
+
+
 def _cancellation_error(error: asyncio.CancelledError) -> Exception:
-    """Return the error for a cancellation inside of the function; raise a cancellation of this task."""
-    if (task := asyncio.current_task()) and task.cancelling():
-        raise error
-    return RuntimeError("what the function waited for was cancelled")
-
-
-def _as_failure(error: BaseException, run: FunctionExecution) -> Exception:
-    """Return an exception as a failure of the function; raise one that the driver has to handle."""
-    if isinstance(error, Exception):
-        return error
-    if isinstance(error, asyncio.CancelledError) and not run.is_cancelled:  # of something that the function awaited
-        return RuntimeError("what the function waited for was cancelled")
-    raise error
+    """Return the error for a cancellation inside of the function."""
+    failure = RuntimeError("what the function waited for was cancelled")
+    failure.__cause__ = error
+    return failure
 
 
 def _result_outcome(value: Any, run: FunctionExecution) -> Ended:

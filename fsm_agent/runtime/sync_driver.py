@@ -1,41 +1,45 @@
-"""The sync driver of processes."""
+"""The sync driver of processes: it takes the steps in the caller's thread, and a loop performs what waits."""
 
 from __future__ import annotations
 
 import math
 import queue
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from types import GeneratorType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event
+from fsm_agent.runtime import portal
 from fsm_agent.runtime.abort import Aborted, abort_in_force
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.probes import MeasuredDrive
-from fsm_agent.runtime.reconciler import GRACE_S, MAX_BACKLOG, Reconciler
+from fsm_agent.runtime.place import Place
+from fsm_agent.runtime.reconciler import GRACE_S, Reconciler
 from fsm_agent.runtime.recorder import Recorder
-from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World
 
+if TYPE_CHECKING:
+    import asyncio
+
 LEFT = "the function that made this agent call was left behind"
-LOOK_UP_S = 1.0  # the longest single wait: a Ctrl-C just before a wait is handled only after it
 
 
 class SyncDriver(Reconciler):
-    """The sync driver: activities run in threads, so that the driver can end each wait.
+    """The sync driver: activities are tasks in the loop of the portal, so that the driver can end each wait.
 
-    If nothing can end the wait, a lone function runs in the driver's own thread.
+    If nothing can end the wait, a lone plain function runs in the driver's own thread.
 
     Args:
         is_shared: Whether code other than the caller has the process, and may cancel it.
         may_rest: Whether the process rests where it stands if the function that this driver runs in was left behind;
             otherwise it is cancelled.
     """
+
+    is_sync = True
+    _loop: asyncio.AbstractEventLoop | None = None  # in which it performs activities
+    _is_to_rest = False
 
     def __init__(
         self,
@@ -49,10 +53,8 @@ class SyncDriver(Reconciler):
     ) -> None:
         super().__init__(process, world, has_listener, is_streamed, recorder)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._room = threading.Semaphore(MAX_BACKLOG)
-        self._left_behind: list[ThreadTask[Any]] = []
+        self._left_behind: list[portal.LoopTask[Any]] = []
         self._may_rest = may_rest
-        self._is_to_rest = False
         self._around = abort_in_force()  # of the function that this driver runs in, if it runs in one
         self._may_be_ended = is_shared or recorder is not None or self._around is not None
 
@@ -70,9 +72,7 @@ class SyncDriver(Reconciler):
                 self._around.discard(self._abandon)
             for activity in self.active.values():
                 self._leave(activity)
-            until_s = time.monotonic() + GRACE_S
-            for child in self._left_behind:
-                child.join(max(0.0, until_s - time.monotonic()))
+            portal.wait_for_end(self._left_behind, self._bell, GRACE_S)
             self.keep_and_give_back(raised)
         finally:
             self._left_behind.clear()
@@ -109,7 +109,7 @@ class SyncDriver(Reconciler):
                 self.handle_limit()
                 return
             with suppress(queue.Empty):
-                self._bell.get(timeout=min(left_s, LOOK_UP_S))
+                self._bell.get(timeout=min(left_s, portal.LOOK_UP_S))
                 return
 
     def wake(self) -> None:
@@ -121,39 +121,54 @@ class SyncDriver(Reconciler):
     def is_bounded(self, activity: Activity) -> bool:
         return not activity.is_abortable
 
-    def free_room(self, activity: Activity) -> None:
-        self._room.release()
-
     def start(self, activity: Activity) -> None:
         is_alone = not self.active and (not self.waiting or (self.world.threads == 0 and not self._is_mixed))
         self.active[activity.key] = activity
-        needs_thread = self.is_timed or not self._may_run_inline or (self._may_be_ended and not activity.is_quick)
-        if is_alone and not needs_thread and not activity.is_abortable:
-            outcome = activity.perform() if self.probe is None else _perform_inside(activity, self.probe)
-            self.inbox.append((activity, None, outcome))
+        if is_alone and self._may_run_here(activity):
+            activity.place = Place.HERE
+            self.inbox.append((activity, None, self._perform_here(activity)))
             return
-        task: ThreadTask[Any] = ThreadTask(partial(self._perform, activity))
-        task.future.add_done_callback(lambda future: self._put(activity, None, future))
+        if self._loop is None:
+            self._loop = portal.loop()
+        task = portal.LoopTask(self._loop, partial(self.perform, activity), partial(self.put, activity, None))
         activity.handle = task
-        if self.probe is None:
+        entered = None if self.probe is None else self.probe.enter(activity)  # the task has a copy of this context
+        try:
             task.start()
-        else:
-            entered = self.probe.enter(activity)  # the thread has a copy of the present context
-            try:
-                task.start()
-            finally:
+        finally:
+            if self.probe is not None:
                 self.probe.leave(entered)
+
+    def _may_run_here(self, activity: Activity) -> bool:
+        """Return whether a lone activity may run in the driver's own thread: it is plain, and nothing can end it."""
+        if activity.place is not Place.THREAD or self.is_timed or not self._may_run_inline:
+            return False
+        return activity.is_quick or not self._may_be_ended
+
+    def _perform_here(self, activity: Activity) -> Any:
+        work: Any = activity.perform()
+        if self.probe is None:
+            return portal.without_waiting(work)
+        entered = self.probe.enter(activity)
+        try:
+            outcome = portal.without_waiting(work)
+        except BaseException as error:
+            self.probe.end(activity, error)
+            raise
+        finally:
+            self.probe.leave(entered)
+        self.probe.end(activity, outcome)
+        return outcome
 
     def drop(self, key: str) -> None:
         self._leave(self.active.pop(key))
 
     def _leave(self, activity: Activity) -> None:
         activity.abandon()
-        if activity.is_abortable and activity.handle is not None:
+        if activity.handle is not None:
             self._left_behind.append(activity.handle)
-            self._room.release()  # its thread may block on the backlog
 
-    def _put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+    def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
         if self.probe is not None and event is None:
             self.probe.end(activity, ended)
         self.inbox.append((activity, event, ended))
@@ -161,37 +176,4 @@ class SyncDriver(Reconciler):
 
     def report(self, key: str, event: Event) -> None:
         if (activity := self.active.get(key)) is not None:
-            self._put(activity, event)
-
-    def _perform(self, activity: Activity, child: ThreadTask[Any]) -> Any:
-        work: Any = activity.perform()
-        if not isinstance(work, GeneratorType):
-            return work
-        activity.stream = work
-        outcome = None
-        try:
-            while True:
-                event = next(work)
-                self._room.acquire()
-                if child.future.cancelled():
-                    break
-                self._put(activity, event)
-        except StopIteration as end:
-            outcome = end.value
-        finally:
-            work.close()
-        return outcome
-
-
-def _perform_inside(activity: Activity, probe: MeasuredDrive) -> Any:
-    """Perform an activity in this thread, with its measurement as the present place; return the outcome."""
-    entered = probe.enter(activity)
-    try:
-        outcome = activity.perform()
-    except BaseException as error:
-        probe.end(activity, error)
-        raise
-    finally:
-        probe.leave(entered)
-    probe.end(activity, outcome)
-    return outcome
+            self.put(activity, event)

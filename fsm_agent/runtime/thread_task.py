@@ -1,7 +1,6 @@
-"""Run blocking work in threads that can be left behind and do not keep the OS process alive.
+"""Run plain code in daemon threads that can be left behind.
 
-Python cannot end a thread.  But a coroutine in it can be cancelled, and its `Abort` interrupts waits for the network
-and the clock.
+Python cannot end a thread.  But the `Abort` of a `ThreadTask` ends its waits for agents and clients, and for the clock.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 else:
     asyncio, futures, queue = deferred("asyncio"), deferred("concurrent.futures"), deferred("queue")
 
-R = TypeVar("R")
 T = TypeVar("T")
 
 Settled: TypeAlias = Callable[[], T]
@@ -71,18 +68,14 @@ at_fork(after_in_child=_idle.clear)  # a fork does not copy threads
 
 
 class ThreadTask(Generic[T]):
-    """A function in a daemon thread; ``future`` gets its result or its exception.
+    """A function in a daemon thread; ``future`` gets its result or its exception."""
 
-    `start` is a separate step, so that a caller that is interrupted during it can `cancel` the task.
-    """
-
-    __slots__ = ("_ended", "_function", "abort", "future")
+    __slots__ = ("_function", "abort", "future")
 
     def __init__(self, function: Callable[[ThreadTask[T]], T]) -> None:
         self.future: futures.Future[T] = futures.Future()
         self._function = function
         self.abort = Abort()
-        self._ended = threading.Event()
 
     def start(self) -> ThreadTask[T]:
         """Run the function in a copy of the caller's context."""
@@ -103,52 +96,20 @@ class ThreadTask(Generic[T]):
         else:
             if self.future.set_running_or_notify_cancel():
                 self.future.set_result(result)
-        finally:
-            self._ended.set()
 
     def cancel(self) -> None:
-        """Leave the thread behind: drop its result, and interrupt its waits if possible."""
+        """Leave the thread behind: drop its result, and end its waits if possible."""
         self.future.cancel()
         self.abort.set()
 
-    def join(self, timeout_s: float) -> None:
-        """Wait until the function has ended, at most ``timeout_s`` seconds."""
-        self._ended.wait(timeout_s)
 
-    def run_coroutine(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine in this thread, so that `cancel` reaches it."""
-        return self.settle_coroutine(coroutine)()
-
-    def settle_coroutine(self, coroutine: Coroutine[Any, Any, R]) -> Settled[R]:
-        """Run a coroutine in this thread; return its settled result."""
-
-        async def main() -> Settled[R]:
-            loop, task = asyncio.get_running_loop(), asyncio.current_task()
-            assert task is not None
-
-            def cancel() -> None:
-                with suppress(RuntimeError):  # the loop has closed meanwhile
-                    loop.call_soon_threadsafe(task.cancel)
-
-            self.abort.add(cancel)
-            try:
-                return await _asettle(coroutine)
-            finally:
-                self.abort.discard(cancel)
-
-        if self.abort.is_set:
-            coroutine.close()
-        self.abort.check()
-        return asyncio.run(main())
-
-
-def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end from sync code, whether or not a loop runs in this thread."""
-    child: ThreadTask[Settled[T]] = ThreadTask(lambda child: child.settle_coroutine(coroutine))
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run plain code in a daemon thread, which a cancellation leaves behind."""
+    task: ThreadTask[Settled[T]] = ThreadTask(lambda _: settle(work))
     try:
-        return child.start().future.result()()
-    except BaseException:
-        child.cancel()
+        return (await asyncio.wrap_future(task.start().future))()
+    except asyncio.CancelledError:
+        task.cancel()
         raise
 
 
@@ -156,14 +117,6 @@ def settle(work: Callable[[], T]) -> Settled[T]:
     """Run ``work``; return its settled result.  Its exception may be one that a future cannot hold."""
     try:
         value = work()
-    except Exception as error:
-        return _make_raiser(error)
-    return lambda: value
-
-
-async def _asettle(coroutine: Coroutine[Any, Any, T]) -> Settled[T]:
-    try:
-        value = await coroutine
     except Exception as error:
         return _make_raiser(error)
     return lambda: value

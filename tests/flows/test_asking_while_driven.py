@@ -69,7 +69,8 @@ class Beside:
         return self._result
 
 
-@pytest.mark.parametrize("by_asyncio", [False, pytest.param(True, marks=pytest.mark.system)], ids=["sync", "asyncio"])
+@pytest.mark.system
+@pytest.mark.parametrize("by_asyncio", [False, True], ids=["sync", "asyncio"])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_a_question_with_little_time_is_answered_by_others(by_asyncio: bool, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "runs.db"

@@ -124,7 +124,9 @@ def test_the_planner_is_told_on_every_wire(model: str) -> None:
         return httpx.Response(401, json={"error": {"message": "no"}})
 
     planner = Agent(
-        client_for(model, api_key="k", network=Network(client=httpx.Client(transport=httpx.MockTransport(answer))))
+        client_for(
+            model, api_key="k", network=Network(async_client=httpx.AsyncClient(transport=httpx.MockTransport(answer)))
+        )
     )
     ones = Ones(strategy=None)
     ones.orchestrator = Orchestrator([Agent(ones.worker, name="worker")], planner=planner)

@@ -10,10 +10,13 @@ import pytest
 import recipe_pages as pages
 from support.paths import ROOT
 
+SLEEP = ("polling", "reminder")
 everyone = pytest.mark.parametrize("name", pages.NAMES)
 
 
-@everyone
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.system] if name in SLEEP else []) for name in pages.NAMES]
+)
 def test_it_prints_what_its_page_shows(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel, Field
 from support.inspected_runs import desk, fill, forecaster, letters, said, shop
 from support.inspector_pages import Markup, Pages
+from support.kept_runs import OWN_CLOCK
 
 from fsm_agent import Agent, CallFailed, Function, Runs
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
@@ -30,7 +31,7 @@ from fsm_agent.testing import Script, call
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("filled") / "runs.db"
-    fill(SqliteStore(path)).close()
+    fill(SqliteStore(path, clock=OWN_CLOCK)).close()
     return path
 
 

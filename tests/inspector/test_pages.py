@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from support.inspected_runs import fill, forecaster, letters, shop, suspended
 from support.inspector_pages import Markup, Pages
+from support.kept_runs import OWN_CLOCK
 from support.postgres import NOT_HERE, PostgresServer, programs
 
 from fsm_agent import Agent, Approved, CallFailed, Limits, Runs, function
@@ -311,7 +312,7 @@ def test_agents_and_members_inside_are_unfolded(pages):
 
 
 def test_a_retry_undoes_what_is_shown(tmp_path: Path):
-    with closing(fill(SqliteStore(tmp_path / "runs.db"))) as runs:
+    with closing(fill(SqliteStore(tmp_path / "runs.db", clock=OWN_CLOCK))) as runs:
         step = runs.retry("degrees-paris", by="bob")
         pages = Pages(inspector_app(runs))
         page = pages.page("/run", id="degrees-paris")
@@ -327,7 +328,7 @@ def test_a_retry_undoes_what_is_shown(tmp_path: Path):
 
 
 def test_news_of_a_retry_have_what_it_undoes(tmp_path: Path):
-    with closing(fill(SqliteStore(tmp_path / "runs.db"))) as runs:
+    with closing(fill(SqliteStore(tmp_path / "runs.db", clock=OWN_CLOCK))) as runs:
         pages = Pages(inspector_app(runs))
         step = runs.retry("degrees-paris")
         items = Markup(pages.get("/news", id="degrees-paris", after="6").json()["items"]).all("article")
@@ -497,7 +498,7 @@ def test_all_that_is_linked_is_there(pages):
 
 def test_a_store_that_is_read_only_is_shown(tmp_path: Path):
     path = tmp_path / "runs.db"
-    fill(SqliteStore(path)).close()
+    fill(SqliteStore(path, clock=OWN_CLOCK)).close()
     with closing(Runs(path, read_only=True)) as runs:
         pages = Pages(inspector_app(runs))  # though nobody has said so to the application
         assert set(listed(pages.page("/"))) == ALL

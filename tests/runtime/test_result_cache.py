@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 
@@ -46,7 +47,8 @@ class TestKeeping:
     def test_a_summary_stands_for_the_result(self):
         cache = ResultCache()
         pipeline = ResultPipeline(cacher=cache.cacher, inline_threshold=100)
-        piped = pipeline.apply(FunctionCall(name="search", arguments_json="{}", id="2.0"), Returned(text=TEXT), [])
+        found = FunctionCall(name="search", arguments_json="{}", id="2.0")
+        piped = asyncio.run(pipeline.aapply(found, Returned(text=TEXT), []))
         summary = (
             "[search returned 648 tokens in 300 lines, kept as ref_0001 for 30 minutes. "
             "Use result_cache to read in it. It begins:]\n" + "\n".join(LINES[:20]) + "\n"

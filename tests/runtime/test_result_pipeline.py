@@ -1,9 +1,8 @@
-"""Does a result take the steps that it should, in order, the same in a thread and in a task?"""
+"""Does a result take the steps that it should, in order?"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import pytest
@@ -25,24 +24,8 @@ DIALOG = [Message.of("user", "Old."), Message.of("user", "Where is ", "it?"), Me
 STEPS = ("processor", "extractor", "cacher")
 
 
-def sync(pipeline: ResultPipeline, outcome: Returned) -> Any:
-    return pipeline.apply(CALL, outcome, DIALOG)
-
-
-def within_loop(pipeline: ResultPipeline, outcome: Returned) -> Any:
-    async def main() -> Any:
-        return sync(pipeline, outcome)
-
-    return asyncio.run(main())
-
-
-def as_task(pipeline: ResultPipeline, outcome: Returned) -> Any:
+def apply(pipeline: ResultPipeline, outcome: Returned) -> Any:
     return asyncio.run(pipeline.aapply(CALL, outcome, DIALOG))
-
-
-@pytest.fixture(params=[sync, as_task])
-def apply(request):
-    return request.param
 
 
 def plain(step):
@@ -78,8 +61,7 @@ def test_a_threshold_is_a_number_of_tokens(name, value):
 
 class TestSteps:
     @steps
-    @pytest.mark.parametrize("apply", [sync, within_loop, as_task])
-    def test_all_three_in_order(self, apply, step):
+    def test_all_three_in_order(self, step):
         asked, stored = [], {}
 
         def keep(name, text):
@@ -105,7 +87,7 @@ class TestSteps:
         assert stored == {"search": "e" * 10_000}
 
     @pytest.mark.parametrize(("name", "threshold"), [("extractor", 15_000), ("cacher", 2_000)])
-    def test_a_threshold_is_exceeded_by_one_token(self, apply, name, threshold):
+    def test_a_threshold_is_exceeded_by_one_token(self, name, threshold):
         pipeline = ResultPipeline(**{name: lambda *args: "short"})
         at = Returned(text="x" * 4 * threshold)
         assert apply(pipeline, at) == (at, ())
@@ -113,35 +95,35 @@ class TestSteps:
         assert above.outcome.text == "short"
         assert [event.original_tokens for event in above.events] == [threshold + 1]
 
-    def test_the_thresholds_are_of_what_the_step_before_left(self, apply):
+    def test_the_thresholds_are_of_what_the_step_before_left(self):
         refuse = pytest.fail
         pipeline = ResultPipeline(processor=lambda *args: "short", extractor=refuse, cacher=refuse)
         assert apply(pipeline, Returned(text="x" * 100_000)).outcome.text == "short"
 
     @pytest.mark.parametrize("found", [None, "x" * 100_000])
-    def test_what_is_left_as_it_is_makes_no_event(self, apply, found):
+    def test_what_is_left_as_it_is_makes_no_event(self, found):
         outcome = Returned(text="x" * 100_000)
         pipeline = ResultPipeline(**{name: lambda *args: found for name in STEPS})
         piped = apply(pipeline, outcome)
         assert piped == (outcome, ())
         assert piped.outcome is outcome
 
-    def test_an_error_takes_no_step(self, apply):
+    def test_an_error_takes_no_step(self):
         outcome = Returned(text="x" * 100_000, is_error=True)
         assert apply(ResultPipeline(**dict.fromkeys(STEPS, pytest.fail)), outcome) == (outcome, ())
 
-    def test_an_empty_string_is_a_result(self, apply):
+    def test_an_empty_string_is_a_result(self):
         piped = apply(ResultPipeline(processor=lambda name, text: ""), Returned(text="abc"))
         assert piped == (Returned(text=""), (ResultProcessed("2.0", "search", 1, 0),))
 
     @pytest.mark.parametrize(("counts", "told"), [((), (1, 2)), ((7, 3), (7, 3)), ((None, 0), (1, 0))])
-    def test_a_step_may_count_tokens_itself(self, apply, counts, told):
+    def test_a_step_may_count_tokens_itself(self, counts, told):
         step = plain(lambda *_: ProcessedResult("changed", *counts))
         piped = apply(ResultPipeline(processor=step), Returned(text="abc"))
         assert piped.outcome.text == "changed"
         assert piped.events == (ResultProcessed("2.0", "search", *told),)
 
-    def test_its_count_is_what_the_next_step_goes_by(self, apply):
+    def test_its_count_is_what_the_next_step_goes_by(self):
         pipeline = ResultPipeline(
             processor=lambda *_: ProcessedResult("changed", processed_tokens=9),
             cacher=lambda *_: "kept",
@@ -150,11 +132,11 @@ class TestSteps:
         assert apply(pipeline, Returned(text="abc")).events[1] == ResultCached("2.0", "search", 9, 1)
 
     @pytest.mark.parametrize("wrong", [(5,), ("x", -1), ("x", None, 1.5), ("x", True)])
-    def test_what_is_no_text_or_count_is_refused(self, apply, wrong):
+    def test_what_is_no_text_or_count_is_refused(self, wrong):
         with pytest.raises(UsageError, match="search"):
             apply(ResultPipeline(processor=lambda *_: ProcessedResult(*wrong)), Returned(text="abc"))
 
-    def test_half_a_character_gets_lost_here(self, apply):
+    def test_half_a_character_gets_lost_here(self):
         piped = apply(ResultPipeline(processor=lambda name, text: "a\ud800"), Returned(text="abc"))
         assert piped.outcome.text == "a?"
 
@@ -162,7 +144,7 @@ class TestSteps:
 class TestMistakes:
     @steps
     @pytest.mark.parametrize("name", STEPS)
-    def test_what_a_step_raises_is_raised(self, apply, step, name):
+    def test_what_a_step_raises_is_raised(self, step, name):
         def wrong(*args):
             raise KeyError("mine")
 
@@ -170,7 +152,7 @@ class TestMistakes:
         with pytest.raises(KeyError, match="mine"):
             apply(pipeline, Returned(text="x"))
 
-    def test_a_stop_iteration_does_not_pass_for_the_end(self, apply):
+    def test_a_stop_iteration_does_not_pass_for_the_end(self):
         def wrong(*args):
             raise StopIteration("wrong")
 
@@ -178,7 +160,7 @@ class TestMistakes:
             apply(ResultPipeline(processor=wrong), Returned(text="x"))
 
     @pytest.mark.parametrize("name", STEPS)
-    def test_a_step_returns_a_string(self, apply, name):
+    def test_a_step_returns_a_string(self, name):
         pipeline = ResultPipeline(**{name: lambda *args: b"x"}, extraction_threshold=0, inline_threshold=0)
         with pytest.raises(UsageError, match=name):
             apply(pipeline, Returned(text="x"))
@@ -245,21 +227,6 @@ class TestAStepThatFails:
         assert Agent(Script(call("clerk", task="Look."), "done"), functions=[inner]).call("Go.").output == "done"
         assert script.requests[1].messages[-1].text.startswith(self.TOLD)
         assert ran == [1]
-
-
-def test_who_runs_coroutines_may_be_given():
-    async def extract(name, text, query):
-        return query.upper()
-
-    def run(coroutine):
-        with contextlib.closing(coroutine):
-            try:
-                coroutine.send(None)
-            except StopIteration as end:
-                return f"{end.value} (run)"
-
-    piped = ResultPipeline(extractor=extract, extraction_threshold=0).apply(CALL, Returned(text="x"), DIALOG, run)
-    assert piped.outcome.text == "WHERE IS IT? (run)"
 
 
 class TestTruncated:

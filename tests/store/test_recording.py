@@ -18,6 +18,7 @@ from recorded_drivers import EVERY, WAYS, Way, by_arun, journaled, read_again
 from support import agent_calls as walks
 from support.examples import examples
 from support.kept_runs import (
+    OWN_CLOCK,
     LastingStore,
     Noting,
     answers,
@@ -514,7 +515,7 @@ def test_a_run_that_is_lost_at_its_very_end_has_no_result_here(way: Way):
 def test_an_entry_says_who_posted_it_and_the_record_does_not(tmp_path: Path) -> None:
     records = []
     for by in ("", "ann \N{BULLET}\n"):
-        agent = rested(tmp_path / f"runs{bool(by)}.db")
+        agent = rested(SqliteStore(tmp_path / f"runs{bool(by)}.db", clock=OWN_CLOCK))
         ran = asyncio.run(agent.aresume("r1", answers(agent.runs, "r1"), by=by))
         records.append(ran.record)
         posted = [line for line in map(json.loads, loaded(agent.runs.store).lines) if line.get("by")]

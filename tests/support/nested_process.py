@@ -97,16 +97,7 @@ class PickActivity(Activity):
 
     __slots__ = ()
 
-    def perform(self) -> Any:
-        for draft in self.effect.drafts:
-            if draft in PATIENCE:
-                PATIENCE[draft].begun.set()
-                PATIENCE[draft].free.wait(30)
-            if self.driver.has_listener:
-                yield Considered(draft, self.effect.key)
-        return Picked(index=_longest(self.effect.drafts), at_s=self.world.clock.now())
-
-    async def aperform(self) -> Any:
+    async def perform(self) -> Any:
         for draft in self.effect.drafts:
             if draft in PATIENCE:
                 PATIENCE[draft].begun.set()

@@ -8,20 +8,21 @@ if the call is driven again before it has returned.  If it must survive a crash 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from inspect import Parameter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.places import with_place
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import USED_INSIDE
+from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import CallSuspended, ProgramError, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.lifecycle.call_result import PROGRAM
@@ -35,7 +36,7 @@ from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.mistakes import shown
 from fsm_agent.prompts.output import CHANGED, Output
 from fsm_agent.runtime.run_function import program_of
-from fsm_agent.runtime.thread_task import run_coroutine
+from fsm_agent.runtime.thread_task import in_thread
 
 if TYPE_CHECKING:
     import asyncio
@@ -45,7 +46,7 @@ else:
 MAX_SHOWN_CHARS = 200  # of the text of an exception
 
 
-class Program(Closing):
+class Program(SyncVerbs):
     """A client whose replies are what a function returns for the newest message of the user.
 
     Args:
@@ -77,22 +78,14 @@ class Program(Closing):
         bound._context, bound.raised, bound.used = context, None, UNUSED
         return bound
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """Return what the function returns; a coroutine function runs in an event loop of its own."""
-        with self._answering(request) as arguments:
-            found = self._function(*arguments)
-            if inspect.isawaitable(found):
-                found = run_coroutine(_within(found, timeout_s))
-        return self._reply(found)
-
     async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """`complete` for asyncio; a plain function runs in a thread."""
+        """Return what the function returns; a plain function runs in a thread."""
         with self._answering(request) as arguments:
             if inspect.iscoroutinefunction(inspect.unwrap(self._function)):
                 found = await _within(self._function(*arguments), timeout_s)
             else:
-                found = await _within(asyncio.to_thread(self._function, *arguments), timeout_s)
-        return self._reply(found)
+                found = await _within(in_thread(partial(self._function, *arguments)), timeout_s)
+        return await in_thread(partial(self._reply, found))  # as the type of its output may have validators
 
     @contextmanager
     def _answering(self, request: Request) -> Iterator[tuple[Any, ...]]:
@@ -115,12 +108,8 @@ class Program(Closing):
             USED_INSIDE.reset(token)
             self.used = sum(used, UNUSED)
 
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """Yield the whole reply: a program does not stream."""
-        yield self.complete(request, timeout_s=timeout_s)
-
     async def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """`stream` for asyncio."""
+        """Yield the whole reply: a program does not stream."""
         yield await self.acomplete(request, timeout_s=timeout_s)
 
     def close(self) -> None:
