@@ -49,6 +49,7 @@ class Decoder(ABC):
         self._has_no_more = False
         self._has_halves = False
         self._error: ProviderError | None = None
+        self._whole: Reply | None = None  # of a body that is no stream
 
     @abstractmethod
     def take(self, chunk: Any) -> list[Delta]:
@@ -120,8 +121,9 @@ class Decoder(ABC):
         self.end()
         if self._error:
             raise self._error
-        if (document := self._events.document) is not None:
-            return type(self)(self.headers).read(document)
+        if (document := self._events.document) is not None:  # no event was taken
+            self._whole = self._whole or self.read(document)
+            return self._whole
         if not self._is_done and not self.is_ended:
             problem = "the stream was cut off before the end of the reply"
             raise unreadable(problem, self.headers, self._events.stray)

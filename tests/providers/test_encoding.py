@@ -6,7 +6,7 @@ import copy
 import json
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from support import recorded_gemini_requests, recorded_inputs, recorded_messages, recorded_requests
 from support.copies import replace
 from support.examples import examples
 from support.long_dialogs import PICTURE, rounds
-from support.recordings import RECORDED, needs_recorded
-from wire_check import CODECS, cases
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function, function
@@ -175,33 +172,6 @@ def test_any_dialog_is_sent_as_if_it_was_encoded_at_once(data: st.DataObject) ->
             case "ask another":
                 target = data.draw(targets)
         assert outcome(target.sent, dialog) == outcome(target.afresh, dialog)
-
-
-def recorded(wire: str) -> Iterator[tuple[Target, Sequence[Message]]]:
-    module: Any = {
-        "openai_chat": recorded_requests,
-        "openai_responses": recorded_inputs,
-        "anthropic_messages": recorded_messages,
-        "gemini": recorded_gemini_requests,
-    }[wire]
-    for case in cases(RECORDED, wire):
-        body = (case["request"] or {}).get("json")
-        if not body or (wire == "openai_chat" and recorded_requests.unbuildable(body)):
-            continue
-        request, profile = module.built(body)
-        asked = {"functions": request.functions, "output": request.output, "settings": request.settings}
-        yield Target(CODECS[wire], profile, **asked), request.messages
-
-
-@needs_recorded
-@pytest.mark.parametrize("wire", CODECS)
-def test_recorded_dialogs_are_sent_as_if_they_were_encoded_at_once(wire: str) -> None:
-    compared = 0
-    for target, dialog in recorded(wire):
-        for length in {len(dialog) // 2, len(dialog)}:
-            assert outcome(target.sent, dialog[:length]) == outcome(target.afresh, dialog[:length])
-        compared += 1
-    assert compared > 50
 
 
 def test_what_is_kept_is_no_part_of_a_message() -> None:

@@ -92,22 +92,29 @@ BEGUN = {
     "anthropic": messages.sse(messages.START, *HI),
     "gemini": gemini.sse(gemini.chunk(gemini.text("hi"))),
 }
+LOST = gemini.call(partialArgs=[{"jsonPath": "$.a", "stringValue": "x"}])
 NONE: dict[str, dict[str, list[bytes]]] = {  # by what is said of it
     "chat": {
         "no answer": [b"data: [DONE]\n\n", *as_json({}, {"choices": []}, {"choices": [7]}, {"choices": {}})],
         "'error'": [chat.stream(finish_reason="error")],
+        "no name": [chat.completion({"tool_calls": [{"id": "x", "function": {"name": "", "arguments": "{}"}}]})],
     },
     "responses": {
         "cut off": [
             BEGUN["responses"] + b"data: [DONE]\n\n",
             responses.sse(responses.event("queued", response=responses.response(status="queued"))),
         ],
+        "no name": [responses.body(responses.called("")), responses.stream(responses.arguments_delta("{}"))],
         "no answer": [b"data: [DONE]\n\n", *as_json({"output": None}, {"status": "ok"}, {"choices": [{}]})],
     },
     "anthropic": {
         "cut off": [
             messages.sse(messages.START, *HI) + b"data: [DONE]\n\n",
             MESSAGE[: MESSAGE.index(b"message_delta")],
+        ],
+        "no name": [
+            messages.message({"type": "tool_use", "id": "t1", "input": {}}),
+            messages.stream(*messages.block(0, None, {"type": "input_json_delta", "partial_json": "{}"})),
         ],
         "no answer": [messages.sse(messages.STOP), *as_json({}, {"content": "hi"})],
     },
@@ -117,6 +124,10 @@ NONE: dict[str, dict[str, list[bytes]]] = {  # by what is said of it
             BEGUN["gemini"] + gemini.sse({"usageMetadata": {"promptTokenCount": 1}}),
             gemini.sse(gemini.response(gemini.text("hi"), finish="FINISH_REASON_UNSPECIFIED")),
             gemini.sse(gemini.chunk(gemini.text("hi"), promptFeedback={"safetyRatings": []})),
+        ],
+        "no name": [
+            gemini.sse(gemini.chunk(gemini.call(None, {"a": 1})), gemini.response()),
+            gemini.sse(gemini.chunk(gemini.call("f", {})), gemini.chunk(LOST), gemini.response()),
         ],
         "no answer": as_json({}, {"candidates": []}, {"candidates": [7], "promptFeedback": {}}),
     },

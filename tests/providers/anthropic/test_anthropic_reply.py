@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from support.messages_bodies import CODEC, START, STOP, block, end, message, sse, stream, streamed, text, whole
 from support.stream_checks import check_mangled
 
-from fsm_agent.errors import BadReply
 from fsm_agent.messages import (
     ArgumentsDelta,
     Citation,
@@ -316,13 +315,6 @@ def test_container_is_kept_for_the_next_request() -> None:
     assert whole(message(SAID, container=container)).message.parts == expected
     last = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "container": container}}
     assert streamed(sse(START, *text("hi"), last, STOP))[0].message.parts == expected
-
-
-def test_call_without_a_name_is_no_reply() -> None:
-    with pytest.raises(BadReply, match="no name"):
-        whole(message({"type": "tool_use", "id": "t1", "input": {}}))
-    with pytest.raises(BadReply, match="no name"):
-        streamed(stream(*block(0, None, arguments("{}"))))
 
 
 def test_empty_turn_is_a_reply() -> None:

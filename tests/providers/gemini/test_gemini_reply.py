@@ -369,8 +369,6 @@ def test_arguments_after_the_end_are_cut() -> None:
     [
         ([call("f", willContinue=True), piece("nowhere", "x")], "nowhere"),
         ([call("f", willContinue=True), call(partialArgs=[7])], "'7'"),
-        ([call(None, {"a": 1})], "name"),
-        ([call("f", {}), piece("$.a", "x")], "name"),
     ],
 )
 def test_call_that_makes_no_sense_is_no_reply(parts: list[Any], problem: str) -> None:

@@ -358,11 +358,6 @@ def test_call_that_goes_on_behind_the_next_is_completed_again() -> None:
     ]
 
 
-def test_call_without_a_name_is_no_reply() -> None:
-    with pytest.raises(BadReply, match="no name"):
-        whole(completion({"tool_calls": [call("", "{}", id="x")]}))
-
-
 def test_reasoning_details_of_a_stream_are_joined() -> None:
     def thought(**detail: Any) -> dict[str, Any]:
         return {"reasoning_details": [{"type": "reasoning.text", "index": 0, **detail}]}

@@ -30,7 +30,7 @@ from support.response_bodies import (
 )
 from support.stream_checks import check_mangled
 
-from fsm_agent.errors import BadReply, ProviderError
+from fsm_agent.errors import ProviderError
 from fsm_agent.messages import (
     ArgumentsDelta,
     FunctionCall,
@@ -410,13 +410,6 @@ def test_values_of_the_wrong_type_are_passed_over() -> None:
             {"type": "codex.rate_limits", "limits": odd},
         )
         assert streamed(stream(*events))[0].message.text == "hi"
-
-
-def test_call_without_a_name_is_no_reply() -> None:
-    with pytest.raises(BadReply, match="no name"):
-        whole(body(called("")))
-    with pytest.raises(BadReply, match="no name"):
-        streamed(stream(arguments_delta("{}")))
 
 
 NO = {"code": "server_error", "message": "no"}
