@@ -15,12 +15,12 @@ from fsm_agent.messages.event import (
     ReasoningDelta,
     TextDelta,
 )
-from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import Finish, Reply, Usage
 from fsm_agent.providers.content import arguments_object, citations, first_count, text_or_none
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.streams import ArrivingText, request_id
+from fsm_agent.providers.streams import ArrivingText
 
 WIRE = "anthropic"
 # An `Opaque` with this key is no block.  It holds further fields of the next part's block (a signature, citations, a
@@ -107,8 +107,6 @@ class AnthropicDecoder(Decoder):
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)
         self._has_message = False
-        self._model: str | None = None
-        self._response_id: str | None = None
         self._finish_raw: str | None = None
         self._refusal: str | None = None
         self._container: str | None = None
@@ -123,7 +121,7 @@ class AnthropicDecoder(Decoder):
         """True once a reason to stop has arrived: some gateways close behind it, without ``message_stop``."""
         return self.is_over or self._finish_raw is not None
 
-    def take(self, event: Any) -> list[Delta]:
+    def take(self, event: dict[str, Any]) -> list[Delta]:
         """Take an event of a stream; return its deltas.
 
         Raises:
@@ -132,33 +130,33 @@ class AnthropicDecoder(Decoder):
         self._deltas = []
         if self.is_over:
             return []
-        document = self._check_document(event)
-        match document.get("type"):
+        self._check_error(event)
+        match event.get("type"):
             case "message_start":
-                self._take_message(document.get("message"))
+                self._take_message(event.get("message"))
             case "content_block_start":
-                self._begin(document.get("index"), document.get("content_block"))
+                self._begin(event.get("index"), event.get("content_block"))
             case "content_block_delta":
-                self._take_delta(document.get("index"), document.get("delta"))
+                self._take_delta(event.get("index"), event.get("delta"))
             case "content_block_stop":
-                if block := self._block(document.get("index")):
+                if block := self._block(event.get("index")):
                     self._end(block)
             case "message_delta":
-                self._take_state(document.get("delta"))
-                self._take_usage(document.get("usage"))
+                self._take_state(event.get("delta"))
+                self._take_usage(event.get("usage"))
             case "message_stop":
                 self._end_all()
             case "message":
-                self.take_whole(document)
+                self.take_whole(event)
         return self._deltas
 
-    def take_whole(self, document: Any) -> None:
+    def take_whole(self, document: dict[str, Any]) -> None:
         """Take a whole message.
 
         Raises:
             ProviderError: It is an error, or not a message.
         """
-        document = self._check_document(document)
+        self._check_error(document)
         if not isinstance(document.get("content"), list):
             raise unreadable("the reply has no answer", self.headers, pydantic_core.to_json(document)[:1000])
         self._take_message(document)
@@ -186,33 +184,20 @@ class AnthropicDecoder(Decoder):
         parts = [part for block in self._blocks for part in block.parts()]
         if self._container:
             parts.append(Opaque(wire=WIRE, data={ADDS_TO: "request", "container": self._container}))
-        return Reply(
-            message=Message(role="assistant", parts=tuple(parts)),
-            usage=self.usage,
-            finish=FINISHES.get(self._finish_raw or ""),
-            finish_raw=self._finish_raw,
-            refusal=self._refusal,
-            model=self._model,
-            response_id=self._response_id,
-            request_id=request_id(self.headers),
-        )
+        finish = FINISHES.get(self._finish_raw or "")
+        return self.reply_of(parts, finish, finish_raw=self._finish_raw, refusal=self._refusal)
 
-    def _check_document(self, document: Any) -> dict[str, Any]:
-        if not isinstance(document, dict):
-            raise unreadable(
-                "expected a JSON object, got another reply", self.headers, pydantic_core.to_json(document)[:1000]
-            )
+    def _check_error(self, document: Mapping[str, Any]) -> None:
         message = document.get("message") or document.get("detail")
         if document.get("type") == "error" or document.get("error") or isinstance(message, str):
             raise reported(document, self.headers)
-        return document
 
     def _take_message(self, message: Any) -> None:
         if not isinstance(message, dict):
             return
         self._has_message = True
-        self._model = text_or_none(message.get("model")) or self._model
-        self._response_id = text_or_none(message.get("id")) or self._response_id
+        self.model = text_or_none(message.get("model")) or self.model
+        self.response_id = text_or_none(message.get("id")) or self.response_id
         self._take_state(message)
         self._take_usage(message.get("usage"))
         content = message.get("content")
@@ -253,7 +238,7 @@ class AnthropicDecoder(Decoder):
         elif block.type in _STREAMED:
             self._tell(block.type, block.begin(block.type))
         elif block.type == "fallback" and isinstance(successor := data.get("to"), dict):
-            self._model = text_or_none(successor.get("model")) or self._model
+            self.model = text_or_none(successor.get("model")) or self.model
         return block
 
     def _block(self, index: Any) -> _Block | None:

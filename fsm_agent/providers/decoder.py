@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages.event import Delta, UsageReported
-from fsm_agent.messages.reply import UNUSED, Reply
-from fsm_agent.providers.failures import reported, unreadable
-from fsm_agent.providers.streams import EventStream, ServerEvent, read_json, with_halves
+from fsm_agent.messages.message import Message, Part
+from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
+from fsm_agent.providers.failures import no_object, reported, unreadable
+from fsm_agent.providers.streams import EventStream, ServerEvent, read_json, request_id, with_halves
 
 
 class Decoder(ABC):
@@ -20,14 +21,16 @@ class Decoder(ABC):
     The deltas, and the reply or error, do not depend on how the bytes are split.  An error in the stream does not
     affect the deltas before it.
 
-    A subclass says what the JSON of a body or an event means: it defines `take` and `reply`, and most of the other
-    methods that begin with "take" or "is", and `close`.
+    A subclass says what the JSON of a body or an event means: it defines `take` and `reply`, says when the reply
+    `is_ended`, and overrides `take_whole`, `is_over` and `close` where its wire needs that.
 
     Args:
         headers: Headers of the response, with lower-case names.
 
     Attributes:
         usage: Reported so far.
+        model: The model's name, as reported.
+        response_id: The provider's id of the response.
         is_ended: True once the received part declares the reply complete; only the usage may be missing.
         is_over: True once nothing can follow: the reply is there, even if the connection stays open.
 
@@ -37,7 +40,9 @@ class Decoder(ABC):
         False
     """
 
-    usage = UNUSED
+    usage: Usage = UNUSED
+    model: str | None = None
+    response_id: str | None = None
     is_ended: bool = False
     is_over: bool = False
 
@@ -52,12 +57,16 @@ class Decoder(ABC):
         self._whole: Reply | None = None  # of a body that is no stream
 
     @abstractmethod
-    def take(self, chunk: Any) -> list[Delta]:
+    def take(self, chunk: dict[str, Any]) -> list[Delta]:
         """Take the JSON of an event and return its deltas; raise `ProviderError` if it is an error or no such event."""
 
-    def take_whole(self, document: Any) -> None:
+    def take_whole(self, document: dict[str, Any]) -> None:
         """Take the JSON of a whole response; raise `ProviderError` if it is an error or no response."""
         self.take(document)
+
+    def take_other(self, document: Any) -> None:
+        """Take the JSON of a whole response that is no object; raise `ProviderError` if it means nothing."""
+        raise no_object(document, self.headers)
 
     def close(self, *, is_cut: bool) -> list[Delta]:
         """Take the end of the response; return the deltas that were held back.
@@ -69,7 +78,19 @@ class Decoder(ABC):
 
     @abstractmethod
     def reply(self) -> Reply:
-        """Return the reply that was taken; raise `BadReply` if there is none."""
+        """Return the reply that was taken, see `reply_of`; raise `BadReply` if there is none."""
+
+    def reply_of(self, parts: Iterable[Part], finish: Finish | None, **fields: Any) -> Reply:
+        """Return a reply with these parts, this reason for its end, what was taken besides, and further fields."""
+        return Reply(
+            message=Message(role="assistant", parts=tuple(parts)),
+            usage=self.usage,
+            finish=finish,
+            model=self.model,
+            response_id=self.response_id,
+            request_id=request_id(self.headers),
+            **fields,
+        )
 
     @property
     def is_done(self) -> bool:
@@ -94,7 +115,10 @@ class Decoder(ABC):
                 self.feed(body)
                 return self.finish()
             raise unreadable("expected JSON, got another reply", self.headers, body) from None
-        self.take_whole(document)
+        if isinstance(document, dict):
+            self.take_whole(document)
+        else:
+            self.take_other(document)
         self.close(is_cut=False)
         return self.reply()
 
@@ -158,6 +182,8 @@ class Decoder(ABC):
             if is_cut:  # the last event was cut off; the reply may be complete without it
                 return
             raise unreadable("expected JSON in a chunk of the stream, got other text", self.headers, data) from None
+        if type(chunk) is not dict:
+            raise no_object(chunk, self.headers)
         deltas += self.take(chunk)
         if self.is_over:
             self._is_done = True

@@ -16,12 +16,12 @@ from fsm_agent.messages.event import (
     ReasoningDelta,
     TextDelta,
 )
-from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.content import cited, first_count, grounding, likely_token, text_or_none
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.failures import no_object, picture_alone, reported, unreadable
-from fsm_agent.providers.streams import ArrivingText, request_id
+from fsm_agent.providers.streams import ArrivingText
 
 # One step of a path (RFC 9535): `.name`, `[3]`, `['name']` or `["name"]`.
 _STEP = re.compile(r"\.([^.*\[\]'\"]+)|\[(\d{1,7})\]|\['((?:[^'\\]|\\.)*)'\]|\[\"((?:[^\"\\]|\\.)*)\"\]", re.DOTALL)
@@ -180,8 +180,6 @@ class GeminiDecoder(Decoder):
         self._block_reason: str | None = None
         self._candidate: Any = None  # the index of the one that is read
         self._has_candidate = False
-        self._model: str | None = None
-        self._response_id: str | None = None
         self._parts: list[_Words | _Call | Opaque] = []
         self._calls = 0
         self._open: _Call | None = None  # the one whose arguments are still coming
@@ -201,34 +199,35 @@ class GeminiDecoder(Decoder):
         """
         return bool(self._finish_raw or self._block_reason)
 
-    def take_whole(self, document: Any) -> None:
-        """Take a whole response, or all of its chunks in a list, as sent without `alt=sse`.
+    def take_whole(self, document: dict[str, Any]) -> None:
+        """Take a whole response; raise as `take` does."""
+        self.take(document, is_whole=True)
+
+    def take_other(self, document: Any) -> None:
+        """Take all chunks of a response in a list, as sent without `alt=sse`.
 
         Raises:
-            ProviderError: It reports an error, is not a response, or is cut off.
+            ProviderError: It reports an error, is no such list, or is cut off.
         """
         if not isinstance(document, list) or not all(isinstance(chunk, dict) for chunk in document):
-            self.take(document, is_whole=True)
-            return
+            raise no_object(document, self.headers)
         for chunk in document:
             self.take(chunk)
         if not self.is_ended:
             raise unreadable("the stream was cut off before the end of the reply", self.headers)
 
-    def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
+    def take(self, document: dict[str, Any], *, is_whole: bool = False) -> list[Delta]:
         """Take a chunk or a whole response; return its deltas.
 
         Raises:
             ProviderError: It reports an error, or is neither of the two.
         """
         self._deltas = []
-        if not isinstance(document, dict):
-            raise no_object(document, self.headers)
         candidates, feedback = document.get("candidates"), document.get("promptFeedback")
         if document.get("error") or (candidates is None and ("message" in document or "detail" in document)):
             raise reported(document, self.headers)
-        self._model = self._model or text_or_none(document.get("modelVersion"))
-        self._response_id = self._response_id or text_or_none(document.get("responseId"))
+        self.model = self.model or text_or_none(document.get("modelVersion"))
+        self.response_id = self.response_id or text_or_none(document.get("responseId"))
         usage = _usage(document.get("usageMetadata"))
         if usage not in (UNUSED, self.usage):  # each is of the whole: the newest counts
             self.usage = usage
@@ -265,15 +264,11 @@ class GeminiDecoder(Decoder):
         text = "".join([part.text for part in parts if isinstance(part, Text)])
         if not text and not self._calls and any(isinstance(part, Opaque) and _is_picture(part.data) for part in parts):
             raise picture_alone(self.headers)
-        return Reply(
-            message=Message(role="assistant", parts=tuple(cited(parts, grounding(self._grounding, text)))),
-            usage=self.usage,
-            finish=finish,
+        return self.reply_of(
+            cited(parts, grounding(self._grounding, text)),
+            finish,
             finish_raw=self._finish_raw or self._block_reason,
             logprobs=tuple(self._logprobs),
-            model=self._model,
-            response_id=self._response_id,
-            request_id=request_id(self.headers),
         )
 
     def _take_candidate(self, candidate: Mapping[str, Any], is_whole: bool) -> None:

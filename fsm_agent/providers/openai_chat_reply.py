@@ -14,12 +14,12 @@ from fsm_agent.messages.event import (
     ReasoningDelta,
     TextDelta,
 )
-from fsm_agent.messages.message import FunctionCall, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages.message import FunctionCall, Opaque, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, TokenLogprob, Usage
 from fsm_agent.providers.content import citations, cited, count_or_none, first_count, text_or_none, token_logprobs
 from fsm_agent.providers.decoder import Decoder
-from fsm_agent.providers.failures import no_object, picture_alone, reported, unreadable
-from fsm_agent.providers.streams import ArrivingText, joined, request_id
+from fsm_agent.providers.failures import picture_alone, reported, unreadable
+from fsm_agent.providers.streams import ArrivingText, joined
 
 WIRE = "openai-chat"
 REASONING_DETAILS = "reasoning_details"
@@ -258,8 +258,6 @@ class ChatDecoder(Decoder):
         self._is_cut = False
         self._choice: Any = None  # the index of the one that is read
         self._has_choice = False
-        self._model: str | None = None
-        self._response_id: str | None = None
         self._texts: list[tuple[type[Text] | type[Reasoning], ArrivingText]] = []
         self._text_kind: type[Text] | type[Reasoning] | None = None  # the kind of the newest part, and its text
         self._text = ArrivingText()
@@ -278,26 +276,24 @@ class ChatDecoder(Decoder):
         """True once a finish reason has arrived; the usage, and ``[DONE]``, may follow it."""
         return self.finish_raw is not None
 
-    def take_whole(self, document: Any) -> None:
+    def take_whole(self, document: dict[str, Any]) -> None:
         """Take a whole response; raise as `take` does."""
         self.take(document, is_whole=True)
 
-    def take(self, document: Any, *, is_whole: bool = False) -> list[Delta]:
+    def take(self, document: dict[str, Any], *, is_whole: bool = False) -> list[Delta]:
         """Take a chunk or a whole completion; return its deltas.
 
         Raises:
             ProviderError: It reports an error, or is neither of the two.
         """
         self._deltas = []
-        if not isinstance(document, dict):
-            raise no_object(document, self.headers)
         choices = document.get("choices")
         if choices is None or not _RARE.isdisjoint(document):
             self._take_rare(document, choices)
-        if self._model is None:
-            self._model = text_or_none(document.get("model"))
-        if self._response_id is None:
-            self._response_id = text_or_none(document.get("id"))
+        if self.model is None:
+            self.model = text_or_none(document.get("model"))
+        if self.response_id is None:
+            self.response_id = text_or_none(document.get("id"))
         if (usage := document.get("usage")) and type(usage) is dict:
             self._take_usage(usage)
         if type(choices) is list:
@@ -362,16 +358,12 @@ class ChatDecoder(Decoder):
         finish = FINISHES.get(word.strip().lower())
         if finish == "error" and not self._texts and not self._calls:
             raise unreadable(f"the model ended with {self.finish_raw!r} and no answer", self.headers)
-        return Reply(
-            message=Message(role="assistant", parts=tuple(parts)),
-            usage=self.usage,
-            finish=finish,
+        return self.reply_of(
+            parts,
+            finish,
             finish_raw=self.finish_raw,
             refusal=refusal,
             logprobs=tuple(self._logprobs),
-            model=self._model,
-            response_id=self._response_id,
-            request_id=request_id(self.headers),
             adapted=(UNREPORTED,) if self._is_cut and self.usage == UNUSED else (),
         )
 

@@ -23,7 +23,6 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import (
     FunctionCall,
-    Message,
     Opaque,
     Part,
     Reasoning,
@@ -37,8 +36,8 @@ from fsm_agent.providers.content import (
     token_logprobs,
 )
 from fsm_agent.providers.decoder import Decoder
-from fsm_agent.providers.failures import no_object, reported, unreadable
-from fsm_agent.providers.streams import ArrivingText, request_id
+from fsm_agent.providers.failures import reported, unreadable
+from fsm_agent.providers.streams import ArrivingText
 
 WIRE = "openai-responses"
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}  # types of items, and the field of their arguments
@@ -272,8 +271,6 @@ class ResponsesDecoder(Decoder):
     def __init__(self, headers: Mapping[str, str]) -> None:
         super().__init__(headers)
         self._status = ""
-        self._model: str | None = None
-        self._response_id: str | None = None
         self._items: list[ArrivingItem] = []
         self._by_key: dict[
             int | str, ArrivingItem
@@ -286,28 +283,24 @@ class ResponsesDecoder(Decoder):
         """True once the last event has arrived: nothing follows it."""
         return self.is_ended
 
-    def take_whole(self, document: Any) -> None:
+    def take_whole(self, document: dict[str, Any]) -> None:
         """Take a whole response.
 
         Raises:
             ProviderError: It reports an error, or is not a response.
         """
-        if not isinstance(document, dict):
-            raise no_object(document, self.headers)
         if _is_error(document, ""):
             raise reported(document, self.headers)
         if text_or_none(document.get("status")) not in _FAILED and not isinstance(document.get("output"), list):
             raise unreadable("the reply has no answer", self.headers, pydantic_core.to_json(document)[:1000])
         self._end(document, "")
 
-    def take(self, event: Any) -> list[Delta]:
+    def take(self, event: dict[str, Any]) -> list[Delta]:
         """Take an event of a stream; return its deltas.
 
         Raises:
             ProviderError: It reports an error, or is not an event.
         """
-        if not isinstance(event, dict):
-            raise no_object(event, self.headers)
         self._deltas = []
         if self.is_ended:
             return []
@@ -339,27 +332,23 @@ class ResponsesDecoder(Decoder):
         items = [item.whole() for item in sorted(self._items, key=lambda item: item.index)]
         has_answer = any(map(is_answer, items))
         parts = [part for item in items for part in item_parts(item, has_answer=has_answer)]
-        message = Message(role="assistant", parts=tuple(parts))
-        if not all(call.name for call in message.function_calls):
+        calls = [part for part in parts if isinstance(part, FunctionCall)]
+        if not all(call.name for call in calls):
             raise unreadable("a function call in the reply has no name", self.headers)
         finish = FINISHES.get(self._status, "length" if self._status.startswith("incomplete") else None)
         contents = [part for item in items if item_type(item) == "message" for part in entries(item.get("content"))]
-        return Reply(
-            message=message,
-            usage=self.usage,
-            finish="tool_calls" if finish == "stop" and message.function_calls else finish,
+        return self.reply_of(
+            parts,
+            "tool_calls" if finish == "stop" and calls else finish,
             finish_raw=self._status or None,
             refusal="".join([text_or_none(part.get("refusal")) or "" for part in contents]) or None,
             logprobs=tuple([token for part in contents for token in token_logprobs(part.get("logprobs"))]),
-            model=self._model,
-            response_id=self._response_id,
-            request_id=request_id(self.headers),
         )
 
     def _take_head(self, response: Mapping[str, Any]) -> None:
         """Take the fields that every version of the response has; the newest counts."""
-        self._model = text_or_none(response.get("model")) or self._model
-        self._response_id = text_or_none(response.get("id")) or self._response_id
+        self.model = text_or_none(response.get("model")) or self.model
+        self.response_id = text_or_none(response.get("id")) or self.response_id
         usage = response.get("usage")
         if isinstance(usage, dict) and (counted := _usage(usage)) not in (UNUSED, self.usage):
             self.usage = counted

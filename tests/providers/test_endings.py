@@ -182,7 +182,7 @@ FAILURES: dict[str, tuple[list[Any], list[bytes]]] = {
         ],
     ),
     "anthropic": (
-        [SAID, {"code": 529, **OVERLOADED}, {"detail": "no"}],
+        [SAID, {"code": 529, **OVERLOADED}, {"detail": "no"}, [SAID]],
         [messages.sse(SAID)[:-2], b"event: error\ndata: " + as_json({"code": 529, **OVERLOADED})[0] + b"\n\n"],
     ),
     "gemini": ([[UNAVAILABLE], UNAVAILABLE, {"code": 503, "message": "no"}], []),

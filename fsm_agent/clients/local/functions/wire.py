@@ -50,8 +50,8 @@ class Completions(_Raw):
 
 
 class _Completed(ChatDecoder):
-    def take_whole(self, document: Any) -> None:
-        for choice in document.get("choices") or () if isinstance(document, dict) else ():
+    def take_whole(self, document: dict[str, Any]) -> None:
+        for choice in document.get("choices") or ():
             if isinstance(choice, dict):
                 choice["message"] = {"content": choice.get("text")}
         super().take_whole(document)
