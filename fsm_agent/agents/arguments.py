@@ -134,7 +134,7 @@ def check_resume_options(options: Mapping[str, Any]) -> None:
 
 def is_model(value: Any) -> bool:
     """Return True for a name or a client."""
-    is_client = not isinstance(value, type) and hasattr(value, "complete") and hasattr(value, "name")
+    is_client = not isinstance(value, type) and hasattr(value, "acomplete") and hasattr(value, "name")
     return is_client or isinstance(value, str)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from fsm_agent._internal.instrument import Instrument
@@ -21,10 +21,11 @@ REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm
 
 
 class Client(Protocol):
-    """A client of one model.  Every failure of a request is a `ProviderError`.
+    """A client of one model: what agents ask.  Every failure of a request is a `ProviderError`.
 
-    ``timeout_s`` bounds the request as a whole.  A client may have two more attributes: ``takes_images = False`` if its
-    model takes no images, and ``reports_logprobs = False`` if it cannot report log probabilities.
+    Those of this package are `SyncVerbs`, too, and have `complete` and `stream` for plain code.  ``timeout_s`` bounds
+    the request as a whole.  A client may have two more attributes: ``takes_images = False`` if its model takes no
+    images, and ``reports_logprobs = False`` if it cannot report log probabilities.
 
     Examples:
         >>> client: Client = client_for("openai:gpt-5-mini", api_key="sk-example")
@@ -36,17 +37,11 @@ class Client(Protocol):
     def name(self) -> str:
         """The model, as ``provider:model``."""
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply to ``request``."""
 
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
-        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.  Close it to stop early."""
-
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """`complete` for asyncio."""
-
     def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """`stream` for asyncio."""
+        """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.  Close it to stop early."""
 
     def close(self) -> None:
         """Close all connections."""

@@ -63,7 +63,7 @@ def named_client(model: str, **options: Any) -> Client:
     prefix, colon, rest = model.partition(":")
     if colon and prefix in CLIENTS:
         made = CLIENTS[prefix](rest, **options)
-        is_client = hasattr(made, "complete") and hasattr(made, "name")
+        is_client = hasattr(made, "acomplete") and hasattr(made, "name")
         check(f"what the client {prefix!r} was made as", made, is_client, "a Client", ConfigError)
         return made
     if colon and CLIENTS:

@@ -169,7 +169,7 @@ def summarize(
         check_size("summarize", name, value)
     if role not in _ROLES:
         raise UsageError(f"role of summarize: expected 'user' or 'system', got {role!r:.80}")
-    if by is not None and not (hasattr(by, "own_world") or hasattr(by, "complete")):
+    if by is not None and not (hasattr(by, "own_world") or hasattr(by, "acomplete")):
         raise UsageError(f"by of summarize: expected an agent, a client or None, got {by!r:.80}")
     if isinstance(prompt, Prompt):
         if prompt.variables:

@@ -70,7 +70,7 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
     """
     known = [known_key for work, _ in _works(flow.live, flow.agents) for known_key in work.client_keys]
     for key, client in clients.items():
-        is_client = hasattr(client, "complete") and not isinstance(client, type)
+        is_client = hasattr(client, "acomplete") and not isinstance(client, type)
         check(f"clients[{shown(key)}]", client, is_client, "a client, such as Script('…') in tests")
         if not any(key is known_key for known_key in known):
             names = ", ".join(work.name for work, _ in _works(flow.live, flow.agents)) or "none"

@@ -677,19 +677,12 @@ def test_a_plain_object_with_the_methods_of_a_client_serves_in_every_way() -> No
     class Echo:
         name = "echo"
 
-        def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
             return Reply.of(request.messages[-1].text.upper())
 
-        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-            return self.complete(request)
-
-        def stream(self, request: Request, *, timeout_s: float | None = None) -> Any:
-            yield TextDelta(request.messages[-1].text.upper())
-            yield self.complete(request)
-
         async def astream(self, request: Request, *, timeout_s: float | None = None) -> Any:
-            for item in self.stream(request):
-                yield item
+            yield TextDelta(request.messages[-1].text.upper())
+            yield await self.acomplete(request)
 
     agent: Agent[None, str] = Agent(Echo())
     assert agent.call("hello").output == "HELLO"

@@ -6,14 +6,13 @@ import asyncio
 import pickle
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import pytest
 
-from conformance.client_requests import REQUEST, STREAMED, WAYS, aask, ask, outcomes, shown_by
+from conformance.client_requests import ASYNC, REQUEST, aask, ask, outcomes, shown_by
 from conformance.streams import mismatch
 from fsm_agent.clients import Client
 from fsm_agent.errors import AuthFailed, Overloaded, ProviderError, RateLimited, TimedOut, UsageError
@@ -43,7 +42,7 @@ _ERRORS = (
     AuthFailed("no such key", status=401),
     ProviderError("the request is wrong", status=400),
 )
-each_way = pytest.mark.parametrize("way", ["complete", "astream"])  # threads and asyncio, whole and in pieces
+each_way = pytest.mark.parametrize("way", ASYNC)  # whole and in pieces
 
 
 class ClientConformance:
@@ -92,13 +91,13 @@ class ClientConformance:
             name = client.name
             assert isinstance(name, str)
             assert name
-            client.complete(REQUEST)
+            ask(client, "acomplete")
             assert client.name == name
 
-    def test_the_four_ways_give_equal_replies(self) -> None:
+    def test_both_ways_give_equal_replies(self) -> None:
         """The reply does not depend on how the client is asked."""
         with self.serving("hello there") as client:
-            replies = [ask(client, way)[-1] for way in WAYS]
+            replies = [ask(client, way)[-1] for way in ASYNC]
         for reply in replies:
             assert isinstance(reply, Reply)
             assert reply.message.text == "hello there"
@@ -108,11 +107,10 @@ class ClientConformance:
                 replies[0].usage,
             )
 
-    @pytest.mark.parametrize("way", STREAMED)
-    def test_a_stream_is_its_deltas_and_then_one_reply(self, way: str) -> None:
+    def test_a_stream_is_its_deltas_and_then_one_reply(self) -> None:
         """The deltas announce exactly what the reply contains."""
         with self.serving("hello there") as client:
-            *deltas, reply = ask(client, way)
+            *deltas, reply = ask(client, "astream")
         assert isinstance(reply, Reply), f"the last item of a stream is {reply!r}: the Reply would be right"
         assert not any(isinstance(delta, Reply) for delta in deltas), "a reply comes before the end of its stream"
         assert mismatch(reply, deltas) is None
@@ -133,18 +131,12 @@ class ClientConformance:
         assert isinstance(reply, Reply), f"behind a failure the next request is {reply!r}"
         assert reply.message.text == "hello"
 
-    @pytest.mark.parametrize("way", STREAMED)
-    def test_a_stream_that_is_closed_early_lets_go_of_its_request(self, way: str) -> None:
+    def test_a_stream_that_is_closed_early_lets_go_of_its_request(self) -> None:
         """The model is no longer read, and the client stays usable."""
         with self.serving(Endless("hel"), "hello") as client:
-            if way == "stream":
-                items = client.stream(REQUEST, timeout_s=PATIENCE_S)
-                assert next(item for item in items if isinstance(item, TextDelta)) == TextDelta("hel")
-                items.close()
-            else:
-                asyncio.run(self._begin_and_close(client))
+            asyncio.run(self._begin_and_close(client))
             self._check_idle(client)
-            assert ask(client, way)[-1].message.text == "hello"
+            assert ask(client, "astream")[-1].message.text == "hello"
 
     async def _begin_and_close(self, client: Client) -> None:
         items = client.astream(REQUEST, timeout_s=PATIENCE_S)
@@ -200,11 +192,10 @@ class ClientConformance:
         with self.serving(Endless("hel")) as client:
             asyncio.run(main())
 
-    @each_way
-    def test_two_requests_at_once_have_an_answer_each(self, way: str) -> None:
-        """Of two threads, or two tasks: both streams are open before one is read on."""
+    def test_two_requests_at_once_have_an_answer_each(self) -> None:
+        """Of two tasks: both streams are open before one is read on."""
         with self.serving("hello one", "hello two") as client:
-            texts = asyncio.run(_two_tasks(client)) if way == "astream" else _two_threads(client)
+            texts = asyncio.run(_two_tasks(client))
         assert sorted(texts) == ["hello one", "hello two"]
 
     @each_way
@@ -252,19 +243,6 @@ def _pickled(client: Client) -> bytes | None:
 def _becomes(is_true: Callable[[], bool]) -> bool:
     pause = threading.Event()
     return any(is_true() or pause.wait(0.005) for _ in range(int(PATIENCE_S / 0.005)))
-
-
-def _two_threads(client: Client) -> list[str]:
-    meeting = threading.Barrier(2, timeout=PATIENCE_S)
-
-    def request() -> str:
-        items = client.stream(REQUEST)
-        first = next(items)
-        meeting.wait()
-        return _text_of([first, *items])
-
-    with ThreadPoolExecutor(2) as threads:
-        return [future.result() for future in [threads.submit(request) for _ in range(2)]]
 
 
 async def _two_tasks(client: Client) -> list[str]:

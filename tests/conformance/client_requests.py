@@ -1,4 +1,4 @@
-"""Requests to a client in each of the four ways, and all that can be seen of a failure."""
+"""Requests to a client in each of its ways, and all that can be seen of a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAMED = ("stream", "astream")
 ASYNC = ("acomplete", "astream")
 
 
-def ask(client: Client, way: str, timeout_s: float | None = None, request: Request = REQUEST) -> list[Any]:
+def ask(client: Any, way: str, timeout_s: float | None = None, request: Request = REQUEST) -> list[Any]:
     """Return the deltas and the reply, or the reply alone."""
     if way == "complete":
         return [client.complete(request, timeout_s=timeout_s)]

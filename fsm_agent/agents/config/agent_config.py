@@ -267,7 +267,7 @@ def _problem(item: Any) -> Problem:
         text = remedy(word, known, {} if "client" in keys else _WORDS)
         listed = "" if "there are" in text else f"; known: {', '.join(known)}"
         return Problem(keys, f": {word!r} is unknown{text}{listed}")
-    if keys[-1] == "model" and hasattr(item["input"], "complete"):
+    if keys[-1] == "model" and hasattr(item["input"], "acomplete"):
         return Problem(keys, f": expected 'provider:model', got {shown(item['input'])}; pass it as client=…")
     actual = MASK if any(is_secret_name(str(key)) for key in keys) else shown(item["input"])
     return Problem(keys, f": {item['msg']} (given: {actual})")
