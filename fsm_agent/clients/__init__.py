@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fsm_agent.clients.command.client import CommandClient as CommandClient
     from fsm_agent.clients.command.output import JsonFields as JsonFields
     from fsm_agent.clients.fallback import FallbackClient as FallbackClient
-    from fsm_agent.clients.http.network import Network as Network
     from fsm_agent.clients.http_client import HttpClient as HttpClient
+    from fsm_agent.clients.network import Network as Network
     from fsm_agent.clients.rate_limit import RateLimit as RateLimit
     from fsm_agent.clients.rate_limited_client import RateLimitedClient as RateLimitedClient
     from fsm_agent.clients.registered import register_client as register_client
@@ -31,7 +31,7 @@ else:
             "command.client": "CommandClient",
             "command.output": "JsonFields",
             "fallback": "FallbackClient",
-            "http.network": "Network",
+            "network": "Network",
             "http_client": "HttpClient",
             "rate_limit": "RateLimit",
             "rate_limited_client": "RateLimitedClient",

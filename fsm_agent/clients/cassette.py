@@ -12,12 +12,10 @@ import operator
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, closing, nullcontext
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, aclosing, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Self
-
-import httpx
 
 from fsm_agent._internal.redaction import (
     EXTENSION,
@@ -28,9 +26,10 @@ from fsm_agent._internal.redaction import (
     shown_url,
 )
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.clients.http.network import OF_OWN_CLIENTS, Network
-from fsm_agent.clients.httpx_clients import httpx_options
+from fsm_agent.clients.http_library import httpx
+from fsm_agent.clients.httpx_clients import make_client
 from fsm_agent.clients.log_masking import masked_logs
+from fsm_agent.clients.network import OF_OWN_CLIENTS, Network
 from fsm_agent.errors import ConfigError
 from fsm_agent.runtime.private_files import write_private
 
@@ -102,16 +101,11 @@ class Cassette:
     def network(self, **options: Any) -> Network:
         """Return a network that this cassette serves; options are those of `Network`.
 
-        A ``client`` or ``async_client`` sends the requests that are recorded.
+        A ``client`` sends the requests that are recorded.
         """
-        real = Network(**options)
-        tape, takes_any = _Tape(self, real), real.client is None and real.async_client is None
-        of_tape = OF_OWN_CLIENTS | {"client", "async_client"}
-        return Network(
-            client=httpx.Client(transport=tape) if takes_any or real.client is not None else None,
-            async_client=httpx.AsyncClient(transport=tape) if takes_any or real.async_client is not None else None,
-            **{name: value for name, value in options.items() if name not in of_tape},
-        )
+        tape = _Tape(self, Network(**options))
+        rest = {name: value for name, value in options.items() if name not in OF_OWN_CLIENTS | {"client"}}
+        return Network(client=lambda: httpx.AsyncClient(transport=tape), **rest)
 
     def play(self, request: httpx.Request) -> httpx.Response:
         """Return the next recorded response to ``request``.
@@ -189,32 +183,19 @@ class Cassette:
             self._assert_played()
 
 
-class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
+class _Tape(httpx.AsyncBaseTransport):
     """A transport that replays, or forwards to the real server and records."""
 
     def __init__(self, cassette: Cassette, network: Network) -> None:
         self._cassette = cassette
         self._network = network  # to the real server
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        request.read()
-        if not self._cassette.is_recording:
-            return self._cassette.play(request)
-        with self._mask_logs(request), self._client(request.url) as client:
-            sent = _with_additions(client, request)
-            response = client.send(sent, stream=True, follow_redirects=False)
-            body = bytearray()
-            with closing(response):
-                for data in response.iter_bytes():
-                    _append(body, data)
-            return self._record(request, sent, response, bytes(body))
-
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         await request.aread()
         if not self._cassette.is_recording:
             return self._cassette.play(request)
         with self._mask_logs(request):
-            async with self._async_client(request.url) as client:
+            async with self._client(request.url) as client:
                 sent = _with_additions(client, request)
                 response = await client.send(sent, stream=True, follow_redirects=False)
                 body = bytearray()
@@ -231,14 +212,12 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
         request.extensions[EXTENSION] = lambda: secrets
         return self._cassette.record(request, response, body)
 
-    def _client(self, url: httpx.URL) -> AbstractContextManager[httpx.Client]:
-        """Return the client that sends requests of threads: the user's, which stays open, or one for this request."""
+    def _client(self, url: httpx.URL) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+        """Return the client that sends requests: the user's, which stays open, or one for this request."""
         own = self._network.client
-        return httpx.Client(**httpx_options(self._network, url)) if own is None else nullcontext(own)
-
-    def _async_client(self, url: httpx.URL) -> AbstractAsyncContextManager[httpx.AsyncClient]:
-        own = self._network.async_client
-        return httpx.AsyncClient(**httpx_options(self._network, url)) if own is None else nullcontext(own)
+        if isinstance(own, httpx.AsyncClient):
+            return nullcontext(own)
+        return own() if own is not None else make_client(self._network, url)
 
     def _mask_logs(self, request: httpx.Request) -> AbstractContextManager[None]:
         """Mask logs, with the secrets of the network declared too."""
@@ -247,21 +226,18 @@ class _Tape(httpx.BaseTransport, httpx.AsyncBaseTransport):
         return masked_logs(Secrets(secrets))
 
 
-class _Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
+class _Pieces(httpx.AsyncByteStream):
     """A response body in chunks."""
 
     def __init__(self, pieces: list[str]) -> None:
         self._pieces = [piece.encode("utf-8", "surrogatepass") for piece in pieces]
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self._pieces
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for piece in self._pieces:
             yield piece
 
 
-def _with_additions(client: httpx.Client | httpx.AsyncClient, request: httpx.Request) -> httpx.Request:
+def _with_additions(client: httpx.AsyncClient, request: httpx.Request) -> httpx.Request:
     """Return a request with the headers, cookies and parameters that its client adds to all."""
     return client.build_request(
         request.method, request.url, headers=request.headers, content=request.content, extensions=request.extensions

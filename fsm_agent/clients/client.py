@@ -14,8 +14,8 @@ from fsm_agent.mistakes import check
 from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
-    from fsm_agent.clients.http.network import Network
     from fsm_agent.clients.http_client import HttpClient
+    from fsm_agent.clients.network import Network
 
 REQUESTS_ALLOWED = Instrument("fsm_agent_requests_allowed", True)  # set by `fsm_agent.testing.model_requests`
 

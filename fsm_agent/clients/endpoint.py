@@ -6,20 +6,15 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
-from fsm_agent._internal.lazy_import import deferred, pattern
+from fsm_agent._internal.lazy_import import pattern
 from fsm_agent._internal.redaction import Secrets, is_secret_name, path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent._internal.values import Value
+from fsm_agent.clients.http_library import httpx
 from fsm_agent.errors import ConfigError
 from fsm_agent.mistakes import check
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.provider import Provider
-
-if TYPE_CHECKING:
-    import httpx
-else:
-    httpx = deferred("httpx")
 
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a header of the caller replaces the key
 _TOKEN = pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2

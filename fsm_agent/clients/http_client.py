@@ -1,22 +1,22 @@
 """A client of one provider's model over HTTP.
 
-`HttpClient` does no retries: the machine decides how often and when to recall a model.  Only a request that a server
-cannot have read is sent again, by the transport: see `fsm_agent.clients.http`.
+`HttpClient` does no retries: the machine decides how often and when to recall a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
+from fsm_agent.clients.deadline import Deadline
 from fsm_agent.clients.endpoint import Access, Endpoint
-from fsm_agent.clients.http.network import Network
-from fsm_agent.clients.http.prepared_request import Deadline
+from fsm_agent.clients.http_library import httpx
+from fsm_agent.clients.network import Network
 from fsm_agent.clients.request_and_response import HttpExchange, ResponseReader
+from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
@@ -27,23 +27,20 @@ from fsm_agent.providers.provider import Provider
 if TYPE_CHECKING:
     import asyncio
 
-    import httpx
-
     from fsm_agent.clients.local.functions.steps import Guided
     from fsm_agent.clients.local.functions.wire import Step
 else:
-    asyncio, httpx = deferred("asyncio"), deferred("httpx")
+    asyncio = deferred("asyncio")
 
 
 R = TypeVar("R")
 
 
-class HttpClient(Closing):
+class HttpClient(SyncVerbs):
     """A client of one provider's model.
 
     Safe to use from any number of threads and event loops at once.  The key and the base URL are looked up for each
-    request, so a client can be made before they are set.  All methods end at ``timeout_s``; only resolving a host's
-    name may delay the sync ones.  The request of one thread can be ended from another: see `fsm_agent.runtime.abort`.
+    request, so a client can be made before they are set.  All methods end at ``timeout_s``.
 
     Args:
         provider: The name of one in the catalogue, or a `Provider` of your own.
@@ -136,7 +133,7 @@ class HttpClient(Closing):
             )
         return _unpickle, (access.provider, access.model, access.base_url, dict(access.headers), self._network)
 
-    def complete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
         """Return the reply to ``request``.
 
         Raises:
@@ -144,74 +141,32 @@ class HttpClient(Closing):
             UsageError: The request cannot be expressed for this model, or the client is closed.
             ProviderError: The request failed.
         """
-        return _last([*self._ask(request, stream=False, timeout_s=timeout_s)])
+        return _last([item async for item in self._ask(request, stream=False, timeout_s=timeout_s)])
 
-    def stream(self, request: Request, *, timeout_s: float | None = None) -> Generator[Delta | Reply]:
+    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
         """Yield the reply as it arrives: deltas, then exactly one `Reply`, last.
 
-        Close it to stop early.  Raises as `complete` does.
+        Close it to stop early.  Raises as `acomplete` does.
         """
         self._check_open()
         return self._ask(request, stream=True, timeout_s=timeout_s)
 
-    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-        """`complete` for asyncio."""
-        return _last([item async for item in self._aask(request, stream=False, timeout_s=timeout_s)])
-
-    def astream(self, request: Request, *, timeout_s: float | None = None) -> AsyncGenerator[Delta | Reply]:
-        """`stream` for asyncio."""
-        self._check_open()
-        return self._aask(request, stream=True, timeout_s=timeout_s)
-
-    def _ask(self, request: Request, *, stream: bool, timeout_s: float | Deadline | None) -> Generator[Delta | Reply]:
-        self._check_open()
-        endpoint = self._access.locate()
-        ask = self._ask_in_steps if _needs_steps(request, endpoint) else self._ask_once
-        yield from ask(request, endpoint, timeout_s, is_stream=stream)
-
-    def _ask_once(
-        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
-    ) -> Generator[Delta | Reply]:
-        exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
-        failure: ProviderError | None = None
-        response = self._send(exchange)
-        try:
-            reader = ResponseReader(exchange, response)
-            for data in _pieces(response):
-                yield from reader.feed(data)
-                if reader.has_failed:
-                    break
-                if reader.is_done:
-                    exchange.linger()
-        except httpx.TransportError as error:
-            if not reader.is_done:
-                failure = exchange.failure(error, has_begun=True)
-                failure.__cause__ = error
-        finally:
-            response.close()
-            del response.stream  # breaks a cycle: it references the response
-        try:
-            yield from reader.end()
-            yield reader.finish(failure)
-        finally:
-            del failure  # breaks a cycle: its traceback references this frame
-
-    async def _aask(
+    async def _ask(
         self, request: Request, *, stream: bool, timeout_s: float | Deadline | None
     ) -> AsyncGenerator[Delta | Reply]:
         self._check_open()
-        endpoint = await self._alocate()
-        ask = self._aask_in_steps if _needs_steps(request, endpoint) else self._aask_once
+        endpoint = await self._locate()
+        ask = self._ask_in_steps if _needs_steps(request, endpoint) else self._ask_once
         async with aclosing(ask(request, endpoint, timeout_s, is_stream=stream)) as items:
             async for item in items:
                 yield item
 
-    async def _aask_once(
+    async def _ask_once(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
     ) -> AsyncGenerator[Delta | Reply]:
         exchange = self._exchange(request, endpoint, timeout_s, is_stream=is_stream)
         failure: ProviderError | None = None
-        response = await self._asend(exchange)
+        response = await self._send(exchange)
         try:
             reader = ResponseReader(exchange, response)
             async for data in _pieces(response):
@@ -237,21 +192,13 @@ class HttpClient(Closing):
 
     def _ask_in_steps(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
-    ) -> Generator[Delta | Reply]:
+    ) -> AsyncGenerator[Delta | Reply]:
         """Make one reply of several requests, for a model that needs guidance."""
         from fsm_agent.clients.local.functions.steps import driven
 
         return driven(*_steps(self._ask_once, request, endpoint, timeout_s, is_stream=is_stream))
 
-    def _aask_in_steps(
-        self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
-    ) -> AsyncGenerator[Delta | Reply]:
-        """`_ask_in_steps` for asyncio."""
-        from fsm_agent.clients.local.functions.steps import adriven
-
-        return adriven(*_steps(self._aask_once, request, endpoint, timeout_s, is_stream=is_stream))
-
-    async def _alocate(self) -> Endpoint:
+    async def _locate(self) -> Endpoint:
         access = self._access
         return await asyncio.to_thread(access.locate) if access.starts_server else access.locate()
 
@@ -265,18 +212,7 @@ class HttpClient(Closing):
             warn_of_left_out(exchange.adapted, self.name, self._warned)
         return exchange
 
-    def _send(self, exchange: HttpExchange) -> httpx.Response:
-        try:
-            return self._clients.for_threads(exchange.url).send(exchange)
-        except httpx.HTTPStatusError as error:  # raised by an event hook that calls `raise_for_status`
-            return error.response
-        except httpx.TransportError as error:
-            raise exchange.failure(error, has_begun=False) from error
-        except RuntimeError:
-            self._check_open()
-            raise
-
-    async def _asend(self, exchange: HttpExchange) -> httpx.Response:
+    async def _send(self, exchange: HttpExchange) -> httpx.Response:
         clients = self._clients
         try:
             return await (clients.mine or await clients.make_mine(exchange.url)).send(exchange)

@@ -1,35 +1,42 @@
-"""The httpx clients of an `HttpClient`: one for all threads and one for each event loop, made at first use.
+"""The httpx clients of an `HttpClient`: one for each event loop, made at first use.
 
-Each is the user's own, or a client over a pool of this package.  Requests through a proxy or over HTTP/2 take httpx's
-own transport instead.  The client of a loop is closed with it: an asynchronous generator references it, and
+Each is the user's own, or one of this package.  Requests through a proxy or over HTTP/2 take httpx's own transport, all
+others the one of aiohttp.  The client of a loop is closed with it: an asynchronous generator references it, and
 `asyncio.run` closes all generators before the loop.  After `os.fork` the child makes new clients and does not touch the
-inherited ones, whose connections and locks belong to the parent.  The user closes the user's own clients.
+inherited ones, whose connections belong to the parent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import ssl
-import threading
+import sys
 import urllib.request
 import weakref
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import httpx
-
-from fsm_agent.clients.http.async_pool import AsyncPooledTransport
-from fsm_agent.clients.http.network import Network, check_proxies_of_environment, is_loopback
-from fsm_agent.clients.http.sync_pool import PooledTransport
-from fsm_agent.clients.http.trust import context_for
-from fsm_agent.clients.http.watch import AsyncWatch, Pieces, Watch
+from fsm_agent._internal.forks import at_fork
+from fsm_agent.clients.deadline import Deadline
+from fsm_agent.clients.http_library import httpx
 from fsm_agent.clients.log_masking import masked_logs
+from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback
 from fsm_agent.clients.request_and_response import HttpExchange
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.mistakes import check
 
-KEPT_S = 30.0  # for an unused connection to stay open, in httpx's pool
-KEPT = 100  # unused connections there
+if TYPE_CHECKING:
+    from fsm_agent.clients.aiohttp_transport import AiohttpTransport
+
+T = TypeVar("T")
+
+PIECE_BYTES = 65536  # of an upload: a socket takes that much at once, unless the server has stopped to read
+_HTTP1 = ["http/1.1"]  # by its name in ALPN
+
+_loop_of: weakref.WeakKeyDictionary[httpx.AsyncClient, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
 
 
 class _NoCookies(httpx.Cookies):
@@ -39,61 +46,14 @@ class _NoCookies(httpx.Cookies):
         pass
 
 
-class _PooledClient(httpx.Client):
+class _Client(httpx.AsyncClient):
+    """A client of this package; over connections of aiohttp, or without ``connections`` over httpx's own."""
+
     cookies = _NoCookies()  # type: ignore[override]
 
-
-class _AsyncPooledClient(httpx.AsyncClient):
-    cookies = _NoCookies()  # type: ignore[override]
-
-
-class ThreadClient:
-    """The client of all threads.
-
-    Args:
-        network: Of its requests.
-        url: Where they will go.
-    """
-
-    def __init__(self, network: Network, url: httpx.URL) -> None:
-        self._is_own = network.client is None
-        self._is_pooled = self._is_own and not _needs_httpx(network, url)
-        self._watches = set[Watch]()
-        self._client: httpx.Client
-        if network.client is not None:
-            self._client = network.client
-        elif self._is_pooled:
-            transport = PooledTransport(verify=network.verify, max_connections=network.max_connections)
-            self._client = _PooledClient(transport=transport)
-        else:
-            self._client = httpx.Client(**httpx_options(network, url))
-
-    def send(self, exchange: HttpExchange) -> httpx.Response:
-        """Send a request; the response must be closed.
-
-        Raises:
-            httpx.TransportError: There is no response.
-            RuntimeError: The client is closed.
-        """
-        with masked_logs(exchange.find_secrets):
-            if self._is_pooled:
-                return self._client.send(_own_request(exchange), stream=True)
-            watch = Watch(exchange.limits, exchange.deadline, exchange.abort, self._watches)
-            try:
-                request = _build_request(self._client, exchange, timeout=watch.timeouts, trace=watch.trace)
-                response = self._client.send(request, stream=True, follow_redirects=False)
-            except BaseException:
-                watch.end()
-                raise
-        watch.follow(response)
-        return response
-
-    def close(self) -> None:
-        """End all requests."""
-        for watch in self._watches.copy():
-            watch.hang_up()
-        if self._is_own:
-            self._client.close()
+    def __init__(self, connections: AiohttpTransport | None = None, **options: Any) -> None:
+        super().__init__(transport=connections, **options)
+        self.connections = connections
 
 
 class LoopClient:
@@ -102,88 +62,308 @@ class LoopClient:
     Args:
         network: Of its requests.
         url: Where they will go.
+
+    Raises:
+        ConfigError: The user's function made something else than a client.
+        UsageError: The user's client serves another event loop.
     """
 
     def __init__(self, network: Network, url: httpx.URL) -> None:
-        self._is_own = network.async_client is None
-        self._is_pooled = self._is_own and not _needs_httpx(network, url)
-        self._watch = AsyncWatch()
-        self._client: httpx.AsyncClient
-        if network.async_client is not None:
-            self._client = network.async_client
-        elif self._is_pooled:
-            transport = AsyncPooledTransport(verify=network.verify, max_connections=network.max_connections)
-            self._client = _AsyncPooledClient(transport=transport)
+        own = network.client
+        self._stays_open = isinstance(own, httpx.AsyncClient)
+        # A user's client has limits of its own.
+        self._free = asyncio.Semaphore(network.max_connections if own is None else sys.maxsize)
+        self._waits = set[asyncio.Timeout]()
+        self._is_over = False
+        if own is None:
+            client: httpx.AsyncClient = make_client(network, url)
+        elif isinstance(own, httpx.AsyncClient):
+            client = _of_this_loop(own)
         else:
-            self._client = httpx.AsyncClient(**httpx_options(network, url))
+            client = own()
+            is_client = isinstance(client, httpx.AsyncClient)
+            check("what `client` of a Network makes", client, is_client, "an httpx.AsyncClient", ConfigError)
+        self._client = client
+        self._connections = client.connections if isinstance(client, _Client) else None
 
     async def send(self, exchange: HttpExchange) -> httpx.Response:
-        """Send a request; the response must be closed."""
-        with masked_logs(exchange.find_secrets):
-            if self._is_pooled:
-                return await self._client.send(_own_request(exchange), stream=True)
-            request = _build_request(self._client, exchange, timeout=exchange.limits, trace=self._watch.trace)
-            sending = self._client.send(request, stream=True, follow_redirects=False)
-            response = await self._watch.wait(sending, exchange.deadline)
-        self._watch.follow(response, exchange.deadline)
+        """Send a request; the response must be closed.
+
+        Raises:
+            httpx.TransportError: There is no response.
+            RuntimeError: The client is closed.
+        """
+        if self._free.locked():
+            await self.wait(self._free.acquire(), exchange.deadline, exchange.limits["pool"], httpx.PoolTimeout)
+        else:
+            await self._free.acquire()
+        try:
+            with masked_logs(exchange.find_secrets):
+                response = await self._send(exchange)
+        except BaseException:
+            self._free.release()
+            raise
+        if response.is_closed:  # a mock or an event hook has read it
+            self._free.release()
+        else:
+            response.stream = _Body(response.stream, self, exchange)
         return response
 
+    async def _send(self, exchange: HttpExchange) -> httpx.Response:
+        limit_s = math.inf
+        if self._connections is not None:
+            request, upload = _own_request(exchange)
+            if upload is None:  # aiohttp has no end for a head whose bytes keep coming
+                limit_s = exchange.limits["connect"] + exchange.limits["read"]
+        else:  # with what a user's client adds to all requests
+            request = self._client.build_request(
+                "POST",
+                exchange.url,
+                headers=exchange.headers,
+                content=exchange.content,
+                extensions=exchange.extensions(),
+            )
+            request.stream = upload = _Upload(exchange)
+        sending = self._client.send(request, stream=True, follow_redirects=False)
+        return await self.wait(sending, exchange.deadline, limit_s, upload=upload)
+
+    async def wait(
+        self,
+        step: Awaitable[T],
+        deadline: Deadline,
+        limit_s: float = math.inf,
+        late: type[httpx.TimeoutException] = httpx.ReadTimeout,
+        *,
+        upload: _Upload | None = None,
+    ) -> T:
+        """Return the result of a step of a request.
+
+        Args:
+            step: The step.
+            deadline: The end of the whole request.
+            limit_s: The end of the step.
+            late: The error after that.
+            upload: What is sent meanwhile; it moves the end of the step.
+
+        Raises:
+            httpx.TransportError: The step fails, is late, or `aclose` was called.
+        """
+        try:
+            async with asyncio.timeout(0 if self._is_over else _finite(deadline.within(limit_s))) as timeout:
+                self._waits.add(timeout)
+                if upload is not None:
+                    upload.timeout = timeout
+                return await step
+        except Exception as error:
+            if self._is_over:
+                raise httpx.ReadError("the client was closed") from None
+            if isinstance(error, TimeoutError) and timeout.expired():
+                raise (late if upload is None else upload.late)("") from error
+            failure = _as_error_of_httpx(error)
+            if failure is None:
+                raise
+        finally:
+            self._waits.discard(timeout)
+            if upload is not None:
+                upload.timeout = None
+        try:
+            raise failure  # outside of the other, which holds the headers of the request
+        finally:
+            del failure  # breaks a cycle: its traceback references this frame
+
+    def release(self) -> None:
+        """Let the next request begin."""
+        self._free.release()
+
+    def hang_up(self) -> None:
+        """End all requests, for good."""
+        self._is_over = True
+        for timeout in self._waits:
+            if not timeout.expired():
+                timeout.reschedule(0)
+
     async def aclose(self) -> None:
-        """End all requests."""
-        self._watch.hang_up()
-        if self._is_own:
+        """End all requests, and close the client unless it is the user's."""
+        self.hang_up()
+        if not self._stays_open:
             await self._client.aclose()
 
+    def forget(self) -> None:
+        """Leave the connections alone."""
+        if self._connections is not None:
+            self._connections.forget()
 
-def _own_request(exchange: HttpExchange) -> httpx.Request:
-    """Return the request for a client of ours, which has nothing to add to it."""
-    content = httpx.ByteStream(exchange.content)
+
+def _own_request(exchange: HttpExchange) -> tuple[httpx.Request, _Upload | None]:
+    """Return a request over aiohttp, which bounds the wait for a reply, but no upload."""
+    content, headers, limits = exchange.content, exchange.headers, exchange.limits
+    is_short = not exchange.is_stream and len(content) <= PIECE_BYTES
+    # "pool" is all that precedes the request there; the pieces of a stream have another time than its beginning.
+    timeouts = {"pool": limits["connect"], "read": limits["read"] if is_short else None}
+    extensions = {**exchange.extensions(), "timeout": timeouts}
+    if is_short:
+        return httpx.Request("POST", exchange.url, headers=headers, content=content, extensions=extensions), None
+    length = (b"content-length", b"%d" % len(content))
+    upload = _Upload(exchange)
     return httpx.Request(
-        "POST", exchange.url, headers=exchange.headers, stream=content, extensions=exchange.extensions()
-    )
+        "POST", exchange.url, headers=[*headers.raw, length], stream=upload, extensions=extensions
+    ), upload
 
 
-def _build_request(
-    client: httpx.Client | httpx.AsyncClient, exchange: HttpExchange, **extensions: Any
-) -> httpx.Request:
-    """Return the request with what the client adds to it."""
-    request = client.build_request(
-        "POST",
-        exchange.url,
-        headers=exchange.headers,
-        content=exchange.content,
-        extensions={**exchange.extensions(), **extensions},
-    )
-    request.stream = Pieces(exchange.content)
-    return request
+class _Upload(httpx.AsyncByteStream):
+    """The content of a request in pieces, each with its own write timeout; then the reply has its time to begin.
+
+    Attributes:
+        timeout: The end of waiting for a response, which each piece moves; None: that is over.
+        late: The error after that.
+    """
+
+    def __init__(self, exchange: HttpExchange) -> None:
+        self._exchange = exchange
+        self.timeout: asyncio.Timeout | None = None
+        self.late: type[httpx.TimeoutException] = httpx.ReadTimeout
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        content = self._exchange.content
+        self._move("write", httpx.WriteTimeout)
+        for at in range(0, len(content), PIECE_BYTES):
+            yield content[at : at + PIECE_BYTES]
+            self._move("write", httpx.WriteTimeout)
+        self._move("read", httpx.ReadTimeout)
+
+    def _move(self, step: str, late: type[httpx.TimeoutException]) -> None:
+        if self.timeout is not None and not self.timeout.expired():
+            self.late = late
+            left_s = self._exchange.deadline.within(self._exchange.limits[step])
+            self.timeout.reschedule(asyncio.get_running_loop().time() + left_s)
+
+    def read(self) -> bytes:
+        """Return all of it; recorders such as vcrpy ask for that."""
+        return self._exchange.content
+
+
+class _Body(httpx.AsyncByteStream):
+    """The body of a response: each piece comes in its time, before the deadline."""
+
+    def __init__(self, body: Any, client: LoopClient, exchange: HttpExchange) -> None:
+        self._body: httpx.AsyncByteStream = body
+        self._pieces = aiter(self._body)
+        self._client: LoopClient | None = client
+        self._exchange = exchange
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        exchange = self._exchange
+        assert self._client is not None
+        data: bytes | None = await self._client.wait(
+            anext(self._pieces, None), exchange.deadline, exchange.limits["read"]
+        )
+        if data is None:
+            raise StopAsyncIteration
+        return data
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.release()
+        await self._body.aclose()
+
+
+def _finite(seconds: float) -> float | None:
+    return None if seconds == math.inf else seconds
+
+
+def _as_error_of_httpx(error: Exception) -> httpx.TransportError | None:
+    """Return what httpx's own transport would raise for an error of aiohttp; None for any other error."""
+    if not any(type(one).__module__.startswith("aiohttp.") for one in (error, error.__cause__)):
+        return None
+    from fsm_agent.clients.aiohttp_transport import as_error_of_httpx
+
+    return as_error_of_httpx(error)
+
+
+def _of_this_loop(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """Return a user's client.
+
+    Raises:
+        UsageError: It serves another event loop.
+    """
+    loop = asyncio.get_running_loop()
+    if _loop_of.setdefault(client, loop) is not loop:
+        raise UsageError(
+            "client of a Network: expected one httpx.AsyncClient for each event loop, got the same for two; pass a"
+            " function that makes one: Network(client=lambda: httpx.AsyncClient(…))"
+        )
+    return client
 
 
 def _needs_httpx(network: Network, url: httpx.URL) -> bool:
     return bool(network.http2 or network.proxy or (not is_loopback(url) and urllib.request.getproxies()))
 
 
-def httpx_options(network: Network, url: httpx.URL) -> dict[str, Any]:
-    """Return the arguments of an httpx client for requests to ``url`` over this network.
+def make_client(network: Network, url: httpx.URL) -> _Client:
+    """Return a client for requests to ``url`` over this network, for the running event loop.
 
     Raises:
-        ConfigError: A proxy of the environment is none.
+        ConfigError: A proxy of the environment is none, or `Network.verify` holds no certificates.
     """
+    trust = _trust(network, url)
+    if not _needs_httpx(network, url):
+        from fsm_agent.clients.aiohttp_transport import AiohttpTransport  # with aiohttp
+
+        return _Client(AiohttpTransport(trust))
     if network.proxy is None and not is_loopback(url):
         check_proxies_of_environment()
-    limits = httpx.Limits(
-        max_connections=network.max_connections, max_keepalive_connections=KEPT, keepalive_expiry=KEPT_S
+    return _Client(
+        verify=trust,
+        limits=httpx.Limits(max_connections=None, keepalive_expiry=30.0),
+        http2=network.http2,
+        proxy=network.proxy,
+        trust_env=not is_loopback(url),
     )
+
+
+def _trust(network: Network, url: httpx.URL) -> ssl.SSLContext:
     verify = network.verify
+    if isinstance(verify, ssl.SSLContext):
+        if not network.http2:
+            verify.set_alpn_protocols(_HTTP1)  # as httpx does with a caller's context
+        return verify
     if url.scheme != "https" and network.proxy is None:
         # An empty context: http never uses it, and loading the real one takes 20 ms.
-        verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return {
-        "verify": verify if isinstance(verify, ssl.SSLContext) else context_for(verify, http2=network.http2),
-        "limits": limits,
-        "http2": network.http2,
-        "proxy": network.proxy,
-        "trust_env": not is_loopback(url),
-    }
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return _context_for(verify, http2=network.http2)
+
+
+@lru_cache(maxsize=16)
+def _context_for(verify: bool | str, *, http2: bool) -> ssl.SSLContext:
+    """Return the context for the certificates of ``verify``; see `Network.verify`.
+
+    There is one for each value of ``http2``, because httpx writes the protocols that it offers into the context.
+    """
+    if isinstance(verify, bool):
+        context = httpx.create_ssl_context(verify=verify)
+    else:
+        is_folder = os.path.isdir(verify)
+        try:
+            context = ssl.create_default_context(
+                cafile=None if is_folder else verify, capath=verify if is_folder else None
+            )
+        except OSError as error:
+            raise ConfigError(f"verify: expected certificates in PEM, got {verify!r}: {error}") from error
+    if not http2:
+        context.set_alpn_protocols(_HTTP1)
+    return context
+
+
+class _Open(NamedTuple):
+    """A client, the generator that keeps it open, and what has its loop close it."""
+
+    client: LoopClient
+    keeper: AsyncGenerator[None]
+    end: weakref.finalize[..., Any]
 
 
 class HttpxClients:
@@ -191,86 +371,45 @@ class HttpxClients:
 
     def __init__(self, network: Network) -> None:
         self._network = network
-        self._inherited: list[object] = []  # referenced, because destructors would close connections of the parent
-        self._begin()
-
-    def _begin(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._of_threads: ThreadClient | None = None
-        self._of_loops: dict[asyncio.AbstractEventLoop, tuple[LoopClient, AsyncGenerator[None]]] = {}
-
-    def _enter_process(self) -> None:
-        if self._pid != os.getpid():
-            self._inherited += [self._of_threads, self._of_loops]
-            self._begin()
-
-    def for_threads(self, url: httpx.URL) -> ThreadClient:
-        """Return the client of all threads; ``url`` is where its requests will go.
-
-        Raises:
-            UsageError: The network has a client for asyncio only.
-        """
-        self._enter_process()
-        with self._lock:
-            if self._of_threads is None:
-                if self._network.client is None and self._network.async_client is not None:
-                    raise UsageError(
-                        "network: expected client, for calls without await, got async_client alone; add it"
-                    )
-                self._of_threads = ThreadClient(self._network, url)
-                weakref.finalize(self, _close, self._of_threads, self._pid)
-            return self._of_threads
+        self._of_loops: dict[asyncio.AbstractEventLoop, _Open] = {}
+        _all.add(self)
 
     @property
     def mine(self) -> LoopClient | None:
         """The client of the running loop; None if it has none."""
         mine = self._of_loops.get(asyncio.get_running_loop())
-        return None if mine is None else mine[0]
+        return None if mine is None else mine.client
 
     async def make_mine(self, url: httpx.URL) -> LoopClient:
-        """Make the client of the running loop; ``url`` is where its requests will go.
-
-        Raises:
-            UsageError: The network has a client for threads only.
-        """
-        if self._network.async_client is None and self._network.client is not None:
-            raise UsageError("network: expected async_client, for calls that are awaited, got client alone; add it")
-        self._enter_process()
+        """Make the client of the running loop; ``url`` is where its requests will go."""
         loop = asyncio.get_running_loop()
         client = LoopClient(self._network, url)
         keeper = _keep(client)
         await anext(keeper)  # lets no other task of this loop run
-        with self._lock:
-            for dead in [loop for loop in self._of_loops if loop.is_closed()]:
-                del self._of_loops[dead]
-            self._of_loops[loop] = (client, keeper)
+        for ended in [loop for loop in list(self._of_loops) if loop.is_closed()]:
+            self._of_loops.pop(ended).end()
+        self._of_loops[loop] = _Open(client, keeper, weakref.finalize(self, _end, loop, keeper, client))
         return client
 
     def close(self) -> None:
-        """Close the client of threads; event loops close their own, soon after."""
-        self._enter_process()
-        with self._lock:
-            of_threads, self._of_threads = self._of_threads, None
-            running = [loop for loop in self._of_loops if loop.is_running()]
-            keepers = [(loop, self._of_loops.pop(loop)[1]) for loop in running]
-        if of_threads is not None:
-            of_threads.close()
-        for loop, keeper in keepers:
-            asyncio.run_coroutine_threadsafe(_end(keeper), loop)
+        """Close all clients; event loops close theirs, soon after."""
+        while self._of_loops:
+            self._of_loops.popitem()[1].end()
 
     async def aclose(self) -> None:
         """`close`, and wait until the running loop's client is closed."""
-        with self._lock:
-            mine = self._of_loops.pop(asyncio.get_running_loop(), None)
+        mine = self.mine
         self.close()
         if mine is not None:
-            await _end(mine[1])
+            await mine.aclose()
 
-
-def _close(client: ThreadClient, pid: int) -> None:
-    if pid == os.getpid():
-        client.close()
+    def forget(self) -> None:
+        """Let go of all clients without closing a connection."""
+        for client, keeper, end in self._of_loops.values():
+            client.forget()
+            end.detach()
+            _inherited.append(keeper)
+        self._of_loops.clear()
 
 
 async def _keep(client: LoopClient) -> AsyncGenerator[None]:
@@ -280,5 +419,25 @@ async def _keep(client: LoopClient) -> AsyncGenerator[None]:
         await client.aclose()
 
 
-async def _end(keeper: AsyncGenerator[None]) -> None:
+async def _aclose(keeper: AsyncGenerator[None]) -> None:
     await keeper.aclose()
+
+
+def _end(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[None], client: LoopClient) -> None:
+    """Have a loop close its client, in any thread."""
+    if loop.is_closed():
+        client.forget()
+    else:
+        loop.call_soon_threadsafe(lambda: loop.create_task(_aclose(keeper)))
+
+
+_all: weakref.WeakSet[HttpxClients] = weakref.WeakSet()
+_inherited: list[object] = []  # referenced, because destructors would close connections of the parent
+
+
+def _forget_parents_clients() -> None:
+    for clients in list(_all):
+        clients.forget()
+
+
+at_fork(after_in_child=_forget_parents_clients)

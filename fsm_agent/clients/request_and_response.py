@@ -1,6 +1,6 @@
 """One request to a model and its response: what is sent, its deadline, the reading of its body, and its failures.
 
-Threads and asyncio share it; `HttpClient` moves the bytes.
+`HttpClient` moves the bytes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import EXTENSION, Secrets
+from fsm_agent.clients.deadline import Deadline
 from fsm_agent.clients.endpoint import Endpoint
-from fsm_agent.clients.http.network import Network
-from fsm_agent.clients.http.prepared_request import ABORT, DEADLINE, Deadline
+from fsm_agent.clients.http_library import httpx
+from fsm_agent.clients.network import Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
 from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
@@ -22,15 +23,12 @@ from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.providers.codec import Codec
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.streams import request_id
-from fsm_agent.runtime.abort import abort_in_force
 
 if TYPE_CHECKING:
     import ssl
     import zlib
-
-    import httpx
 else:
-    httpx, ssl, zlib = deferred("httpx"), deferred("ssl"), deferred("zlib")
+    ssl, zlib = deferred("ssl"), deferred("zlib")
 
 MAX_SHOWN_CHARS = 200  # of text from servers and libraries
 _LIBRARIES = ("httpx", "httpcore", "h11", "h2")
@@ -61,7 +59,6 @@ class HttpExchange:
         output_mode: How the request asks for a typed answer.
         limits: Seconds for each piece of the steps connect, read, write and pool.
         deadline: A copy of the given deadline, which `linger` moves.
-        abort: Ends the request from another thread.
     """
 
     url: httpx.URL
@@ -85,7 +82,6 @@ class HttpExchange:
             "write": network.write_s,
             "pool": network.pool_s,
         }
-        self.abort = abort_in_force()
         self._lingers = False
 
     def encode(self) -> None:
@@ -94,7 +90,6 @@ class HttpExchange:
         Raises:
             UsageError: The request cannot be expressed in this format or for this model.
             TimedOut: The deadline has passed already.
-            Aborted: The request was aborted.
         """
         endpoint, request, is_stream = self._endpoint, self._request, self.is_stream
         choice: tuple[str, ...] = ()
@@ -123,14 +118,12 @@ class HttpExchange:
         self.content = content
         self.adapted = choice + codec.adapted(request, profile)
         self.output_mode = None if request.output.is_text else codec.request_form(request, profile).mode
-        if self.abort is not None:
-            self.abort.check()
         if self.deadline.is_over:
             raise self.late()
 
     def extensions(self) -> dict[str, Any]:
         """Return the extensions of the `httpx.Request`, which transports read."""
-        return {"timeout": self.limits, DEADLINE: self.deadline, ABORT: self.abort, EXTENSION: self.find_secrets}
+        return {"timeout": self.limits, EXTENSION: self.find_secrets}
 
     @property
     def shown_url(self) -> str:
@@ -154,14 +147,8 @@ class HttpExchange:
             self.deadline.end_within(self.network.linger_s)
 
     def failure(self, error: httpx.TransportError, *, has_begun: bool) -> ProviderError:
-        """Return the error for a transport that failed before or after the reply had begun.
-
-        Raises:
-            Aborted: The request was aborted.
-        """
+        """Return the error for a transport that failed before or after the reply had begun."""
         self._mask_causes(error)
-        if self.abort is not None:
-            self.abort.check()
         if self.deadline.is_over:
             return self.late()
         if isinstance(error, httpx.TimeoutException):
@@ -214,7 +201,7 @@ class HttpExchange:
         return Secrets(self.find_secrets()).mask(text)
 
     def _mask_causes(self, error: BaseException | None) -> None:
-        """Mask secrets in the causes that a traceback shows: h11 quotes lines that it cannot parse."""
+        """Mask secrets in the causes that a traceback shows: libraries quote lines that they cannot parse."""
         while error is not None:
             if type(error).__module__.partition(".")[0] in _LIBRARIES:
                 error.args = tuple([self.mask(item) if isinstance(item, str) else item for item in error.args])

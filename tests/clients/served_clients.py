@@ -14,8 +14,7 @@ from support.dialects import ChatDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, STALL, FaultServer, Seen, Step, chunk, head, http
 from support.http_clients import KEY, over_httpx
 
-from fsm_agent.clients import Client, HttpClient
-from fsm_agent.clients.http import Network
+from fsm_agent.clients import Client, HttpClient, Network
 from fsm_agent.errors import ProviderError
 from fsm_agent.messages import TextDelta
 from fsm_agent.testing import Delayed, Script

@@ -14,8 +14,7 @@ from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultSer
 from support.http_clients import KEY, ROOMY
 
 from fsm_agent.agents import Agent
-from fsm_agent.clients import HttpClient
-from fsm_agent.clients.http import Network
+from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import BadReply, ProviderError
 from fsm_agent.lifecycle import Settings
 from fsm_agent.messages import Delta, Done, Reply, TextDelta

@@ -40,7 +40,7 @@ def model(name: str) -> tuple[Any, list[bytes]]:
         return httpx.Response(200, content=json.dumps(REPLIES[name]))
 
     transport = httpx.MockTransport(answer)
-    own = Network(client=httpx.Client(transport=transport), async_client=httpx.AsyncClient(transport=transport))
+    own = Network(client=lambda: httpx.AsyncClient(transport=transport))
     return client_for(name, api_key="sk-x", network=own), bodies
 
 

@@ -9,8 +9,7 @@ import pytest
 from orchestrations import FAIL, PASS, Ones, as_json, new_steps, step, strategy
 
 from fsm_agent import Agent, Limits
-from fsm_agent.clients import client_for
-from fsm_agent.clients.http import Network
+from fsm_agent.clients import Network, client_for
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import Loop, Orchestrator, OrchestratorConfig
@@ -123,11 +122,8 @@ def test_the_planner_is_told_on_every_wire(model: str) -> None:
         sent.append(request.content.decode())
         return httpx.Response(401, json={"error": {"message": "no"}})
 
-    planner = Agent(
-        client_for(
-            model, api_key="k", network=Network(async_client=httpx.AsyncClient(transport=httpx.MockTransport(answer)))
-        )
-    )
+    own = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    planner = Agent(client_for(model, api_key="k", network=Network(client=own)))
     ones = Ones(strategy=None)
     ones.orchestrator = Orchestrator([Agent(ones.worker, name="worker")], planner=planner)
     assert ones.call().state == "unrecoverable"

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 from conformance.client_requests import STREAMED
 
-from fsm_agent.clients import HttpClient
-from fsm_agent.clients.http import Network
+from fsm_agent.clients import HttpClient, Network
 from fsm_agent.messages import Reply
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Step, chunk, events, head, http
 
@@ -45,7 +44,7 @@ chosen: list[Any] = []  # what the fixture `over` says that clients shall send o
 
 def client_of(server: FaultServer | str, network: Network = ROOMY, **options: Any) -> HttpClient:
     base_url = server if isinstance(server, str) else server.base_url
-    if chosen and chosen[-1] == "httpx" and network.client is None and network.async_client is None:
+    if chosen and chosen[-1] == "httpx" and network.client is None:
         network = over_httpx(network, base_url)
     options = {"api_key": KEY, **options}
     return HttpClient("openai-compatible", "m", base_url=base_url, network=network, **options)
@@ -61,13 +60,12 @@ def over_httpx(network: Network, base_url: str) -> Network:
         "trust_env": "//127.0.0.1:" not in base_url,
     }
     others = {name: getattr(network, name) for name in OF_REQUESTS}
-    return Network(client=httpx.Client(**options), async_client=httpx.AsyncClient(**options), **others)
+    return Network(client=lambda: httpx.AsyncClient(**options), **others)
 
 
 def over_transport(transport: Any, **options: Any) -> Network:
-    """A network over clients of a user with this transport, which serves threads and asyncio."""
-    client, async_client = httpx.Client(transport=transport), httpx.AsyncClient(transport=transport)
-    return Network(client=client, async_client=async_client, **options)
+    """A network over a client of a user with this transport."""
+    return Network(client=lambda: httpx.AsyncClient(transport=transport), **options)
 
 
 def text(reply: Any) -> str:

@@ -173,7 +173,8 @@ def test_secrets_are_in_no_span(options: Any, tmp_path: Path, monkeypatch: pytes
         return answer_of(TURNS[len(seen) - 2])
 
     traces, clock = Traces(), FakeClock()
-    with Receiver() as receiver, httpx.Client(transport=httpx.MockTransport(reply)) as client:
+    client = httpx.AsyncClient(transport=httpx.MockTransport(reply))
+    with Receiver() as receiver:
         traces.provider.add_span_processor(SimpleSpanProcessor(exporting.OTLPSpanExporter(receiver.url)))
         with traces.recording():
             agent = Agent(

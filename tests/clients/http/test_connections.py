@@ -1,6 +1,6 @@
-"""Are connections used again, let go at once, and never given the reply to another request?
+"""Are connections used again, and let go at once?
 
-Over the transports of this package and over httpx's own.
+Over a client of this package and over one of a user.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, closing
 from typing import Any
 
 import pytest
@@ -25,7 +25,6 @@ from support.fault_server import (
     CLOSE,
     END_OF_CHUNKS,
     HOLD,
-    RESET,
     SSE_HEAD,
     STALL,
     FaultServer,
@@ -50,15 +49,14 @@ from support.http_clients import (
 )
 
 from fsm_agent.agents import Agent
-from fsm_agent.clients import HttpClient, client_for
-from fsm_agent.clients.http import Network
+from fsm_agent.clients import Network, client_for
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.lifecycle import Reason, Request
 from fsm_agent.messages import Message, Reply, TextDelta
 from fsm_agent.runtime import run
 
 pytestmark = pytest.mark.usefixtures("over")
-our_own = pytest.mark.parametrize("over", [None], indirect=True)  # over httpx no connection is used again
+our_own = pytest.mark.parametrize("over", [None], indirect=True)
 each_way = pytest.mark.parametrize("way", TWO_WAYS)
 
 BIG = Request(messages=(Message.of("user", "x" * 8_000_000),))
@@ -72,26 +70,6 @@ def says(what: str, way: str) -> bytes:
     return http(completion(what))
 
 
-def ask_often(client: HttpClient, way: str, number: int, between: Callable[[], object] = lambda: None) -> list[str]:
-    """What ``number`` requests are answered; under asyncio all in one loop, which stands still in between."""
-
-    async def main() -> list[str]:
-        replies = []
-        for _ in range(number):
-            replies.append(text((await aask(client, way))[-1]))
-            between()
-        return replies
-
-    if way in ASYNC:
-        return asyncio.run(main())
-    replies = []
-    for _ in range(number):
-        replies.append(text(ask(client, way)[-1]))
-        between()
-    return replies
-
-
-@our_own
 @pytest.mark.parametrize("ways", [("complete", "stream", "complete"), ("acomplete", "astream", "acomplete")])
 def test_one_serves_many_requests(ways: tuple[str, ...]) -> None:
     async def main() -> None:
@@ -107,32 +85,8 @@ def test_one_serves_many_requests(ways: tuple[str, ...]) -> None:
         assert server.n_connections == 1
 
 
-@pytest.mark.parametrize("over", ["httpx"], indirect=True)
 @each_way
-def test_over_httpx_each_request_has_its_own(way: str) -> None:
-    with FaultServer(good(way)) as server, client_of(server) as client:
-        assert [text(reply) for reply in outcomes(client, way, None, None)] == ["hello", "hello"]
-        assert [request.headers["connection"] for request in server.requests] == ["close", "close"]
-        assert server.n_connections == 2
-
-
-@our_own
-@pytest.mark.usefixtures("is_soon")
-@each_way
-@pytest.mark.parametrize("fault", [CLOSE, RESET])
-def test_a_used_one_that_proves_dead_is_replaced_once(fault: Step, way: str) -> None:
-    with FaultServer(good(way), [fault], good(way), [fault], [fault]) as server, client_of(server) as client:
-        *replies, error = outcomes(client, way, None, None, None)
-        assert [text(reply) for reply in replies] == ["hello", "hello"]
-        assert isinstance(error, ProviderError)
-        assert [request.connection for request in server.requests] == [0, 0, 1, 1, 2]
-        assert len({request.body for request in server.requests}) == 1
-
-
-@our_own
-@each_way
-def test_a_server_that_may_have_read_it_is_not_asked_again(way: str, resend_within: Callable[[float], None]) -> None:
-    resend_within(0.0)
+def test_a_server_that_may_have_read_it_is_not_asked_again(way: str) -> None:
     for fault in ([CLOSE], [JSON_HEAD, b"{", CLOSE]):
         with FaultServer(good(way), fault, good(way)) as server, client_of(server) as client:
             error = outcomes(client, way, None, None)[1]
@@ -141,10 +95,8 @@ def test_a_server_that_may_have_read_it_is_not_asked_again(way: str, resend_with
             assert len(server.requests) == 2
 
 
-@our_own
 @each_way
-def test_a_body_may_end_with_the_connection(way: str, resend_within: Callable[[float], None]) -> None:
-    resend_within(0.0)
+def test_a_body_may_end_with_the_connection(way: str) -> None:
     kind, body = (
         ("text/event-stream", PIECES) if way in STREAMED else ("application/json", json.dumps(completion()).encode())
     )
@@ -239,33 +191,8 @@ def test_nobody_waits_for_ever_for_a_free_one(way: str) -> None:
                 client.complete(REQUEST)
 
 
-class TestWhoseReply:
-    @each_way
-    def test_a_reply_that_comes_twice_answers_one_request(self, way: str) -> None:
-        scripts: list[list[Step]] = [[says("t0", way) * 2], *[[says(f"t{number}", way)] for number in range(1, 3)]]
-        with FaultServer(*scripts) as server, client_of(server) as client:
-            assert ask_often(client, way, 3) == ["t0", "t1", "t2"]
-
-    @each_way
-    def test_a_reply_that_nobody_asked_for_answers_nobody(self, way: str) -> None:
-        go, came = threading.Event(), threading.Event()
-
-        def send_another(connection: socket.socket) -> None:
-            go.wait(5)
-            with suppress(OSError):  # it is not awaited
-                connection.sendall(says("STALE", way))
-            came.set()
-
-        def between() -> None:
-            go.set()
-            came.wait(5)
-
-        scripts: list[list[Step]] = [[says("t0", way), send_another], [says("t1", way)]]
-        with FaultServer(*scripts) as server, client_of(server) as client:
-            assert ask_often(client, way, 2, between) == ["t0", "t1"]
-
-
 class TestUploads:
+    @our_own
     @each_way
     def test_a_server_that_takes_nothing_has_its_time(self, way: str) -> None:
         with (
@@ -415,8 +342,7 @@ def test_the_deadline_closes_the_socket(phase: str, way: str) -> None:
 
 FORKING = """
 import os, sys, threading
-from fsm_agent.clients import HttpClient
-from fsm_agent.clients.http import Network
+from fsm_agent.clients import HttpClient, Network
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message
 

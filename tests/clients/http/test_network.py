@@ -24,8 +24,7 @@ from support.fault_server import FaultServer, http
 from support.http_clients import STREAM, client_of, completion, good, text
 from support.loopback import Listener
 
-from fsm_agent.clients import client_for
-from fsm_agent.clients.http import Network
+from fsm_agent.clients import Network, client_for
 from fsm_agent.errors import ConfigError, ProviderError, TimedOut
 
 
@@ -120,8 +119,7 @@ class TestTLS:
         trust = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
         with (
             http2_server(tls) as (base_url, seen),
-            httpx.Client(http2=True, verify=trust) as own,
-            client_of(base_url, Network(client=own)) as client,
+            client_of(base_url, Network(client=lambda: httpx.AsyncClient(http2=True, verify=trust))) as client,
         ):
             assert [text(ask(client, "complete")[-1]) for _ in range(2)] == ["hello", "hello"]
         assert [request["connection"] for request in seen] == ["0", "0"]
@@ -239,12 +237,11 @@ class TestNetwork:
             ({"proxy": "http://user:secret@host:x"}, "'host:x'"),
             ({"proxy": 5}, "proxy"),
             ({"verify": "/no/such.pem"}, "'/no/such.pem'"),
-            ({"client": httpx.AsyncClient()}, "httpx.Client"),
-            ({"async_client": httpx.Client()}, "httpx.AsyncClient"),
-            ({"client": httpx.Client(), "proxy": PROXY}, "proxy"),
-            ({"async_client": httpx.AsyncClient(), "verify": False}, "verify"),
-            ({"client": httpx.Client(), "max_connections": 5}, "max_connections"),
-            ({"client": httpx.Client(), "http2": True}, "http2"),
+            ({"client": httpx.Client()}, "httpx.AsyncClient"),
+            ({"client": httpx.AsyncClient(), "proxy": PROXY}, "proxy"),
+            ({"client": httpx.AsyncClient, "verify": False}, "verify"),
+            ({"client": httpx.AsyncClient(), "max_connections": 5}, "max_connections"),
+            ({"client": httpx.AsyncClient, "http2": True}, "http2"),
             ({"max_connections": 0}, "max_connections"),
             ({"read_s": -1}, "read_s"),
             ({"idle_s": float("nan")}, "idle_s"),

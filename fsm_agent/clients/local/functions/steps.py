@@ -1,14 +1,13 @@
 """One reply of a model that neither calls functions nor keeps to a text by itself, made of several requests.
 
-Pure: `Guided` says which request is next, and is told its reply.  The client sends them; `driven` and `adriven` are the
-loops.
+Pure: `Guided` says which request is next, and is told its reply.  The client sends them; `driven` is the loop.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from typing import NamedTuple
 
 from fsm_agent.clients.local.functions.choosing import chosen
@@ -92,24 +91,10 @@ class Guided:
             yield UsageReported(reply.usage)
 
 
-def driven(guided: Guided, perform: Callable[[Step], Generator[Delta | Reply]]) -> Generator[Delta | Reply]:
-    """Send one request after the other, and yield the deltas and the whole reply."""
-    reply: Reply | None = None
-    while not isinstance(step := guided.next(reply), Reply):
-        with closing(perform(step)) as items:
-            for item in items:
-                if isinstance(item, Reply):
-                    reply = item
-                elif not isinstance(item, UsageReported):
-                    yield item
-    yield from guided.deltas(step)
-    yield step
-
-
-async def adriven(
+async def driven(
     guided: Guided, perform: Callable[[Step], AsyncGenerator[Delta | Reply]]
 ) -> AsyncGenerator[Delta | Reply]:
-    """`driven` for asyncio."""
+    """Send one request after the other, and yield the deltas and the whole reply."""
     reply: Reply | None = None
     while not isinstance(step := guided.next(reply), Reply):
         async with aclosing(perform(step)) as items:

@@ -1,8 +1,9 @@
-"""Settings of the network: timeouts, limits, proxies, TLS and clients of httpx."""
+"""Settings of the network: timeouts, limits, proxies, TLS, and a client of the user."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import secrets_in_proxies, secrets_in_url
 from fsm_agent._internal.values import Value, differing
+from fsm_agent.clients.http_library import httpx
 from fsm_agent.errors import ConfigError
 from fsm_agent.foreign_names import OptionsType
 from fsm_agent.mistakes import check
@@ -18,17 +20,15 @@ if TYPE_CHECKING:
     import ipaddress
     import ssl
     import urllib.request as urllib_request
-
-    import httpx
 else:
-    httpx, ipaddress, urllib_request = deferred("httpx"), deferred("ipaddress"), deferred("urllib.request")
+    ipaddress, urllib_request = deferred("ipaddress"), deferred("urllib.request")
 
 
 OF_OWN_CLIENTS = frozenset({"http2", "max_connections", "proxy", "verify"})  # a user's client has its own
 
 
 class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
-    """How requests travel: timeouts, limits, and the clients of httpx that send them.
+    """How requests travel: timeouts, limits, and the client of httpx that sends them.
 
     Attributes:
         connect_s: Timeout of connecting, in seconds like all that follow.
@@ -44,11 +44,10 @@ class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         verify: Trusted certificates: True (those of certifi or ``SSL_CERT_FILE``), the path of a PEM file or of a
             folder of certificates, an `ssl.SSLContext`, or False, which trusts any server and is for tests only.
         http2: Use HTTP/2 where the server supports it; needs the extra ``http2``.
-        client: An `httpx.Client` of your own, which sends the requests of threads with all that is its own: event
-            hooks, authentication, headers, proxies, transport.  The timeouts are those of this network, and no redirect
-            is followed.  It is not closed with the client of the model.  Over a transport of httpx's own each HTTP/1.1
-            request opens a connection; over a `PooledTransport` it does not: see `fsm_agent.clients.http`.
-        async_client: An `httpx.AsyncClient` of your own, the same for asyncio.
+        client: An `httpx.AsyncClient` of your own, which sends all requests with what is its own: event hooks,
+            authentication, headers, proxies, transport.  Its connections belong to the event loop that uses it first,
+            and you close it.  A function that makes one is called once for each event loop, which closes it.  The
+            timeouts are those of this network, and no redirect is followed.
 
     Raises:
         ConfigError: A value is invalid, or its extra is not installed.
@@ -71,8 +70,7 @@ class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
     proxy: str | None = None
     verify: bool | str | ssl.SSLContext = True
     http2: bool = False
-    client: httpx.Client | None = None
-    async_client: httpx.AsyncClient | None = None
+    client: httpx.AsyncClient | Callable[[], httpx.AsyncClient] | None = None
 
     def __post_init__(self) -> None:
         for name in ("connect_s", "read_s", "write_s", "pool_s", "idle_s", "linger_s"):
@@ -93,16 +91,11 @@ class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
             )
         if self.proxy is not None:
             _check_proxy(self.proxy, "the proxy")
-        self._check_clients()
-
-    def _check_clients(self) -> None:
-        for name, kind in (("client", "Client"), ("async_client", "AsyncClient")):
-            own = getattr(self, name)
-            if own is None:
-                continue
-            check(name, own, isinstance(own, getattr(httpx, kind)), f"an httpx.{kind}", ConfigError)
+        if (own := self.client) is not None:
+            is_right = isinstance(own, httpx.AsyncClient) or callable(own)
+            check("client", own, is_right, "an httpx.AsyncClient, or a function that makes one", ConfigError)
             if unused := OF_OWN_CLIENTS.intersection(differing(self)):
-                raise ConfigError(f"{name} would not use {min(unused)}; pass it to the httpx.{kind} instead")
+                raise ConfigError(f"client would not use {min(unused)}; pass it to the httpx.AsyncClient instead")
 
     @property
     def secrets(self) -> frozenset[str]:
