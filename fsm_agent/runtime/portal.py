@@ -101,10 +101,11 @@ class LoopTask(Generic[T]):
         tell: Called in the loop with the task when it has ended; with None if it was never begun.
 
     Attributes:
+        home: The loop.
         is_over: Whether the task has ended.
     """
 
-    __slots__ = ("_loop", "_make", "_task", "_tell", "is_over")
+    __slots__ = ("_make", "_task", "_tell", "home", "is_over")
 
     def __init__(
         self,
@@ -112,7 +113,7 @@ class LoopTask(Generic[T]):
         make: Callable[[], Coroutine[Any, Any, T]],
         tell: Callable[[asyncio.Task[T] | None], object],
     ) -> None:
-        self._loop = home
+        self.home = home
         self._make = make
         self._tell = tell
         self._task: asyncio.Task[T] | None = None
@@ -120,10 +121,10 @@ class LoopTask(Generic[T]):
 
     def start(self) -> None:
         """Start the task."""
-        self._loop.call_soon_threadsafe(self._begin)
+        self.home.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
-        self._task = self._loop.create_task(self._make())
+        self._task = self.home.create_task(self._make())
         _running.add(self)
         self._task.add_done_callback(self._end)
 
@@ -138,7 +139,7 @@ class LoopTask(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel the task, from any thread; one that a Ctrl-C has kept from its start is over at once."""
-        self._loop.call_soon_threadsafe(self._cancel)
+        self.home.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -154,7 +155,7 @@ class LoopTask(Generic[T]):
             if self._task is not None:
                 self._task.add_done_callback(callback)
 
-        self._loop.call_soon_threadsafe(add)
+        self.home.call_soon_threadsafe(add)
 
     def result(self) -> T:
         """Return the result of a task that has ended, or raise its exception; once."""
@@ -268,6 +269,8 @@ def wait_for_end(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], w
     """
     if is_collecting() or _depth():  # what waits here might hold up what it waits for
         return
+    homes = [home for _, home in _homes]
+    tasks = [task for task in tasks if task.home in homes]  # in a forked child, those of its parent do not run
     until_s = time.monotonic() + within_s
     while any(not task.is_over for task in tasks) and (left_s := until_s - time.monotonic()) > 0:
         with suppress(queue.Empty):
