@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from transitions import MachineError
 
@@ -71,24 +71,20 @@ class ChildEffects(Value, frozen=True):
     # The child's record when the effects were read.  While the parent holds this same object, the cache is valid.
     record: Any
     # Effects by their keys in the parent, ``name/key``.  An effect is copied to change its key, so that is done once.
-    # The dict is not: `_apply` changes it in place, and the next `ChildEffects` of the child shares it.
-    effects: dict[str, AnyEffect]
+    effects: Mapping[str, AnyEffect]
     # Under its key in the parent; None: the child never expires.
     deadline: Deadline | None
-    # False once effects were added.  New effects are appended, whatever place they have in the child; they are sorted
-    # only when all effects are read, which a driver that follows `Change`s does not do.
-    is_in_order: bool = True
 
 
-class ChildChanges(Value, frozen=True):
-    """The changes that a step makes to the effects of a parent and its children; computed before the step is committed.
+class Advanced(NamedTuple):
+    """What an advance makes of the cached effects; computed before its step is committed.
 
-    A failure while they are computed then leaves the process unchanged.
+    A failure while it is computed then leaves the process unchanged.
     """
 
     change: Change  # for the driver, and for the parent of this process
-    own: Mapping[str, AnyEffect | None]  # own effects by `slot`; None: the slot is empty now
-    children: list[tuple[str, ChildEffects | None]]  # children that may have moved, by name; None: it has ended
+    own: dict[str, AnyEffect]  # own effects by `slot`
+    children: dict[str, ChildEffects]  # by name
 
 
 class Parent(Driven, ABC):
@@ -218,9 +214,9 @@ class Parent(Driven, ABC):
             if self._cached_for is not self.record:
                 self._read_effects()
             found = [*self._own_wanted.values()]
-            if self._child_effects:
-                for name, child in self._child_effects.items():
-                    found += child.effects.values() if child.is_in_order else self._sort_effects(name, child)
+            for name, known in self._child_effects.items():
+                child = self._child_process(self.record, name)  # which has them in order
+                found += [known.effects[f"{name}{SEPARATOR}{effect.key}"] for effect in child.effects]
             self._effects = tuple(found)
         return self._effects
 
@@ -260,20 +256,16 @@ class Parent(Driven, ABC):
         steps: list[Event] = []
         document = "" if self.journal is None else self.encode(key, outcome)
         record = self._settle_children(*self._advance_record(key, outcome, steps), steps)
-        changes = self._changes(key, record)
+        known = self._advanced(key, record)
         if self.journal is not None:
             more = inside_json(steps, self._beginnings(steps)) + (why_json(steps[0]) if steps else "")
             self.journal.add(Entry(key, document, steps_json(steps), record, "", more), self.record)
-        # The caches are invalid while they are changed.  If this is interrupted in between, they are read again.
-        self._cached_for, child_effects, self._child_effects = None, self._child_effects, {}
-        self._effects = None
+        self.change = self._effects = self._cached_for = None  # if this is interrupted, effects are read again
         self.record = record
         self.steps = tuple(steps)
-        self.change = None if changes is None else changes.change
-        if changes is not None:
-            self._apply(key, changes, child_effects)
-        self._child_effects = child_effects
-        self._cached_for = None if changes is None else record
+        if known is not None:
+            self.change, self._own_wanted, self._child_effects = known
+            self._cached_for = record
 
     def encode(self, key: str, outcome: Any) -> str:
         """Return an outcome as JSON, written by the process that waits for it."""
@@ -337,14 +329,6 @@ class Parent(Driven, ABC):
                 found.append(Beginning(step.path, kind, inner.name, cut))
         return found
 
-    def _sort_effects(self, name: str, child: ChildEffects) -> Iterable[AnyEffect]:
-        """Return the effects of a child in the child's order, and cache them in that order."""
-        prefix = f"{name}{SEPARATOR}"
-        paths = [f"{prefix}{effect.key}" for effect in self._child_process(self.record, name).effects]
-        ordered = {path: child.effects[path] for path in paths}
-        self._child_effects[name] = child.changed(effects=ordered, is_in_order=True)
-        return ordered.values()
-
     def slot(self, key: str) -> str:
         """Return the slot of an own effect: an effect that succeeds it has the same slot, and takes its place."""
         return key
@@ -356,68 +340,61 @@ class Parent(Driven, ABC):
         effects = {(path := f"{prefix}{effect.key}"): effect.changed(key=path) for effect in child.effects}
         return ChildEffects(child.record, effects, _deadline_under(prefix, child.deadline))
 
-    def _changes(self, key: str, record: ParentRecord) -> ChildChanges | None:
-        """Return how the step to ``record`` changes the effects; None: they have to be read again."""
+    def _advanced(self, key: str, record: ParentRecord) -> Advanced | None:
+        """Return what the step to ``record`` makes of the effects; None: they have to be read again."""
         if self._cached_for is not self.record or record.ending is not None:
             return None
         found = self.moved(key, record)
         if found is None:
             return None
-        names, own = found
+        names, moved = found
+        own, children, has_moved_deadline = dict(self._own_wanted), dict(self._child_effects), False
+        for slot, effect in moved.items():
+            if effect is None:
+                own.pop(slot, None)
+            else:
+                own[slot] = effect
         gone: list[str] = []
-        new = [effect for effect in own.values() if effect is not None]
-        children, has_moved_deadline = list[tuple[str, ChildEffects | None]](), False
+        new = [effect for effect in moved.values() if effect is not None]
         for name in names:
-            before, after = self._child_effects.get(name), None
+            before, after = children.get(name), None
             if name in record.children:
-                child: Any = self._child_process(record, name)
-                change = None if before is None or not key.startswith(f"{name}{SEPARATOR}") else child.change
-                if before is not None and change is not None:
-                    after = self._update_child(name, before, child, change, gone, new)
-                else:
-                    after = self._read_child(record, name)
-                    was = {} if before is None else before.effects
-                    gone += [path for path in was if path not in after.effects and path != key]
-                    new += [effect for path, effect in after.effects.items() if path not in was]
+                after = children[name] = self._read_again(key, record, name, before, gone, new)
             elif before is not None:
+                del children[name]
                 gone += [path for path in before.effects if path != key]
-            children.append((name, after))
             if (before and before.deadline) != (after and after.deadline):
                 has_moved_deadline = True
         is_more = gone or new or has_moved_deadline
-        return ChildChanges(Change(tuple(gone), tuple(new), has_moved_deadline) if is_more else NARROWED, own, children)
+        return Advanced(Change(tuple(gone), tuple(new), has_moved_deadline) if is_more else NARROWED, own, children)
 
-    def _update_child(
-        self, name: str, before: ChildEffects, child: Any, change: Change, gone: list[str], new: list[AnyEffect]
+    def _read_again(
+        self,
+        key: str,
+        record: ParentRecord,
+        name: str,
+        before: ChildEffects | None,
+        gone: list[str],
+        new: list[AnyEffect],
     ) -> ChildEffects:
-        """Return the effects of a child after a step with a `Change`; its dict is updated later, by `_apply`."""
-        # Not here: the dict is shared with the committed state, which must stay as it is if the step fails.
+        """Return the effects of a child that has begun or moved; add what has changed to ``gone`` and ``new``."""
         prefix = f"{name}{SEPARATOR}"
-        gone += [f"{prefix}{key}" for key in change.gone]
-        new += [effect.changed(key=f"{prefix}{effect.key}") for effect in change.new]
+        child: Any = self._child_process(record, name)
+        change = child.change if before is not None and key.startswith(prefix) else None
+        if before is None or change is None:
+            after, was = self._read_child(record, name), {} if before is None else before.effects
+            gone += [path for path in was if path not in after.effects and path != key]
+            new += [effect for path, effect in after.effects.items() if path not in was]
+            return after
+        effects, added = dict(before.effects), [effect.changed(key=f"{prefix}{effect.key}") for effect in change.new]
+        removed = [f"{prefix}{each}" for each in change.gone]
+        for path in (key, *removed):
+            effects.pop(path, None)
+        effects.update([(effect.key, effect) for effect in added])
+        gone += removed
+        new += added
         deadline = _deadline_under(prefix, child.deadline) if change.has_moved_deadline else before.deadline
-        return ChildEffects(child.record, before.effects, deadline, before.is_in_order and not change.new)
-
-    def _apply(self, key: str, changes: ChildChanges, children: dict[str, ChildEffects]) -> None:
-        """Update the cached effects, those of ``children`` included."""
-        wanted = self._own_wanted
-        for slot, effect in changes.own.items():
-            if effect is None:
-                wanted.pop(slot, None)
-            else:
-                wanted[slot] = effect
-        for name, after in changes.children:
-            if after is None:
-                children.pop(name, None)
-                continue
-            before = children.get(name)
-            children[name] = after
-            if before is not None and before.effects is after.effects:
-                after.effects.pop(key, None)
-                for path in changes.change.gone:
-                    after.effects.pop(path, None)
-                prefix = f"{name}{SEPARATOR}"
-                after.effects.update([(e.key, e) for e in changes.change.new if e.key.startswith(prefix)])
+        return ChildEffects(child.record, effects, deadline)
 
     def _child_process(self, record: ParentRecord, name: str) -> Process:
         """Return the process of a child, in the state of its record."""
