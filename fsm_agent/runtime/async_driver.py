@@ -112,7 +112,9 @@ class AsyncDriver(Reconciler):
     async def _write(self, recorder: Recorder) -> None:
         future = recorder.submit()
         while future is not None:
-            await asyncio.shield(asyncio.wait([asyncio.wrap_future(future)]))
+            bell = self._loop.create_future()  # in place of the write, which no cancellation ends
+            future.add_done_callback(partial(self._ring_soon, bell))
+            await bell
             future = recorder.complete_write(future)
 
     async def _wait_for_others(self) -> None:
@@ -182,8 +184,12 @@ class AsyncDriver(Reconciler):
             self._loop.call_soon_threadsafe(self._interrupt)
 
     def wake_for_post(self) -> None:
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(lambda: _ring(self._bell))
+        self._ring_soon(self._bell)
+
+    def _ring_soon(self, bell: asyncio.Future[None] | None, _: object = None) -> None:
+        """Ring a bell from any thread."""
+        with suppress(RuntimeError):  # the loop is closed, so nothing waits
+            self._loop.call_soon_threadsafe(_ring, bell)
 
     def _interrupt(self) -> None:
         if self._waiting_task is not None and not self._is_interrupted:  # else it is ending already, and cleans up

@@ -294,6 +294,8 @@ class Store(Protocol):
     ) -> Lease | bool:
         """Create a run, which is due at once; with a holder, claim it in the same commit, before a worker can.
 
+        What is returned is on disk; but a lease, as that of `claim`, may be so with its first entry only.
+
         Args:
             run: The name of the run: any string but the empty one.
             header: The first line of its journal.

@@ -313,7 +313,7 @@ class PostgresStore(SqlStore):
 
     # Transactions
 
-    def _write(self, work: Work, *, may_repeat: bool = False) -> Any:
+    def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
         self._check_writable()
         return self._do(work, may_repeat, "BEGIN")
 

@@ -71,12 +71,14 @@ class SqlStore(ABC):
     # What each database does in its way
 
     @abstractmethod
-    def _write(self, work: Work, *, may_repeat: bool = False) -> Any:
+    def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
         """Do work in a transaction, and return its result when it is on disk.
 
         Args:
             work: What reads and writes.
             may_repeat: It may also be done again when it is not known whether it was committed.
+            is_promise: If not, it may return before that: what was written may be lost with the machine that it is on,
+                and with all that run there, unless something is written behind it.
         """
 
     @abstractmethod
@@ -122,7 +124,7 @@ class SqlStore(ABC):
                 c.tell(run, made)
             return made is not None
 
-        begun: Lease | bool = self._write(work)
+        begun: Lease | bool = self._write(work, is_promise=holder is None)
         if begun is True:
             self._changes.add()
         return begun
@@ -157,7 +159,7 @@ class SqlStore(ABC):
                 key = self._found_of_living(c, find)
                 return None if key is None else runs.take(c, key, taker)
 
-            lease = self._write(work)
+            lease = self._write(work, is_promise=False)
         if lease is None:
             self._looked.vain = _Vain(changes, tuple(agents), now_s, looked_s)
         return lease
@@ -197,7 +199,7 @@ class SqlStore(ABC):
     def renew_all(self, leases: Sequence[Lease], *, for_s: float) -> Sequence[int | LeaseLost]:
         checks.check_for_s(for_s)
         renewed: Sequence[int | LeaseLost] = self._write(
-            lambda c: runs.renew(c, leases, c.now_s + for_s), may_repeat=True
+            lambda c: runs.renew(c, leases, c.now_s + for_s), may_repeat=True, is_promise=False
         )
         return renewed
 

@@ -1,8 +1,9 @@
 """Stores in SQLite: in a file that any number of OS processes on one machine share, or in memory.
 
-Reads of a file use a pool of connections; one thread does the writes (see `GroupCommit`).  Each commit is synced to a
-write-ahead log, so it survives a crash of the OS process or of the machine.  A store may be used by many threads, and
-on both sides of a fork.
+Reads of a file use a pool of connections; one thread does the writes (see `GroupCommit`).  Each commit is written to a
+log, so it survives a crash of the OS process, and synced to the disk, so it survives one of the machine.  A claim alone
+is not synced: its holder would be gone with the machine, and the first entry of that holder syncs both.  A store may be
+used by many threads, and on both sides of a fork.
 
 The file, the files that SQLite puts beside it (whose modes follow it) and the folder of locks are readable by their
 owner only.
@@ -20,6 +21,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,9 +123,10 @@ class SqliteStore(SqlStore):
 
     def _open(self) -> None:
         """Make the connections, locks and threads, which each OS process has for itself."""
-        self._connections = Connections(self._path, self._closed_error, read_only=self._is_read_only)
-        self._watching = Connections(self._path, self._closed_error, read_only=self._is_read_only)
-        self._writer = GroupCommit[Work](self._commit, self._closed_error)
+        connections = partial(Connections, self._path, self._closed_error, read_only=self._is_read_only)
+        self._connections, self._watching = connections(), connections()
+        self._unsynced = connections(is_synced=False)  # whose commits do not wait for the disk
+        self._writer = GroupCommit[tuple[Work, bool]](self._commit, self._closed_error)
         self._changes = ChangeNotifier(self._version)
         self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
 
@@ -157,11 +160,11 @@ class SqliteStore(SqlStore):
 
     # Transactions
 
-    def _write(self, work: Work, *, may_repeat: bool = False) -> Any:
-        return self._writer.run(work)
+    def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
+        return self._writer.run((work, is_promise))
 
     def _submit(self, run: str, work: Work) -> Future[Any]:
-        return self._writer.submit(work)
+        return self._writer.submit((work, True))
 
     def _read(self, work: Work) -> Any:
         with self._connections.one() as connection, self._named():
@@ -170,13 +173,14 @@ class SqliteStore(SqlStore):
             connection.execute("COMMIT")
         return result
 
-    def _commit(self, works: Sequence[Work]) -> Sequence[Any]:
-        """Do all work in one transaction; see `GroupCommit`."""
+    def _commit(self, works: Sequence[tuple[Work, bool]]) -> Sequence[Any]:
+        """Do all work in one transaction, which waits for the disk if that is promised; see `GroupCommit`."""
         self._check_writable()
-        with self._connections.one() as connection, self._named():
+        is_synced = any(is_promise for _, is_promise in works)
+        with (self._connections if is_synced else self._unsynced).one() as connection, self._named():
             connection.execute("BEGIN IMMEDIATE")
             c = SqliteSql(connection, self._clock())
-            outcomes = [works[0](c)] if len(works) == 1 else [self._try(connection, c, work) for work in works]
+            outcomes = [works[0][0](c)] if len(works) == 1 else [self._try(connection, c, work) for work, _ in works]
             connection.execute("COMMIT")
         return outcomes
 
@@ -247,15 +251,19 @@ class SqliteStore(SqlStore):
         self._writer.close()
         if not self._connections.is_closed:
             self._holders.end(self._has_leases)
-        self._connections.close()
-        self._watching.close()
+        for connections in self._pools:
+            connections.close()
+
+    @property
+    def _pools(self) -> Sequence[Connections]:
+        return self._connections, self._watching, self._unsynced
 
     def _before_fork(self) -> None:
-        for connections in (self._connections, self._watching):
+        for connections in self._pools:
             connections.before_fork()
 
     def _after_fork_in_parent(self) -> None:
-        for connections in (self._connections, self._watching):
+        for connections in self._pools:
             connections.after_fork()
 
     def _after_fork_in_child(self) -> None:
@@ -294,7 +302,7 @@ class MemoryStore(SqlStore):
             _stores.add(self)
         self._write(lambda c: tables.prepare(c, self._place))
 
-    def _write(self, work: Work, *, may_repeat: bool = False) -> Any:
+    def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
         with self._lock:
             connection = self._connection
             connection.execute("BEGIN")
@@ -348,12 +356,12 @@ class Connections:
         path: The file.
         closed: Returns the error for a request after `close`.
         read_only: Nothing is written.
+        is_synced: Commits wait for the disk.
     """
 
-    def __init__(self, path: Path, closed: Callable[[], Exception], *, read_only: bool) -> None:
-        self._path = path
+    def __init__(self, path: Path, closed: Callable[[], Exception], *, read_only: bool, is_synced: bool = True) -> None:
+        self._connect = partial(_connect, path, read_only=read_only, is_synced=is_synced)
         self._closed = closed
-        self._is_read_only = read_only
         self._changed = threading.Condition()
         self._idle: list[sqlite3.Connection] = []
         self._lent = 0
@@ -375,7 +383,7 @@ class Connections:
             connection = self._idle.pop() if self._idle else None
         try:
             if connection is None:
-                connection = _connect(self._path, read_only=self._is_read_only)
+                connection = self._connect()
             yield connection
         finally:
             self._take_back(connection)
@@ -423,7 +431,7 @@ def _close_all(connections: list[sqlite3.Connection]) -> None:
         connections.pop().close()
 
 
-def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> sqlite3.Connection:
     """Return a new connection, for one thread at a time, with explicit transactions."""
     only = "mode=ro&immutable=1" if read_only and _is_immutable(path) else "mode=ro"
     connection = sqlite3.connect(
@@ -435,7 +443,7 @@ def _connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         cached_statements=_STATEMENTS,
     )
     try:
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
         connection.execute("PRAGMA fullfsync = ON")  # on macOS, where an fsync alone does not reach the disk
     except BaseException:
         connection.close()

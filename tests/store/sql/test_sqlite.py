@@ -259,15 +259,34 @@ def test_a_transaction_that_breaks_leaves_nothing_of_its_group(store: SqliteStor
 
     appends = [store._append(lease, 0, ["line"], None, (), None) for lease in leases]
     with pytest.raises(StoreError, match="database or disk is full"):
-        store._commit([appends[0], breaks, appends[1], appends[2]])
+        store._commit([(work, True) for work in (appends[0], breaks, appends[1], appends[2])])
     assert [len(store.load(f"r{i}").lines) for i in range(3)] == [0, 0, 0]
     assert store.append(leases[0], 0, ["line"]) == 0
 
 
-def test_a_commit_is_forced_to_the_disk(store: SqliteStore):
-    with store._connections.one() as connection:
-        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
-        assert connection.execute("PRAGMA fullfsync").fetchone() == (1,)
+def test_what_is_promised_is_forced_to_the_disk_and_a_claim_alone_is_not(store: SqliteStore):
+    """What a lease is good for begins with an entry, and whoever holds one dies with the machine."""
+    commits = list[int]()
+
+    def watched(connections: Any) -> None:
+        with connections.one() as connection:
+            [level] = connection.execute("PRAGMA synchronous").fetchone()
+            assert connection.execute("PRAGMA fullfsync").fetchone() == (1,)
+            connection.set_trace_callback(lambda statement: commits.append(level) if statement == "COMMIT" else None)
+
+    for connections in (store._connections, store._unsynced):
+        watched(connections)
+    lease = store.create("r", "header", agent="a", holder="w", for_s=0.0)
+    store.create("s", "header", agent="a")
+    assert isinstance(lease, Lease)
+    lease = store.claim("w", for_s=LONG_S, run="r")
+    assert lease is not None
+    store.renew(lease, for_s=LONG_S)
+    store.append(lease, 0, ["one"])
+    store.submit(lease, 1, ["two"], Rest(state="S")).result(PATIENCE_S)
+    store.post("r", "", "body")
+    full, normal = 2, 1
+    assert commits == [normal, full, normal, normal, full, full, full]
 
 
 @pytest.mark.parametrize("schema", [b"\xff\xfe", b"\x80("])
