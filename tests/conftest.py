@@ -37,7 +37,6 @@ gc.disable()  # until all tests are collected: of what is made until then nearly
 
 for variable in [name for name in os.environ if name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN", "_proxy", "_PROXY"))]:
     del os.environ[variable]
-os.environ["FSM_AGENT_LOGS"] = "off"  # nothing is kept beside what a person has asked
 
 NIGHTLY_S = 600  # until a nightly test is ended that says nothing else
 SYSTEM_S = 120  # and one of the system part

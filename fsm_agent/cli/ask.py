@@ -6,15 +6,14 @@ import re
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from typing import Annotated, Any
 
 import typer
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.cli.json_lines import LineWriter
-from fsm_agent.cli.log_store import AGENT, last_conversation, logged
 from fsm_agent.cli.models import (
     EMBEDDED,
     Approve,
@@ -38,21 +37,14 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.cli.terminal_hook import overview
 from fsm_agent.errors import CallSuspended
-from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.settings import Settings
-from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
-
-if TYPE_CHECKING:
-    from fsm_agent.agents.conversation import Conversation
-    from fsm_agent.store.runs import Runs
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)")
 
 
 def ask(
-    ctx: typer.Context,
     task: Annotated[
         str | None,
         typer.Argument(
@@ -72,16 +64,14 @@ def ask(
         str | None, typer.Option(metavar="TYPE", help="The type of the answer, printed as JSON: int, or module:name.")
     ] = None,
     schema: Annotated[
-        str | None, typer.Option(help="Its JSON Schema, or a file with it, or fields: 'name, age int, bio: in a line'.")
+        str | None, typer.Option(metavar="FILE", help="A file with the JSON Schema of the answer, printed as JSON.")
     ] = None,
-    go_on: Annotated[bool, typer.Option("--continue", "-c", help="Continue the last conversation.")] = False,
     extract: Annotated[bool, typer.Option("--extract", "-x", help="Print the first code block of the answer.")] = False,
     usage: Annotated[bool, typer.Option("--usage", "-u", help="Show rounds, tokens and cost on stderr.")] = False,
     setting: SettingsAndLimits = None,
     store: Annotated[
         str | None, typer.Option(help="The file, or its address, to keep the call in, as a run to resume.")
     ] = None,
-    no_log: Annotated[bool, typer.Option("--no-log", "-n", help="Do not keep the call for -c and logs.")] = False,
     run_id: Annotated[str | None, typer.Option(help="The name of the run; by default a new one.")] = None,
     approve: Approve = False,
     as_json: JsonLines = False,
@@ -95,11 +85,8 @@ def ask(
         reporting(debug, lines, has_set=True),
         Screen(quiet=quiet) as screen,
         redirect_stdout(sys.stderr),
-        _kept(store, screen, is_off=no_log, is_needed=go_on) as (kept, place),
+        kept_in(store) as kept,
     ):
-        conversation, before = last_conversation(kept) if go_on and kept is not None else ("", {})
-        if _is_default(ctx, "model") and isinstance(before.get("model"), str):
-            model = before["model"]
         functions, chosen = code_for(model, base_url, function, prompt, screen, approve=approve)
         settings, limits = settings_of(
             model, base_url, setting, on_cut="accept"
@@ -120,7 +107,7 @@ def ask(
             agent: Agent[Any, Any] = Agent(
                 client,
                 functions=functions,
-                name=AGENT,
+                name="ask",
                 output=kind,
                 limits=limits,
                 settings=settings,
@@ -128,15 +115,15 @@ def ask(
                 store=kept,
             )
             run = None if kept is None else run_id or secrets.token_hex(4)
-            driver, call = _seeded(agent, dialog, run, run_id, conversation, model)
-            in_store = store_option(place) if place else ""
+            call = agent.seed(dialog, run_id=run)
+            in_store = "" if store is None else store_option(store)
             command = "" if run is None else f"fsm-agent runs answer {run} {in_store}"
             if store is not None and run_id is None:
                 screen.tell(f"run {run} in {in_store.removeprefix('--store ')}")
             asked = _words({"--model": model, "--base-url": base_url, "--prompt": prompt}, function, setting)
             try:
                 result = answer(
-                    lambda sink: driver.run(call, sink),
+                    lambda sink: agent.run(call, sink),
                     screen,
                     lines=lines,
                     model=name,
@@ -155,22 +142,6 @@ def ask(
 _NOT_KEPT = "the call was not kept; ask again with --approve, or with --store runs.db to answer later"
 
 
-def _is_default(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "DEFAULT"
-
-
-@contextmanager
-def _kept(store: str | None, screen: Screen, *, is_off: bool, is_needed: bool) -> Iterator[tuple[Runs | None, str]]:
-    """Yield the store of the call, and its address; None: it is kept nowhere."""
-    if store is None and not (is_off and not is_needed):
-        with logged(screen, is_needed=is_needed) as found:
-            yield found
-        return
-    with kept_in(store) as kept:
-        yield kept, store or ""
-
-
 def _type(output: str | None, schema: str | None, prompt: Prompt | None) -> Any:
     """Return the type of the answer."""
     if output is None and schema is None:
@@ -185,27 +156,6 @@ def _type(output: str | None, schema: str | None, prompt: Prompt | None) -> Any:
     from fsm_agent.cli.schemas import output_type, schema_type
 
     return option("--output", output_type, output) if output is not None else option("--schema", schema_type, schema)
-
-
-def _seeded(
-    agent: Agent[Any, Any],
-    dialog: Dialog,
-    run: str | None,
-    run_id: str | None,
-    conversation: str,
-    model: str,
-) -> tuple[Agent[Any, Any] | Conversation[Any, Any], AgentCall[Any]]:
-    """Return the call, and what drives it: by itself, or as the first or next turn of a conversation."""
-    if run is None or (run_id is not None and not conversation):
-        return agent, agent.seed(dialog, run_id=run)
-    system = dialog[0].text if dialog[0].role == "system" else ""
-    if dialog.top_prompt is not None:
-        agent = agent.changed(prompt=dialog.top_prompt)
-    agent = agent.changed(system=system)
-    turns = agent.conversation(conversation or secrets.token_hex(4))
-    return turns, turns.seed(
-        dialog[-1], run_id=run, keep_system=bool(conversation and not system), extra={"model": model}
-    )
 
 
 def _shown(kind: Any, screen: Screen, *, extract: bool) -> Callable[[CallResult[Any]], str] | None:

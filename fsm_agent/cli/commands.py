@@ -35,7 +35,6 @@ COMMANDS = {
     ),
     "ask": CommandLocation("ask", "ask", "Ask a model, and let it call functions."),
     "chat": CommandLocation("chat", "chat", "Talk with a model: each line is a turn. /help shows the commands."),
-    "logs": CommandLocation("logs", "app", "Questions and their answers: list, show and search them."),
     "diagram": CommandLocation("drawings", "diagram", "Draw the states of an agent call."),
     "worker": CommandLocation(
         "runs.worker",
@@ -56,7 +55,7 @@ COMMANDS = {
     ),
     "prompts": CommandLocation("prompts", "app", "Prompts in files: list them, check all of them, show one."),
     "agents": CommandLocation(
-        "agents.commands", "app", "Agents of classes and configurations: list, check, run and create them."
+        "agents.commands", "app", "Agents of classes and configurations: list, check and run them."
     ),
     "models": CommandLocation("local_models", "app", "Models that run on this machine: list and find them."),
     "providers": CommandLocation("providers", "app", "Providers of models: their keys, wires and addresses."),

@@ -59,7 +59,7 @@ Deps = Annotated[
     typer.Option(
         "--deps",
         metavar="MODULE:NAME",
-        help="What functions find in their Context: a value, or a function of (agent, extra, user) that makes it.",
+        help="The deps of functions, or what makes them.",
     ),
 ]
 Approve = Annotated[bool, typer.Option("--approve", help="Approve every function that the model calls.")]

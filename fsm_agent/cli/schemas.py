@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
-import pydantic
 from pydantic_core import core_schema, from_json, to_json
 
 from fsm_agent.cli.options import load_object
@@ -18,7 +16,6 @@ MAX_CHARS = 100_000  # of a schema
 MAX_NODES = 5_000
 _DEFS = ("$defs", "definitions")
 _PLAIN: dict[str, Any] = {"str": str, "int": int, "float": float, "bool": bool}
-_FIELD = re.compile(r"\s*([A-Za-z_]\w*)(?:\s+([A-Za-z]+))?\s*(?::(.*))?")
 
 
 def output_type(named: str) -> Any:
@@ -33,53 +30,26 @@ def output_type(named: str) -> Any:
     return found
 
 
-def schema_type(given: str) -> Any:
-    """Return a type from a JSON Schema, from the path of a file with one, or from fields such as ``name, age int``.
-
-    A field has a name, a type (``str`` if there is none, ``int``, ``float`` or ``bool``), and after a colon what it is:
-    ``name: the full name, age int``.
+def schema_type(path: str) -> Any:
+    """Return a type from a file with a JSON Schema.
 
     Raises:
-        UsageError: It has another form.
+        UsageError: The file cannot be read, or holds no schema.
     """
-    text = given.strip()
-    if not text.startswith("{") and _is_file(text):
-        with Path(text).open(encoding="utf-8") as file:
-            text = file.read(MAX_CHARS + 1).strip()
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARS + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"schema: expected a file with a JSON Schema, got {path!r:.80}: {error!s:.200}") from None
     if len(text) > MAX_CHARS:
         raise UsageError(f"schema: expected at most {MAX_CHARS} characters, got more")
-    if not text.startswith("{"):
-        return _of_fields(text)
     try:
         schema = from_json(text)
     except ValueError as error:
         raise UsageError(f"schema: expected JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise UsageError(f"schema: expected an object of JSON, got {schema!r:.60}")
     return _of_schema(schema)
-
-
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except (OSError, ValueError):  # no path
-        return False
-
-
-def _of_fields(text: str) -> Any:
-    fields: dict[str, Any] = {}
-    for part in re.split(r"[,\n]", text):
-        if not part.strip():
-            continue
-        found = _FIELD.fullmatch(part)
-        if found is None or (found[2] or "str") not in _PLAIN:
-            right = "'name', 'age int' or 'name: what it is'"
-            raise UsageError(f"schema: expected fields such as {right}, got {part.strip()!r:.60}")
-        if found[1] in fields:
-            raise UsageError(f"schema: expected different fields, got {found[1]!r} twice")
-        about = pydantic.Field(description=(found[3] or "").strip() or None)
-        fields[found[1]] = (_PLAIN[found[2] or "str"], about)
-    if not fields:
-        raise UsageError("schema: expected fields such as 'name, age int', a JSON Schema, or a file with one, got none")
-    return pydantic.create_model("Answer", **fields)
 
 
 def _of_schema(schema: dict[str, Any]) -> Any:

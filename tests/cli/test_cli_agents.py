@@ -98,19 +98,3 @@ def test_an_error_of_the_users_code_is_one_line_with_its_place_and_without_keys(
     assert "bug of fsm-agent" not in last
     assert KEY not in last
     assert len(last) < 600
-
-
-def test_new_writes_a_project_that_is_right_and_overwrites_nothing(here: Path):
-    ran("agents", "new", "weather")
-    project = here / "weather"
-    assert {path.name for path in project.rglob("*.*")} >= {"weather.toml", "weather_agent.py", "test_weather.py"}
-    assert "weather.toml: weather" in ran("agents", "check", "weather/weather.toml").stdout
-    (project / "weather_agent.py").write_text("mine")
-    assert "--folder" in refused("agents", "new", "weather")
-    assert (project / "weather_agent.py").read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["Weather", "class", "fsm", "../x"])
-def test_no_project_has_such_a_name(here: Path, name: str):
-    assert name in refused("agents", "new", name)
-    assert {path.name for path in here.iterdir()} == {"crew.py", "eraser.toml", "broken.toml", "bug.toml"}

@@ -64,14 +64,6 @@ def _tools(here: Path) -> None:
     (here / "tools.py").write_text(TOOLS)
 
 
-@pytest.fixture
-def logs(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where calls are kept for ``-c``."""
-    monkeypatch.delenv("FSM_AGENT_LOGS")
-    monkeypatch.setenv("XDG_DATA_HOME", str(here / "data"))
-    return here / "data" / "fsm_agent" / "logs.db"
-
-
 def ask(*words: str, **options: Any) -> Any:
     return ran("ask", *words, *MODEL, **options)
 
@@ -277,8 +269,6 @@ class TestTask:
         for named, answer, printed in (("people:Mood", "good", "good"), ("int", "42", 42)):
             model(answer)
             assert json.loads(ask("?", "--output", named).stdout) == printed
-        model('{"age": "x"}', '{"age": 7}')
-        assert json.loads(ask("?", "--schema", "age int").stdout) == {"age": 7}
         assert "nothing" in refused("ask", "?", *MODEL, "--output", "nothing:here")
 
     def test_the_first_code_block_and_the_usage(self, model: Callable[..., Script]):
@@ -439,6 +429,22 @@ class TestKept:
         assert results[1] == f"removed {'b' * 1000}"
         assert results[2].endswith("Not on Sundays.")
 
+    def test_only_its_owner_can_read_it_and_no_key_is_in_it(
+        self, here: Path, model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", KEY)
+        model("Hi.")
+        ask("Hello", *STORE)
+        assert (here / "runs.db").stat().st_mode & 0o777 == 0o600
+        everything = b"".join([path.read_bytes() for path in here.glob("runs.db*") if path.is_file()])
+        assert KEY.encode() not in everything
+
+    def test_without_a_store_nothing_is_kept(self, here: Path, model: Callable[..., Script]):
+        model("Hi.", call("remove", path="x"))
+        ask("Hello")
+        assert "--store" in ask("?", *REMOVE, code=3).stderr
+        assert {path.suffix for path in here.iterdir() if path.is_file()} == {".py"}
+
     def test_every_step_is_kept_before_the_next(self, model: Callable[..., Script]):
         self.kept(model, "--function", "tools:look", name="look")
         self.answer("ask:1.0", "--approve")
@@ -463,90 +469,6 @@ class TestKept:
     def test_what_cannot_be_resumed(self, model: Callable[..., Script], words: Any, code: int, at_fault: str):
         self.kept(model, *REMOVE, path="x")
         assert at_fault in refused("runs", "resume", *MODEL, *words, code=code)
-
-
-class TestLastConversation:
-    def test_it_goes_on_and_is_listed(self, logs: Path, model: Callable[..., Script]):
-        script = model("Hello, Ann.", "Ann.", "No idea.")
-        ask("I am Ann.", "--system", "Be brief.")
-        ran("ask", "Who am I?", "-c")  # of the same model
-        ask("Who am I?")
-        assert said(script, 1)[1:] == [("user", "I am Ann."), ("assistant", "Hello, Ann."), ("user", "Who am I?")]
-        assert said(script, 2) == [("user", "Who am I?")]
-        assert len(ran("logs").stdout.splitlines()) == 3
-
-    def test_it_is_shown_and_searched_in_all_its_messages(self, logs: Path, model: Callable[..., Script]):
-        model("Rome is far.", call("add", a=1, b=2), "Paris is near.")
-        ask("Where is Rome?")
-        ask("And the other town?", *ADD)
-        lines = ran("logs").stdout.splitlines()
-        assert [line.split("  ", 3)[2:] for line in lines] == [
-            ["Completed", "And the other town?"],
-            ["Completed", "Where is Rome?"],
-        ]
-        for words, found in ((["PARIS", "town"], ["And the other town?"]), (["nothing"], []), (["paris", "rome"], [])):
-            rows = json.loads(ran("logs", "search", *words, "--json").stdout)
-            assert [row["question"] for row in rows] == found
-        assert ran("logs", "search", "is", "--limit", "1").stdout.splitlines() == lines[:1]
-        shown = ran("logs", "show", lines[1].split("  ")[1]).stdout
-        assert shown.split("\n")[1:] == ["user:", "Where is Rome?", "assistant:", "Rome is far.", ""]
-        told = json.loads(ran("logs", "show", "--json").stdout)["messages"]
-        assert [(one["role"], one["text"]) for one in told] == [
-            ("user", "And the other town?"),
-            ("assistant", ""),
-            ("tool", "3"),
-            ("assistant", "Paris is near."),
-        ]
-        assert ran("logs", "show", "--answer").stdout == "Paris is near.\n"
-        assert ran("logs", "path").stdout == f"{logs}\n"
-
-    def test_without_a_last_one_nothing_is_asked(self, logs: Path):
-        assert "-c" in refused("ask", "Hello", "-c", *MODEL)
-        assert refused("logs", "show")
-
-    def test_one_in_another_store_goes_on_there_with_its_types_and_files(
-        self, logs: Path, here: Path, model: Callable[..., Script]
-    ):
-        (here / "notes.txt").write_text("Ann is 33.")
-        script = model("Read.", '{"age": 33}')
-        ask("Read this.", "-a", "notes.txt", *STORE)
-        assert json.loads(ask("Fill in.", "-c", "--schema", "age int", *STORE).stdout) == {"age": 33}
-        assert b"Ann is 33." in script.requests[1].messages[0].parts[1].data
-        assert not logs.exists()
-        assert len(ran("logs", "list", *STORE).stdout.splitlines()) == 2
-
-    def test_it_asks_the_model_of_the_last_call_unless_another_is_named(
-        self, logs: Path, model: Callable[..., Script], named: list[str]
-    ):
-        model(*["Hi."] * 4)
-        for words in (["--model", "openai:a"], ["-c"], ["-c", "--model", "openai:b"], ["-c"]):
-            ran("ask", "Hello", *words)
-        assert named == ["openai:a", "openai:a", "openai:b", "openai:b"]
-
-    def test_only_its_owner_can_read_it_and_no_key_is_in_it(
-        self, logs: Path, model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
-    ):
-        monkeypatch.setenv("OPENAI_COMPATIBLE_API_KEY", KEY)
-        model("Hi.")
-        ask("Hello")
-        assert (logs.stat().st_mode & 0o777, logs.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-        everything = b"".join([path.read_bytes() for path in logs.parent.rglob("*") if path.is_file()])
-        assert KEY.encode() not in everything
-
-    @pytest.mark.parametrize("off", ["--no-log", "variable", "no folder"])
-    def test_nothing_is_kept_if_it_is_off_and_what_cannot_be_is_told(
-        self, logs: Path, off: str, model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
-    ):
-        if off == "variable":
-            monkeypatch.setenv("FSM_AGENT_LOGS", "off")
-        elif off == "no folder":
-            logs.parent.parent.write_text("no folder")
-        model("Hi.")
-        ended = ask("Hello", *([off] if off == "--no-log" else []))
-        assert ended.stdout == "Hi.\n"
-        assert ("not kept" in ended.stderr) is (off == "no folder")
-        assert not logs.exists()
-        assert refused("ask", "Hello", *MODEL, "-c")
 
 
 def test_a_prompt_in_a_file_anywhere_includes_those_beside_it(here: Path, model: Callable[..., Script]):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 from command_line import KEY, MODEL, ran, refused
 from typer.testing import CliRunner
 
@@ -61,6 +62,17 @@ def test_every_command_has_a_help_that_its_table_tells_before_it_is_loaded():
         words = line.strip("│ ").split(maxsplit=1)
         if len(words) == 2 and line.startswith("│ ") and words[0].isalpha():
             assert words[1].split()[0].strip("…") in ran(words[0], "--help").stdout, words
+
+
+def test_the_help_of_each_command_is_one_screen():
+    top = typer.main.get_command(app)
+    asked: list[tuple[str, ...]] = [()]
+    for name in top.commands:
+        _, command, _ = top.resolve_command(typer.Context(top), [name])
+        asked += [(name,), *[(name, inner) for inner in getattr(command, "commands", ())]]
+    rows = {words: ran(*words, "--help", env={"COLUMNS": "100"}).stdout.count("\n") for words in asked}
+    assert len(rows) > 40
+    assert {words: count for words, count in rows.items() if count > 40} == {}
 
 
 class TestProviders:

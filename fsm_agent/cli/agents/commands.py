@@ -24,7 +24,6 @@ from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.config.files import SUFFIXES
 from fsm_agent.agents.config.named import imported
 from fsm_agent.agents.registry import AGENTS, build_agent
-from fsm_agent.cli.agents.project import write_project
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses
 from fsm_agent.cli.options import modules_here, pairs
@@ -36,7 +35,7 @@ from fsm_agent.errors import CallSuspended, UsageError
 from fsm_agent.messages.event import Event, Where
 
 _LEAST = 40  # columns next to the names
-app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: list, check, run and create them.")
+app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: list, check and run them.")
 
 Module = Annotated[
     Many,
@@ -144,22 +143,6 @@ def run(
         else:
             plain_output = to_jsonable_python(output, serialize_unknown=True)
             screen.line(plain_output if isinstance(output, str) else json_text(plain_output))
-
-
-@app.command()
-def new(
-    name: Annotated[str, typer.Argument(help="The agent: lower-case letters, digits and '_'.")],
-    folder: Annotated[
-        Path | None, typer.Option(help="Where it is written; by default a new folder of its name.")
-    ] = None,
-    model: Annotated[str, typer.Option("--model", "-m", help="Its model, as provider:model.")] = "openai:gpt-5-mini",
-    debug: Debug = False,
-) -> None:
-    """Write a first project: an agent, its prompts and configuration, and a test that passes."""
-    with reporting(debug), Screen() as screen:
-        for path in write_project(name, folder or Path(name), model):
-            screen.line(str(path))
-        screen.tell(f"now: cd {shlex.quote(str(folder or name))} && pytest && fsm-agent agents run {name}.toml '…'")
 
 
 @app.command()

@@ -92,7 +92,7 @@ AgentsModule = Annotated[
     str,
     typer.Option(
         "--agents",
-        help="The module with the agents, or one of them, as module:name.",
+        help="The module with the agents, or module:name.",
     ),
 ]
 

@@ -29,8 +29,7 @@ StorePath = Annotated[
     typer.Option(
         "--store",
         envvar="FSM_AGENT_STORE",
-        help="The file with the runs, postgresql://host/database, or module:name of a store; a signing key is taken"
-        " from the environment.",
+        help="A file, postgresql://host/database, or module:name.",
     ),
 ]
 

@@ -45,44 +45,36 @@ def worker(
     agents: AgentsModule,
     deps: Deps = None,
     threads: Annotated[int | None, typer.Option(min=1, help="How many runs to drive at a time; by default 1.")] = None,
-    tasks: Annotated[
-        int | None, typer.Option(min=1, help="Instead of threads: tasks of an event loop, of which 1,000 are cheap.")
-    ] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="The same, as tasks of one event loop.")] = None,
     patience: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="A run that only has to wait longer rests in the store.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="A run that waits longer rests in the store.")
     ] = PATIENCE_S,
-    once: Annotated[
-        bool, typer.Option("--once", help="Exit when nothing is due. Otherwise Ctrl-C ends it, with status 0.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Exit when nothing is due; otherwise Ctrl-C ends it.")] = False,
     engine: Annotated[
         str | None,
         typer.Option(
             metavar="[dbos|temporal]",
-            help="What decides which run is due, instead of the store, whose address then ends with ?engine=…",
+            help="What decides which run is due; the store's address names it.",
         ),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Make the store if it does not exist.")] = False,
     only_known: Annotated[
         bool, typer.Option("--only-known", help="Leave alone the runs that began under other code.")
     ] = False,
-    keep: Annotated[
-        int | None, typer.Option(min=0, help="How many ended runs to keep; older ones are deleted each hour.")
-    ] = None,
+    keep: Annotated[int | None, typer.Option(min=0, help="How many ended runs to keep, each hour.")] = None,
     max_age: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="How long to keep ended runs: 90s, 15m, 12h, 30d or 8w.")
+        str | None, typer.Option(metavar="SPAN", help="How long to keep them: 90s, 15m, 12h, 30d or 8w.")
     ] = None,
     drain_s: Annotated[
         float,
-        typer.Option(min=0.0, metavar="SECONDS", help="Once stopped, runs that take longer to a step are interrupted."),
+        typer.Option(min=0.0, metavar="SECONDS", help="How long a stop waits for steps to end."),
     ] = DRAIN_S,
-    on_change: Annotated[
-        Change, typer.Option(help="If the code of a run has changed: continue, ask a person first, or end the worker.")
-    ] = Change.REPORT,
+    on_change: Annotated[Change, typer.Option(help="If its code has changed: continue, ask, or end.")] = Change.REPORT,
     health_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Answer /live, /ready, /health and /metrics on this port of this machine."),
+        typer.Option(min=0, max=65535, help="Serve /live, /ready, /health and /metrics here."),
     ] = None,
-    health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address of it.")] = "127.0.0.1",
+    health_host: Annotated[str, typer.Option(metavar="ADDRESS", help="Its address.")] = "127.0.0.1",
     debug: Debug = False,
 ) -> None:
     """Advance the runs in a store that are due, until it is stopped; start one for each processor."""
