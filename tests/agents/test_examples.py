@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -60,6 +62,25 @@ def test_without_arguments_it_runs_offline_or_tells_how_to_run_it(path, tmp_path
         )
         is_usage = f"{path.stem}" in done.stderr and done.returncode == 1 and "Traceback" not in done.stderr
         assert (done.returncode == 0 and bool(done.stdout)) if path.stem in OFFLINE else is_usage, done
+
+
+@pytest.mark.system
+def test_the_tests_of_the_project_pass_and_fail_when_they_should(tmp_path):
+    folder = tmp_path / "mine"
+    shutil.copytree(ROOT / "examples" / "project", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "fsm_agent"]
+
+    def tested():
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    done = tested()
+    assert done.returncode == 0, done.stdout + done.stderr
+    config = folder / "texts.toml"
+    config.write_text(config.read_text().replace("rounds = 3", "ronuds = 3"))
+    done = tested()
+    assert (done.returncode, "'rounds'" in done.stdout) == (1, True)
 
 
 def test_a_wrong_answer_and_an_interruption_are_told_in_words_of_ones_own(example, capsys):
