@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+import vcr
 from conformance.client_requests import WAYS, ask, shown_by
 from rich.console import Console
 from rich.pretty import Pretty
@@ -24,14 +25,14 @@ from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, St
 from support.http_clients import KEY, client_of
 
 from fsm_agent.agents import Agent
-from fsm_agent.clients import Cassette, HttpClient, Network
+from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, ProviderError, RateLimited, UsageError
 from fsm_agent.functions import Function, function
 from fsm_agent.lifecycle import Approved, Limits, snapshot
 from fsm_agent.messages import HostedMCP
 from fsm_agent.prompts import Prompt
 from fsm_agent.store import MemoryStore, Runs, SqliteStore, Store
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, call, vcr_config
 
 HEADERS = {
     "X-Password": "pass-word-4711",
@@ -181,20 +182,21 @@ def test_what_is_kept_of_a_call(stream: bool, tmp_path: Path, written: Any) -> N
     asked = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     message = {"role": "assistant", "content": None, "tool_calls": [asked]}
     said = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
-    path = tmp_path / "tape.json"
+    path = tmp_path / "tape.yaml"
     seen: list[Any] = []
     encoded = base64.b64encode(f"me:{KEY}".encode()).decode()
     refusal = {"error": {"message": f"{SAID} {quote(SAID)} {encoded}", "code": SAID}}
     refused: list[Step] = [http(refusal, status=400, x_request_id=SAID, set_cookie=SAID)]
-    with FaultServer([http(said)], refused) as server, Cassette(path) as tape:
-        client = client_of(address(server), tape.network(), headers=HEADERS)
+    tape = vcr.VCR(**vcr_config()).use_cassette(str(path))
+    with FaultServer([http(said)], refused) as server, tape:
+        client = client_of(address(server), headers=HEADERS)
         agent = Agent(client, functions=[look], limits=Limits(recalls=0))
         call = agent.seed("Hello?")
         with pytest.raises(CallFailed) as caught:
             seen += agent.stream(call) if stream else [agent.run(call, seen.append)]
     assert len(server.requests) == 2
     kept = path.read_text()
-    assert "exchanges" in kept
+    assert "interactions" in kept
     assert seen_in(kept) == []
     assert "dGhlLmtleS50aGF0" not in kept  # the key's beginning, in Base64
     assert seen_in(snapshot(call) + repr(call) + repr(call.record) + repr(seen)) == []

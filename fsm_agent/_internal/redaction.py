@@ -1,6 +1,6 @@
 """Find and mask the secret parts of requests, URLs and texts.
 
-Errors, logs, cassettes and servers all use it.  A secret is recognized by the name under which it is sent
+Errors, logs, recordings and servers all use it.  A secret is recognized by the name under which it is sent
 (`is_secret_name`), by its position in a URL (`secrets_in_url`, `path_tokens`), by its format (API keys, tokens and
 account numbers of known services), or because it was declared as one, such as ``api_key``.
 """
@@ -24,9 +24,6 @@ else:
     urllib_parse, urllib_request = deferred("urllib.parse"), deferred("urllib.request")
 
 MASK = "***"
-EXTENSION = (
-    "fsm_agent.secrets"  # the extension of an httpx request that holds a function, which returns the secrets in it
-)
 MIN_CHARS = 3  # shorter values are not masked
 MIN_ANYWHERE_CHARS = 8  # shorter values are masked only as whole words, since they may be parts of other words
 MIN_PIECE_CHARS = 4  # the shortest masked piece of a secret that was cut

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
-    from fsm_agent.clients.cassette import Cassette as Cassette
-    from fsm_agent.clients.cassette import CassetteError as CassetteError
     from fsm_agent.clients.client import Client as Client
     from fsm_agent.clients.client import client_for as client_for
     from fsm_agent.clients.command.client import CommandClient as CommandClient
@@ -26,7 +24,6 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "cassette": "Cassette CassetteError",
             "client": "Client client_for",
             "command.client": "CommandClient",
             "command.output": "JsonFields",

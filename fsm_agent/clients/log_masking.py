@@ -29,6 +29,7 @@ LOGGERS = (
     "mcp.client.streamable_http",
     "mcp.shared.jsonrpc_dispatcher",
     "client",  # of mcp.client.session
+    *[f"vcr.{part}" for part in ("cassette", "request", "stubs.aiohttp_stubs", "stubs.httpx_stubs")],
 )
 _PLAIN = logging.Formatter()
 _current: ContextVar[Callable[[], Secrets] | None] = ContextVar("secrets of the request under way", default=None)
@@ -57,6 +58,12 @@ def _install() -> None:
     masking = _Masking()
     for name in LOGGERS:
         logging.getLogger(name).addFilter(masking)
+
+
+def secrets_under_way() -> Secrets:
+    """Return the declared secrets of the request that is under way in this context."""
+    find_secrets = _current.get()
+    return Secrets() if find_secrets is None else find_secrets()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.redaction import EXTENSION, Secrets
+from fsm_agent._internal.redaction import Secrets
 from fsm_agent.clients.deadline import Deadline
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.http_library import httpx
@@ -123,7 +123,7 @@ class HttpExchange:
 
     def extensions(self) -> dict[str, Any]:
         """Return the extensions of the `httpx.Request`, which transports read."""
-        return {"timeout": self.limits, EXTENSION: self.find_secrets}
+        return {"timeout": self.limits}
 
     @property
     def shown_url(self) -> str:

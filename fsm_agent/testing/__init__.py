@@ -12,6 +12,7 @@ from fsm_agent._internal.exports import exports
 if TYPE_CHECKING:
     from fsm_agent.testing.exploration import Explored as Explored
     from fsm_agent.testing.exploration import explore as explore
+    from fsm_agent.testing.recordings import vcr_config as vcr_config
     from fsm_agent.testing.script import Delayed as Delayed
     from fsm_agent.testing.script import FakeClock as FakeClock
     from fsm_agent.testing.script import Pieces as Pieces
@@ -30,6 +31,7 @@ else:
         __name__,
         {
             "exploration": "Explored explore",
+            "recordings": "vcr_config",
             "script": (
                 "Delayed FakeClock Pieces Script ScriptEntry ScriptError call model_requests no_model_requests "
                 "token_reply"

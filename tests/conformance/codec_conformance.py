@@ -40,7 +40,7 @@ _PLAIN = Turn([TurnPart("text", ["h", "i"])])
 _NO_REPLIES = (b"", b"hello", b"<html><title>Sign in</title></html>", b'{"a": [', b"\xff\xfe")
 _KINDS: dict[int, type[ProviderError]] = {302: ProviderError, 400: ProviderError, 404: ProviderError}
 _KINDS |= {401: AuthFailed, 403: AuthFailed, 429: RateLimited, 500: Overloaded, 503: Overloaded, 529: Overloaded}
-_OF_KEYS = re.compile("auth|key|token|secret")  # in the name of a header that logs and cassettes do not show
+_OF_KEYS = re.compile("auth|key|token|secret")  # in the name of a header that logs and recordings do not show
 
 SECRET = "tok-4711-that-no-error-may-show"
 _USER = Message.of("user", "<task>")
@@ -316,7 +316,9 @@ class EncodingConformance(DecodingConformance):
             assert SECRET not in codec.path(self.model, stream=stream)
         carrying = [name for name, value in codec.headers(SECRET).items() if SECRET in value]
         assert carrying, "no header carries the key"
-        assert all(map(_OF_KEYS.search, carrying)), f"{carrying} do not look secret: logs and cassettes would show them"
+        assert all(map(_OF_KEYS.search, carrying)), (
+            f"{carrying} do not look secret: logs and recordings would show them"
+        )
         assert not any(map(_OF_KEYS.search, codec.headers(None))), "a header of a key is sent without one"
         assert all(isinstance(name, str) for name in codec.request_headers(Request(messages=(_USER,)), self.profile))
 

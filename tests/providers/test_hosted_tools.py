@@ -8,19 +8,20 @@ from typing import Any
 
 import httpx
 import pytest
+import vcr
 from conformance.client_requests import shown_by
 from support.copies import replace
 from support.fault_server import FaultServer, http
 from support.http_clients import KEY, over_transport
 from support.wire_samples import adapter, consumed
 
-from fsm_agent.clients import Cassette, HttpClient, client_for
+from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Message, UserLocation, WebSearch
 from fsm_agent.providers import OpenAIResponses, Profile, providers
-from fsm_agent.testing import as_json
+from fsm_agent.testing import as_json, vcr_config
 
 HostedTool = WebSearch | CodeExecution | ComputerUse | HostedMCP
 TOKEN = "the.token.that.nobody.may.see.0815"
@@ -366,21 +367,16 @@ class TestSecrets:
     def test_no_cassette_keeps_them(self, tmp_path: Path) -> None:
         item = {"type": "message", "content": [{"type": "output_text", "text": f"I saw {TOKEN}2."}]}
         reply = {"object": "response", "status": "completed", "output": [item]}
-        path = tmp_path / "tape.json"
-        with FaultServer([http(reply)]) as server:
+        path = tmp_path / "tape.yaml"
+        tape = vcr.VCR(**vcr_config()).use_cassette(str(path))
+        with FaultServer([http(reply)]) as server, tape:
             address = server.base_url
-            with (
-                Cassette(path, "record") as tape,
-                client_for("openai:gpt-6", api_key=KEY, base_url=address, network=tape.network()) as client,
-            ):
+            with client_for("openai:gpt-6", api_key=KEY, base_url=address) as client:
                 client.complete(ASKED)
         assert TOKEN not in path.read_text()
         other = SECRETIVE.changed(url="https://h/m?k=another.secret", authorization="another.secret", headers={})
         again = ASKED.changed(settings=Settings(hosted_tools=(other.changed(headers={"X-A": "Basic another.secret"}),)))
-        with (
-            Cassette(path) as tape,
-            client_for("openai:gpt-6", api_key=KEY, base_url=address, network=tape.network()) as client,
-        ):
+        with tape, client_for("openai:gpt-6", api_key=KEY, base_url=address) as client:
             assert client.complete(again).message.text == "I saw ***."
 
 
