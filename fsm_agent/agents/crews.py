@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from tenacity import wait_exponential
@@ -87,8 +87,10 @@ class ThreadCrew:
     def __init__(self, worker: Worker, threads: int, once: bool) -> None:
         self._worker = worker
         self._is_over = threading.Event()
-        self._woken = SimpleQueue[None]()  # unlike an event, it may be put into by a signal handler at any moment
-        self._members = [_Member(worker, once) for _ in range(threads)]
+        # Unlike an event, a queue may be put into by a signal handler at any moment, and be waited for under Ctrl-C.
+        self._woken = SimpleQueue[None]()
+        self._ended = SimpleQueue[None]()
+        self._members = [_Member(worker, once, partial(self._ended.put, None)) for _ in range(threads)]
 
     def run(self) -> int:
         """Return how many times a run was advanced."""
@@ -99,13 +101,12 @@ class ThreadCrew:
                 self._worker.pulse.beat()  # before a thread can have a run
                 for member in members:
                     member.start()
-                while any(member.is_alive() for member in members) and not self._is_over.is_set():
+                while not self._wait(BEAT_S) and not self._is_over.is_set():
                     self._worker.pulse.beat()
-                    self._join(BEAT_S)
         except BaseException:  # such as Ctrl-C: all runs are given back at once
             self._worker.stop()
             self._worker.interrupt()
-            self._join(LEAVE_S)
+            self._wait(LEAVE_S)
             raise
         finally:
             self._is_over.set()
@@ -113,6 +114,8 @@ class ThreadCrew:
             watch.join(LEAVE_S)
             self._worker.pulse.end()
         for member in members:
+            if member.is_over:
+                member.join()
             if member.error is not None:
                 raise member.error
         return sum(member.advanced for member in members)
@@ -128,6 +131,19 @@ class ThreadCrew:
             _log.warning("the worker leaves %d runs behind, which hang; their leases end with it", self._worker.held)
         self._is_over.set()
 
+    def _wait(self, timeout_s: float) -> bool:
+        """Wait until all threads have ended, for a while; return whether they have.
+
+        For the main thread: to Python before 3.13, a thread has ended if a Ctrl-C interrupts its `join`.
+        """
+        until_s = time.monotonic() + timeout_s
+        while any(member.ident is not None and not member.is_over for member in self._members):
+            if (left_s := until_s - time.monotonic()) <= 0:
+                return False
+            with suppress(Empty):
+                self._ended.get(timeout=min(left_s, BEAT_S))
+        return True
+
     def _join(self, timeout_s: float | None) -> None:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         for member in self._members:
@@ -138,13 +154,15 @@ class ThreadCrew:
 class _Member(threading.Thread):
     """A thread of a worker, which drives one run at a time."""
 
-    def __init__(self, worker: Worker, once: bool) -> None:
+    def __init__(self, worker: Worker, once: bool, tell: Callable[[], None]) -> None:
         super().__init__(daemon=True, name="fsm_agent worker")
+        self._tell = tell  # that it has ended
         self._worker = worker
         self._once = once
         self._patience = StorePatience(worker)
         self.advanced = 0
         self.error: BaseException | None = None
+        self.is_over = False
 
     def run(self) -> None:
         try:
@@ -153,6 +171,9 @@ class _Member(threading.Thread):
         except BaseException as error:  # the store's: the others stop as well
             self.error = error
             self._worker.stop()
+        finally:
+            self.is_over = True
+            self._tell()
 
     def _goes_on(self) -> bool:
         """Advance a run, or wait for one; return False if nothing is due and the worker is to end."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Sized
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext
-from contextvars import copy_context
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from fsm_agent._internal.field_checks import is_whole
@@ -16,12 +16,17 @@ from fsm_agent.agents.options import Progress
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.mistakes import check
+from fsm_agent.runtime import portal
+from fsm_agent.runtime.abort import abort_in_force
+from fsm_agent.runtime.thread_task import ThreadTask
 
 if TYPE_CHECKING:
     import asyncio
     from contextlib import AbstractContextManager
 else:
     asyncio = deferred("asyncio")
+
+LEAVE_S = 5.0  # how long a task that was interrupted may take to give its run back
 
 
 @dataclass(frozen=True)
@@ -106,29 +111,46 @@ class TaskResults(Sequence[TaskResult[Out]]):
 def map_tasks(
     do: Callable[[Any], New], tasks: Iterable[Any], concurrency: int, progress: Progress, fail_fast: bool
 ) -> TaskResults[New]:
-    """Return the ends of many tasks, done in threads.
+    """Return the ends of many tasks, done in threads; a Ctrl-C interrupts them.
 
     Raises:
-        Exception: The first error, if ``fail_fast``; no further task is begun then.
+        Exception: The first error, if ``fail_fast``; the other tasks are interrupted then.
     """
     _check(tasks, concurrency)
     results: dict[int, TaskResult[New]] = {}
-    pending: dict[Future[New], tuple[int, Any]] = {}
+    pending: dict[ThreadTask[New], tuple[int, Any]] = {}
+    ended = SimpleQueue[ThreadTask[New]]()
     left = enumerate(tasks)
-    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="fsm_agent map")
+
+    def begin() -> None:
+        while len(pending) < concurrency and (following := next(left, None)) is not None:
+            child = ThreadTask[New](lambda _, task=following[1]: do(task))  # type: ignore[misc]
+            pending[child] = following
+            child.future.add_done_callback(lambda _, child=child: ended.put(child))  # type: ignore[misc]
+            child.start()
+
     try:
         with _show_progress(progress, tasks) as tell:
-            while True:
-                while len(pending) < concurrency and (following := next(left, None)) is not None:
-                    pending[pool.submit(copy_context().run, do, following[1])] = following
-                if not pending:
-                    return _in_order(results)
-                for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                    index, task = pending.pop(future)
-                    results[index] = _ended(index, task, future.exception(), future, fail_fast)
-                    tell(len(results))
+            begin()
+            for child in portal.arrivals(ended, lambda: bool(pending)):
+                index, task = pending.pop(child)
+                results[index] = _ended(index, task, child.future.exception(), child.future, fail_fast)
+                tell(len(results))
+                begin()
+            return _in_order(results)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        _interrupt(pending, ended)
+
+
+def _interrupt(pending: Mapping[ThreadTask[Any], Any], ended: SimpleQueue[ThreadTask[Any]]) -> None:
+    """Interrupt the tasks that have not ended, and wait until their threads have, for a while."""
+    around, until_s = abort_in_force(), time.monotonic() + LEAVE_S
+    for child in pending:
+        child.abort.is_to_rest = around is None or not around.is_set
+        child.abort.set()
+    for _ in pending:
+        with suppress(Empty):
+            ended.get(timeout=max(0.0, until_s - time.monotonic()))
 
 
 async def amap_tasks(

@@ -214,7 +214,7 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             concurrency: How many are done at a time.
             progress: True shows a bar on stderr; a function is called with the number of finished tasks and of all
                 tasks.
-            fail_fast: Raise the first error, and begin no further task.
+            fail_fast: Raise the first error; begin no further task, and interrupt the others.
             options: For each call: those of `CallOptions`, but for ``run_id``.
         """
         return self._map(tasks, concurrency, progress, fail_fast, options)

@@ -31,12 +31,18 @@ class Aborted(BaseException):
 
 
 class Abort:
-    """A one-time switch that interrupts the waits of the code under it; any thread can set it."""
+    """A one-time switch that interrupts the waits of the code under it; any thread can set it.
+
+    Attributes:
+        is_set: Whether it was set.
+        is_to_rest: Whether the agent calls under it rest where they stand, to be continued; otherwise they end.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wakers: set[Callable[[], object]] = set()
         self.is_set = False
+        self.is_to_rest = False
 
     def set(self) -> None:
         """Wake all present and future waiters; thread-safe, and safe to repeat."""

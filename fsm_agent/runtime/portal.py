@@ -235,16 +235,30 @@ def _open(gate: asyncio.Future[None]) -> None:
 
 def _arrivals(task: LoopTask[Any], arriving: queue.SimpleQueue[Any]) -> Generator[Any]:
     """Start a task; yield what it puts until it has ended.  If the consumer stops early, the task is cancelled."""
+    try:
+        task.start()
+        yield from arrivals(arriving, lambda: not (task.is_over and arriving.empty()))
+    finally:
+        if not task.is_over:
+            task.cancel()
+            wait_for_end([task], arriving, LEAVE_S)
+
+
+def arrivals(arriving: queue.SimpleQueue[Any], goes_on: Callable[[], bool]) -> Generator[Any]:
+    """Yield what arrives, other than None, while it goes on.
+
+    Raises:
+        Aborted: The function that the caller runs in was left behind.
+    """
     abort = abort_in_force()
 
     def wake() -> None:
         arriving.put(None)
 
     try:
-        task.start()
         if abort is not None:
             abort.add(wake)
-        while not (task.is_over and arriving.empty()):
+        while goes_on():
             with suppress(queue.Empty):
                 if (arrived := arriving.get(timeout=LOOK_UP_S)) is not None:
                     yield arrived
@@ -254,9 +268,6 @@ def _arrivals(task: LoopTask[Any], arriving: queue.SimpleQueue[Any]) -> Generato
     finally:
         if abort is not None:
             abort.discard(wake)
-        if not task.is_over:
-            task.cancel()
-            wait_for_end([task], arriving, LEAVE_S)
 
 
 def wait_for_end(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], within_s: float) -> None:

@@ -79,7 +79,8 @@ class SyncDriver(Reconciler):
             self.release(raised)
 
     def _abandon(self) -> None:
-        if self._may_rest is not None and self._may_rest():
+        assert self._around is not None
+        if self._around.is_to_rest or (self._may_rest is not None and self._may_rest()):
             self.rest()
         else:
             self.process.cancel(LEFT)

@@ -30,6 +30,7 @@ from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
 from fsm_agent.lifecycle import Reason
 from fsm_agent.messages import Reply, Usage
+from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, call, registries
 
 
@@ -251,6 +252,32 @@ class TestMany:
         with pytest.raises(CallFailed):
             do()
         assert len(script.requests) == 4
+
+    @pytest.mark.parametrize("is_async", [False, True])
+    def test_the_first_failure_interrupts_the_others_which_may_go_on(self, is_async: bool):
+        begun, ended, store = threading.Event(), list[str](), MemoryStore()
+
+        class Model(Script):
+            async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
+                yield await self.acomplete(request)
+
+            async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
+                if request.messages[-1].text == "bad":
+                    await asyncio.to_thread(begun.wait, 20)
+                    raise KeyError("a fault of the client")
+                begun.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.append(request.messages[-1].text)
+                raise AssertionError
+
+        agent = Agent(Model(), name="a", store=store)
+        options: Any = {"concurrency": 2, "fail_fast": True}
+        with pytest.raises(KeyError):
+            asyncio.run(agent.amap(["bad", "long"], **options)) if is_async else agent.map(["bad", "long"], **options)
+        assert ended == ["long"]
+        assert [(run.is_ended, run.holder, run.due_s is None) for run in store.list()] == [(False, None, False)] * 2
 
     def test_so_many_are_done_at_a_time_and_no_more(self):
         running, most, meeting, lock = 0, 0, threading.Barrier(3, timeout=20), threading.Lock()
