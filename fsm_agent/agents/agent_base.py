@@ -218,17 +218,6 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
             super().__init__(**_program_arguments(name, answer, of_class, next(iter(arguments.values()))))
             self.agents = agents
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if "agents" not in vars(self) and name != "answer":  # which a class need not have
-                problem = (
-                    f"{type(self).__name__} has no {name!r} yet, since super().__init__(…) makes its agents;"
-                    " call that first in its __init__"
-                )
-                raise AttributeError(problem, name=name, obj=self)
-            return object.__getattribute__(self, name)  # which raises Python's own error
-
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ARGUMENTS:
             object.__setattr__(self, name, value)  # one of the subclass's own

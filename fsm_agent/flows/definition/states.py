@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 from fsm_agent._internal.durations import in_seconds
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
-from fsm_agent.errors import hint
 from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, Failure, case_name, union_of
 from fsm_agent.flows.definition.options import TimeOptions
 from fsm_agent.flows.definition.result_types import ResultTypes
@@ -36,7 +35,6 @@ A = TypeVar("A")  # what a state gives
 B = TypeVar("B")  # one of its types
 ENDS = ("expired", "cancelled")  # triggers of the whole run; it continues if a row takes one, which happens once
 FIRST_TIME = "first_time"  # the rule of such a row; see `fsm_agent.flows.definition.reactions`
-_ROWS = ("done", "failed", "elapsed", *ENDS)  # methods that make rows
 Guard: TypeAlias = Callable[[D, A], bool] | Callable[[D], bool] | None
 Action: TypeAlias = Callable[[D, A], D] | None
 
@@ -54,17 +52,6 @@ class State(Generic[D]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if "name" not in vars(self):  # it is being copied
-                raise AttributeError(name)
-            if name not in _ROWS:
-                raise AttributeError(f"state {self!r} has no {name!r}{hint(name, _ROWS)}")
-            made = ", ".join([row for row in _ROWS if hasattr(type(self), row)])
-            right = f"rows of {made}" if made else "no row, since no row leaves an end"
-            raise AttributeError(f"state {self!r}: expected {right}, got {name!r}")
 
 
 class End(State[Any]):
