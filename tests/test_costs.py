@@ -47,7 +47,6 @@ class Counted:
         self._looks: dict[object, Callable[[dict[str, Any]], int]] = {
             Vector.__iter__.__code__: lambda names: len(names["self"]),
             Vector.__getitem__.__code__: _cut,
-            Vector.since.__code__: lambda names: len(names["self"]) - names["start"],
             Vector.extend.__code__: _copied,
             Vector.push.__code__: _copied,
         }

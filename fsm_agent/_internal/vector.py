@@ -32,10 +32,6 @@ class Vector(Sequence[T]):
         self._items = list(items)
         self._length = len(self._items)
 
-    def append(self, *items: T) -> Vector[T]:
-        """Return this vector with ``items`` at its end."""
-        return self.extend(items)
-
     def extend(self, items: Sequence[T]) -> Vector[T]:
         """Return this vector with all of ``items`` at its end."""
         if len(items) == 1:
@@ -46,10 +42,12 @@ class Vector(Sequence[T]):
         shared.extend(items)
         if not all(map(is_, shared[start : start + len(items)], items)):  # another thread was first
             shared = [*shared[:start], *items]
-        return self._view(shared, start + len(items))
+        view: Vector[T] = _new(Vector)
+        view._items, view._length = shared, start + len(items)
+        return view
 
     def push(self, item: T) -> Vector[T]:
-        """Return this vector with one more item; a faster `append`."""
+        """Return this vector with one more item; a faster `extend`."""
         shared, start = self._items, self._length
         if not start or len(shared) != start:
             shared = shared[:start]
@@ -58,19 +56,6 @@ class Vector(Sequence[T]):
             shared = [*shared[:start], item]
         view: Vector[T] = _new(Vector)
         view._items, view._length = shared, start + 1
-        return view
-
-    def since(self, start: int) -> list[T]:
-        """Return the items from ``start`` on."""
-        return self._items[start : self._length]
-
-    def head(self, length: int) -> Vector[T]:
-        """Return the first ``length`` items, shared with this vector."""
-        return self._view(self._items, max(0, min(length, self._length)))
-
-    def _view(self, items: list[T], length: int) -> Vector[T]:
-        view: Vector[T] = object.__new__(type(self))
-        view._items, view._length = items, length
         return view
 
     def __len__(self) -> int:

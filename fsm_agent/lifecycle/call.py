@@ -124,8 +124,6 @@ class AgentCall(Driven, Generic[Out]):
     __slots__ = (
         "_changed",
         "_effects",
-        "_folded",
-        "_newest",
         "_output",
         "args",
         "change",
@@ -183,8 +181,6 @@ class AgentCall(Driven, Generic[Out]):
         self.waits_inside = {}
         self.change: Change | None = None
         self._effects: tuple[Any, ...] | None = None
-        self._newest: FunctionCall | None = None  # of the first `_folded` function calls of the record: see `_ran_last`
-        self._folded = 0
         self._output: Any = _UNPARSED
         self._changed: tuple[str, Any] | None = None  # the output as the check has changed it, and its JSON
 
@@ -396,7 +392,6 @@ class AgentCall(Driven, Generic[Out]):
         """Return to the state of an earlier record."""
         self.steps, self.change = (), None
         self._output, self.problem = _UNPARSED, None
-        self._newest, self._folded = None, 0
         self._effects = None
         self.record = record
 
@@ -558,23 +553,20 @@ class AgentCall(Driven, Generic[Out]):
         """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round."""
         # A repeated call need not run again only if nothing has run since: another function may have changed what it
         # would find.  The functions of a round run at the same time, so each of them counts as later than the others.
-        # Each call of the record is processed once, and the result kept.
         if not self.record.runs:
             return ()
-        calls, newest = self.record.function_calls, self._newest
-        index = "" if newest is None else newest.id.partition(".")[0]  # of the message, and so of the round
-        for f in calls.since(self._folded):
-            if f.was_run and not f.is_cached:
-                before, index = index, f.id.partition(".")[0]
-                has_company = index == before
-                if has_company and not newest.fingerprint:  # type: ignore[union-attr]
-                    continue  # two others of its round were different already
-                is_alone = not has_company or newest.fingerprint == f.fingerprint  # type: ignore[union-attr]
-                newest = f if is_alone and f.succeeded else f.changed(fingerprint="")
-        self._folded, self._newest = len(calls), newest
-        if newest is None or (self.view is not None and self.view.hides(self.record, newest.id)):
+        last: FunctionCall | None = None
+        for f in reversed(self.record.function_calls):
+            if not f.was_run or f.is_cached:
+                continue
+            if last is not None and f.id.partition(".")[0] != last.id.partition(".")[0]:
+                break
+            if not f.succeeded or (last is not None and f.fingerprint != last.fingerprint):
+                return ()
+            last = last or f
+        if last is None or (self.view is not None and self.view.hides(self.record, last.id)):
             return ()  # nothing has run, or the model was not shown the result
-        return (newest.fingerprint,)
+        return (last.fingerprint,)
 
 
 CALL_PARTS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments, and the attributes that hold them

@@ -96,7 +96,7 @@ class Dialog(Sequence[Message]):
 
     def append(self, *messages: Message | ChatDict) -> Dialog:
         """Return this dialog with ``messages`` at its end."""
-        return self._with(self.messages.append(*chat_dicts.messages_of(messages, self.messages)), self.top_prompt)
+        return self._with(self.messages.extend(chat_dicts.messages_of(messages, self.messages)), self.top_prompt)
 
     def _with(self, messages: Iterable[Message], top_prompt: Prompt | None) -> Dialog:
         return Dialog(

@@ -109,7 +109,7 @@ class TestJson:
 
     def test_an_older_version_of_a_vector_writes_only_its_own_items(self):
         old = Vector([Square(1)])
-        old.append(Square(2))
+        old.push(Square(2))
         assert values.to_json(Drawing(shapes=old)) == '{"shapes":[{"kind":"square"}]}'
 
     def test_what_is_no_number(self):

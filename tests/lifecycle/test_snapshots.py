@@ -106,7 +106,7 @@ def test_what_json_has_no_number_for_survives():
 def test_what_could_not_be_read_again_is_not_written(changes, named):
     call = waiting()
     if "dialog" in changes:
-        changes = {"dialog": call.record.dialog.append(*changes["dialog"])}
+        changes = {"dialog": call.record.dialog.extend(changes["dialog"])}
     call.record = call.record.changed(**changes)
     with pytest.raises(SnapshotError, match=f"[^$]*{named}"):
         snapshot(call)
