@@ -240,20 +240,14 @@ def find(c: Sql, wanted: Due) -> int | None:
         chosen, values = f" AND r.definition IN {names}", {**values, **some}
     is_due = f"<= :latest AND r.wake <= CASE WHEN r.until IS NULL AND r.due > 0 THEN :due ELSE :now END{chosen}"
     agents, named = _agents(wanted.agents)
-    queues = c(
-        f"{agents}{_QUEUES} SELECT queue.agent, queue.priority, run.key FROM queue JOIN run ON run.key ="
-        f" (SELECT r.key {_OF_QUEUE} {is_due} ORDER BY r.wake, r.key LIMIT 1)"
-        " ORDER BY queue.priority DESC, run.wake, run.key",
-        **values,
-        **named,
-    )
-    if not c.skip_locked:
-        return queues[0][2] if queues else None
-    for agent, priority, _ in queues:
-        first = f"SELECT r.key FROM run r WHERE r.agent = :agent AND r.priority = :priority AND r.wake {is_due}"
-        found = c(f"{first} ORDER BY r.wake, r.key LIMIT 1 {c.skip_locked}", **values, agent=agent, priority=priority)
-        if found:
-            return int(found[0][0])
+    since = f"(SELECT min(r.wake) {_OF_QUEUE} {is_due})"
+    queues = c(f"{agents}{_QUEUES} SELECT agent, priority, {since} FROM queue", **values, **named)
+    found = sorted([(-priority, wake_s, agent) for agent, priority, wake_s in queues if wake_s is not None])
+    first = f"SELECT r.key FROM run r WHERE r.agent = :agent AND r.priority = :priority AND r.wake {is_due}"
+    for lowness, _, agent in found:
+        rows = c(f"{first} ORDER BY r.wake, r.key LIMIT 1 {c.skip_locked}", **values, agent=agent, priority=-lowness)
+        if rows:
+            return int(rows[0][0])
     return None
 
 

@@ -406,6 +406,45 @@ def test_a_clock_that_is_not_the_servers_is_told(
     assert [how in text for text in told] == [True] * bool(how)
 
 
+# Costs
+
+
+@pytest.mark.system
+def test_no_claim_and_no_page_goes_through_all_runs(store: PostgresStore, monkeypatch: pytest.MonkeyPatch):
+    """Among 30,000, of which some are due; how they are found depends on what ANALYZE has found."""
+    for name in ("a", "b", "c"):
+        lease = store.create(name, "header", agent=name, holder="w", for_s=LONG_S)
+        store.append(lease, 0, ["one"], Rest(state="S", due_s=0.0 if name == "c" else 1e10))  # type: ignore[arg-type]
+
+    def fill(c: Any) -> None:
+        columns = "SELECT attname FROM pg_attribute WHERE attrelid = 'run'::regclass AND attnum > 0"
+        some = ", ".join([name for (name,) in c(columns) if name not in ("key", "id")])
+        c(f"INSERT INTO run (id, {some}) SELECT id || i, {some} FROM run, generate_series(1, 10000) AS i")
+        c("ANALYZE run")
+
+    store._write(fill)
+    read, transact = list[int](), store._do
+
+    def counted(work: Callable[[Any], Any], *options: Any) -> Any:
+        def both(c: Any) -> Any:
+            result = work(c)
+            [[rows]] = c("SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relid = 'run'::regclass")
+            read.append(int(rows))
+            return result
+
+        return transact(both, *options)
+
+    monkeypatch.setattr(store, "_do", counted)
+    assert store.claim("w", for_s=LONG_S) is not None
+    assert store.claim("w", for_s=LONG_S, agents=["a", "c"], definitions=["x"]) is None
+    assert len(store.list(limit=3)) == len(store.list(limit=3, agent="b")) == 3
+    assert len(store.list(limit=3, prefix="a77")) == 3
+    assert store.health().due == 10_000
+    store.wait(0.0)
+    assert read == [0] * len(read)
+    assert read
+
+
 # Starts
 
 
