@@ -295,7 +295,8 @@ async def _ended(run: FunctionExecution, place: Place) -> Ended:
         run.attempt += 1
     if run.world.results is None or not isinstance(ended, Returned):
         return ended
-    piping = run.world.results.aapply(run.effect.call, ended, run.messages, place)
+    beside = Place.HERE if place is Place.HERE else Place.THREAD  # its steps may block, whatever the function does
+    piping = run.world.results.aapply(run.effect.call, ended, run.messages, beside)
     try:
         return run.with_usage(run.take_pipeline_result(ended, await piping))
     except asyncio.CancelledError as error:

@@ -219,6 +219,7 @@ def test_two_hundred_calls_cancelled_at_random_moments_return_at_once_and_leave_
         client.close()
     assert hanging.open == 0
     assert sorted(late)[-4] < 0.1, sorted(late)[-10:]  # of a machine that does other things, too
+    assert max(late) < 2
     assert until_rest(tasks_of_loops, tasks) <= tasks
     over.set()
     assert until_rest(threading.active_count, threads, 20.0) <= threads

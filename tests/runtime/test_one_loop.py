@@ -149,15 +149,19 @@ def test_plain_code_of_the_user_runs_where_no_loop_runs(way: Callable[[Make], No
         at("quick function")
         return "1"
 
+    async def later() -> str:
+        """Work."""
+        return "1"
+
     async def check(answer: Any) -> Any:
         await asyncio.sleep(0)
         return answer.model_copy(update={"n": 2})
 
     def make(**options: Any) -> Agent[Any, Any]:
         return Agent(
-            Script(call("one", n=1), two("one"), two("quick"), '{"n": 1}'),
+            Script(call("one", n=1), two("one"), two("quick"), call("later"), '{"n": 1}'),
             output=Answer,
-            functions=[one, Function.of(quick, blocking=False)],
+            functions=[one, Function.of(quick, blocking=False), later],
             check=check,
             hooks=[Hook()],
             approve=noting("approver", True),
