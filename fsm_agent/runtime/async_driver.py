@@ -13,7 +13,6 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.activity import Activity
-from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.probes import MeasuredDrive
 from fsm_agent.runtime.reconciler import GRACE_S, Reconciler
 from fsm_agent.runtime.recorder import Recorder
@@ -45,7 +44,6 @@ class AsyncDriver(Reconciler):
     ) -> None:
         super().__init__(process, world, has_listener, is_streamed, recorder)
         self._loop = asyncio.get_running_loop()
-        self._left_behind: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         self.claim()
@@ -68,9 +66,9 @@ class AsyncDriver(Reconciler):
                 await self._close_alone()
             if self.active:
                 for activity in self.active.values():
-                    self._leave(activity)
-            if self._left_behind:
-                await asyncio.wait(self._left_behind, timeout=GRACE_S)
+                    self.leave(activity)
+            if self.left_behind:
+                await asyncio.wait(self.left_behind, timeout=GRACE_S)
             try:
                 if self.active:
                     self.keep_results()
@@ -79,8 +77,8 @@ class AsyncDriver(Reconciler):
             except Exception as error:
                 self.add_cleanup_error(raised, error)
         finally:
-            while self._left_behind:
-                _forget(self._left_behind.pop())
+            while self.left_behind:
+                _forget(self.left_behind.pop())
             self.release(raised)
 
     def _end_without_loop(self, raised: object) -> None:
@@ -197,9 +195,6 @@ class AsyncDriver(Reconciler):
             self._waiting_task.cancel()
         _ring(self._bell)
 
-    def is_bounded(self, activity: Activity) -> bool:
-        return activity.place is Place.THREAD
-
     def start(self, activity: Activity) -> None:
         is_alone = self._alone is None and not self.active and not self.waiting
         self.active[activity.key] = activity
@@ -230,18 +225,7 @@ class AsyncDriver(Reconciler):
         # Posts to a store in memory are rare, except for answers to a question.
         return self.recorder.is_instant and activity.effect.question is None
 
-    def drop(self, key: str) -> None:
-        self._leave(self.active.pop(key))
-
-    def _leave(self, activity: Activity) -> None:
-        activity.abandon()
-        if activity.handle is not None:
-            self._left_behind.add(activity.handle)
-
-    def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
-        if self.probe is not None and event is None:
-            self.probe.end(activity, ended)
-        self.inbox.append((activity, event, ended))
+    def ring(self) -> None:
         _ring(self._bell)
 
     def report(self, key: str, event: Event) -> None:

@@ -52,6 +52,7 @@ from fsm_agent.runtime import call_activities, check_activity, probes  # noqa: F
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.collecting import is_collecting
 from fsm_agent.runtime.log import LOG, any_notable, is_debugged, log_steps
+from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.portal import open_gate
 from fsm_agent.runtime.probes import TIMED_OUT
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
@@ -124,6 +125,7 @@ class Reconciler(ABC):
         self.active: dict[str, Activity] = {}
         self.waiting: deque[Activity] = deque()  # activities that are not started yet
         self.inbox: deque[Item] = deque()
+        self.left_behind: list[Any] = []  # handles of abandoned activities
         self._sleeps: list[tuple[float, str, Activity]] = []  # a heap of sleeps that are not started, by their ends
         self._withdrawn: set[str] = set()  # keys in `waiting` or `_sleeps` whose effects are gone
         self._unreported: list[Event] = []  # events whose entries are not on disk yet
@@ -156,18 +158,21 @@ class Reconciler(ABC):
         """Perform an activity that has begun."""
 
     @abstractmethod
-    def is_bounded(self, activity: Activity) -> bool:
-        """Return whether an activity counts against `World.threads`."""
-
-    @abstractmethod
-    def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
-        """Put an item into the inbox, in the event loop in which the activity is performed."""
+    def ring(self) -> None:
+        """End the driver's wait for the inbox, in the event loop in which its activities are performed."""
 
     @abstractmethod
     def report(self, key: str, event: Event) -> None:
         """Put an event of an activity into the inbox, from any thread."""
 
     # Performing
+
+    def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
+        """Put an item into the inbox, in the event loop in which the activity is performed."""
+        if self.probe is not None and event is None:
+            self.probe.end(activity, ended)
+        self.inbox.append((activity, event, ended))
+        self.ring()
 
     async def perform(self, activity: Activity) -> Any:
         """Perform an activity in a task: put the events of a stream into the inbox, and return the outcome."""
@@ -475,9 +480,9 @@ class Reconciler(ABC):
             return True
         if activity.is_exclusive:
             return not any(other.is_exclusive for other in self.active.values())
-        if not self.is_bounded(activity):
+        if activity.place is not Place.THREAD:
             return True
-        return sum([self.is_bounded(other) for other in self.active.values()]) < max(1, self.world.threads)
+        return sum([other.place is Place.THREAD for other in self.active.values()]) < max(1, self.world.threads)
 
     def _begin(self, activity: Activity) -> Iterable[Event]:
         if activity.key in self._withdrawn:
@@ -594,7 +599,13 @@ class Reconciler(ABC):
 
     def drop(self, key: str) -> None:
         """Abandon the active activity with this key."""
-        self.active.pop(key).abandon()
+        self.leave(self.active.pop(key))
+
+    def leave(self, activity: Activity) -> None:
+        """Abandon an activity; what performs it is cancelled, and may take a while to end."""
+        activity.abandon()
+        if activity.handle is not None:
+            self.left_behind.append(activity.handle)
 
     def patience_s(self) -> float | None:
         """Return how many seconds to wait at most; None: without limit."""

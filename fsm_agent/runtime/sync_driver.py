@@ -53,7 +53,6 @@ class SyncDriver(Reconciler):
     ) -> None:
         super().__init__(process, world, has_listener, is_streamed, recorder)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._left_behind: list[portal.LoopTask[Any]] = []
         self._may_rest = may_rest
         self._around = abort_in_force()  # of the function that this driver runs in, if it runs in one
         self._may_be_ended = is_shared or recorder is not None or self._around is not None
@@ -71,11 +70,11 @@ class SyncDriver(Reconciler):
             if self._around is not None:
                 self._around.discard(self._abandon)
             for activity in self.active.values():
-                self._leave(activity)
-            portal.wait_for_end(self._left_behind, self._bell, GRACE_S)
+                self.leave(activity)
+            portal.wait_for_end(self.left_behind, self._bell, GRACE_S)
             self.keep_and_give_back(raised)
         finally:
-            self._left_behind.clear()
+            self.left_behind.clear()
             self.release(raised)
 
     def _abandon(self) -> None:
@@ -114,13 +113,10 @@ class SyncDriver(Reconciler):
                 return
 
     def wake(self) -> None:
-        self._bell.put(None)
+        self.ring()
 
     def wake_for_post(self) -> None:
-        self.wake()
-
-    def is_bounded(self, activity: Activity) -> bool:
-        return not activity.is_abortable
+        self.ring()
 
     def start(self, activity: Activity) -> None:
         is_alone = not self.active and (not self.waiting or (self.world.threads == 0 and not self._is_mixed))
@@ -161,18 +157,7 @@ class SyncDriver(Reconciler):
         self.probe.end(activity, outcome)
         return outcome
 
-    def drop(self, key: str) -> None:
-        self._leave(self.active.pop(key))
-
-    def _leave(self, activity: Activity) -> None:
-        activity.abandon()
-        if activity.handle is not None:
-            self._left_behind.append(activity.handle)
-
-    def put(self, activity: Activity, event: Event | None, ended: Any = None) -> None:
-        if self.probe is not None and event is None:
-            self.probe.end(activity, ended)
-        self.inbox.append((activity, event, ended))
+    def ring(self) -> None:
         self._bell.put(None)
 
     def report(self, key: str, event: Event) -> None:
