@@ -33,13 +33,18 @@ _encoder = first_use(
 )
 
 
-class Encoded(bytes):
+class Encoded:
     """Encoded JSON: a value, or some values of a list with commas between them."""
+
+    __slots__ = ("json",)
+
+    def __init__(self, json: bytes) -> None:
+        self.json = json
 
     @property
     def values(self) -> list[Any]:
         """The decoded values."""
-        read: list[Any] = json.loads(b"[%b]" % self)
+        read: list[Any] = json.loads(b"[%b]" % self.json)
         return read
 
 
@@ -63,7 +68,7 @@ class _Memo:
 
     __slots__ = ("after", "before", "encoders", "json")
 
-    def __init__(self, before: object, json: Encoded) -> None:
+    def __init__(self, before: object, json: bytes) -> None:
         self.before = before
         self.json = json
         self.after = object()  # identifies the messages up to this one; `before` of the next
@@ -85,7 +90,7 @@ def encode_dialog(
     """
     now = _beginning(provider, make, *key)
     memo: _Memo | None = None
-    whole, new = list[Encoded](), list[Message]()
+    whole, new = list[bytes](), list[Message]()
     coming = iter(messages)
     for message in coming:
         candidate: _Memo | None = vars(message).get("memo")
@@ -100,14 +105,15 @@ def encode_dialog(
         for message in messages[: len(whole)]:
             encoder.feed(_readable(message, provider))
     for message in new:
-        memo = _Memo(now, Encoded(b",".join(map(to_json, encoder.feed(_readable(message, provider))))))
+        memo = _Memo(now, b",".join(map(to_json, encoder.feed(_readable(message, provider)))))
         vars(message)["memo"] = memo
         now = memo.after
         whole.append(memo.json)
     end = encoder.finish()
     if memo is not None and not memo.encoders:
         memo.encoders.append(encoder)
-    return list(filter(None, whole)), end
+    entries = b",".join(filter(None, whole))
+    return [Encoded(entries)] if entries else [], end
 
 
 @lru_cache(maxsize=256)
@@ -147,15 +153,15 @@ def encoded(owner: object, make: Callable[..., Any], *key: Hashable) -> Encoded:
 
 
 def _encode(owner: object, make: Callable[..., Any], *key: Hashable) -> Encoded:
-    return to_json(make(owner, *key))
+    return Encoded(to_json(make(owner, *key)))
 
 
 def array(values: Iterable[Any]) -> Encoded:
     """Return a list as JSON; some of its values are `Encoded` already."""
-    return Encoded(b"[%b]" % b",".join([value if type(value) is Encoded else to_json(value) for value in values]))
+    return Encoded(b"[%b]" % b",".join(map(to_json, values)))
 
 
-def to_json(value: Any) -> Encoded:
+def to_json(value: Any) -> bytes:
     """Return a value as JSON, or the JSON that it is; half a surrogate pair becomes "?".
 
     Of an object, values can be `Encoded`; they come last.
@@ -164,15 +170,13 @@ def to_json(value: Any) -> Encoded:
         UsageError: It holds a value that JSON cannot represent.
     """
     if type(value) is Encoded:
-        return value
+        return value.json
     pieces = list[bytes]()
     if type(value) is dict:
-        pieces = [b'"%b":%b' % (name.encode(), item) for name, item in value.items() if type(item) is Encoded]
+        pieces = [b'"%b":%b' % (name.encode(), item.json) for name, item in value.items() if type(item) is Encoded]
         value = {name: item for name, item in value.items() if type(item) is not Encoded} if pieces else value
     try:
-        text = _encoder.encode(value).encode("utf-8", "replace")
+        text: bytes = _encoder.encode(value).encode("utf-8", "replace")
     except (TypeError, ValueError) as error:
         raise UsageError(f"the request cannot be written as JSON: {error}") from error
-    if not pieces:
-        return Encoded(text)
-    return Encoded(b"{%b}" % b",".join([*filter(None, [text[1:-1]]), *pieces]))
+    return b"{%b}" % b",".join([*filter(None, [text[1:-1]]), *pieces]) if pieces else text
