@@ -116,11 +116,6 @@ class AnthropicDecoder(Decoder):
         self._calls = 0
         self._deltas: list[Delta] = []
 
-    @property
-    def is_ended(self) -> bool:  # type: ignore[override]
-        """True once a reason to stop has arrived: some gateways close behind it, without ``message_stop``."""
-        return self.is_over or self._finish_raw is not None
-
     def take(self, event: dict[str, Any]) -> list[Delta]:
         """Take an event of a stream; return its deltas.
 
@@ -207,7 +202,8 @@ class AnthropicDecoder(Decoder):
     def _take_state(self, state: Any) -> None:
         if not isinstance(state, dict):
             return
-        self._finish_raw = text_or_none(state.get("stop_reason")) or self._finish_raw
+        if reason := text_or_none(state.get("stop_reason")):  # some gateways close behind it, without ``message_stop``
+            self._finish_raw, self.is_ended = reason, True
         if isinstance(details := state.get("stop_details"), dict):
             self._refusal = text_or_none(details.get("explanation")) or self._refusal
         if isinstance(container := state.get("container"), dict):
@@ -311,7 +307,7 @@ class AnthropicDecoder(Decoder):
             self._deltas.append(FunctionCallCompleted(block.call))
 
     def _end_all(self) -> None:
-        self.is_over = True
+        self.is_ended = self.is_over = True
         for block in self._blocks:
             self._end(block)
 

@@ -171,7 +171,10 @@ class _Call:
 class GeminiDecoder(Decoder):
     """Decodes a reply from one whole response, or from the chunks of a stream.
 
-    Of several candidates only the first that arrives is read.
+    Of several candidates only the first that arrives is read.  More may follow a reason for the end: models and
+    gateways have sent ``"finishReason": "STOP"``, and the usage, with every chunk.  Sources:
+    https://github.com/BerriAI/litellm/issues/2195 (2024-02), https://github.com/songquanpeng/one-api/pull/1477
+    (2024-05), https://github.com/router-for-me/CLIProxyAPI/issues/5651 (2026-09).
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -187,17 +190,6 @@ class GeminiDecoder(Decoder):
         self._logprobs: list[TokenLogprob] = []
         self._grounding: Any = None
         self._deltas: list[Delta] = []
-
-    @property
-    def is_ended(self) -> bool:  # type: ignore[override]
-        """True once the reply has a reason for its end.
-
-        More may follow: models and gateways have sent ``"finishReason": "STOP"``, and the usage, with every chunk.
-
-        Sources: https://github.com/BerriAI/litellm/issues/2195 (2024-02), https://github.com/songquanpeng/one-api/pull/1477
-        (2024-05), https://github.com/router-for-me/CLIProxyAPI/issues/5651 (2026-09).
-        """
-        return bool(self._finish_raw or self._block_reason)
 
     def take_whole(self, document: dict[str, Any]) -> None:
         """Take a whole response; raise as `take` does."""
@@ -233,6 +225,7 @@ class GeminiDecoder(Decoder):
             self.usage = usage
         if isinstance(feedback, dict):
             self._block_reason = text_or_none(feedback.get("blockReason")) or self._block_reason
+            self.is_ended = self.is_ended or self._block_reason is not None
         for candidate in candidates if isinstance(candidates, list) else ():
             if isinstance(candidate, dict):
                 self._take_candidate(candidate, is_whole)
@@ -284,7 +277,7 @@ class GeminiDecoder(Decoder):
                 self._take_part(part, is_whole)
         finish = text_or_none(candidate.get("finishReason"))
         if finish and finish != _UNSPECIFIED:
-            self._finish_raw = finish
+            self._finish_raw, self.is_ended = finish, True
             self._close_call(is_cut=finish != "STOP")
         self._grounding = candidate.get("groundingMetadata") or self._grounding
         if isinstance(logprobs := candidate.get("logprobsResult"), dict):

@@ -271,11 +271,6 @@ class ChatDecoder(Decoder):
         self._calls = ArrivingCalls()
         self._deltas: list[Delta] = []
 
-    @property
-    def is_ended(self) -> bool:  # type: ignore[override]
-        """True once a finish reason has arrived; the usage, and ``[DONE]``, may follow it."""
-        return self.finish_raw is not None
-
     def take_whole(self, document: dict[str, Any]) -> None:
         """Take a whole response; raise as `take` does."""
         self.take(document, is_whole=True)
@@ -378,7 +373,7 @@ class ChatDecoder(Decoder):
         if choice.get("error"):
             raise reported(choice, self.headers)
         if (finish := choice.get("finish_reason")) and type(finish) is str:
-            self.finish_raw = finish
+            self.finish_raw, self.is_ended = finish, True  # the usage, and ``[DONE]``, may follow
         delta = choice.get("message" if is_whole else "delta")
         if type(delta) is dict and len(delta) == 1 and type(content := delta.get("content")) is str and content:
             self._add_words(content)  # the common case

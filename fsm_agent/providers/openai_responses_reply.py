@@ -278,11 +278,6 @@ class ResponsesDecoder(Decoder):
         self._calls = 0
         self._deltas: list[Delta] = []
 
-    @property
-    def is_over(self) -> bool:  # type: ignore[override]
-        """True once the last event has arrived: nothing follows it."""
-        return self.is_ended
-
     def take_whole(self, document: dict[str, Any]) -> None:
         """Take a whole response.
 
@@ -364,7 +359,7 @@ class ResponsesDecoder(Decoder):
         if isinstance(details, dict) and status == "incomplete" and (reason := text_or_none(details.get("reason"))):
             status = f"incomplete:{reason}"
         self._status = status
-        self.is_ended = self.is_ended or bool(status) or isinstance(output, list)
+        self.is_ended = self.is_over = self.is_ended or bool(status) or isinstance(output, list)
         if isinstance(output, list):
             self._take_output([data for data in output if isinstance(data, dict)])
         if self.is_ended:
