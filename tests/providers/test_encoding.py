@@ -168,7 +168,7 @@ def test_any_dialog_is_sent_as_if_it_was_encoded_at_once(data: st.DataObject) ->
             case "again" if dialog:
                 dialog = dialog.append(data.draw(st.sampled_from(list(dialog))))
             case "fork":
-                dialog = Dialog(dialog.messages.head(data.draw(st.integers(0, len(dialog)))))
+                dialog = Dialog(list(dialog)[: data.draw(st.integers(0, len(dialog)))])
             case "ask another":
                 target = data.draw(targets)
         assert outcome(target.sent, dialog) == outcome(target.afresh, dialog)
