@@ -38,6 +38,13 @@ MODULES = {
 }
 
 
+CHOSEN_IN = {
+    "httpx": "clients.http_library",
+    "httpx_aiohttp": "clients.http_library",
+    "aiohttp": "clients.aiohttp_transport",
+}
+
+
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
@@ -99,3 +106,12 @@ def test_the_package_itself_loads_nothing():
     code = "import sys; before = set(sys.modules); import fsm_agent; print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"pydantic", "httpx", "transitions", "jinja2"} & set(loaded)
+
+
+@pytest.mark.parametrize("library", CHOSEN_IN)
+def test_the_http_library_is_chosen_in_one_file(library: str) -> None:
+    def is_loaded(path: Path) -> bool:
+        named = {name.partition(".")[0] for name, _ in imports(path)}
+        return library in named or f'deferred("{library}")' in path.read_text()
+
+    assert [module for module, path in MODULES.items() if is_loaded(path)] == [CHOSEN_IN[library]]

@@ -69,22 +69,29 @@ def as_error_of_httpx(error: BaseException) -> httpx.TransportError | None:
     aiohttp, which would show the headers of the request.
     """
     cause = error if isinstance(error, aiohttp.ClientError) else error.__cause__
+    root = cause
+    while root is not None and _is_of_aiohttp(root):
+        root = root.__cause__ or root.__context__
     match cause:
         case aiohttp.ClientConnectorError():  # before its base `ClientOSError`
-            failure: httpx.TransportError = httpx.ConnectError(str(cause))
+            failure: httpx.TransportError = httpx.ConnectError(str(root or cause) or type(root).__name__)
         case aiohttp.ConnectionTimeoutError():
             failure = httpx.ConnectTimeout("")
         case aiohttp.ServerTimeoutError():
             failure = httpx.ReadTimeout("")
         case aiohttp.ClientResponseError():
-            failure = httpx.RemoteProtocolError(cause.message)
-        case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
+            failure = httpx.RemoteProtocolError(" ".join(cause.message.split()))
+        case aiohttp.ClientPayloadError():
+            failure = httpx.RemoteProtocolError("the body is incomplete or damaged")
+        case aiohttp.ServerDisconnectedError():
             failure = httpx.RemoteProtocolError(str(cause))
         case aiohttp.ClientError():
             failure = httpx.ReadError(str(cause))
         case _:
             return None
-    while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__cause__ or cause.__context__
-    failure.__cause__ = cause
+    failure.__cause__ = root if isinstance(root, ssl.SSLError) else None
     return failure
+
+
+def _is_of_aiohttp(error: BaseException) -> bool:
+    return type(error).__module__.startswith("aiohttp.")

@@ -1,7 +1,7 @@
 """The HTTP library: httpx, and the transport under it.
 
-No other module imports either of them, save one below `mcp`, whose library has chosen for itself; so a successor of
-httpx takes its place here.  Both are loaded at first use.
+No other module imports either of them, so that a successor of httpx takes its place here.  Both are loaded at first
+use.
 """
 
 from __future__ import annotations

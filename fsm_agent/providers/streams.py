@@ -51,7 +51,8 @@ class EventStream:
 
     It follows the HTML standard (https://html.spec.whatwg.org/multipage/server-sent-events.html, read
     2026-11): lines end in LF, CRLF or CR and nothing else.  Two things differ: the last event needs no blank line
-    after it, and a body that begins like JSON or HTML is no stream but kept whole in `document`.
+    after it, and a body that begins like JSON or HTML is no stream but kept whole in `document`.  httpx-sse is as
+    quick, but reads an `httpx.Response` alone, bounds no event, and drops what a server says instead (0.4.3).
 
     Args:
         max_event_bytes: An event longer than this is an error.
