@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import respx
+import vcr
 from conformance.client_requests import TWO_WAYS, aask, ask, outcomes
 from httpx_aiohttp import HttpxAiohttpClient
 from opentelemetry.instrumentation.httpx import HTTPXClientInstrumentor
@@ -146,6 +148,17 @@ class TestMocks:
             route = router.post(f"{ADDRESS}/chat/completions").respond(json=completion("mocked"))
             assert text(ask(client, way)[-1]) == "mocked"
         assert route.call_count == 1
+
+
+@each_way
+def test_vcrpy_records_and_plays_our_own(way: str, tmp_path: Path) -> None:
+    """Also what is sent in pieces."""
+    tape = {"path": str(tmp_path / "tape.yaml"), "match_on": ["method", "uri", "body"]}
+    with FaultServer(good(way)) as server:
+        for _ in range(2):
+            with vcr.use_cassette(**tape), client_of(server) as client:
+                assert text(ask(client, way)[-1]) == "hello"
+    assert len(server.requests) == 1
 
 
 @each_way

@@ -142,6 +142,20 @@ def test_each_event_loop_has_its_own_and_closes_them() -> None:
             assert server.wait_until_all_closed()
 
 
+@our_own
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_closed_before_them_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """`asyncio.run` would have closed them; `close` of a loop says nothing to the generators in it."""
+    with FaultServer(WHOLE) as server, client_of(server) as client:
+        for _ in range(2):
+            loop = asyncio.new_event_loop()
+            assert text(loop.run_until_complete(client.acomplete(REQUEST))) == "hello"
+            loop.close()
+    del loop, client
+    gc.collect()
+    assert caplog.messages == []
+
+
 def test_threads_and_loops_may_ask_at_once() -> None:
     with FaultServer([BARRIER, *WHOLE], together=4) as server, client_of(server) as client:
         for way in ("complete", "acomplete"):
