@@ -219,7 +219,7 @@ class Script(SyncVerbs):
         entries: One for each request: text; an output that is a pydantic model; a function call (`call`) or several
             parts in a list; a whole `Reply` (usage, logprobs, finish); an exception to be raised, of which a
             `ProviderError` fails the request and any other reaches the caller as it is; `Delayed` or `Pieces`; or a
-            function of the request that returns one of these.
+            function of the request that returns one of these; it runs in the event loop, so it must not block.
         by: Instead of ``entries``, where several calls run at once: an entry by a text in the task, each for one
             request; for several a `Script` of their entries.  ``Script(by={"Paris": "sunny", "Rome": "foggy"})``
             replies to the request whose newest message of a user with one of the texts has "Paris" in it with "sunny".
