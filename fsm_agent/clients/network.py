@@ -38,7 +38,7 @@ class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         idle_s: Timeout between the pieces of a stream; keep-alive comments count as pieces.
         linger_s: Time for a complete stream to end: only after its end can the connection be reused.
         max_reply_bytes: Largest size of one reply, decompressed.
-        max_connections: Largest number of connections, and so of concurrent requests, of each pool.
+        max_connections: Largest number of requests at once, and so of connections in use, in each event loop.
         proxy: URL of a proxy for all requests, ``http://user:password@host:port``; None: the proxies of the
             environment (``HTTPS_PROXY``, ``NO_PROXY`` …), never for this machine.  It is never shown.
         verify: Trusted certificates: True (those of certifi or ``SSL_CERT_FILE``), the path of a PEM file or of a
