@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 from support.postgres import NOT_HERE, PostgresServer, programs
+from support.workers import Gate
 
 from fsm_agent import Agent, Approved, Worker, function
 from fsm_agent.engines import engine_of
+from fsm_agent.messages import Reply
 from fsm_agent.store import PostgresStore
 from fsm_agent.testing import Script, call
 
@@ -70,18 +72,18 @@ class Counted(Script):
         self.asking: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
         self.asked: list[str] = []
-        self.may_answer = threading.Event()
+        self.may_answer = Gate()
 
-    def _next(self, request: Any, timeout_s: float | None) -> Any:
+    async def acomplete(self, request: Any, *, timeout_s: float | None = None) -> Reply:
         customer = request.messages[-1].text.split()[0]
         with self.lock:
             self.asked.append(request.messages[-1].text)
             self.asking[customer] += 1
             self.most[customer] = max(self.most[customer], self.asking[customer])
-        assert self.may_answer.wait(60)
+        await self.may_answer.wait()
         with self.lock:
             self.asking[customer] -= 1
-        return self._make_reply("Done.", request, timeout_s)
+        return Reply.of("Done.")
 
 
 def test_each_customer_has_two_at_a_time_the_most_urgent_first(example: Callable[..., ModuleType]) -> None:
@@ -144,7 +146,7 @@ def test_a_limit_on_the_queue_of_an_engine_holds_for_a_worker_with_more_threads(
         model.may_answer.set()
         with working():  # which makes the queue
             wait_until(all_have_ended)
-        model.may_answer.clear()
+        model.may_answer = Gate()
         client = DBOSClient(system_database_url=database, dbos_system_schema="shop_dbos")
         queue = client.retrieve_queue("runs")
         queue.set_worker_concurrency(2)

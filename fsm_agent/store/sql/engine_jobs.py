@@ -39,7 +39,7 @@ def tell_dbos(schema: str) -> OnDue:
     later = f"CASE WHEN %(due_s)s > {_NOW} THEN (1000 * %(due_s)s)::bigint END"
     enqueue = (
         f"SELECT {function}('{JOB}', '{QUEUE}', ARRAY[%(run)s::json], delay_until_epoch_ms => {later},"
-        f" timeout_ms => {1000 * _LONGEST_S}, priority => -priority) FROM {schema}.run WHERE id = %(id)s"
+        f" timeout_ms => {1000 * _LONGEST_S}, priority => (-priority)::int) FROM {schema}.run WHERE id = %(id)s"
     )
     is_there = False
 
