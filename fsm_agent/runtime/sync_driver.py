@@ -76,6 +76,8 @@ class SyncDriver(Reconciler):
         finally:
             self.left_behind.clear()
             self.release(raised)
+        if raised is None and self._around is not None:
+            self._around.check()  # nothing that the function does from here on counts
 
     def _abandon(self) -> None:
         assert self._around is not None

@@ -148,6 +148,36 @@ def test_a_function_that_is_left_behind_ends_its_request(verb: str) -> None:
     caller.join(WITHIN_S)
 
 
+def test_a_function_that_is_left_behind_hears_of_its_agents_call_by_no_exception_that_it_might_handle() -> None:
+    own, raised, left = Own(waits=True), list[BaseException](), threading.Event()
+
+    def ask() -> str:
+        "Ask."
+        try:
+            return str(Agent(own).call("Ask.").output)
+        except BaseException as error:
+            raised.append(error)
+            raise
+        finally:
+            left.set()
+
+    agent = Agent(Script(call("ask"), "Done."), functions=[ask])
+    one = agent.seed("Ask.")
+
+    def drive() -> None:
+        with pytest.raises(CallFailed, match="enough"):
+            agent.run(one)
+
+    caller = threading.Thread(target=drive, daemon=True)
+    caller.start()
+    assert own.begun.wait(WITHIN_S)
+    one.cancel("enough")
+    assert left.wait(WITHIN_S)
+    caller.join(WITHIN_S)
+    assert own.ended.is_set()
+    assert not isinstance(raised[0], Exception)
+
+
 def test_a_sync_call_in_the_loops_own_thread_works_and_warns(caplog: pytest.LogCaptureFixture) -> None:
     class Around(Own):
         async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
