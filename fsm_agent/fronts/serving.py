@@ -33,7 +33,7 @@ from fsm_agent.fronts.ag_ui import HEADERS, AgUi
 from fsm_agent.fronts.guard import LOOPBACK, Guard
 from fsm_agent.fronts.live import Live
 from fsm_agent.fronts.reading import MAX_BODY, BadRequest, named, read_json
-from fsm_agent.fronts.server_events import failing, sse, told_error
+from fsm_agent.fronts.server_events import sse, told_error
 from fsm_agent.functions.deps import GivenDeps
 from fsm_agent.machine.journal import header_of
 from fsm_agent.messages.message import Image, Message
@@ -127,7 +127,7 @@ class _Pages:
         return Response(self._html, media_type="text/html")
 
     async def ask(self, request: Request) -> Response:
-        """Begin or answer a run, and return its stream; errors are events of the stream."""
+        """Begin or answer a run, and return its stream; what was refused has no start in it."""
         who = await self._who(request)
         try:
             body = read_json(await _body(request))
@@ -144,9 +144,9 @@ class _Pages:
                 run, after = await self._live.take(kept, by=who, task=self._task)
         except OutcomeError as error:  # the names of runs and questions are not for the person who answered
             text = mask_keys(error.problem) or "the answer does not fit the question"
-            return _stream(sse(failing(BadRequest(text, "bad_answer")), fold))
+            return _refused(BadRequest(text, "bad_answer"), fold)
         except FsmAgentError as error:
-            return _stream(sse(failing(error), fold))
+            return _refused(error, fold)
         return _stream(sse(self._live.follow(run, after=after), fold))
 
     async def conversations(self, request: Request) -> Response:
@@ -269,3 +269,9 @@ async def _body(request: Request) -> bytes:
 
 def _stream(lines: AsyncGenerator[str]) -> Response:
     return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)
+
+
+def _refused(error: FsmAgentError, fold: AgUi) -> Response:
+    """Return a stream that has only the error, so that a client knows that no run was begun or answered."""
+    lines = [f"data: {json.dumps(data)}\n\n" for data in fold.failed(*told_error(error))]
+    return Response("".join(lines), media_type="text/event-stream", headers=HEADERS)

@@ -13,7 +13,7 @@ from served import Letter, desk, letters, reply_to
 from service import running
 from support.chromium import MISSING, chromium
 
-from fsm_agent import function
+from fsm_agent import Agent, function
 from fsm_agent.fronts import serve
 from fsm_agent.testing import Pieces, Script, call
 
@@ -205,6 +205,30 @@ def test_a_fault_of_the_page_is_told_and_not_read_again(browser: Any, tmp_path: 
         assert tab.page.locator(".user.refused").count() == 0, "the message was sent"
         tab.page.reload()
         tab.sees("Hello there")
+
+
+def test_a_message_that_was_taken_is_not_shown_as_refused(browser: Any, tmp_path: Path) -> None:
+    with running(serve(Agent(Script(), name="host", store=str(tmp_path / "runs.db")))) as base:
+        tab = Tab(browser, base)
+        tab.say("hello")
+        tab.sees("Something went wrong")
+        tab.page.locator("#conversations li").wait_for()
+        assert tab.page.locator(".user.refused").count() == 0
+        assert tab.page.input_value("#text") == ""
+
+
+def test_a_message_that_was_refused_is_not_lost(browser: Any, tmp_path: Path) -> None:
+    with running(serve(Gate().agent(tmp_path))) as base:
+        tab = Tab(browser, base)
+        tab.say("hello")
+        tab.sees("Hello there")
+        other = Tab(browser, tab.page.url)
+        other.sees("Hello there")
+        other.say("refund")
+        other.page.locator("button.yes").wait_for()
+        tab.say("weather")
+        tab.page.locator(".user.refused").get_by_text("Not sent").wait_for()
+        assert tab.page.input_value("#text") == "weather"
 
 
 def test_a_form_begins_with_the_default_of_an_argument(browser: Any, tmp_path: Path) -> None:

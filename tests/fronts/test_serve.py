@@ -147,6 +147,28 @@ def test_approvals_with_edited_arguments(tmp_path: Path) -> None:
     run(serve(desk(str(tmp_path / "runs.db"))), use)
 
 
+def test_what_is_refused_does_not_start() -> None:
+    async def use(page: Page) -> None:
+        await page.ask("c1", "refund")
+        for told in (
+            await page.ask("c1", "hello", run="r2"),
+            await page.answer("c1", "ask:9.9", {"approved": True}),
+            await page.answer("c1", "ask:1.0", {"approved": True, "editedArgs": {"order": "A-17", "euros": "x"}}),
+            await page.answer("nowhere", "ask:1.0", {"approved": True}),
+        ):
+            assert [data["type"] for data in told] == ["RUN_ERROR"]
+
+    run(serve(desk()), use)
+
+
+def test_what_was_taken_starts_although_it_fails_at_once() -> None:
+    async def use(page: Page) -> None:
+        assert [data["type"] for data in await page.ask("c1", "hello")] == ["RUN_STARTED", "RUN_ERROR"]
+        assert [one["title"] for one in (await page.client.get("/conversations")).json()] == ["hello"]
+
+    run(serve(Agent(Script(), name="host")), use)
+
+
 def test_an_answer_that_does_not_fit_is_told_without_names_of_runs(tmp_path: Path) -> None:
     async def use(page: Page) -> None:
         await page.ask("c1", "refund")

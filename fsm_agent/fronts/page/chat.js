@@ -94,7 +94,7 @@ const TROUBLE = {
   model_failed: "The model could not be reached. Please try again later.",
   expired: "This took too long and was ended.",
   over_budget: "This would have cost too much and was ended.",
-  Conflict: "This conversation waits for an answer first. Please reload the page to see the question.",
+  Conflict: "The turn before this one is not finished. Please reload the page to continue it.",
   NotAsked: "This question has been answered already.",
   AlreadyAnswered: "This question has been answered already.",
   RunBusy: "This conversation is still busy. Please try again in a moment.",
@@ -110,7 +110,7 @@ const calls = new Map();  // of all streams: a function is called in one, and ha
 class View {
   constructor(sent) { this.messages = new Map(); this.calls = calls; this.sent = sent; }
   take(event) {
-    if (this.sent && event.type !== "RUN_STARTED") {
+    if (this.sent) {  // what was refused has no start
       const sent = this.sent;
       this.sent = undefined;
       if (event.type === "RUN_ERROR" && sent.refused(event)) return;
