@@ -444,11 +444,12 @@ class TestUsers:
         run(app, use)
 
     def test_one_cannot_take_the_whole_service(self) -> None:
-        free = asyncio.Event()
+        under_way, free = asyncio.Semaphore(0), asyncio.Event()
 
         class Waiting(Script):
             async def astream(self, request: Any, *, timeout_s: float | None = None) -> Any:
                 if "wait" in request.messages[-1].text:
+                    under_way.release()
                     await free.wait()
                 async for piece in super().astream(request, timeout_s=timeout_s):
                     yield piece
@@ -461,12 +462,10 @@ class TestUsers:
             asked = [asyncio.ensure_future(ann.ask(f"c{n}", "wait")) for n in range(2)]
             said = {"role": "user", "id": "m", "content": "hello"}
             body = {"threadId": "c3", "runId": "r", "messages": [said]}
-            while True:  # until both are in the store
-                refused = await ann.client.post("/agui", json=body)
-                if refused.status_code == 429:
-                    break
-                body["threadId"] += "+"
-            assert refused.json()["code"] == "too_many"
+            for _ in asked:
+                await under_way.acquire()
+            refused = await ann.client.post("/agui", json=body)
+            assert (refused.status_code, refused.json()["code"]) == (429, "too_many")
             again = asyncio.ensure_future(ann.ask("c1", "wait"))  # of a run that is under way: its stream
             assert (await ann.client.post("/agui", json=body)).status_code == 429
             assert text(await bob.ask("c1", "hello")) == "Done."
