@@ -425,11 +425,15 @@ def test_no_claim_and_no_page_goes_through_all_runs(store: PostgresStore, monkey
     store._write(fill)
     read, transact = list[int](), store._do
 
+    def rows_read(c: Any) -> int:
+        [[rows]] = c("SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relid = 'run'::regclass")
+        return int(rows)
+
     def counted(work: Callable[[Any], Any], *options: Any) -> Any:
         def both(c: Any) -> Any:
+            before = rows_read(c)
             result = work(c)
-            [[rows]] = c("SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relid = 'run'::regclass")
-            read.append(int(rows))
+            read.append(rows_read(c) - before)
             return result
 
         return transact(both, *options)
