@@ -165,12 +165,13 @@ class AsyncDriver(Reconciler):
         self.drop(alone.key)
 
     def _report_alone(self, alone: Activity, arrived: Event) -> Event | None:
-        """Return the event to report for one that has arrived; a second one follows in the inbox."""
+        """Return the event to report for one that has arrived; others follow in the inbox."""
         if self.process.end_request is not None:
             return None
-        event, *more = alone.events_of(arrived)
-        self.inbox.extend([(alone, another, None) for another in more])
-        return Inside(alone.path, event) if alone.path else event
+        events = alone.events_of(arrived)
+        if len(events) > 1:
+            self.inbox.extend([(alone, event, None) for event in events[1:]])
+        return Inside(alone.path, events[0]) if alone.path else events[0]
 
     async def _close_alone(self) -> None:
         alone, self._alone = self._alone, None
