@@ -111,8 +111,8 @@ def test_the_commands_of_the_page_on_runs_do_what_it_says(monkeypatch, tmp_path)
 
 
 @pytest.mark.system
-def test_the_test_of_the_docs_passes_with_the_installed_plugin(tmp_path):
-    (code,) = [code for _, code, _ in EXAMPLES if "def test_" in code]
+def test_a_test_of_the_docs_passes_with_the_installed_plugin(tmp_path):
+    (code,) = [code for _, code, _ in EXAMPLES if "def test_the_agent_adds(" in code]
     (tmp_path / "test_readme_example.py").write_text(code)
     without = [f"-pno:{name}" for name in ("cacheprovider", "hypothesispytest", "respx", "xdist")]  # which take longer
     command = [sys.executable, "-m", "pytest", "-q", *without, "--fsm-coverage", str(tmp_path)]

@@ -42,6 +42,7 @@ def example(monkeypatch: pytest.MonkeyPatch, database: str) -> Iterator[Callable
     """The example, launched with another model."""
     from dbos import DBOS
 
+    DBOS.destroy(destroy_registry=True)  # of an example of a page, which has the same workflow
     monkeypatch.setenv("DATABASE", database)
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     module = importlib.import_module("dbos_queue")
