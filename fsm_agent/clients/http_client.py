@@ -157,9 +157,13 @@ class HttpClient(SyncVerbs):
         self._check_open()
         endpoint = await self._locate()
         ask = self._ask_in_steps if _needs_steps(request, endpoint) else self._ask_once
-        async with aclosing(ask(request, endpoint, timeout_s, is_stream=stream)) as items:
-            async for item in items:
-                yield item
+        try:
+            async with aclosing(ask(request, endpoint, timeout_s, is_stream=stream)) as items:
+                async for item in items:
+                    yield item
+        except ProviderError as error:
+            _drop_frames(error)
+            raise
 
     async def _ask_once(
         self, request: Request, endpoint: Endpoint, timeout_s: float | Deadline | None, *, is_stream: bool
@@ -239,6 +243,15 @@ class HttpClient(SyncVerbs):
         """`close`, and wait until the running loop's connections are closed."""
         self._is_closed = True
         await self._clients.aclose()
+
+
+def _drop_frames(error: BaseException | None) -> None:
+    """Drop the frames that an error and its causes went through: their variables hold headers, URLs and bodies."""
+    dropped = set[int]()
+    while error is not None and id(error) not in dropped:
+        dropped.add(id(error))
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _deadline(timeout_s: float | Deadline | None) -> Deadline:

@@ -257,9 +257,10 @@ class _Body(httpx.AsyncByteStream):
     async def __anext__(self) -> bytes:
         exchange = self._exchange
         assert self._client is not None
-        data: bytes | None = await self._client.wait(
-            anext(self._pieces, None), exchange.deadline, exchange.limits["read"]
-        )
+        with masked_logs(exchange.find_secrets):
+            data: bytes | None = await self._client.wait(
+                anext(self._pieces, None), exchange.deadline, exchange.limits["read"]
+            )
         if data is None:
             raise StopAsyncIteration
         return data

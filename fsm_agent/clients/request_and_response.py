@@ -340,7 +340,7 @@ class ResponseReader:
             ProviderError: The reply is an error, invalid or incomplete.
         """
         exchange = self._exchange
-        if self._excess:
+        if self._excess and not self.is_done:
             raise self._excess
         try:
             if self._decoder is not None:

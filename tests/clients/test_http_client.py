@@ -12,6 +12,7 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from traceback import TracebackException
 from typing import Any
 
 import httpx
@@ -52,7 +53,16 @@ from support.http_clients import (
 )
 
 from fsm_agent.clients import HttpClient, Network, client_for
-from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, RateLimited, TimedOut, UsageError
+from fsm_agent.errors import (
+    AuthFailed,
+    BadReply,
+    ConfigError,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    TimedOut,
+    UsageError,
+)
 from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Message, Reply, TextDelta
 
@@ -117,6 +127,7 @@ BIG = b" " * 9_000_000
 WHOLE_GZIP = gzip.compress(json.dumps(completion()).encode())
 ERROR_IN_STREAM = events({"error": {"message": "Out of luck", "code": 500}}, done=False)
 MOVED = http("", status=301, location="https://example.invalid/v2?token=abc")
+QUOTED = http({"error": {"message": f"Who is {KEY}?"}}, status=401)
 CUT_REFUSAL: list[Step] = [head(429, content_length="999", retry_after="3"), b'{"error"', CLOSE]
 FAULTS = {
     "reset before the head": Case([RESET], TimedOut),
@@ -164,8 +175,14 @@ FAULTS = {
     "301": Case([MOVED], ProviderError, "'https://example.invalid/v2'", 301, False),
     "308 to nowhere": Case([http("", status=308)], ProviderError, "", 308, False),
     "429, cut": Case(CUT_REFUSAL, RateLimited, "", 429, retry_after_s=3.0),
+    "401 that quotes the key": Case([QUOTED], AuthFailed, "***", 401, False),
     "502 of a proxy": Case([http("<html>Oh</html>", status=502, content_type="text/html")], Overloaded, "", 502),
 }
+
+
+def variables_of(error: BaseException) -> str:
+    """What tools that show the variables of each frame show of an exception and its causes."""
+    return "".join(TracebackException.from_exception(error, capture_locals=True).format())
 
 
 def two_outcomes(client: HttpClient, way: str, timeout_s: float | None) -> list[Any]:
@@ -208,6 +225,7 @@ def test_what_a_fault_becomes_however_it_is_asked_and_over_what(fault: str) -> N
         assert case.names in error.message
         assert KEY not in shown_by(error)
         assert "token=abc" not in shown_by(error)
+        assert KEY not in variables_of(error)
         assert len(str(error)) < 2000
         assert isinstance(reply, Reply) or (case.network is TINY and isinstance(reply, TimedOut)), "a busy machine"
         assert len(server.requests) == 2 or case.timeout_s, "the client retries nothing by itself"
@@ -247,13 +265,15 @@ COMPLETE_BUT: dict[str, list[Step]] = {
     "without [DONE]": [SSE_HEAD, chunk(PIECES.replace(b"data: [DONE]\n\n", b"")), END_OF_CHUNKS],
     "mislabelled": [http(PIECES, content_type="text/plain")],
     "unlabelled": [head(), PIECES, CLOSE],
+    "flooded": [OPEN_HEAD, PIECES, FLOOD],
 }
 
 
 @pytest.mark.usefixtures("over")
 @pytest.mark.parametrize("oddity", COMPLETE_BUT)
 def test_a_stream_that_is_complete_is_a_reply_however_it_ends(oddity: str) -> None:
-    with FaultServer(COMPLETE_BUT[oddity]) as server, client_of(server, Network(linger_s=0.05)) as client:
+    network = replace(ROOMY, linger_s=60.0 if oddity == "flooded" else 0.05)
+    with FaultServer(COMPLETE_BUT[oddity]) as server, client_of(server, network) as client:
         for way in STREAMED:
             assert text(ask(client, way, timeout_s=60.0)[-1]) == "hello"
         if oddity == "kept open":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from opentelemetry.instrumentation.httpx import HTTPXClientInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from support.fault_server import BARRIER, CLOSE, RESET, FaultServer, http
+from support.fault_server import BARRIER, CLOSE, RESET, SSE_HEAD, FaultServer, http
 from support.http_clients import (
     FIRST_PIECE,
     JSON_HEAD,
@@ -224,6 +225,16 @@ class TestWhoseItIs:
         network = Network(client=httpx.Client)  # type: ignore[arg-type]
         with client_of(ADDRESS, network) as client, pytest.raises(ConfigError, match="client"):
             ask(client, way)
+
+
+@each_way
+def test_what_it_logs_of_a_reply_is_masked(way: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It quotes what it cannot read, and this server quotes the key."""
+    caplog.set_level(logging.DEBUG)
+    with FaultServer([SSE_HEAD, f"{KEY}\r\n".encode(), CLOSE]) as server, client_of(server, network_of()) as client:
+        assert isinstance(outcomes(client, way, None)[0], BadReply)
+    assert "httpcore.http11" in [record.name for record in caplog.records]
+    assert KEY not in caplog.text
 
 
 def test_threads_begin_at_once() -> None:
