@@ -89,7 +89,10 @@ def _each(screen: Screen, names: Sequence[str], act: Callable[[str], str]) -> No
 
 
 def stats(store: StorePath, as_json: Json = False, debug: Debug = False) -> None:
-    """Count runs by agent and state: how many, failed, waiting for people, stuck, and how long the oldest has been."""
+    """Count runs by agent and state: how many there are, have failed, ask a question or are stuck.
+
+    Also show how long ago the oldest one last changed.
+    """
     with reporting(debug), opened(store, read_only=True) as runs, Screen() as screen:
         counts = runs.store.stats()
         if as_json:

@@ -113,7 +113,7 @@ def counts_table(counts: Sequence[RunCount]) -> RenderableType:
 
 
 def _counted(counts: Sequence[RunCount], now_s: float) -> Iterator[str]:
-    """Yield how many runs there are, have failed, ask and are stuck, and how long the oldest has been."""
+    """Yield how many runs there are, have failed, ask or are stuck, and how long ago the oldest last changed."""
     for of in (
         lambda _: True,
         lambda count: count.is_failed,
