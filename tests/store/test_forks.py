@@ -208,15 +208,6 @@ def test_the_output_is_that_of_the_state():
     assert one.result().output == "another"
 
 
-def test_a_repetition_is_still_one_after_undo_and_redo():
-    one = looked()
-    one.undo()
-    one.undo()
-    one.redo()
-    one.advance(one.effects[0].key, Replied(reply=Reply.of(call("look", at=1))))
-    assert "run" not in [effect.key.partition(":")[0] for effect in one.effects]
-
-
 def test_a_call_that_went_back_and_forth_is_like_one_that_did_not():
     """Random walks: after each step some are undone, and some of those redone."""
     backs = 0

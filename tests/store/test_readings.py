@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from contextlib import closing, suppress
@@ -255,12 +254,11 @@ REFUSALS: dict[str, tuple[list[Any], dict[str, Any], dict[int, str]]] = {
 }
 
 
-@pytest.mark.parametrize("verb", ["call", "acall"])
 @pytest.mark.parametrize("refused", REFUSALS)
-def test_why_a_reply_was_refused_is_known_without_code(refused, verb):
+def test_why_a_reply_was_refused_is_known_without_code(refused):
     replies, options, whys = REFUSALS[refused]
     agent = Agent(Script(*replies), functions=[add], name="clerk", store=MemoryStore(), **options)
-    entries = entries_of(agent, verb)
+    entries = entries_of(agent)
     assert {entry.n: entry.why for entry in entries if entry.why}.keys() == whys.keys()
     for n, said in whys.items():
         assert said in entries[n - 1].why, n
@@ -274,11 +272,9 @@ def texts(message: Any) -> list[Any]:
     return [part for part in message.parts if hasattr(part, "text")]
 
 
-def entries_of(agent: Any, verb: str = "call") -> Any:
+def entries_of(agent: Any) -> Any:
     with suppress(CallFailed):
-        result = getattr(agent, verb)("How many?", run_id="r")
-        if verb == "acall":
-            asyncio.run(result)
+        agent.call("How many?", run_id="r")
     return read(agent.runs, "r").entries
 
 

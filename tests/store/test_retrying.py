@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kept_runs import OWN_CLOCK
+from support.kept_runs import LastingStore
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, Runs, function
 from fsm_agent.agents import Worker
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
 from fsm_agent.lifecycle import Returned
-from fsm_agent.store import RunBusy, RunUnknown, SqliteStore, Store
+from fsm_agent.store import MemoryStore, RunBusy, RunUnknown, SqliteStore, Store
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
 
@@ -25,9 +24,8 @@ KEY = "0123456789abcdef" * 4
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with closing(SqliteStore(tmp_path / "runs.db", OWN_CLOCK)) as store:
-        yield store
+def store() -> Store:
+    return LastingStore()
 
 
 @dataclass
@@ -82,15 +80,6 @@ def test_a_function_that_failed_is_run_again_and_nothing_else_is(store: Store):
     assert world.done == ["look a", "pay"]
     assert retried_by(store) == ["ann"]
     assert str(again.replay("r").state) == "Completed"
-
-
-def test_a_worker_goes_on_with_it(store: Store):
-    world = World(broken={"pay"})
-    failed(agent_of(store, world, asks("pay", amount=3)))
-    world.broken.clear()
-    Runs(store).retry("r")
-    assert Worker([agent_of(store, world, "Paid.")], store).run(once=True) == 1
-    assert (store.get("r").state, world.done) == ("Completed", ["pay"])
 
 
 def test_a_request_begins_anew_with_all_its_attempts(store: Store):
@@ -288,10 +277,9 @@ def test_a_success_that_a_row_made_a_failure_is_not_repeated(store: Store):
 
 
 @pytest.fixture
-def timed(tmp_path: Path) -> Iterator[Timed]:
+def timed() -> Timed:
     clock = FakeClock()
-    with closing(Runs(SqliteStore(tmp_path / "t.db", clock.now), patience_s=0.0)) as runs:
-        yield Timed(runs, clock)
+    return Timed(Runs(MemoryStore(clock.now), patience_s=0.0), clock)
 
 
 class Timed:
@@ -465,22 +453,18 @@ def test_an_earlier_turn_is_not_retried_behind_a_later_one(store: Store):
     world.broken.clear()
 
 
-def test_a_signed_run_is_retried_with_its_key_alone(tmp_path: Path):
+def test_a_signed_run_is_retried_with_its_key_alone(store: Store):
     world = World(broken={"pay"})
-    path = tmp_path / "runs.db"
-    runs = Runs(path, signing_key=KEY)
-    failed(agent_of(runs, world, asks("pay", amount=3)))
-    runs.close()
-    with closing(Runs(path)) as bare:
-        with pytest.raises(JournalError):
-            bare.retry("r")
-        assert (bare.store.get("r").is_failed, bare.store.get("r").holder) == (True, None)
+    failed(agent_of(Runs(store, signing_key=KEY), world, asks("pay", amount=3)))
+    with pytest.raises(JournalError):
+        Runs(store).retry("r")
+    assert (store.get("r").is_failed, store.get("r").holder) == (True, None)
     world.broken.clear()
-    with closing(Runs(path, signing_key=KEY)) as runs:
-        runs.retry("r")
-        agent = agent_of(runs, world, "Paid.")
-        assert agent.resume("r").output == "Paid."
-        assert str(agent.replay("r").state) == "Completed"
+    runs = Runs(store, signing_key=KEY)
+    runs.retry("r")
+    agent = agent_of(runs, world, "Paid.")
+    assert agent.resume("r").output == "Paid."
+    assert str(agent.replay("r").state) == "Completed"
 
 
 def test_a_forged_step_is_refused(tmp_path: Path):

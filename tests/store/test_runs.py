@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import threading
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from recorded_drivers import WAYS, Way
 from support.kept_runs import (
-    OWN_CLOCK,
     Elsewhere,
     LastingStore,
     add,
@@ -58,7 +55,7 @@ from fsm_agent.lifecycle import (
     RunAgain,
     Stopped,
 )
-from fsm_agent.messages import Inside, Message, Reply, Text, TextDelta, TokenLogprob
+from fsm_agent.messages import Inside, Message, TextDelta
 from fsm_agent.prompts import Prompt
 from fsm_agent.store import (
     AlreadyAnswered,
@@ -70,7 +67,6 @@ from fsm_agent.store import (
     RunExists,
     Runs,
     RunUnknown,
-    SqliteStore,
 )
 from fsm_agent.testing import Script, call
 
@@ -79,9 +75,8 @@ PATIENCE_S = 30.0
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Any]:
-    with closing(SqliteStore(tmp_path / "runs.db", OWN_CLOCK)) as store:
-        yield store
+def store() -> Any:
+    return LastingStore()
 
 
 def resume(agent: Agent[Any, Any], told: Any = None) -> Any:
@@ -809,14 +804,6 @@ def test_a_call_that_lost_its_run_cannot_be_driven_though_the_other_holder_came_
         agent.run(lost)
     assert resume(agent).output == "done"
     agent.runs.replay("r1", definition_of(agent))
-
-
-def test_a_probability_of_zero_is_read_again(store: Any):
-    """Its logarithm is minus infinity, which JSON has no word for."""
-    reply = Reply(message=Message(role="assistant", parts=(Text("42"),)), logprobs=(TokenLogprob("42", -math.inf),))
-    agent = Agent(Script(reply), store=store, name="n")
-    result = agent.call("Go.", run_id="r1")
-    assert agent.runs.replay("r1", definition_of(agent)).record == result.record
 
 
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])

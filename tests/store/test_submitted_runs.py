@@ -22,7 +22,6 @@ from fsm_agent import (
     Done,
     MemoryStore,
     ProviderError,
-    SqliteStore,
     Stepped,
     Suspended,
     UsageError,
@@ -53,9 +52,8 @@ def look(path: str) -> str:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with closing(SqliteStore(tmp_path / "runs.db")) as store:
-        yield store
+def store() -> Store:
+    return MemoryStore()
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,11 @@ import asyncio
 import json
 import random
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from support.kept_runs import LastingStore
 
 from fsm_agent import (
     Agent,
@@ -31,14 +30,13 @@ from fsm_agent.context import compress, keep_last, once, shorten
 from fsm_agent.errors import JournalError, Overloaded
 from fsm_agent.lifecycle import Limits, stop_on
 from fsm_agent.messages import FunctionCall
-from fsm_agent.store import Conflict, MemoryStore, Rest, RunExists, Runs, RunUnknown, SqliteStore
+from fsm_agent.store import Conflict, MemoryStore, Rest, RunExists, Runs, RunUnknown
 from fsm_agent.testing import Script, call
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Any]:
-    with closing(SqliteStore(tmp_path / "runs.db")) as store:
-        yield store
+def store() -> Any:
+    return LastingStore()
 
 
 @function
@@ -296,16 +294,17 @@ class TestEnds:
         with pytest.raises(CallSuspended):
             conversation.call("Wipe x.")
         (waiting, _) = conversation.turns()
-        assert shown(agent.conversation("c").read())[1:] == ["user: 1", "assistant: one"]
+        for each in (conversation, agent.conversation("c")):
+            assert shown(each.read())[1:] == ["user: 1", "assistant: one"]
         with pytest.raises(Conflict, match="ask") as caught:
             agent.conversation("c").call("3")
         assert (caught.value.conversation, caught.value.run) == ("c", waiting.id)
         agent.runs.answer(waiting.id, {"ask:4.0": Approved()})
         assert agent_of(store, "done").resume(waiting.id).output == "done"
-        assert shown(conversation.read())[3:] == [
-            *("user: Wipe x.", "assistant: wipe"),
-            *("tool: wiped x", "assistant: done"),
-        ]
+        said = ["user: 1", "assistant: one", "user: Wipe x.", "assistant: wipe", "tool: wiped x", "assistant: done"]
+        assert shown(conversation.read())[1:] == said, "though it was read while the turn waited"
+        conversation.call("4")
+        assert shown(agent.client.requests[-1].messages)[1:] == [*said, "user: 4"]
 
     def test_a_turn_that_another_has_begun_meanwhile_is_a_conflict(self, store, monkeypatch):
         """Both read the same head; the model of the one that came late was not asked."""
@@ -324,20 +323,6 @@ class TestEnds:
         said = ["user: Theirs.", "assistant: two", "user: Mine.", "assistant: one"]
         assert shown(agent.conversation("c").read())[1:] == said
         assert len(store.list()) == 2
-
-    def test_an_object_that_was_read_while_a_turn_waits_has_it_when_it_has_ended(self, store):
-        """It remembered the dialog before it as that after it: no later turn was told of it."""
-        agent = agent_of(store, "one", call("wipe", path="x"), "done", "four")
-        conversation = agent.conversation("c")
-        conversation.call("1")
-        with pytest.raises(CallSuspended):
-            conversation.call("Wipe x.")
-        assert shown(conversation.read())[1:] == ["user: 1", "assistant: one"]
-        agent.resume(conversation.turns()[0].id, {"ask:4.0": Approved()})
-        said = ["user: 1", "assistant: one", "user: Wipe x.", "assistant: wipe", "tool: wiped x", "assistant: done"]
-        assert shown(conversation.read())[1:] == said
-        conversation.call("4")
-        assert shown(agent.client.requests[-1].messages)[1:] == [*said, "user: 4"]
 
     def test_an_object_that_was_read_when_a_turn_had_failed_has_it_when_it_was_retried(self, store):
         agent = agent_of(store, "one", Overloaded("busy", status=503), "two", "three")

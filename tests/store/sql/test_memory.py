@@ -17,6 +17,7 @@ from fsm_agent.store import MemoryStore, Store
 PATIENCE_S = 20.0
 
 
+@pytest.mark.system  # in the gate, the same statements are proven on a file
 class TestMemoryStore(StoreConformance):
     def opened(self, folder: Path, clock: Callable[[], float]) -> Store:
         return MemoryStore(clock)
