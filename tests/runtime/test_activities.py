@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 import httpx
 import pytest
 import tenacity
-from support.drivers import Driver, anyhow, by_run, seed
+from support.drivers import Driver, anyhow, by_arun, by_run, seed
 
 from fsm_agent.errors import Overloaded, ProviderError, RateLimited, TimedOut
 from fsm_agent.lifecycle import Limits, Reason, Request, State
@@ -114,21 +114,19 @@ class Raising(Script):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-@anyhow
-def test_a_failure_of_the_transport_is_one_whatever_raises_it(driven: Driver, error: Exception, kind: str, names: str):
+def test_a_failure_of_the_transport_is_one_whatever_raises_it(error: Exception, kind: str, names: str):
     one = seed()
-    driven(one, Raising(error))
+    by_arun(one, Raising(error))
     assert one.result().output == 42
     assert [step.to for step in one.record.trace if step.to != "Calling"] == ["Backoff", "Backoff", "Completed"]
     over = seed(limits=Limits(recalls=0))
-    driven(over, Raising(error))
+    by_arun(over, Raising(error))
     report = over.record.ending.error
     assert (report.kind, report.retryable) == (kind, True)
     assert report.message.endswith(names)
 
 
-@anyhow
-def test_a_stream_that_breaks_behind_the_reply_has_answered(driven: Driver):
+def test_a_stream_that_breaks_behind_the_reply_has_answered():
     class BreaksLate(Raising):
         async def astream(
             self, request: Request, *, timeout_s: float | None = None
@@ -138,23 +136,21 @@ def test_a_stream_that_breaks_behind_the_reply_has_answered(driven: Driver):
             raise ConnectionResetError("peer")
 
     one = seed()
-    driven(one, BreaksLate(OSError(), failures=0))
+    by_arun(one, BreaksLate(OSError(), failures=0))
     assert (one.result().output, one.result().failures) == (42, ())
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), httpx.InvalidURL("x"), StopAsyncIteration()], ids=repr)
-@anyhow
-def test_a_bug_of_a_client_goes_through_and_leaves_the_call_at_rest(driven: Driver, error: Exception):
+def test_a_bug_of_a_client_goes_through_and_leaves_the_call_at_rest(error: Exception):
     one = seed()
     with pytest.raises((type(error), RuntimeError)):  # the latter: no coroutine lets a StopIteration through
-        driven(one, Raising(error, failures=1))
+        by_arun(one, Raising(error, failures=1))
     assert one.state is State.CALLING
-    driven(one, Raising(error, failures=0))
+    by_arun(one, Raising(error, failures=0))
     assert one.result().output == 42
 
 
-@anyhow
-def test_a_failure_of_the_transport_behind_the_deadline_is_the_deadlines(driven: Driver):
+def test_a_failure_of_the_transport_behind_the_deadline_is_the_deadlines():
     clock = FakeClock()
 
     class Slow(Raising):
@@ -163,5 +159,5 @@ def test_a_failure_of_the_transport_behind_the_deadline_is_the_deadlines(driven:
             return await super().acomplete(request)
 
     one = seed(limits=Limits(deadline_s=5.0))
-    driven(one, Slow(TimeoutError()), clock=clock)
+    by_arun(one, Slow(TimeoutError()), clock=clock)
     assert one.record.ending.reason is Reason.EXPIRED

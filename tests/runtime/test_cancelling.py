@@ -39,7 +39,7 @@ from fsm_agent.functions import Function, Retries, function
 from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, Request, State
 from fsm_agent.messages import FunctionCall, Reply, TextDelta
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.runtime import SystemClock, adrive, arun, drive, run
+from fsm_agent.runtime import SystemClock, arun, drive, run
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, call
 
@@ -407,8 +407,7 @@ def test_the_latest_request_to_end_it_counts(driven: Driver):
 
 
 @pytest.mark.parametrize("many", [1, 2])
-@pytest.mark.parametrize("heard", [False, True])
-def test_coroutines_are_cancelled_with_it_from_another_thread(many: int, heard: bool):
+def test_coroutines_are_cancelled_with_it_from_another_thread(many: int):
     ended: list[int] = []
 
     async def main() -> AgentCall:
@@ -426,14 +425,7 @@ def test_coroutines_are_cancelled_with_it_from_another_thread(many: int, heard: 
         waiting = seeded(wait)
         asked = world(Script([call("wait", n=n) for n in range(many)], "never"))
 
-        async def drive() -> None:
-            if heard:
-                async for _ in adrive(waiting, asked):
-                    pass
-            else:
-                await arun(waiting, asked)
-
-        driver = asyncio.create_task(drive())
+        driver = asyncio.create_task(arun(waiting, asked))
         for _ in range(many):
             await begun.acquire()
         await asyncio.to_thread(waiting.cancel, "enough")

@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 import pytest
-from support.drivers import Driver, anyhow, by_run, seed, world
+from support.drivers import Driver, anyhow, by_arun, by_run, seed, world
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.errors import AuthFailed, CallFailed, ParseError, RateLimited, Retry
@@ -50,23 +50,21 @@ def test_every_step_has_a_line(driven: Driver, caplog: pytest.LogCaptureFixture)
         assert [fact for fact in facts if fact not in line] == []
 
 
-@anyhow
-def test_only_failures_are_for_everybody(driven: Driver, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_failures_are_for_everybody(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="fsm_agent")
-    driven(seed(Prompt("x")), Script("fine"))
+    by_arun(seed(Prompt("x")), Script("fine"))
     (cancelled := seed(Prompt("x"))).cancel("enough")
-    driven(cancelled, Script("never"))
+    by_arun(cancelled, Script("never"))
     assert logged(caplog) == []
-    driven(seed(Prompt("x")), Script(AuthFailed("no", status=401)))
+    by_arun(seed(Prompt("x")), Script(AuthFailed("no", status=401)))
     ((level, line),) = logged(caplog)
     assert (level, "AuthFailed" in line, "401" in line) == ("WARNING", True, True)
 
 
-@anyhow
-def test_steps_of_processes_inside_have_their_paths(driven: Driver, caplog: pytest.LogCaptureFixture) -> None:
+def test_steps_of_processes_inside_have_their_paths(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="fsm_agent")
     asked = {name: Solo(world=world(Script("draft"))) for name in ("warm", "terse")}
-    driven(Team(TeamRecord(), asked), Script())
+    by_arun(Team(TeamRecord(), asked), Script())
     lines = [line for _, line in logged(caplog)]
     assert "call call-1/warm: Calling -> Completed: answered (model:0)" in lines
     assert lines[-1].startswith("call call-1: Deciding -> Done: picked")
@@ -94,16 +92,13 @@ def test_a_function_that_raises_is_logged_with_its_traceback(
     assert function_call.error == "KeyError: 'key'", "the model is told without it"
 
 
-@anyhow
-def test_each_attempt_is_logged_and_a_word_to_the_model_is_none(
-    driven: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_each_attempt_is_logged_and_a_word_to_the_model_is_none(caplog: pytest.LogCaptureFixture) -> None:
     errors: list[Exception] = [OSError("1"), OSError("2"), Retry("give another")]
 
     def flaky() -> str:
         raise errors.pop(0)
 
-    driven(asking(flaky, on_error="retry"), Script(call("look"), "fine"))
+    by_arun(asking(flaky, on_error="retry"), Script(call("look"), "fine"))
     first, second = [line for _, line in logged(caplog, logging.INFO)]
     assert "OSError" in first
     assert "attempt 2" in second
@@ -127,12 +122,11 @@ def halve(text: str) -> float:
         raise ParseError(f"{text!r} is no number") from error
 
 
-@anyhow
-def test_a_parser_that_fails_is_logged_with_its_traceback(driven: Driver, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_parser_that_fails_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     """That it refuses an answer is for those who debug."""
     caplog.set_level(logging.DEBUG, logger="fsm_agent")
     one = seed(Prompt("x", path="p", parser=halve), limits=Limits(parse_retries=1))
-    driven(one, Script("no number", "42"))
+    by_arun(one, Script("no number", "42"))
     refused, failed = [entry for entry in caplog.records if "parser" in entry.getMessage()]
     assert (refused.levelname, failed.levelname) == ("DEBUG", "WARNING")
     assert "'p'" in failed.getMessage()

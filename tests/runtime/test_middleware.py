@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.drivers import Driver, anyhow, by_run, seed
+from support.drivers import Driver, anyhow, by_arun, by_run, seed
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function, function
@@ -67,13 +67,12 @@ class TestThrottle:
         assert work.clock.sleeps == [1.0, 1.0]
         assert [f.result for f in calls] == [f"{n}, for the 1. time" for n in range(5)]
 
-    @anyhow
-    def test_what_passed_by_itself_is_not_waited_for(self, driven: Driver):
+    def test_what_passed_by_itself_is_not_waited_for(self):
         work = Counted("plain", Throttle(1, per_s=1.0), takes_s=0.75)
-        work.asked(driven, 1, 2, 3)
+        work.asked(by_arun, 1, 2, 3)
         assert work.clock.sleeps == [0.25, 0.25]
         slow = Counted("plain", Throttle(1, per_s=1.0), takes_s=2.0)
-        slow.asked(driven, 1, 2, 3)
+        slow.asked(by_arun, 1, 2, 3)
         assert slow.clock.sleeps == []
 
     def test_threads_take_their_turns_one_by_one(self):
@@ -91,12 +90,11 @@ class TestThrottle:
             thread.join()
         assert sorted(waits) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 
-    @anyhow
-    def test_functions_that_share_one_share_its_limit(self, driven: Driver):
+    def test_functions_that_share_one_share_its_limit(self):
         shared, clock = Throttle(1, per_s=10.0), FakeClock()
         one, other = Counted("plain", shared, clock=clock), Counted("plain", shared, clock=clock)
-        one.asked(driven, 1)
-        other.asked(driven, 1)
+        one.asked(by_arun, 1)
+        other.asked(by_arun, 1)
         assert clock.sleeps == [10.0]
 
     @pytest.mark.parametrize(("calls", "per_s"), [(0, 1.0), (1, 0.0)])
@@ -115,20 +113,18 @@ class TestCache:
         assert [f.is_cached for f in calls] == [False, True, False, True, False, False]
         assert [f.result for f in calls[:4]] == [f"{n}, for the 1. time" for n in (1, 1, 2, 1)]
 
-    @anyhow
     @kinds
-    def test_what_is_too_old_is_run_again(self, driven: Driver, kind: str):
+    def test_what_is_too_old_is_run_again(self, kind: str):
         cache = Cache(ttl_s=60)
         work = Counted(kind, cache)
         runs = []
         for passed_s in (0.0, 59.0, 1.0, 59.0):
             work.clock.advance(passed_s)
-            work.asked(driven, 1)
+            work.asked(by_arun, 1)
             runs.append(len(work.ran))
         assert runs == [1, 1, 2, 2]
 
-    @anyhow
-    def test_none_is_a_result_too(self, driven: Driver):
+    def test_none_is_a_result_too(self):
         ran = []
 
         @function(middleware=[Cache(ttl_s=60)], repeatable=True)
@@ -137,11 +133,10 @@ class TestCache:
             ran.append(1)
 
         one = seed(Prompt("x", functions=[nothing]))
-        driven(one, Script(call("nothing"), call("nothing"), "done"))
+        by_arun(one, Script(call("nothing"), call("nothing"), "done"))
         assert ran == [1]
 
-    @anyhow
-    def test_equal_arguments_are_the_same_whatever_their_order(self, driven: Driver):
+    def test_equal_arguments_are_the_same_whatever_their_order(self):
         ran = []
 
         @function(middleware=[Cache(ttl_s=60)], repeatable=True)
@@ -151,7 +146,7 @@ class TestCache:
             return a + b
 
         one = seed(Prompt("x", functions=[add]), limits=Limits(rounds=None))
-        driven(one, Script(call("add", a=1, b=2), call("add", b=2, a=1), call("add", a=2, b=1), "done"))
+        by_arun(one, Script(call("add", a=1, b=2), call("add", b=2, a=1), call("add", a=2, b=1), "done"))
         assert ran == [(1, 2), (2, 1)]
 
     def test_the_one_unused_for_longest_goes_first(self):
@@ -159,28 +154,25 @@ class TestCache:
         work.asked(by_run, 1, 2, 1, 3, 1, 2)
         assert work.ran == [1, 2, 3, 2]
 
-    @anyhow
-    def test_two_functions_may_share_one(self, driven: Driver):
+    def test_two_functions_may_share_one(self):
         cache = Cache(ttl_s=60)
         one = Function.of(lambda n: "one", name="one", middleware=[cache])
         other = Function.of(lambda n: "other", name="other", middleware=[cache])
         made = seed(Prompt("x", functions=[one, other]))
-        driven(made, Script([call("one", n=1), call("other", n=1)], "done"))
+        by_arun(made, Script([call("one", n=1), call("other", n=1)], "done"))
         assert [f.result for f in made.record.function_calls] == ["one", "other"]
 
-    @anyhow
-    def test_what_stands_around_it_may_change_the_arguments(self, driven: Driver):
+    def test_what_stands_around_it_may_change_the_arguments(self):
         def doubled(call: FunctionCall, following: Any) -> Any:
             return following(call.changed(arguments_json=f'{{"n": {next(numbers)}}}'))
 
         numbers = iter([7, 8, 7])
         work = Counted("plain", doubled, Cache(ttl_s=60))
-        calls = work.asked(driven, 1, 1, 1)
+        calls = work.asked(by_arun, 1, 1, 1)
         assert work.ran == [7, 8]
         assert [f.result for f in calls] == ["7, for the 1. time", "8, for the 1. time", "7, for the 1. time"]
 
-    @anyhow
-    def test_what_has_to_be_awaited_is_kept_when_it_has_come(self, driven: Driver):
+    def test_what_has_to_be_awaited_is_kept_when_it_has_come(self):
         ran = []
 
         async def lookup(n: int) -> str:
@@ -194,7 +186,7 @@ class TestCache:
 
         made = Function.of(wrapped, repeatable=True, middleware=[Cache(ttl_s=60)])
         one = seed(Prompt("x", functions=[made]))
-        driven(one, Script(call("lookup", n=1), call("lookup", n=1), "done"))
+        by_arun(one, Script(call("lookup", n=1), call("lookup", n=1), "done"))
         assert [f.result for f in one.record.function_calls] == ["found 1"] * 2
         assert ran == [1]
 

@@ -92,30 +92,27 @@ class TestContext:
         assert (f.id, f.name, f.arguments) == ("2.0", "look", {"n": 2})
         assert "context" not in made.parameters["properties"]
 
-    @anyhow
-    def test_what_it_emits_is_an_event(self, driven: Driver):
+    def test_what_it_emits_is_an_event(self):
         def work(context: Context) -> None:
             """Work."""
             context.emit(1)
             context.emit({"of": 2})
 
-        told = [event for event in ran(driven, work).events if isinstance(event, FunctionProgress)]
+        told = [event for event in ran(by_arun, work).events if isinstance(event, FunctionProgress)]
         assert told == [FunctionProgress("2.0", "work", 1), FunctionProgress("2.0", "work", {"of": 2})]
 
-    @anyhow
     @pytest.mark.parametrize("number", [0, 2])
-    def test_a_round_that_is_not_there_cannot_be_released(self, driven: Driver, number: int):
+    def test_a_round_that_is_not_there_cannot_be_released(self, number: int):
         def work(context: Context) -> None:
             """Work."""
             context.release([number])
 
-        ended = ran(driven, work)
+        ended = ran(by_arun, work)
         assert ended.is_error
         assert f"the round to release: expected 1 to 1, the present round, got {number}" in ended.text
 
-    @anyhow
     @pytest.mark.parametrize("error", [None, ValueError("no")])
-    def test_what_it_releases_is_kept_whatever_its_end(self, driven: Driver, error: Exception | None):
+    def test_what_it_releases_is_kept_whatever_its_end(self, error: Exception | None):
         def work(context: Context) -> None:
             """Work."""
             context.release([1])
@@ -123,7 +120,7 @@ class TestContext:
             if error:
                 raise error
 
-        assert set(ran(driven, work).call.record.released) == {1}
+        assert set(ran(by_arun, work).call.record.released) == {1}
 
 
 class TestWhereItRuns:
@@ -187,31 +184,28 @@ class TestWhereItRuns:
 
 
 class TestRetries:
-    @anyhow
     @kinds
-    def test_the_waits_double_and_jitter_by_chance_that_can_be_seeded(self, driven: Driver, kind: str):
+    def test_the_waits_double_and_jitter_by_chance_that_can_be_seeded(self, kind: str):
         fails, clock = Fails(*[OSError("busy")] * 5), FakeClock()
         made = fails.function(kind, retries=Retries(attempts=6, delay_s=0.1, max_delay_s=1.0, jitter=0.5))
-        assert ran(driven, made, clock=clock, random=Random(7).random).text == "done"
+        assert ran(by_arun, made, clock=clock, random=Random(7).random).text == "done"
         chance = Random(7)
         assert clock.sleeps == [min(0.1 * 2**n, 1.0) * (1 - 0.5 * chance.random()) for n in range(5)]
         assert fails.runs == 6
 
-    @anyhow
-    def test_the_defaults_are_three_retries_of_at_most_five_seconds(self, driven: Driver):
+    def test_the_defaults_are_three_retries_of_at_most_five_seconds(self):
         for attempts, waits in ((Retries().attempts, [0.1, 0.2, 0.4]), (9, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])):
             fails, clock = Fails(*[OSError("busy")] * 9), FakeClock()
             made = fails.function("plain", retries=Retries(attempts=attempts))
-            said = ran(driven, made, clock=clock, random=lambda: 0.0)
+            said = ran(by_arun, made, clock=clock, random=lambda: 0.0)
             assert (said.text, said.is_error, fails.runs) == ("OSError: busy", True, attempts)
             assert clock.sleeps == pytest.approx(waits)
 
-    @anyhow
     @kinds
-    def test_a_predicate_says_what_is_worth_it(self, driven: Driver, kind: str):
+    def test_a_predicate_says_what_is_worth_it(self, kind: str):
         fails = Fails(OSError("busy"), KeyError("no"))
         retries = Retries(attempts=9, retry_if=lambda error: isinstance(error, OSError))
-        assert ran(driven, fails.function(kind, retries=retries)).text == "KeyError: 'no'"
+        assert ran(by_arun, fails.function(kind, retries=retries)).text == "KeyError: 'no'"
         assert fails.runs == 2
 
     def test_very_many_attempts_are_no_error_of_their_own(self):
@@ -230,11 +224,10 @@ class TestRetries:
         assert one.record.ending.reason is Reason.CANCELLED
         assert fails.runs == 1
 
-    @anyhow
     @kinds
-    def test_a_function_that_asks_the_model_to_retry_is_not_run_again(self, driven: Driver, kind: str):
+    def test_a_function_that_asks_the_model_to_retry_is_not_run_again(self, kind: str):
         fails = Fails(Retry("Give the city with its country."))
-        said = ran(driven, fails.function(kind, retries=Retries(), on_error="fail"))
+        said = ran(by_arun, fails.function(kind, retries=Retries(), on_error="fail"))
         assert (said.text, said.is_error, fails.runs) == ("Give the city with its country.", True, 1)
 
 
@@ -258,17 +251,15 @@ class TestOnError:
         said = ran(driven, fails.function(kind, **policy))
         assert (said.text, said.is_error, fails.runs) == (text, is_error, runs)
 
-    @anyhow
     @pytest.mark.parametrize("raised", [KeyError("k"), OSError(), StopIteration()], ids=repr)
-    def test_what_is_raised_is_told_by_type_and_text(self, driven: Driver, raised: Exception):
+    def test_what_is_raised_is_told_by_type_and_text(self, raised: Exception):
         text = f"{type(raised).__name__}: {raised}".removesuffix(": ")
-        assert ran(driven, Fails(raised).function("plain")).text == text
+        assert ran(by_arun, Fails(raised).function("plain")).text == text
 
-    @anyhow
     @kinds
-    def test_a_failure_that_is_the_calls(self, driven: Driver, kind: str):
+    def test_a_failure_that_is_the_calls(self, kind: str):
         fails = Fails(OSError("busy"), ValueError())
-        ending = ran(driven, fails.function(kind, on_error="fail", retries=Retries(attempts=2))).call.record.ending
+        ending = ran(by_arun, fails.function(kind, on_error="fail", retries=Retries(attempts=2))).call.record.ending
         assert (ending.reason, ending.function, fails.runs) == (Reason.FUNCTION_FAILED, "attempt", 2)
         assert "ValueError" in ending.detail
 
@@ -330,10 +321,9 @@ class TestOnError:
 
 
 class TestMiddleware:
-    @anyhow
     @kinds
     @pytest.mark.parametrize("is_async", [False, True])
-    def test_the_first_is_the_outermost(self, driven: Driver, kind: str, is_async: bool):
+    def test_the_first_is_the_outermost(self, kind: str, is_async: bool):
         log: list[str] = []
 
         def noted(name: str) -> Any:
@@ -361,12 +351,11 @@ class TestMiddleware:
             return work()
 
         chosen = work if kind == "plain" or not is_async else awork
-        assert ran(driven, Function.of(chosen, name="work", middleware=[noted(name) for name in "abc"])).text == "done"
+        assert ran(by_arun, Function.of(chosen, name="work", middleware=[noted(name) for name in "abc"])).text == "done"
         assert log == ["a(", "b(", "c(", "work", ")c", ")b", ")a"]
 
-    @anyhow
     @kinds
-    def test_it_may_answer_itself_change_the_call_or_the_result(self, driven: Driver, kind: str):
+    def test_it_may_answer_itself_change_the_call_or_the_result(self, kind: str):
         def double(n: int) -> int:
             """Double it."""
             doubled.append(n)
@@ -384,12 +373,11 @@ class TestMiddleware:
 
         doubled: list[int] = []
         chosen = Function.of(double if kind == "plain" else adouble, name="double", middleware=[refuses, one_more])
-        assert ran(driven, chosen, {"n": 3}).text == "8"
-        assert ran(driven, chosen, {"n": 10}).text == "no"
+        assert ran(by_arun, chosen, {"n": 3}).text == "8"
+        assert ran(by_arun, chosen, {"n": 10}).text == "no"
         assert doubled == [4]
 
-    @anyhow
-    def test_what_it_raises_is_a_failure_like_the_functions_own(self, driven: Driver):
+    def test_what_it_raises_is_a_failure_like_the_functions_own(self):
         def stumbles(call: FunctionCall, following: Any) -> Any:
             tries.append(1)
             if len(tries) < 3:
@@ -399,11 +387,10 @@ class TestMiddleware:
         tries: list[int] = []
         fails = Fails()
         made = fails.function("plain", middleware=[stumbles], retries=Retries(attempts=3))
-        assert ran(driven, made).text == "done"
+        assert ran(by_arun, made).text == "done"
         assert (len(tries), fails.runs) == (3, 1), "each attempt goes through all of it"
 
-    @anyhow
-    def test_arguments_that_it_changed_to_wrong_ones_are_told(self, driven: Driver):
+    def test_arguments_that_it_changed_to_wrong_ones_are_told(self):
         def wrong(call: FunctionCall, following: Any) -> Any:
             return following(call.changed(arguments_json='{"n": "x"}'))
 
@@ -411,12 +398,11 @@ class TestMiddleware:
             """Double it."""
             return 2 * n
 
-        said = ran(driven, Function.of(double, middleware=[wrong]), {"n": 3})
+        said = ran(by_arun, Function.of(double, middleware=[wrong]), {"n": 3})
         assert said.is_error
         assert "n: " in said.text
 
-    @anyhow
-    def test_a_layer_with_a_twin_is_used_as_it_fits(self, driven: Driver):
+    def test_a_layer_with_a_twin_is_used_as_it_fits(self):
         class Layer:
             def __call__(self, call: FunctionCall, following: Any) -> Any:
                 return f"plain {following(call)}"
@@ -425,15 +411,14 @@ class TestMiddleware:
                 return f"waiting {await following(call)}"
 
         fails = Fails()
-        assert ran(driven, fails.function("plain", middleware=[Layer()])).text == "plain done"
-        assert ran(driven, fails.function("waiting", middleware=[Layer()])).text == "waiting done"
+        assert ran(by_arun, fails.function("plain", middleware=[Layer()])).text == "plain done"
+        assert ran(by_arun, fails.function("waiting", middleware=[Layer()])).text == "waiting done"
 
-    @anyhow
-    def test_a_plain_function_behind_coroutine_middleware_may_raise_what_no_future_can_hold(self, driven: Driver):
+    def test_a_plain_function_behind_coroutine_middleware_may_raise_what_no_future_can_hold(self):
         async def around(call: FunctionCall, following: Any) -> Any:
             return await following(call)
 
-        ended = ran(driven, Function(name="f", call=lambda: next(iter(())), middleware=[around]))
+        ended = ran(by_arun, Function(name="f", call=lambda: next(iter(())), middleware=[around]))
         assert ended.is_error
         assert "StopIteration" in ended.text
 
@@ -445,7 +430,6 @@ class TestWhatItReturned:
     IMAGE = Image(data=b"png", media_type="image/png")
     DOCUMENT = Document(data=b"pdf", media_type="application/pdf")
 
-    @anyhow
     @pytest.mark.parametrize(
         ("value", "text", "attachments"),
         [
@@ -456,52 +440,48 @@ class TestWhatItReturned:
             (("first", IMAGE, {"page": 2}, DOCUMENT), 'first\n{"page":2}', (IMAGE, DOCUMENT)),
         ],
     )
-    def test_words_and_what_is_beside_them(self, driven: Driver, value: Any, text: str, attachments: Any):
-        said = ran(driven, Function(name="f", call=lambda: value))
+    def test_words_and_what_is_beside_them(self, value: Any, text: str, attachments: Any):
+        said = ran(by_arun, Function(name="f", call=lambda: value))
         (result,) = self.told(said)
         assert (result.text, result.attachments, result.is_error) == (text, attachments, False)
 
-    @anyhow
-    def test_a_format_says_it_all(self, driven: Driver):
+    def test_a_format_says_it_all(self):
         def show(value: Any, call: FunctionCall) -> str:
             return f"{call.name}({call.arguments['n']}) gave {len(value)}"
 
         made = Function(name="draw", call=lambda n: [self.IMAGE] * n, parameters=INTEGER_N, format=show)
-        (result,) = self.told(ran(driven, made, {"n": 2}))
+        (result,) = self.told(ran(by_arun, made, {"n": 2}))
         assert (result.text, len(result.attachments)) == ("draw(2) gave 2", 2)
 
     @staticmethod
     def told(said: Ran) -> list[Any]:
         return [message.parts[0] for message in said.call.record.dialog if message.role == "tool"]
 
-    @anyhow
     @pytest.mark.parametrize("policy", [{}, {"retries": Retries(attempts=3, delay_s=0)}], ids=["plain", "governed"])
     @pytest.mark.parametrize(("value", "error"), [(1, "UsageError"), ("secret", "AttributeError")])
     def test_a_result_whose_format_fails_is_not_shown(
-        self, driven: Driver, policy: Any, value: Any, error: str, caplog: pytest.LogCaptureFixture
+        self, policy: Any, value: Any, error: str, caplog: pytest.LogCaptureFixture
     ):
         def show(value: Any, call: FunctionCall) -> Any:
             return value if value == 1 else value.missing
 
         runs: list[int] = []
-        ended = ran(driven, Function(name="f", call=lambda: runs.append(1) or value, format=show, **policy))
+        ended = ran(by_arun, Function(name="f", call=lambda: runs.append(1) or value, format=show, **policy))
         assert (ended.is_error, runs) == (True, [1])
         assert error in ended.text
         assert "secret" not in ended.text
         assert [record.levelname for record in caplog.records] == ["WARNING"]
 
-    @anyhow
     @pytest.mark.parametrize("on_error", ["tell", "retry", "fail", Default("all is well")])
-    def test_a_result_that_the_pipeline_fails_on_is_not_shown(self, driven: Driver, on_error: Any):
+    def test_a_result_that_the_pipeline_fails_on_is_not_shown(self, on_error: Any):
         runs: list[int] = []
         made = Function(name="f", call=lambda: runs.append(1) or "a secret", on_error=on_error)
-        ended = ran(driven, made, results=ResultPipeline(processor=lambda name, text: text.index("missing")))
+        ended = ran(by_arun, made, results=ResultPipeline(processor=lambda name, text: text.index("missing")))
         assert (runs, ended.is_error) == ([1], True)
         assert "secret" not in str(ended.call.record)
         assert (ended.call.record.ending.reason is Reason.FUNCTION_FAILED) is (on_error == "fail")
 
-    @anyhow
-    def test_a_pipeline_that_waits_for_what_is_cancelled_has_failed(self, driven: Driver):
+    def test_a_pipeline_that_waits_for_what_is_cancelled_has_failed(self):
         async def summarize(name: str, text: str, query: str) -> str:
             task = asyncio.ensure_future(asyncio.Event().wait())
             task.cancel()
@@ -509,25 +489,21 @@ class TestWhatItReturned:
             return text
 
         pipeline = ResultPipeline(extractor=summarize, extraction_threshold=0)
-        ended = ran(driven, Function(name="f", call=lambda: "a secret"), results=pipeline)
+        ended = ran(by_arun, Function(name="f", call=lambda: "a secret"), results=pipeline)
         assert (ended.is_error, "secret" in ended.text) == (True, False)
 
-    @anyhow
     @kinds
     @pytest.mark.parametrize("on_error", ["tell", "fail"])
-    def test_an_exception_that_cannot_be_shown_is_a_failure_all_the_same(
-        self, driven: Driver, kind: str, on_error: Any
-    ):
+    def test_an_exception_that_cannot_be_shown_is_a_failure_all_the_same(self, kind: str, on_error: Any):
         class Broken(Exception):
             def __str__(self) -> str:
                 raise RuntimeError("no text")
 
-        ended = ran(driven, Fails(Broken()).function(kind, on_error=on_error))
+        ended = ran(by_arun, Fails(Broken()).function(kind, on_error=on_error))
         assert (ended.call.record.ending.reason is Reason.FUNCTION_FAILED) is (on_error == "fail")
         assert "Broken" in ended.text
 
-    @anyhow
-    def test_what_no_text_can_be_made_of_is_an_error(self, driven: Driver):
+    def test_what_no_text_can_be_made_of_is_an_error(self):
         class Shy(pydantic.BaseModel):
             @pydantic.model_serializer
             def fail(self) -> str:
@@ -536,7 +512,7 @@ class TestWhatItReturned:
             def __repr__(self) -> str:
                 raise RuntimeError("no text")
 
-        ended = ran(driven, Function(name="f", call=Shy))
+        ended = ran(by_arun, Function(name="f", call=Shy))
         assert ended.is_error
         assert "RuntimeError" in ended.text
 
@@ -548,12 +524,11 @@ class TestWhatItReturned:
         assert said.text == "DONE"
         assert "ResultProcessed" in [type(event).__name__ for event in said.events]
 
-    @anyhow
     @kinds
     @pytest.mark.parametrize("on_error", ["tell", "fail"])
-    def test_errors_and_failures_take_no_pipeline(self, driven: Driver, kind: str, on_error: Any):
+    def test_errors_and_failures_take_no_pipeline(self, kind: str, on_error: Any):
         pipeline = ResultPipeline(processor=lambda name, text: "changed")
-        said = ran(driven, Fails(OSError("no")).function(kind, on_error=on_error), results=pipeline)
+        said = ran(by_arun, Fails(OSError("no")).function(kind, on_error=on_error), results=pipeline)
         assert "OSError: no" in said.text if on_error == "tell" else said.call.record.ending.detail
 
 
@@ -578,18 +553,16 @@ def test_a_plain_function_may_give_what_has_to_be_awaited(driven: Driver, policy
 class TestWhatIsRecorded:
     """How long each call took, in which round, and whether it was denied."""
 
-    @anyhow
     @kinds
-    def test_the_time_that_it_was_run_with_all_retries(self, driven: Driver, kind: str):
+    def test_the_time_that_it_was_run_with_all_retries(self, kind: str):
         clock, fails = FakeClock(), Fails(OSError("busy"), OSError("busy"))
         given = fails.function(kind, retries=Retries(attempts=3, delay_s=2.0, jitter=0.0))
-        found = ran(driven, given, clock=clock)
+        found = ran(by_arun, given, clock=clock)
         assert found.asked.duration_s == sum(clock.sleeps) == 6
         assert [event.duration_s for event in found.events if isinstance(event, FunctionEnded)] == [6]
 
-    @anyhow
     @pytest.mark.parametrize("policy", [{}, {"on_error": "fail"}])
-    def test_one_that_raised_took_time_too(self, driven: Driver, policy: dict[str, Any]):
+    def test_one_that_raised_took_time_too(self, policy: dict[str, Any]):
         clock = FakeClock()
 
         def wait() -> str:
@@ -597,10 +570,9 @@ class TestWhatIsRecorded:
             clock.sleep(3)
             raise OSError("no line")
 
-        assert ran(driven, Function.of(wait, **policy), clock=clock).asked.duration_s == 3
+        assert ran(by_arun, Function.of(wait, **policy), clock=clock).asked.duration_s == 3
 
-    @anyhow
-    def test_the_round_and_the_denial_and_they_come_back_from_a_snapshot(self, driven: Driver):
+    def test_the_round_and_the_denial_and_they_come_back_from_a_snapshot(self):
         def look() -> str:
             """Look."""
             return "seen"
@@ -612,7 +584,7 @@ class TestWhatIsRecorded:
         functions = (Function.of(look), Function.of(erase, needs_approval=True))
         one = seed(Prompt("x", functions=functions))
         script = Script([call("look"), call("look")], [call("erase"), call("nothing")], "done")
-        driven(one, script, approve=lambda asked: Denied("no"), clock=FakeClock())
+        by_arun(one, script, approve=lambda asked: Denied("no"), clock=FakeClock())
         found = [(f.name, f.round, f.is_denied, f.duration_s) for f in one.record.function_calls]
         assert found == [
             ("look", 1, False, 0),
@@ -623,10 +595,9 @@ class TestWhatIsRecorded:
         again = restore(snapshot(one), one.prompt)
         assert again.record.function_calls == one.record.function_calls
 
-    @anyhow
-    def test_the_duration_survives_a_snapshot_and_is_not_compared(self, driven: Driver):
+    def test_the_duration_survives_a_snapshot_and_is_not_compared(self):
         clock = FakeClock()
-        found = ran(driven, Function.of(lambda: clock.sleep(2), name="wait", description="Wait."), clock=clock)
+        found = ran(by_arun, Function.of(lambda: clock.sleep(2), name="wait", description="Wait."), clock=clock)
         (again,) = restore(snapshot(found.call), found.call.prompt).record.function_calls
         assert again.duration_s == 2
         assert again == again.changed(duration_s=5.0)
