@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from conformance.client_requests import ASYNC, REQUEST, TWO_WAYS, WAYS, ask, shown_by
@@ -190,39 +190,29 @@ class TestBaseUrls:
         assert server.requests[0].path == "/v1/chat/completions"
         assert "authorization" not in server.requests[0].headers
 
-    @pytest.mark.parametrize(
-        ("given", "path"),
-        [("", "/v1beta"), ("/v1", "/v1"), ("/google/", "/google/v1beta"), ("/google/v1beta1/", "/google/v1beta1"),
-         ("/v1/proxy", "/v1/proxy/v1beta")],
-    )  # fmt: skip
-    def test_googles_needs_no_version_as_its_own_sdk_has_it(
-        self, given: str, path: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        said = {"candidates": [{"content": {"parts": [{"text": "x"}]}, "finishReason": "STOP"}]}
-        with FaultServer([http(said)]) as server:
-            address = server.base_url.removesuffix("/v1") + given
-            monkeypatch.setenv("GOOGLE_BASE_URL", address)
-            for base_url in (None, address):
-                with client_for("google:m", api_key=KEY, base_url=base_url) as client:
-                    client.complete(REQUEST)
-        assert [request.path for request in server.requests] == [f"{path}/models/m:generateContent"] * 2
+    SAID: ClassVar[dict[str, Any]] = {
+        "google": {"candidates": [{"content": {"parts": [{"text": "x"}]}, "finishReason": "STOP"}]},
+        "anthropic": {"type": "message", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"},
+    }
+    ENDS: ClassVar[dict[str, str]] = {"google": "/models/m:generateContent", "anthropic": "/messages"}
 
     @pytest.mark.parametrize(
-        ("given", "path"),
-        [("", "/v1/messages"), ("/v1", "/v1/messages"), ("/api/anthropic/", "/api/anthropic/v1/messages"),
-         ("/x/v1beta", "/x/v1beta/messages"), ("/v1/proxy", "/v1/proxy/v1/messages")],
+        ("provider", "given", "path"),
+        [("google", "", "/v1beta"), ("google", "/v1", "/v1"), ("google", "/google/", "/google/v1beta"),
+         ("google", "/google/v1beta1/", "/google/v1beta1"), ("google", "/v1/proxy", "/v1/proxy/v1beta"),
+         ("anthropic", "", "/v1"), ("anthropic", "/v1", "/v1"), ("anthropic", "/api/anthropic/", "/api/anthropic/v1"),
+         ("anthropic", "/x/v1beta", "/x/v1beta"), ("anthropic", "/v1/proxy", "/v1/proxy/v1")],
     )  # fmt: skip
-    def test_anthropics_needs_no_version_as_its_own_tools_have_it(
-        self, given: str, path: str, monkeypatch: pytest.MonkeyPatch
+    def test_it_needs_no_version_as_the_providers_own_tools_have_it(
+        self, provider: str, given: str, path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        said = {"type": "message", "content": [{"type": "text", "text": "x"}], "stop_reason": "end_turn"}
-        with FaultServer([http(said)]) as server:
+        with FaultServer([http(self.SAID[provider])]) as server:
             address = server.base_url.removesuffix("/v1") + given
-            monkeypatch.setenv("ANTHROPIC_BASE_URL", address)
+            monkeypatch.setenv(f"{provider.upper()}_BASE_URL", address)
             for base_url in (None, address):
-                with client_for("anthropic:m", api_key=KEY, base_url=base_url) as client:
+                with client_for(f"{provider}:m", api_key=KEY, base_url=base_url) as client:
                     client.complete(REQUEST)
-        assert [request.path for request in server.requests] == [path, path]
+        assert [request.path for request in server.requests] == [path + self.ENDS[provider]] * 2
 
     def test_a_missing_one_is_missed_at_first_use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("AZURE_OPENAI_ENDPOINT", raising=False)

@@ -101,11 +101,3 @@ def test_a_server_that_fails_once(provider: str, fault: str) -> None:
         assert agent.call("hi").output == "hello"
         assert len(server.requests) == 2
         agent.client.close()
-
-
-def test_nobody_there() -> None:
-    with FaultServer([CLOSE]) as server:
-        agent = agent_of("openai", server)
-    with pytest.raises(CallFailed):
-        agent.call("hi")
-    assert agent.world["clock"].sleeps == [1, 2]

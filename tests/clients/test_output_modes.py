@@ -12,9 +12,8 @@ from pydantic import BaseModel, Field
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect, event
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Step, chunk, http
 
-from fsm_agent import Agent, Limits, Prompt, Reason, Settings
+from fsm_agent import Agent, Limits, Prompt, Settings
 from fsm_agent.clients import HttpClient
-from fsm_agent.errors import CallFailed
 from fsm_agent.lifecycle import CallResult
 from fsm_agent.messages import ArgumentsDelta, Done
 from fsm_agent.providers import AnthropicProfile, GeminiProfile, Profile, Provider
@@ -372,12 +371,3 @@ def test_the_arguments_of_the_answer_arrive_as_they_are_written() -> None:
 def test_a_value_that_is_no_object_is_wrapped_for_the_function() -> None:
     with Model("chat", [calls(ANSWER, value=[1, 2])]) as model:
         assert model.agent().call(Prompt("Count.", output=list[int], mode="function")).output == [1, 2]
-
-
-def test_the_same_problem_again_ends_the_call_early() -> None:
-    wrong = [[calls(ANSWER, f"call_{n}", **WRONG)] for n in range(4)]
-    with Model("chat", *wrong) as model:
-        with pytest.raises(CallFailed, match="stuck: 2 answers in a row had the same problem") as caught:
-            model.agent(limits=Limits(identical_problems=2)).call(typed("function"))
-        assert len(model.asked) == 2
-    assert caught.value.reason is Reason.STUCK

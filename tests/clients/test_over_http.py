@@ -115,14 +115,6 @@ def test_a_typed_output_is_asked_for_natively_and_checked_here():
         assert "total: " in server.requests[1]["messages"][-1]["content"]
 
 
-def test_a_server_that_fails_for_good_is_a_named_failure():
-    with StubServer([]) as server, agent_of(server, limits=Limits(recalls=1)) as agent:
-        with pytest.raises(CallFailed, match="the stub has no more") as caught:
-            agent.call("17 + 25?")
-        assert caught.value.__cause__.status == 500
-        assert len(server.requests) == 2
-
-
 def test_the_key_is_in_nothing_that_anybody_sees():
     with StubServer([asks("add", json.dumps({"a": 1, "b": 2})), {"role": "assistant", "content": ""}]) as server:
         agent = agent_of(server, limits=Limits(recalls=0, parse_retries=0))

@@ -74,18 +74,20 @@ def test_a_limit_is_a_whole_number_from_one(limits: dict[str, Any]) -> None:
 # A minute
 
 
-def test_so_many_requests_begin_in_a_minute() -> None:
+@pytest.mark.parametrize(
+    ("limits", "amounts", "at_s"),
+    [
+        ({"requests_per_minute": 2}, [0, 0, 0, 0, 0], [0, 0, 60, 60, 120]),
+        ({"tokens_per_minute": 100}, [60, 40, 1, 99, 1], [0, 0, 60, 60, 120]),
+        ({"tokens_per_minute": 100}, [1, 500, 1], [0, 60, 120]),
+        ({"requests_per_minute": 3, "tokens_per_minute": 10}, [9, 5, 1, 1, 1], [0, 60, 60, 60, 120]),
+    ],
+    ids=["requests", "tokens", "more than a minute's tokens waits for an empty one", "both"],
+)
+def test_so_much_begins_in_a_minute(limits: dict[str, int], amounts: list[int], at_s: list[float]) -> None:
     clock = FakeClock()
-    assert begun(RateLimit(requests_per_minute=2, clock=clock), clock, 0, 0, 0, 0, 0) == [0, 0, 60, 60, 120]
-    assert clock.sleeps == pytest.approx([60, 60])
-
-
-def test_a_place_is_free_a_minute_after_it_was_taken() -> None:
-    clock = FakeClock()
-    limit = RateLimit(requests_per_minute=2, clock=clock)
-    begun(limit, clock, 0)
-    clock.advance(50)
-    assert begun(limit, clock, 0, 0, 0) == [0, 10, 60]
+    assert begun(RateLimit(**limits, clock=clock), clock, *amounts) == at_s
+    assert sum(clock.sleeps) == pytest.approx(at_s[-1])
 
 
 def test_requests_that_begin_together_leave_room_a_minute_after_the_last_of_them() -> None:
@@ -98,24 +100,6 @@ def test_requests_that_begin_together_leave_room_a_minute_after_the_last_of_them
     begun(limit, clock, 0)
     clock.advance(59.9)
     assert begun(limit, clock, 0) == [0.1]
-
-
-def test_so_many_tokens_begin_in_a_minute() -> None:
-    clock = FakeClock()
-    limit = RateLimit(tokens_per_minute=100, clock=clock)
-    assert begun(limit, clock, 60, 40, 1, 99, 1) == [0, 0, 60, 60, 120]
-
-
-def test_what_is_more_than_a_minutes_tokens_waits_for_an_empty_minute() -> None:
-    clock = FakeClock()
-    limit = RateLimit(tokens_per_minute=100, clock=clock)
-    assert begun(limit, clock, 1, 500, 1) == [0, 60, 120]
-
-
-def test_both_limits_count() -> None:
-    clock = FakeClock()
-    limit = RateLimit(requests_per_minute=3, tokens_per_minute=10, clock=clock)
-    assert begun(limit, clock, 9, 5, 1, 1, 1) == [0, 60, 60, 60, 120]
 
 
 def test_tokens_are_put_right_by_what_a_request_really_took() -> None:
@@ -268,19 +252,6 @@ def test_one_that_needs_much_is_not_overtaken() -> None:
 
     asyncio.run(main())
     assert order == [8, 9, 1]
-
-
-def test_whatever_ends_a_turn_frees_the_place() -> None:
-    limit = RateLimit(max_concurrent=1)
-
-    async def fail() -> None:
-        async with limit.reserve(timeout_s=0):
-            raise ZeroDivisionError
-
-    for _ in range(3):
-        with pytest.raises(ZeroDivisionError):
-            asyncio.run(fail())
-    assert (limit.waiting, limit.under_way) == (0, 0)
 
 
 def test_tasks_go_in_order_and_the_cancelled_give_their_place_back() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import aclosing, closing
 from typing import Any
 
@@ -17,8 +16,6 @@ from fsm_agent.functions import Function
 from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionResult, Image, Message, Reasoning, Reply, TextDelta, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
-
-PATIENCE_S = 10.0
 
 
 def took(tokens: int | None, text: str = "hello") -> Reply:
@@ -57,15 +54,6 @@ def test_tokens_are_charged_as_reported_or_by_the_length_of_the_reply(way: str, 
             assert sum(clock.sleeps) == pytest.approx(wait_s)
 
     asyncio.run(begin_another())
-
-
-def test_a_long_request_waits_before_it_is_sent() -> None:
-    clock = FakeClock()
-    script = Script(took(50), took(50), clock=clock)
-    client = RateLimitedClient(script, RateLimit(tokens_per_minute=100, clock=clock))
-    client.complete(asking("x" * 40))
-    client.complete(asking("x" * 204))
-    assert clock.sleeps == pytest.approx([60])
 
 
 def test_all_that_is_text_is_estimated() -> None:
@@ -127,25 +115,6 @@ def test_a_stream_has_its_turn_until_it_is_closed() -> None:
         assert limit.under_way == 0
 
     asyncio.run(main())
-
-
-def test_clients_share_a_limit() -> None:
-    limit, most = RateLimit(max_concurrent=2), list[int]()
-
-    class Slow(Script):
-        async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
-            await asyncio.sleep(0)
-            most.append(limit.under_way)
-            return await super().acomplete(request)
-
-    clients = [RateLimitedClient(Slow("hello", "hello", name=name), limit) for name in "abcd"]
-    threads = [threading.Thread(target=client.complete, args=(REQUEST,)) for client in clients for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-    assert len(most) == 8
-    assert max(most) <= 2
 
 
 def test_an_agent_waits_on_the_clock_of_its_double() -> None:

@@ -7,7 +7,7 @@ import contextvars
 import gc
 import logging
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from itertools import count
 
 import pytest
@@ -121,40 +121,19 @@ def test_a_stream_is_ahead_by_no_more_than_a_bounded_number_of_parts() -> None:
     parts.close()
 
 
-@pytest.mark.parametrize("verb", ["complete", "stream"])
-def test_a_function_that_is_left_behind_ends_its_request(verb: str) -> None:
-    own, left = Own(waits=True), threading.Event()
-
-    def ask() -> str:
-        "Ask."
-        try:
-            return str(list(own.stream(ASKED)) if verb == "stream" else own.complete(ASKED))
-        finally:
-            left.set()
-
-    agent = Agent(Script(call("ask"), "Done."), functions=[ask])
-    one = agent.seed("Ask.")
-
-    def drive() -> None:
-        with pytest.raises(CallFailed, match="enough"):
-            agent.run(one)
-
-    caller = threading.Thread(target=drive, daemon=True)
-    caller.start()
-    assert own.begun.wait(WITHIN_S)
-    one.cancel("enough")
-    assert left.wait(WITHIN_S)
-    assert own.ended.is_set()
-    caller.join(WITHIN_S)
-
-
-def test_a_function_that_is_left_behind_hears_of_its_agents_call_by_no_exception_that_it_might_handle() -> None:
+@pytest.mark.parametrize("verb", ["complete", "stream", "call"])
+def test_a_function_that_is_left_behind_ends_its_request_and_hears_no_exception_that_it_might_handle(verb: str) -> None:
     own, raised, left = Own(waits=True), list[BaseException](), threading.Event()
+    verbs: dict[str, Callable[[], object]] = {
+        "complete": lambda: own.complete(ASKED),
+        "stream": lambda: list(own.stream(ASKED)),
+        "call": lambda: Agent(own).call("Ask."),
+    }
 
     def ask() -> str:
         "Ask."
         try:
-            return str(Agent(own).call("Ask.").output)
+            return str(verbs[verb]())
         except BaseException as error:
             raised.append(error)
             raise

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -52,7 +52,7 @@ from fsm_agent.agents import Agent
 from fsm_agent.clients import Network, client_for
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
 from fsm_agent.lifecycle import Reason, Request
-from fsm_agent.messages import Message, Reply, TextDelta
+from fsm_agent.messages import Message, TextDelta
 from fsm_agent.runtime import run
 
 pytestmark = pytest.mark.usefixtures("over")
@@ -162,14 +162,6 @@ def test_threads_and_loops_may_ask_at_once() -> None:
             assert [text(reply) for reply in in_threads(4, lambda way=way: ask(client, way)[0])] == ["hello"] * 4
 
 
-def test_tasks_may_ask_at_once() -> None:
-    async def main() -> list[Reply]:
-        return await asyncio.gather(*[client.acomplete(REQUEST) for _ in range(8)])
-
-    with FaultServer([BARRIER, *WHOLE], together=8) as server, client_of(server) as client:
-        assert [reply.message.text for reply in asyncio.run(main())] == ["hello"] * 8
-
-
 @our_own
 def test_too_many_at_once_wait_for_each_other_in_their_turn() -> None:
     async def main() -> None:
@@ -186,8 +178,7 @@ def test_too_many_at_once_wait_for_each_other_in_their_turn() -> None:
         assert asked == [*map(str, range(6)), *["7"] * 4]
 
 
-@pytest.mark.parametrize("way", ["complete", "acomplete"])
-def test_nobody_waits_for_ever_for_a_free_one(way: str) -> None:
+def test_nobody_waits_for_ever_for_a_free_one() -> None:
     async def main() -> None:
         async with aclosing(client.astream(REQUEST)) as items:
             await anext(items)
@@ -196,13 +187,7 @@ def test_nobody_waits_for_ever_for_a_free_one(way: str) -> None:
 
     narrow = Network(max_connections=1, pool_s=0.05)
     with FaultServer([SSE_HEAD, chunk(FIRST_PIECE), STALL]) as server, client_of(server, narrow) as client:
-        if way == "acomplete":
-            asyncio.run(main())
-            return
-        with closing(client.stream(REQUEST)) as items:
-            next(items)
-            with pytest.raises(TimedOut, match="no free connection"):
-                client.complete(REQUEST)
+        asyncio.run(main())
 
 
 class TestUploads:
@@ -236,16 +221,6 @@ WAITING: dict[str, list[Step]] = {
 
 
 class TestClosing:
-    @pytest.mark.parametrize("phase", WAITING)
-    def test_threads_are_told_at_once(self, phase: str) -> None:
-        with FaultServer(WAITING[phase]) as server, client_of(server) as client:
-            thread, ended = in_thread(lambda: ask(client, "stream"))
-            assert server.wait_for_requests(1)
-            client.close()
-            thread.join(LIMIT_S)
-            assert isinstance(ended[0], ProviderError)
-            assert server.wait_until_all_closed()
-
     @pytest.mark.parametrize("phase", WAITING)
     @pytest.mark.parametrize("from_outside", [False, True])
     def test_tasks_are_told_at_once(self, from_outside: bool, phase: str) -> None:
