@@ -332,13 +332,6 @@ class TestRefusals:
             encoded(model, tool)
         assert TOKEN not in str(caught.value)
 
-    def test_nothing_is_sent(self) -> None:
-        server = Server({})
-        asked = Request(messages=(Message.of("user", "x"),), settings=Settings(hosted_tools=(SERVER,)))
-        with server.client("openai-chat:gpt-5") as client, pytest.raises(UsageError, match="HostedMCP"):
-            client.complete(asked)
-        assert not server.requests
-
     def test_a_profile_that_promises_what_its_wire_lacks_is_wrong(self) -> None:
         entry = replace(providers()["openai-chat"], profile=Profile(hosted_tools={"code_execution": "x"}))
         asked = Request(messages=(), settings=Settings(hosted_tools=(CodeExecution(),)))

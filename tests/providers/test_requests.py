@@ -244,17 +244,6 @@ def test_a_preset_that_the_model_cannot_have_is_warned_of_once(way: str, caplog:
 
 
 @wires
-def test_extra_bodies_are_merged_by_key_and_all_else_is_replaced(wire: str) -> None:
-    codec, profile, _ = CODECS[wire]
-    known, own = {"x": {"a": [1], "b": 1}, "l": [1], "s": 1, "d": 1}, {"x": {"b": {"c": 1}}, "l": [2], "s": None}
-    before = json.dumps([known, own])
-    request = Request(messages=(USER,), settings=Settings(extra_body={**own, "d": {"e": 1}}))
-    body = json.loads(codec.encode(request, model="m", profile=replace(profile, extra_body=known), stream=False))
-    assert (body["x"], body["l"], body["s"], body["d"]) == ({"a": [1], "b": {"c": 1}}, [2], None, {"e": 1})
-    assert json.dumps([known, own]) == before
-
-
-@wires
 def test_only_anthropic_is_told_what_to_keep(wire: str) -> None:
     codec, profile, _ = CODECS[wire]
     bodies = [

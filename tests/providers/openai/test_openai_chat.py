@@ -324,8 +324,9 @@ def test_without_ids_of_ours_results_come_in_the_order_of_the_calls() -> None:
 
 
 def test_ids_have_just_so_many_letters_and_digits_where_that_is_wanted() -> None:
+    chars = providers()["mistral"].profile_of("m").call_id_chars
     for theirs in ["call_0fypS1hVX", "call_1234", "abc", "ü" * 9, "a" * 10, None]:
-        ((asked, answered),) = ids((("1.0", "D681PevKs"), ("1.1", theirs)), call_id_chars=9)
+        ((asked, answered),) = ids((("1.0", "D681PevKs"), ("1.1", theirs)), call_id_chars=chars)
         assert asked == answered == ["D681PevKs", "call00001"]
 
 
@@ -337,19 +338,6 @@ def test_many_calls_of_one_id_take_linear_time(order: int) -> None:
         assert asked == answered
 
     assert growth(lambda size: tuple([str(number) for number in range(size)]), matched, 1000) < 3
-
-
-def test_mistral_gets_ids_of_nine_characters() -> None:
-    entry = providers()["mistral"]
-    calls = [CALLS[0].changed(provider_id="call_0fypS1hVX"), CALLS[1].changed(provider_id="D681PevKs")]
-    results = [FunctionResult(id=one.id, name=one.name, text="", provider_id=one.provider_id) for one in calls]
-    messages = (USER, Message.of("assistant", *calls), Message.of("tool", *results))
-    body = json.loads(
-        entry.codec.encode(Request(messages=messages), model="m", profile=entry.profile_of("m"), stream=False)
-    )
-    ids = [one["id"] for one in body["messages"][1]["tool_calls"]]
-    assert ids == ["call00000", "D681PevKs"]
-    assert [one["tool_call_id"] for one in body["messages"][2:]] == ids
 
 
 @pytest.mark.nightly

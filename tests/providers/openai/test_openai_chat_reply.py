@@ -342,12 +342,6 @@ def test_pieces_of_calls_find_their_call(name: str) -> None:
     assert [delta.name for delta in deltas if isinstance(delta, FunctionCallStarted)] == [call.name for call in calls]
 
 
-def test_name_that_comes_late_starts_the_call_with_all_its_arguments() -> None:
-    pieces = call("", "{", index=0), call("f", "}", index=0)
-    _, deltas = streamed(stream(*[{"tool_calls": [piece]} for piece in pieces]))
-    assert deltas == [FunctionCallStarted(0, "f", None), ArgumentsDelta(0, "{}"), FunctionCallCompleted(0)]
-
-
 def test_call_that_goes_on_behind_the_next_is_completed_again() -> None:
     pieces = [call("f", "{}", index=0, id="x"), call("g", "{", index=1, id="y"), {"index": 0, **MORE}]
     body = stream(*[{"tool_calls": [piece]} for piece in pieces])
