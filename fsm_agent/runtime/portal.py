@@ -10,6 +10,7 @@ that loop, and is performed in another one.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
@@ -279,6 +280,8 @@ def wait_for_end(tasks: Sequence[LoopTask[Any]], bell: queue.SimpleQueue[Any], w
         within_s: For how long.
     """
     if is_collecting() or _depth():  # what waits here might hold up what it waits for
+        return
+    if sys.is_finalizing():  # the loops stand still
         return
     homes = [home for _, home in _homes]
     tasks = [task for task in tasks if task.home in homes]  # in a forked child, those of its parent do not run

@@ -73,6 +73,22 @@ def test_what_hangs_does_not_hold_up_the_exit() -> None:
     assert (child.returncode, out.splitlines()[-1]) == (0, "Asked at the exit."), err
 
 
+LEFT_STREAM = """
+from fsm_agent import Agent
+from fsm_agent.testing import Script
+stream = Agent(Script("word " * 500)).stream("x")
+next(stream), next(stream), next(stream)
+{left}
+"""
+
+
+@pytest.mark.parametrize("left", ["", "around = [stream]; around.append(around); del stream"])
+def test_a_stream_that_is_left_at_the_exit_says_nothing(left: str) -> None:
+    command = [sys.executable, "-X", "dev", "-c", LEFT_STREAM.format(left=left)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 class Stop(KeyboardInterrupt):
     pass
 
