@@ -43,6 +43,7 @@ from heapq import heappop, heappush
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
 from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
@@ -70,7 +71,8 @@ MAX_BACKLOG = 64  # events of a stream that may wait to be taken; with more of t
 _ENDS: dict[str, Callable[..., Cancelled | Stopped]] = {"cancelled": Cancelled, "stopped": Stopped}
 
 
-_claiming = threading.Lock()
+_claiming = threading.RLock()  # a handler of a signal may claim another process meanwhile
+at_fork(before=_claiming.acquire, after_in_parent=_claiming.release, after_in_child=_claiming.release)
 
 
 # An item of the inbox: an activity with an event, and perhaps the gate for which its stream waits; or with None and its

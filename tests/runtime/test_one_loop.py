@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import pytest
@@ -194,3 +197,32 @@ def test_a_part_of_an_output_is_validated_where_no_loop_runs() -> None:
     assert sum(isinstance(event, PartialOutput) for event in events) >= 2
     assert len(homes) > 3
     assert all(homes)
+
+
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@pytest.mark.parametrize("way", [by_call, by_stream])
+def test_an_agent_call_may_be_made_at_any_line_of_another(way: Callable[[Make], None]) -> None:
+    """As by a handler of a signal, or a destructor."""
+    seen = set[tuple[object, int]]()
+    answers = set[str]()
+
+    def at_line(frame: FrameType, event: str, _: object) -> Any:
+        if "runtime" not in Path(frame.f_code.co_filename).parts:
+            return None
+        if event == "line" and (frame.f_code, frame.f_lineno) not in seen:
+            seen.add((frame.f_code, frame.f_lineno))
+            answers.add(Agent(Script("Beside.")).call("Go.").output)
+        return at_line
+
+    before = sys.gettrace()
+    sys.settrace(at_line)
+    try:
+        way(lambda: Agent(Script(call("look"), "Done."), functions=[look]))
+    finally:
+        sys.settrace(before)
+    assert answers == {"Beside."}
+    assert len(seen) > 100
