@@ -14,8 +14,9 @@ from fsm_agent.machine.process import Process
 from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.probes import MeasuredDrive
-from fsm_agent.runtime.reconciler import GRACE_S, Reconciler
+from fsm_agent.runtime.reconciler import GRACE_S, Reconciler, cancelled_inside
 from fsm_agent.runtime.recorder import Recorder
+from fsm_agent.runtime.run_function import raise_own_cancellation
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
@@ -143,9 +144,10 @@ class AsyncDriver(Reconciler):
             if self.probe is not None:
                 self.probe.end(alone, item)
             self.inbox.append((alone, None, item))
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if not self._is_interrupted or (task is not None and task.uncancel()):
-                raise
+                raise_own_cancellation(error)
+                raise cancelled_inside(alone) from error
             self._begin_again(alone)
         except TimeoutError:
             if limit is None or not limit.expired():

@@ -57,6 +57,7 @@ from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.portal import open_gate
 from fsm_agent.runtime.probes import TIMED_OUT
 from fsm_agent.runtime.recorder import PostedOutcome, Recorder
+from fsm_agent.runtime.run_function import raise_own_cancellation
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.runtime.world import World, lasting
 
@@ -179,10 +180,11 @@ class Reconciler(ABC):
     async def perform(self, activity: Activity) -> Any:
         """Perform an activity in a task: put the events of a stream into the inbox, and return the outcome."""
         work: Any = activity.perform()
-        if not isinstance(work, AsyncGeneratorType):
-            return await work
+        is_stream = isinstance(work, AsyncGeneratorType)
         room = MAX_BACKLOG
         try:
+            if not is_stream:
+                return await work
             async for item in work:
                 if type(item) in activity.effect.outcomes:
                     return item
@@ -193,8 +195,12 @@ class Reconciler(ABC):
                 room, gate = MAX_BACKLOG, asyncio.get_running_loop().create_future()
                 self.put(activity, item, gate)
                 await gate
+        except asyncio.CancelledError as error:
+            raise_own_cancellation(error)
+            raise cancelled_inside(activity) from error
         finally:
-            await work.aclose()
+            if is_stream:
+                await work.aclose()
         raise AssertionError(f"{activity.key}: it ended without an outcome")
 
     # Claiming the process
@@ -726,3 +732,11 @@ class Reconciler(ABC):
 
 def _seconds(limit: tuple[float, Deadline | Activity]) -> float:
     return limit[0]
+
+
+def cancelled_inside(activity: Activity) -> RuntimeError:
+    """Return the error for an activity that has awaited something which was cancelled, such as a user's future.
+
+    As a cancellation it would pass for one of the task around it, and a task group would drop it in silence.
+    """
+    return RuntimeError(f"what {activity.key!r} waited for was cancelled")

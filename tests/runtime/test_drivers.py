@@ -785,6 +785,29 @@ def test_an_approver_that_times_out_by_itself_is_no_deadline():
         by_arun(seed(), Script(call("erase", path="x")), approve=approve)
 
 
+async def wait_for_what_was_cancelled(*_: Any, **__: Any) -> Any:
+    form = asyncio.get_running_loop().create_future()
+    form.cancel()
+    return await form
+
+
+class Cancelling(Script):
+    acomplete = wait_for_what_was_cancelled
+
+    async def astream(self, *args: Any, **kwargs: Any):
+        yield await wait_for_what_was_cancelled()
+
+
+@anyhow
+@pytest.mark.parametrize("who", ["ask", "model"])
+def test_a_cancellation_that_nobody_asked_for_is_an_error_and_none_of_the_task(driven: Driver, who: str):
+    one = seed()
+    script = Cancelling("never") if who == "model" else Script(call("erase", path="x"))
+    with pytest.raises(RuntimeError, match=f"'{who}:"):
+        driven(one, script, approve=wait_for_what_was_cancelled)
+    assert one.driver is None
+
+
 def test_every_request_is_announced_with_its_number_and_size():
     script = Script(call("add", a=1, b=2), Overloaded("busy"), "3")
     events = list(Agent(script, system="You add.", functions=[add]).stream("1 + 2?"))
