@@ -52,14 +52,24 @@ class _Connector(aiohttp.TCPConnector):
         self._pid = os.getpid()
 
     def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
-        transport: asyncio.Transport | None = protocol.transport
-        if transport is not None and transport.get_write_buffer_size():
-            transport.abort()  # closing would wait until the server has read the rest of the request
+        _drop_unsent(protocol)
         super()._release(key, protocol, should_close=should_close)
+
+    async def close(self, **options: Any) -> None:
+        for protocol in self._acquired:
+            _drop_unsent(protocol)
+        await super().close(**options)
 
     def __del__(self, *warnings: Any) -> None:
         if self._pid == os.getpid() and not self._loop.is_closed():
             super().__del__(*warnings)
+
+
+def _drop_unsent(protocol: Any) -> None:
+    """Abort a connection that is still sending: closing it would wait until the server has read the rest."""
+    transport: asyncio.Transport | None = protocol.transport
+    if transport is not None and transport.get_write_buffer_size():
+        transport.abort()
 
 
 def as_error_of_httpx(error: BaseException) -> httpx.TransportError | None:

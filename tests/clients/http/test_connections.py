@@ -257,6 +257,19 @@ class TestClosing:
             assert server.wait_until_all_closed()
 
 
+    @our_own
+    def test_it_waits_for_no_server_that_reads_nothing(self) -> None:
+        async def main() -> None:
+            asking = asyncio.create_task(aask(client, "acomplete", None, BIG))
+            assert await asyncio.to_thread(server.wait_for_requests, 1)
+            await asyncio.wait_for(client.aclose(), LIMIT_S / 2)
+            with pytest.raises(ProviderError):
+                await asking
+
+        with FaultServer([HOLD], is_early=True) as server, client_of(server) as client:
+            asyncio.run(main())
+
+
 @pytest.mark.parametrize("phase", WAITING)
 def test_a_call_that_is_cancelled_from_another_thread_lets_go_of_its_request(phase: str) -> None:
     with FaultServer(WAITING[phase]) as server, client_of(server) as client:
