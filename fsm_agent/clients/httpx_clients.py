@@ -308,7 +308,7 @@ def make_client(network: Network, url: httpx.URL) -> _Client:
     """Return a client for requests to ``url`` over this network, for the running event loop.
 
     Raises:
-        ConfigError: A proxy of the environment is none, or `Network.verify` holds no certificates.
+        ConfigError: A proxy of the environment is none, or where `Network.verify` points are no certificates.
     """
     trust = _trust(network, url)
     if not _needs_httpx(network, url):
@@ -335,25 +335,29 @@ def _trust(network: Network, url: httpx.URL) -> ssl.SSLContext:
     if url.scheme != "https" and network.proxy is None:
         # An empty context: http never uses it, and loading the real one takes 20 ms.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return _context_for(verify, http2=network.http2)
+    if verify is True:
+        for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            if path := os.environ.get(variable):
+                return _context_for(path, variable, http2=network.http2)
+    return _context_for(verify, "verify", http2=network.http2)
 
 
 @lru_cache(maxsize=16)
-def _context_for(verify: bool | str, *, http2: bool) -> ssl.SSLContext:
+def _context_for(verify: bool | str, source: str, *, http2: bool) -> ssl.SSLContext:
     """Return the context for the certificates of ``verify``; see `Network.verify`.
 
     There is one for each value of ``http2``, because httpx writes the protocols that it offers into the context.
     """
     if isinstance(verify, bool):
-        context = httpx.create_ssl_context(verify=verify)
+        context = httpx.create_ssl_context(verify=verify, trust_env=False)
     else:
-        is_folder = os.path.isdir(verify)
+        is_folder = any(map(os.path.isdir, (verify, verify.partition(os.pathsep)[0])))  # or several folders
         try:
             context = ssl.create_default_context(
                 cafile=None if is_folder else verify, capath=verify if is_folder else None
             )
         except OSError as error:
-            raise ConfigError(f"verify: expected certificates in PEM, got {verify!r}: {error}") from error
+            raise ConfigError(f"{source}: expected certificates in PEM, got {verify!r}: {error}") from error
     if not http2:
         context.set_alpn_protocols(_HTTP1)
     return context

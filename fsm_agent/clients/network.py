@@ -41,8 +41,9 @@ class Network(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         max_connections: Largest number of requests at once, and so of connections in use, in each event loop.
         proxy: URL of a proxy for all requests, ``http://user:password@host:port``; None: the proxies of the
             environment (``HTTPS_PROXY``, ``NO_PROXY`` …), never for this machine.  It is never shown.
-        verify: Trusted certificates: True (those of certifi or ``SSL_CERT_FILE``), the path of a PEM file or of a
-            folder of certificates, an `ssl.SSLContext`, or False, which trusts any server and is for tests only.
+        verify: Trusted certificates: True (those of ``SSL_CERT_FILE``, of ``SSL_CERT_DIR``, or of certifi), the path of
+            a PEM file or of a folder of certificates, an `ssl.SSLContext`, or False, which trusts any server and is for
+            tests only.
         http2: Use HTTP/2 where the server supports it; needs the extra ``http2``.
         client: An `httpx.AsyncClient` of your own, which sends all requests with what is its own: event hooks,
             authentication, headers, proxies, transport.  Its connections belong to the event loop that uses it first,

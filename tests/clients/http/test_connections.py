@@ -256,7 +256,6 @@ class TestClosing:
             assert not [error for error in ended if not isinstance(error, Exception)]
             assert server.wait_until_all_closed()
 
-
     @our_own
     def test_it_waits_for_no_server_that_reads_nothing(self) -> None:
         async def main() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from conformance.client_requests import TWO_WAYS, ask, outcomes, shown_by
+from conformance.client_requests import REQUEST, TWO_WAYS, ask, outcomes, shown_by
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived, StreamEnded
@@ -85,6 +85,17 @@ class TestTLS:
             for trusted in (path, context, False):
                 with FaultServer(good(way), tls=tls) as server, client_of(server, Network(verify=trusted)) as client:
                     assert text(ask(client, way)[-1]) == "hello"
+
+    @pytest.mark.parametrize("over", [None], indirect=True)
+    def test_one_of_the_environment_is_trusted_from_then_on(
+        self, authority: trustme.CA, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with authority.cert_pem.tempfile() as path, FaultServer(good("complete"), tls=tls) as server:
+            with client_of(server) as client:
+                assert isinstance(outcomes(client, "complete", None)[0], TimedOut)
+            monkeypatch.setenv("SSL_CERT_FILE", path)
+            with client_of(server) as client:
+                assert text(ask(client, "complete")[-1]) == "hello"
 
     @pytest.mark.parametrize("way", TWO_WAYS)
     def test_one_that_nobody_trusts_is_refused_for_good(self, way: str, tls: ssl.SSLContext) -> None:
@@ -268,6 +279,13 @@ class TestNetwork:
             Network(**wish)
         assert extra in str(caught.value)
         assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+    def test_a_variable_that_names_nothing(self, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SSL_CERT_FILE")
+        monkeypatch.setenv(variable, "/no/such")
+        with client_of("https://127.0.0.1:1/v1") as client, pytest.raises(ConfigError, match=variable):
+            client.complete(REQUEST)
 
     def test_a_file_that_holds_no_certificate(self, tmp_path: Any) -> None:
         (tmp_path / "x.pem").write_text("nothing")
