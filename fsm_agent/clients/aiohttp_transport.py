@@ -55,6 +55,13 @@ class _Connector(aiohttp.TCPConnector):
         _drop_unsent(protocol)
         super()._release(key, protocol, should_close=should_close)
 
+    async def _get(self, key: Any, traces: Any) -> Any:
+        connection: Any = await super()._get(key, traces)
+        while connection is not None and connection.protocol.should_close:
+            connection.close()  # what the server has said unasked would be taken for the reply to the next request
+            connection = await super()._get(key, traces)
+        return connection
+
     async def close(self, **options: Any) -> None:
         for protocol in self._acquired:
             _drop_unsent(protocol)

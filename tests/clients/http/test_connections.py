@@ -95,6 +95,23 @@ def test_a_server_that_may_have_read_it_is_not_asked_again(way: str) -> None:
             assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("way", ASYNC)
+def test_what_comes_unasked_is_no_reply(way: str) -> None:
+    """Else each request that follows would get the reply to the one before it."""
+
+    async def main() -> list[str]:
+        replies = [(await aask(client, way))[-1]]
+        is_read.set()
+        assert await asyncio.to_thread(is_sent.wait, LIMIT_S)
+        return [text(reply) for reply in (*replies, *[(await aask(client, way))[-1] for _ in range(2)])]
+
+    is_read, is_sent = threading.Event(), threading.Event()
+    unasked: list[Step] = [lambda _: is_read.wait(LIMIT_S), says("unasked", way), lambda _: is_sent.set()]
+    answers = [[says("first", way), *unasked], [says("second", way)], [says("third", way)]]
+    with FaultServer(*answers) as server, client_of(server) as client:
+        assert asyncio.run(main()) == ["first", "second", "third"]
+
+
 @each_way
 def test_a_body_may_end_with_the_connection(way: str) -> None:
     kind, body = (
