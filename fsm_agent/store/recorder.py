@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
+from fsm_agent._internal.values import Value, decoder_of, from_json, quick_json, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.lifecycle.effects import FindOut
 from fsm_agent.lifecycle.reports.lost_approvals import loses
@@ -519,7 +519,7 @@ def packed_snapshot(
     before: Before | None = None,
 ) -> bytes:
     """Return the document of a process after the entry with a digest, for `Store.append`."""
-    text = to_json(Saved(Chain(header, signing_key).digest, digest, document, before, definition))
+    text = quick_json(Saved(Chain(header, signing_key).digest, digest, document, before, definition))
     return zlib.compress((signed(text, signing_key) if signing_key else text).encode(), 1)
 
 
