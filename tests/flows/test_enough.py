@@ -35,7 +35,6 @@ from fsm_agent.flows import (
 from fsm_agent.flows import call as asks_for
 from fsm_agent.lifecycle import Begun, FunctionFailed, Returned
 from fsm_agent.messages import Inside
-from fsm_agent.runtime.thread_task import ThreadTask
 
 over, failed = end("over"), end("failed")
 
@@ -345,22 +344,24 @@ def test_the_request_of_a_model_is_aborted_once_others_are_enough(driven: Driver
 def test_a_result_that_is_enough_is_kept_when_the_driver_is_stopped_just_then(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has_run, has_come, free = threading.Event(), threading.Event(), threading.Event()
-    works = ThreadTask._work
+    has_come, free = threading.Event(), threading.Event()
+    threads = list[int]()  # that of the first
+    tell = asyncio.BaseEventLoop.call_soon_threadsafe
 
-    def work_and_say(task: Any) -> None:
-        works(task)
-        if has_run.is_set():
+    def tell_and_say(*call: Any, **options: Any) -> Any:
+        told = tell(*call, **options)
+        if threading.get_ident() in threads:
             has_come.set()
+        return told
 
-    monkeypatch.setattr(ThreadTask, "_work", work_and_say)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "call_soon_threadsafe", tell_and_say)
 
     @execute
     def work(n: int) -> int:
         if n == 2:
             free.wait(60)
         elif n == 1:
-            has_run.set()
+            threads.append(threading.get_ident())
         return n
 
     both = gather("both", each("g", work, items, enough=1, parallel=None), a)
