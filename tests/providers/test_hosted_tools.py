@@ -26,7 +26,8 @@ from fsm_agent.testing import as_json, vcr_config
 HostedTool = WebSearch | CodeExecution | ComputerUse | HostedMCP
 TOKEN = "the.token.that.nobody.may.see.0815"
 ADD = Function(name="add")
-PLACE = UserLocation(country="AT", region="Wien", city="Wien", timezone="Europe/Vienna")
+VIENNA = {"country": "AT", "region": "Wien", "city": "Wien", "timezone": "Europe/Vienna"}
+PLACE = UserLocation(**VIENNA)
 SEARCH = WebSearch(allowed_domains=("example.com", "example.org/news"), user_location=PLACE)
 SERVER = HostedMCP("files", "https://host/mcp", allowed_tools=("read", "list"), authorization=TOKEN)
 
@@ -113,13 +114,7 @@ class TestResponses:
                 "type": "web_search",
                 "filters": {"allowed_domains": ["example.com", "example.org/news"]},
                 "search_context_size": "low",
-                "user_location": {
-                    "type": "approximate",
-                    "country": "AT",
-                    "region": "Wien",
-                    "city": "Wien",
-                    "timezone": "Europe/Vienna",
-                },
+                "user_location": {"type": "approximate", **VIENNA},
             },
             {"type": "code_interpreter", "container": {"type": "auto"}},
             {"type": "computer"},
@@ -168,13 +163,7 @@ class TestAnthropic:
                 "name": "web_search",
                 "allowed_domains": ["example.com", "example.org/news"],
                 "max_uses": 3,
-                "user_location": {
-                    "type": "approximate",
-                    "country": "AT",
-                    "region": "Wien",
-                    "city": "Wien",
-                    "timezone": "Europe/Vienna",
-                },
+                "user_location": {"type": "approximate", **VIENNA},
             },
             {"type": "code_execution_20250825", "name": "code_execution"},
             {"type": "computer_toolset_20260801"},
@@ -283,10 +272,7 @@ class TestChat:
         body = encoded("openai-chat:gpt-4o-search-preview", WebSearch(context_size="low", user_location=PLACE))
         assert body["web_search_options"] == {
             "search_context_size": "low",
-            "user_location": {
-                "type": "approximate",
-                "approximate": {"country": "AT", "region": "Wien", "city": "Wien", "timezone": "Europe/Vienna"},
-            },
+            "user_location": {"type": "approximate", "approximate": VIENNA},
         }
         assert "tools" not in body
         assert encoded("openai-chat:gpt-5-search-api", WebSearch())["web_search_options"] == {}

@@ -33,6 +33,7 @@ class Loose(BaseModel):
 
 
 ADD, WAIT = Function.of(add), Function.of(wait)
+STRICT_ADD = {**ADD.parameters, "additionalProperties": False}  # what a wire with a strict mode is sent of it
 USER = Message.of("user", "hi")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, create_model
 from support.messages_bodies import CODEC, message, whole
-from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, adapter, consumed
+from support.wire_samples import ADD, PNG, STRICT_ADD, USER, WAIT, City, Loose, adapter, consumed
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
@@ -56,12 +56,7 @@ def test_functions_are_strict_only_where_they_can_be() -> None:
     assert first == {
         "name": "add",
         "description": "Add two numbers.",
-        "input_schema": {
-            "type": "object",
-            "properties": {"a": {"title": "A", "type": "integer"}, "b": {"title": "B", "type": "integer"}},
-            "required": ["a", "b"],
-            "additionalProperties": False,
-        },
+        "input_schema": STRICT_ADD,
         "strict": True,
     }
     assert second == {"name": "wait", "description": "Wait.", "input_schema": WAIT.parameters}

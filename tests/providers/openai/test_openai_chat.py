@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from support.chat_bodies import CODEC
 from support.time_growth import growth
-from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, adapter, consumed
+from support.wire_samples import ADD, PNG, STRICT_ADD, USER, WAIT, City, Loose, adapter, consumed
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
@@ -155,12 +155,7 @@ def test_functions_are_strict_only_where_they_can_be() -> None:
         "function": {
             "name": "add",
             "description": "Add two numbers.",
-            "parameters": {
-                "type": "object",
-                "properties": {"a": {"title": "A", "type": "integer"}, "b": {"title": "B", "type": "integer"}},
-                "required": ["a", "b"],
-                "additionalProperties": False,
-            },
+            "parameters": STRICT_ADD,
             "strict": True,
         },
     }

@@ -15,7 +15,7 @@ from support.response_bodies import (
     thought,
     whole,
 )
-from support.wire_samples import ADD, PNG, USER, WAIT, City, Loose, adapter, consumed
+from support.wire_samples import ADD, PNG, STRICT_ADD, USER, WAIT, City, Loose, adapter, consumed
 
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
@@ -39,12 +39,7 @@ def test_functions_are_strict_only_where_they_can_be_and_never_by_default() -> N
         "type": "function",
         "name": "add",
         "description": "Add two numbers.",
-        "parameters": {
-            "type": "object",
-            "properties": {"a": {"title": "A", "type": "integer"}, "b": {"title": "B", "type": "integer"}},
-            "required": ["a", "b"],
-            "additionalProperties": False,
-        },
+        "parameters": STRICT_ADD,
         "strict": True,
     }
     assert second == {
