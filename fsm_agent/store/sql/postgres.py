@@ -48,6 +48,7 @@ _QUIET_S = 1.5  # after this, one line says that the server is away
 _LOOK_S = 0.5  # how long a connection is waited for before it is asked for anew, as the pool may have stopped trying
 _IDLE_S = 5  # after which the server ends a transaction whose holder is frozen or cut off, and frees what it has locked
 _READS = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+_WRITES = "BEGIN ISOLATION LEVEL READ COMMITTED"  # whatever the role's own is: see `statements`
 _MAY_PASS = ("08", "25P03", "40", "53", "57P")  # SQLSTATEs: connection, idle, rolled back, resources, shutdown
 _UNDONE = ("25P03", "40001", "40P01")  # of them, those with which a commit surely did not happen
 # Why there is no connection has no SQLSTATE, only the words of libpq or of the server.
@@ -315,7 +316,7 @@ class PostgresStore(SqlStore):
 
     def _write(self, work: Work, *, may_repeat: bool = False, is_promise: bool = True) -> Any:
         self._check_writable()
-        return self._do(work, may_repeat, "BEGIN")
+        return self._do(work, may_repeat, _WRITES)
 
     def _read(self, work: Work) -> Any:
         return self._do(work, True, _READS)
@@ -361,18 +362,19 @@ class PostgresStore(SqlStore):
         except psycopg_pool.PoolTimeout:
             reason = self._why_not_connected()
         except psycopg.Error as error:
-            state = error.sqlstate or ""
-            is_passing = state.startswith(_MAY_PASS) if state else isinstance(error, psycopg.OperationalError)
+            state, is_passing = error.sqlstate or "", _is_passing(error)
             if is_passing and not state.startswith(("40", "53")):
                 self._pool.check()  # other connections were lost with this one
             is_in_doubt = is_passing and is_asked and not state.startswith(_UNDONE)
             if is_passing and (may_repeat or not is_in_doubt):
                 raise _Passing(_first_line(error)) from error
-            doubt = ", perhaps after the write" if is_in_doubt else ""
-            raise StoreError(f"the store {self._place} failed{doubt}: {_first_line(error)}") from error
+            raise self._failed(error, ", perhaps after the write" if is_in_doubt else "") from error
         if _LASTS.search(reason):
             raise StoreError(f"the store {self._place} cannot be reached: {reason}")
         raise _Passing(reason)
+
+    def _failed(self, error: psycopg.Error, doubt: str = "") -> StoreError:
+        return StoreError(f"the store {self._place} failed{doubt}: {_first_line(error)}")
 
     def _begun(self, connection: _Connection, begin: str) -> PostgresSql:
         """Begin a transaction."""
@@ -409,6 +411,10 @@ class PostgresStore(SqlStore):
                         outcomes[number] = works[number][1](c)
                 except StoreError as error:
                     outcomes[number] = error
+                except psycopg.Error as error:
+                    if _is_passing(error):
+                        raise
+                    outcomes[number] = self._failed(error)
 
         self._write(work, may_repeat=True)
         return [outcomes[number] for number in range(len(works))]
@@ -424,6 +430,11 @@ class PostgresStore(SqlStore):
 
 class _Passing(Exception):
     """A transaction that failed in passing, and may be tried again."""
+
+
+def _is_passing(error: psycopg.Error) -> bool:
+    state = error.sqlstate or ""
+    return state.startswith(_MAY_PASS) if state else isinstance(error, psycopg.OperationalError)
 
 
 def _first_line(error: Exception) -> str:

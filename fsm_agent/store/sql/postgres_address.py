@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import UsageError
@@ -63,10 +63,14 @@ def address_of(url: str) -> Address:
     """
     try:
         parts = urlsplit(url)
-        options = parse_qsl(parts.query, keep_blank_values=True)
-        ours = {name: value for name, value in options if name in ("schema", "pooled", "engine")}
-        rest = [(name, value) for name, value in options if name not in ours]
-        plain = urlunsplit(parts._replace(query=urlencode(rest)))
+        ours, rest = dict[str, str](), list[str]()
+        for option in filter(None, parts.query.split("&")):
+            name, _, value = option.partition("=")
+            if name in ("schema", "pooled", "engine"):
+                ours[name] = unquote(value)
+            else:  # as it was written: a plus is no space to libpq
+                rest.append(option)
+        plain = urlunsplit(parts._replace(query="&".join(rest)))
         given = {name: str(value) for name, value in conninfo.conninfo_to_dict(plain).items() if value is not None}
     except (ValueError, psycopg.Error):
         right = "postgresql://user@host/database, with special characters as %XX"
@@ -80,5 +84,5 @@ def address_of(url: str) -> Address:
     if engine not in (None, *ENGINES):
         raise UsageError(f"engine of the store: expected {' or '.join(ENGINES)}, got {shown(engine)}")
     place = f"{given.get('host') or 'the local host'}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
-    plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given})
+    plain = conninfo.make_conninfo(**{**_KEEPALIVES, **given, "client_encoding": "utf8"})  # others lack characters
     return Address(plain, schema, pooled == "yes", engine or "", f"{place} (schema {schema})")

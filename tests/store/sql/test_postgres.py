@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 from conformance.storages import outcome
 from conformance.store_conformance import StoreConformance
+from psycopg.conninfo import conninfo_to_dict
 from support.postgres import NOT_HERE, Network, PostgresServer, programs
 
 from fsm_agent import Agent, Approved, CallSuspended, function
 from fsm_agent.errors import UsageError
 from fsm_agent.store import (
+    LeaseLost,
     PostgresStore,
     Rest,
     RunBusy,
@@ -33,6 +35,7 @@ from fsm_agent.store import (
     StoreError,
 )
 from fsm_agent.store.sql import statements
+from fsm_agent.store.sql.postgres_address import address_of
 from fsm_agent.testing import Script, call
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
@@ -74,8 +77,9 @@ class TestPostgresStore(StoreConformance):
 
 
 @pytest.fixture
-def url(server: PostgresServer, tmp_path: Path) -> str:
-    return server.url(schema_of(tmp_path))
+def url(server: PostgresServer, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """The address of a schema of the test's own, with the settings that it is parametrized with."""
+    return server.url(schema_of(tmp_path)) + getattr(request, "param", "")
 
 
 @pytest.fixture
@@ -249,6 +253,30 @@ def test_what_may_have_been_written_is_done_again_only_if_it_may_be(store: Postg
     assert store._write(Losing(store, goes_on=False), may_repeat=True) == 2
 
 
+@pytest.mark.system
+def test_one_refused_among_many_leaves_the_others(store: PostgresStore):
+    leases = [store.create(f"r{i}", "header", agent="a", holder="w", for_s=LONG_S) for i in range(4)]
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(c: Any) -> None:
+        begun.set()
+        goes_on.wait(PATIENCE_S)
+
+    first = store._submit("r", slow)
+    assert begun.wait(PATIENCE_S)
+    wrong: Any = 5  # which the server refuses when half is done
+    snapshots = [None, wrong, None, None]
+    futures = [
+        store.submit(lease, n, ["line"], snapshot=snapshot)  # type: ignore[arg-type]
+        for lease, n, snapshot in zip(leases, [0, 0, 7, 0], snapshots, strict=True)
+    ]
+    goes_on.set()
+    first.result(PATIENCE_S)
+    refused = [type(None), StoreError, LeaseLost, type(None)]
+    assert [type(future.exception(PATIENCE_S)) for future in futures] == refused
+    assert [len(store.load(f"r{i}").lines) for i in range(4)] == [1, 0, 0, 1]
+
+
 # Engines
 
 
@@ -373,6 +401,28 @@ def test_an_address_that_cannot_be_read_is_not_quoted(url: str):
     assert refused.value.__suppress_context__
 
 
+@pytest.mark.parametrize(
+    ("option", "name", "value"),
+    [
+        ("application_name=a%20b%2Bc", "application_name", "a b+c"),
+        ("application_name=a+b", "application_name", "a+b"),
+        ("password=p+w%26%25", "password", "p+w&%"),
+        ("client_encoding=latin1", "client_encoding", "utf8"),
+    ],
+)
+def test_libpq_is_told_what_the_address_says_in_an_encoding_that_has_all_characters(option: str, name: str, value: str):
+    address = address_of(f"postgresql://h/db?schema=s&{option}&pooled=no")
+    assert conninfo_to_dict(address.conninfo)[name] == value
+    assert address.schema == "s"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("url", ["&client_encoding=LATIN1", "&client_encoding=SQL_ASCII"], indirect=True)
+def test_no_encoding_of_a_client_lacks_characters(store: PostgresStore):
+    assert store.create("r \N{SNOWMAN}", "header", agent="a")
+    assert [run.id for run in store.list()] == ["r \N{SNOWMAN}"]
+
+
 @pytest.mark.system
 def test_pooled_is_yes_or_no(url: str):
     with pytest.raises(UsageError, match="pooled"):
@@ -494,6 +544,16 @@ def test_no_run_ends_while_one_is_created_that_comes_after_it(
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "&options=-c%20default_transaction_isolation%3Drepeatable%5C%20read",
+        "&options=-c%20default_transaction_isolation%3Dserializable",
+    ],
+    ids=["as usual", "repeatable read", "serializable"],
+    indirect=True,
+)
 def test_of_two_runs_that_end_in_two_transactions_the_second_starts_the_next(
     store: PostgresStore, held_up: Callable[..., list[object]]
 ):
