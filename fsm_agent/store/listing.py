@@ -220,7 +220,10 @@ def _place_in(after: str | None) -> Place:
     if isinstance(after, str):
         moment, _, number = after.partition("~")
         try:
-            return float(moment), int(number)
+            place = float(moment), int(number)
         except ValueError:
             pass
+        else:
+            if math.isfinite(place[0]) and abs(place[1]) < 2**63:
+                return place
     raise UsageError(f"after: expected the `next` of a page, or None, got {after!r:.80}")

@@ -130,7 +130,7 @@ class ListingConformance(StoreTests):
         for wrong in ("status", "ended", "changed_before", "state"):
             with pytest.raises(UsageError, match=wrong):
                 storage.store.list(**{wrong: b"x"})  # type: ignore[arg-type]
-        for place in ("", "x~1", "1.0~", "1.0", 3):
+        for place in ("", "x~1", "1.0~", "1.0", 3, "nan~1", "inf~1", f"1.0~{2**63}", f"1.0~-{2**70}"):
             with pytest.raises(UsageError, match="after"):
                 storage.store.list(after=place)  # type: ignore[arg-type]
 

@@ -111,13 +111,14 @@ class SqliteStore(SqlStore):
                 f"the path of a store: expected a file, got {os.fspath(path)!r}; use MemoryStore() for runs in memory"
             )
         checks.check_path(path)
-        self._path = Path(path).absolute()
+        self._path = Path(os.path.realpath(path))  # which the files beside it are named after
         super().__init__(str(self._path), read_only=read_only)
         self._clock = clock
         self.has_own_clock = clock is not time.time
         with _opening:
             with self._named():
                 self._check_readable() if read_only else self._prepare()
+            self._file = _identity(os.stat(self._path))
             self._open()
             _stores.add(self)
 
@@ -131,11 +132,11 @@ class SqliteStore(SqlStore):
         self._holders = HolderLiveness(self._path.with_name(self._path.name + ".holders"))
 
     def _prepare(self) -> None:
-        """Create the file, or bring it to the newest version; not thread-safe."""
+        """Create the file, or bring it to the newest version, readable by its owner only; not thread-safe."""
         if sqlite3.sqlite_version_info < _OLDEST:
             raise StoreError(f"SQLite: expected version 3.37 or newer, got {sqlite3.sqlite_version}")
         try:
-            _create_private(self._path)
+            _create(self._path)
         except OSError as error:
             raise StoreError(f"the store {str(self._path)!r} cannot be opened: {error.strerror}") from error
         with closing(_connect(self._path)) as connection:
@@ -143,9 +144,13 @@ class SqliteStore(SqlStore):
             connection.execute("BEGIN")
             version = tables.version_of(c, place)
             connection.execute("COMMIT")
+            is_empty = version is None and not c(c.is_taken)
+            if is_empty or version is not None:  # that of another program keeps its mode
+                for suffix in ("", "-wal", "-shm"):
+                    _make_private(self._path.with_name(self._path.name + suffix))
             if version == tables.newest():
                 return
-            if version is None and not c(c.is_taken):
+            if is_empty:
                 connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
                 _keep_a_log(connection)
             connection.execute("BEGIN IMMEDIATE")  # another OS process may have done it meanwhile
@@ -167,7 +172,7 @@ class SqliteStore(SqlStore):
         return self._writer.submit((work, True))
 
     def _read(self, work: Work) -> Any:
-        with self._connections.one() as connection, self._named():
+        with self._lent(self._connections) as connection:
             connection.execute("BEGIN")
             result = work(SqliteSql(connection, self._clock()))
             connection.execute("COMMIT")
@@ -177,7 +182,7 @@ class SqliteStore(SqlStore):
         """Do all work in one transaction, which waits for the disk if that is promised; see `GroupCommit`."""
         self._check_writable()
         is_synced = any(is_promise for _, is_promise in works)
-        with (self._connections if is_synced else self._unsynced).one() as connection, self._named():
+        with self._lent(self._connections if is_synced else self._unsynced) as connection:
             connection.execute("BEGIN IMMEDIATE")
             c = SqliteSql(connection, self._clock())
             outcomes = [works[0][0](c)] if len(works) == 1 else [self._try(connection, c, work) for work, _ in works]
@@ -200,6 +205,30 @@ class SqliteStore(SqlStore):
                 connection.execute("RELEASE work")
 
     @contextmanager
+    def _lent(self, connections: Connections) -> Iterator[sqlite3.Connection]:
+        """Lend a connection to the file that was opened."""
+        self._check_place()
+        with self._named(), connections.one() as connection:
+            yield connection
+
+    def _check_place(self) -> None:
+        """Refuse to read and write a file that is no longer at its path: others do not see it, and it will be lost.
+
+        Raises:
+            StoreError: It was deleted, moved or replaced.
+        """
+        try:
+            there = _identity(os.stat(self._path))
+        except FileNotFoundError:
+            there = None
+        if there != self._file and not self._connections.is_closed:
+            got = "none" if there is None else "another one"
+            raise StoreError(
+                f"the store {str(self._path)!r}: expected the file that was opened, got {got}; put it back, or open the"
+                " store anew"
+            )
+
+    @contextmanager
     def _named(self) -> Iterator[None]:
         """Raise errors of SQLite as a `StoreError` that names the file."""
         try:
@@ -215,14 +244,17 @@ class SqliteStore(SqlStore):
         return is_worth
 
     def _version(self) -> object:
-        with self._watching.one() as connection, self._named():
+        with self._lent(self._watching) as connection:
             return connection, connection.execute("PRAGMA data_version").fetchone()
 
     def _instance(self) -> str:
         return self._holders.instance(self._has_leases)
 
     def _has_leases(self, instance: str) -> bool:
-        has_leases: bool = self._read(lambda c: runs.has_leases(c, instance))
+        try:
+            has_leases: bool = self._read(lambda c: runs.has_leases(c, instance))
+        except StoreError:  # the file is gone, or damaged
+            return True
         return has_leases
 
     def _dead(self, c: Sql, instances: Collection[str]) -> Collection[str]:
@@ -243,7 +275,7 @@ class SqliteStore(SqlStore):
             StoreError: The file exists or cannot be written, or the store is damaged.
         """
         checks.check_path(path)
-        with self._connections.one() as connection, self._named():
+        with self._lent(self._connections) as connection:
             return _copy(connection, Path(path).absolute())
 
     def close(self) -> None:
@@ -433,10 +465,10 @@ def _close_all(connections: list[sqlite3.Connection]) -> None:
 
 def _connect(path: Path, *, read_only: bool = False, is_synced: bool = True) -> sqlite3.Connection:
     """Return a new connection, for one thread at a time, with explicit transactions."""
-    only = "mode=ro&immutable=1" if read_only and _is_immutable(path) else "mode=ro"
+    mode = ("ro&immutable=1" if _is_immutable(path) else "ro") if read_only else "rw"  # never a new file
     connection = sqlite3.connect(
-        f"{path.as_uri()}?{only}" if read_only else path,
-        uri=read_only,
+        f"{path.as_uri()}?mode={mode}",
+        uri=True,
         timeout=BUSY_S,
         isolation_level=None,
         check_same_thread=False,
@@ -465,18 +497,21 @@ def _is_immutable(path: Path) -> bool:
         return False
 
 
-def _create_private(path: Path) -> None:
+def _create(path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _OWNERS)
     except FileExistsError:
         if not path.is_file():
             raise OSError(errno.EINVAL, "expected a regular file, got a device or a folder") from None
-        for suffix in ("", "-wal", "-shm"):
-            _make_private(path.with_name(path.name + suffix))
     else:
         # Only a new file may be closed here: to close a file frees all locks that the OS process has on it, including
         # SQLite's, and no connection to a new file is open yet.
         os.close(descriptor)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file from another one that is put in its place."""
+    return status.st_dev, status.st_ino
 
 
 def _make_private(path: Path) -> None:

@@ -483,7 +483,7 @@ def post(c: Sql, new: NewPost) -> bool:
 
 def _answer(c: Sql, run: str, key: int, name: str, by: str) -> None:
     """Close a question of a run that is locked."""
-    questions = c("SELECT key, kind, answered_by, answered FROM question WHERE run = :run", run=key)
+    questions = c("SELECT key, kind, answered_by, answered FROM question WHERE run = :run ORDER BY key", run=key)
     answers = {asked: (answered_by, at_s) for asked, _, answered_by, at_s in questions}
     if name not in answers:
         raise checks.unknown_question(run, name, [asked for asked, (_, at_s) in answers.items() if at_s is None])

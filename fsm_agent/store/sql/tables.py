@@ -64,7 +64,10 @@ def version_of(c: Sql, place: str) -> int | None:
     """
     if not c(c.is_store):
         return None
-    [[version]] = c("SELECT version FROM fsm_agent_store")
+    versions = c("SELECT version FROM fsm_agent_store")
+    if len(versions) != 1:
+        raise StoreError(f"the store {place} is damaged: expected one version, got {len(versions)}")
+    [[version]] = versions
     if version > newest():
         raise checks.newer_store(place, version, newest())
     if version < FIRST:

@@ -104,18 +104,73 @@ def open_files(path: Path) -> int:
 
 def test_a_file_that_is_no_database_is_refused_and_kept(path: Path):
     path.write_text("Dear diary, " * 100)
+    path.chmod(0o644)
     with pytest.raises(StoreError, match=str(path)):
         SqliteStore(path)
-    assert path.read_text() == "Dear diary, " * 100
+    assert (path.read_text(), mode(path)) == ("Dear diary, " * 100, 0o644)
 
 
 def test_the_database_of_another_program_is_refused_and_kept(path: Path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE bookmark (url)")
+    path.chmod(0o644)
     with pytest.raises(StoreError, match=str(path)):
         SqliteStore(path)
+    assert mode(path) == 0o644
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmark",)]
+
+
+def moved(path: Path) -> None:
+    path.rename(path.with_name("moved.db"))
+
+
+def replaced(path: Path) -> None:
+    other = path.with_name("other.db")
+    SqliteStore(other).close()
+    other.rename(path)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 5000)
+
+
+METHODS: dict[str, Callable[[SqliteStore, Lease], object]] = {
+    "append": lambda store, lease: store.append(lease, 0, ["line"]),
+    "submit": lambda store, lease: store.submit(lease, 0, ["line"]).result(PATIENCE_S),
+    "create": lambda store, lease: store.create("s", "header", agent="a"),
+    "claim": lambda store, lease: store.claim("w", for_s=LONG_S),
+    "get": lambda store, lease: store.get("r"),
+    "list": lambda store, lease: store.list(),
+    "wait": lambda store, lease: store.wait(0.0),
+    "backup": lambda store, lease: store.backup(f"{store._path}.copy"),
+}
+
+
+@posix
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("happens", [Path.unlink, moved, replaced, cut], ids=["deleted", "moved", "replaced", "cut"])
+def test_a_file_that_is_not_what_was_opened_is_neither_read_nor_written(path: Path, happens: Any, method: str):
+    """What is written to a file that was deleted is lost, however well it went."""
+    with closing(SqliteStore(path)) as store:
+        lease = held(store)
+    with closing(SqliteStore(path)) as store:
+        happens(path)
+        before = {found.name for found in path.parent.iterdir()}
+        with pytest.raises(StoreError, match=str(path)):
+            METHODS[method](store, lease)
+    assert path.name not in {found.name for found in path.parent.iterdir()} - before, "no other is made in its place"
+
+
+@posix
+def test_a_link_is_another_name_of_its_file(path: Path, tmp_path: Path):
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    with closing(SqliteStore(link)) as store, closing(SqliteStore(path)) as other:
+        held(store)
+        assert [run.holder for run in other.list()] == ["w"]
+        assert [found.name for found in link.parent.iterdir()] == ["link.db"]  # all else is beside the file
 
 
 def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path):

@@ -64,6 +64,12 @@ def test_a_step_that_fails_leaves_the_older_version(opened: Opened, monkeypatch:
     assert opened().create("r", "header", agent="a")
 
 
+def test_tables_without_a_version_are_damaged(opened: Opened):
+    opened()._write(lambda c: c("DELETE FROM fsm_agent_store"))
+    with pytest.raises(StoreError, match="version"):
+        opened()
+
+
 def test_a_version_from_before_the_first_release_is_refused(opened: Opened):
     opened()._write(lambda c: c("UPDATE fsm_agent_store SET version = 9"))
     with pytest.raises(StoreError, match="9"):
