@@ -54,7 +54,7 @@ _UNDONE = ("25P03", "40001", "40P01")  # of them, those with which a commit sure
 # Why there is no connection has no SQLSTATE, only the words of libpq or of the server.
 _LASTS = re.compile(
     r"authentication failed|no password supplied|pg_hba\.conf|(role|database) .* does not exist|permission denied"
-    r"|certificate|not support SSL|sslmode|invalid (\w+ value|port number)",
+    r"|certificate|not support SSL|sslmode|invalid (\w+ value|port number)|unrecognized configuration parameter",
     re.IGNORECASE,
 )
 _SESSIONS = (  # of which some process holds the lock that `Session` describes

@@ -35,7 +35,6 @@ from fsm_agent.store import (
     StoreError,
 )
 from fsm_agent.store.sql import statements
-from fsm_agent.store.sql.postgres_address import address_of
 from fsm_agent.testing import Script, call
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
@@ -369,6 +368,7 @@ def test_what_waiting_cannot_mend_is_said_at_once(server: PostgresServer, url: s
             server.url().replace("fsm@", "guarded:s3cret@"): "password authentication failed",
             server.url().replace("fsm@", "nobody:s3cret@"): 'role "nobody" does not exist',
             secret.replace("/postgres", "/nowhere"): 'database "nowhere" does not exist',
+            f"{secret}&options=-c%20nonsense%3D1": 'unrecognized configuration parameter "nonsense"',
             f"{secret}&sslmode=require": "server does not support SSL, but SSL was required",
             f"{secret}&sslmode=sometimes": 'invalid sslmode value: "sometimes"',
         }.items():
@@ -401,19 +401,19 @@ def test_an_address_that_cannot_be_read_is_not_quoted(url: str):
     assert refused.value.__suppress_context__
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
-    ("option", "name", "value"),
+    ("url", "name", "value"),
     [
-        ("application_name=a%20b%2Bc", "application_name", "a b+c"),
-        ("application_name=a+b", "application_name", "a+b"),
-        ("password=p+w%26%25", "password", "p+w&%"),
-        ("client_encoding=latin1", "client_encoding", "utf8"),
+        ("&application_name=a%20b%2Bc&pooled=no", "application_name", "a b+c"),
+        ("&application_name=a+b", "application_name", "a+b"),
+        ("&password=p+w%26%25", "password", "p+w&%"),
+        ("&client_encoding=latin1", "client_encoding", "utf8"),
     ],
+    indirect=["url"],
 )
-def test_libpq_is_told_what_the_address_says_in_an_encoding_that_has_all_characters(option: str, name: str, value: str):
-    address = address_of(f"postgresql://h/db?schema=s&{option}&pooled=no")
-    assert conninfo_to_dict(address.conninfo)[name] == value
-    assert address.schema == "s"
+def test_libpq_is_told_what_the_address_says_but_the_encoding(store: PostgresStore, name: str, value: str):
+    assert conninfo_to_dict(store.address.conninfo)[name] == value
 
 
 @pytest.mark.system
