@@ -52,7 +52,7 @@ class _Connector(aiohttp.TCPConnector):
         self._pid = os.getpid()
 
     def _release(self, key: Any, protocol: Any, *, should_close: bool = False) -> None:
-        _drop_unsent(protocol)
+        _end(protocol, is_over=should_close or protocol.should_close)
         super()._release(key, protocol, should_close=should_close)
 
     async def _get(self, key: Any, traces: Any) -> Any:
@@ -64,7 +64,7 @@ class _Connector(aiohttp.TCPConnector):
 
     async def close(self, **options: Any) -> None:
         for protocol in self._acquired:
-            _drop_unsent(protocol)
+            _end(protocol, is_over=True)
         await super().close(**options)
 
     def __del__(self, *warnings: Any) -> None:
@@ -72,10 +72,10 @@ class _Connector(aiohttp.TCPConnector):
             super().__del__(*warnings)
 
 
-def _drop_unsent(protocol: Any) -> None:
-    """Abort a connection that is still sending: closing it would wait until the server has read the rest."""
+def _end(protocol: Any, *, is_over: bool) -> None:
+    """End a connection that is over or still sending: closing it would wait for the server to read, or to end TLS."""
     transport: asyncio.Transport | None = protocol.transport
-    if transport is not None and transport.get_write_buffer_size():
+    if transport is not None and (is_over or transport.get_write_buffer_size()):
         transport.abort()
 
 

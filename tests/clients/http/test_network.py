@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import pickle
@@ -105,6 +106,27 @@ class TestTLS:
         assert "certificate" in error.message
         assert not error.retryable
         assert server.requests == []
+
+    @pytest.mark.parametrize("over", [None], indirect=True)
+    def test_a_cancelled_request_waits_for_no_farewell(self, authority: trustme.CA, tls: ssl.SSLContext) -> None:
+        """A busy server says none, and the connection would stay open for half a minute."""
+
+        def wait_for_end(connection: socket.socket) -> None:
+            while socket.socket.recv(connection, 65536):  # what is below TLS
+                pass
+
+        async def main() -> bool:
+            asking = asyncio.create_task(client.acomplete(REQUEST))
+            assert await asyncio.to_thread(server.wait_for_requests, 1)
+            asking.cancel()
+            return await asyncio.to_thread(server.wait_until_all_closed)
+
+        with (
+            authority.cert_pem.tempfile() as path,
+            FaultServer([wait_for_end], tls=tls) as server,
+            client_of(server, Network(verify=path)) as client,
+        ):
+            assert asyncio.run(main())
 
     @pytest.mark.parametrize("over", [None], indirect=True)
     @pytest.mark.parametrize("way", TWO_WAYS)
