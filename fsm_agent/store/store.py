@@ -471,9 +471,10 @@ class Store(Protocol):
     def list(self, *, after: str | None = None, limit: int = 100, **which: Unpack[RunFilter]) -> Page:
         """Return a page of runs, the last changed first.
 
-        A page costs as much as it has runs, however many the store has; but `RunFilter.due_before` looks at all runs,
-        and `RunFilter.text` at so many that a page may be short, or empty, although there is a next one.  A run that
-        changes meanwhile comes to the front, so that later pages do not have it.
+        A page costs as much as it has runs, however many the store has; but `RunFilter.prefix` and `RunFilter.service`
+        look at all runs that have them, `RunFilter.due_before` looks at all runs, and `RunFilter.text` at so many that
+        a page may be short, or empty, although there is a next one.  A run that changes meanwhile comes to the front,
+        so that later pages do not have it.
 
         Args:
             after: The `Page.next` of the page before; None: the first page.
