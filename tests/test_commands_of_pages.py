@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -127,9 +128,10 @@ def test_the_commands_of_the_page_on_flows_do_what_it_says(reader: Any, tmp_path
 
 
 @pytest.mark.system
-def test_the_commands_of_the_page_on_agents_make_a_project_that_works(reader: Any, tmp_path: Path) -> None:
-    new, checked, run, listed, schema = reader("docs/agents.md", ['{"text": "A city of rain.", "confidence": 0.9}'])
-    assert [code for code, _ in (new, checked, run, listed, schema)] == [0, 0, 0, 0, 0]
+def test_the_commands_of_the_page_on_agents_work_in_a_copy_of_the_project(reader: Any, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples" / "project", tmp_path, dirs_exist_ok=True)
+    checked, run, listed, schema = reader("docs/agents.md", ['{"text": "A city of rain.", "confidence": 0.9}'])
+    assert [code for code, _ in (checked, run, listed, schema)] == [0, 0, 0, 0]
     assert "A city of rain." in run[1]
     assert '"properties"' in (tmp_path / "agent.schema.json").read_text()
 
@@ -150,7 +152,7 @@ def test_the_commands_of_the_first_page_ask_a_model(reader: Any, tmp_path: Path)
     (example,) = [code for code, _ in EXAMPLE.findall(TEXTS["docs/start.md"]) if "def add(" in code]
     (tmp_path / "mymodule.py").write_text(example.partition("agent =")[0])
     replies = [asks("add", '{"a": 17, "b": 25}'), "It is 42.", "It is a question."]
-    added, read = reader("docs/start.md", replies, only="fsm-agent ask .*--model openai:gpt-5-mini", stdin="What?")
+    added, read = reader("docs/start.md", replies, only=".*fsm-agent ask .*-m openai:gpt-5-mini", stdin="What?")
     assert [code for code, _ in (added, read)] == [0, 0]
     assert "It is 42." in added[1]
     assert "It is a question." in read[1]

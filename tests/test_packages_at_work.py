@@ -92,8 +92,8 @@ def test_one_call_uses_them_all(way: str) -> None:
     assert seen["triggers"] == ["begun", "model_failed", "slept", "functions_asked", "returned", "answered"]
     for wanted in (
         "transitions.core.Event.trigger",  # takes each step
-        "transitions.core.Condition.check",  # asks the guards
-        f"httpx._client.{'AsyncClient' if way == 'acall' else 'Client'}.send",  # sends the requests
+        "transitions.core.Transition.execute",  # asks the guards, and changes the state
+        "httpx._client.AsyncClient.send",  # sends the requests
         "tenacity.wait.wait_exponential.__call__",  # says how long to wait
         "pydantic_core._pydantic_core.SchemaValidator.validate_json",  # reads arguments and output
     ):
