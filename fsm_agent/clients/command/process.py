@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from io import FileIO
 from typing import TYPE_CHECKING
 
 from fsm_agent._internal.lazy_import import deferred
@@ -111,18 +112,23 @@ class CommandRun:
 
     def _start(self) -> subprocess.Popen[bytes]:
         launch = self._launch
+        ends: list[int] = []  # made here: Python 3.11.2 leaves pipes open where there are files for some of them alone
         try:
-            return subprocess.Popen(
+            for _ in range(3):
+                ends += os.pipe()
+            their_in, our_in, our_out, their_out, our_err, their_err = ends
+            process = subprocess.Popen(
                 list(launch.arguments),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
+                stdin=their_in,
+                stdout=their_out,
+                stderr=their_err,
                 env=None if launch.env is None else dict(launch.env),
                 cwd=launch.cwd,
                 start_new_session=True,
             )
         except OSError as error:
+            for end in ends:
+                os.close(end)
             if error.errno in _BUSY:
                 raise Overloaded(f"the command {launch.program!r} cannot be started now: {error.strerror}") from None
             if error.errno == errno.E2BIG:
@@ -136,6 +142,11 @@ class CommandRun:
                 f"the command {launch.program!r} cannot be started{folder}: {reason}; pass the path of a program"
                 " that is installed"
             ) from None
+        for end in (their_in, their_out, their_err):
+            os.close(end)
+        process.stdin = FileIO(our_in, "wb")
+        process.stdout, process.stderr = FileIO(our_out), FileIO(our_err)
+        return process
 
     def _write(self, into: int) -> bool:
         """Write the next piece of the input; return False at its end, or if the command closed it."""

@@ -26,17 +26,21 @@ class FakeProcess:
     The code has ``sys``, ``os``, ``json``, ``time.sleep`` and ``print`` of its own, as far as tests need them.
     """
 
-    def __init__(self, command: Sequence[str], *, env: Mapping[str, str] | None, **_: Any) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        env: Mapping[str, str] | None,
+        **_: Any,
+    ) -> None:
         if "-c" not in command:
             raise FileNotFoundError(2, "No such file or directory")
         at = list(command).index("-c")
         self.pid = next(_pids)
-        (into, self._in), (self._out, out), (self._err, err) = os.pipe(), os.pipe(), os.pipe()
-        self.stdin, self.stdout, self.stderr = (
-            io.FileIO(self._in, "w"),
-            io.FileIO(self._out),
-            io.FileIO(self._err),
-        )
+        into, out, err = os.dup(stdin), os.dup(stdout), os.dup(stderr)
         _ends[self.pid], self._end = os.pipe()
         self.status = 0
         self._is_over = threading.Event()
