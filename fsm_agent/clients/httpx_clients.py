@@ -121,7 +121,7 @@ class LoopClient:
                 exchange.url,
                 headers=exchange.headers,
                 content=exchange.content,
-                extensions=exchange.extensions(),
+                extensions={"timeout": exchange.limits},
             )
             request.stream = upload = _Upload(exchange)
         sending = self._client.send(request, stream=True, follow_redirects=False)
@@ -200,7 +200,7 @@ def _own_request(exchange: HttpExchange) -> tuple[httpx.Request, _Upload | None]
     is_short = not exchange.is_stream and len(content) <= PIECE_BYTES
     # "pool" is all that precedes the request there; the pieces of a stream have another time than its beginning.
     timeouts = {"pool": limits["connect"], "read": limits["read"] if is_short else None}
-    extensions = {**exchange.extensions(), "timeout": timeouts}
+    extensions = {"timeout": timeouts}
     if is_short:
         return httpx.Request("POST", exchange.url, headers=headers, content=content, extensions=extensions), None
     length = (b"content-length", b"%d" % len(content))
@@ -308,7 +308,7 @@ def make_client(network: Network, url: httpx.URL) -> _Client:
     """Return a client for requests to ``url`` over this network, for the running event loop.
 
     Raises:
-        ConfigError: A proxy of the environment is none, or where `Network.verify` points are no certificates.
+        ConfigError: The environment names an invalid proxy, or `Network.verify` a file without certificates.
     """
     trust = _trust(network, url)
     if not _needs_httpx(network, url):

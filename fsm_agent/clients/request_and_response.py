@@ -121,10 +121,6 @@ class HttpExchange:
         if self.deadline.is_over:
             raise self.late()
 
-    def extensions(self) -> dict[str, Any]:
-        """Return the extensions of the `httpx.Request`, which transports read."""
-        return {"timeout": self.limits}
-
     @property
     def shown_url(self) -> str:
         """The URL of the request as messages show it: without query and secrets."""

@@ -169,13 +169,3 @@ def known_price(model: str) -> KnownPrice:
         return KnownPrice(model, snapshot.find_provider_model(name, provider, None, None))
     except LookupError:
         raise ConfigError(f"the price of {model!r} is unknown: genai-prices has no such model") from None
-
-
-def known_models(provider: str) -> list[str]:
-    """Return the models of a provider that the package knows; none, if it is not installed."""
-    try:
-        from genai_prices.data_snapshot import get_snapshot
-    except ImportError:
-        return []
-    theirs = _THEIRS.get(provider, provider)
-    return [model.id for one in get_snapshot().providers if one.id == theirs for model in one.models]

@@ -93,11 +93,6 @@ class ThreadTask(Generic[T]):
             if self.future.set_running_or_notify_cancel():
                 self.future.set_result(result)
 
-    def cancel(self) -> None:
-        """Leave the thread behind: drop its result, and end its waits if possible."""
-        self.future.cancel()
-        self.abort.set()
-
 
 def _start(job: Callable[[], object]) -> None:
     """Run a job in a daemon thread, in a copy of the caller's context."""

@@ -1,7 +1,7 @@
 """One run of a command: its input, its output as it comes, and the end of everything that it started.
 
 The event loop watches the files of a `subprocess.Popen`.  A process of asyncio's own would be reaped before its group
-is ended, when its id may be another's already, and `wait` of some versions waits for whoever has inherited the output.
+is ended, when its id may be another's already, and `wait` of some versions waits for each heir of the output.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from fsm_agent.mistakes import shown
 psycopg = deferred("psycopg")
 conninfo = deferred("psycopg.conninfo")
 
-SCHEMES = ("postgresql", "postgres")
 SCHEMA = "fsm_agent"
 ENGINES = ("dbos", "temporal")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # shorter than Postgres allows: a channel is named after it

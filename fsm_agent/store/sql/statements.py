@@ -600,7 +600,7 @@ def stats(c: Sql) -> list[RunCount]:
 
 
 def health(c: Sql) -> RunsHealth:
-    """Return how the runs are; one whose holder has died is held until somebody looks for such."""
+    """Return how the runs are; one whose holder has died counts as held until a worker looks."""
     due, since = (f"(SELECT {what} {_OF_QUEUE} <= :now)" for what in ("count(*)", "min(r.wake)"))
     [[many, since_s]] = c(f"{_AGENTS}{_QUEUES} SELECT sum({due}), min({since}) FROM queue", now=c.now_s)
     held = "SELECT count(*) FROM run WHERE until IS NOT NULL AND until > :now AND NOT is_ended"

@@ -123,7 +123,9 @@ def _made(request: Request, profile: Profile) -> Making:
             called = Reply.of(FunctionCall(name=function.name, arguments_json=quoted(arguments))).changed(
                 finish="tool_calls", adapted=question.notes
             )
-            return Made(called, f"{function.name!r} was chosen and filled in step by step: the model calls none itself")
+            return Made(
+                called, f"{function.name!r} was chosen and filled in step by step: this model has no calls of its own"
+            )
     if is_extraction(request):
         reply = yield from extracted(request)
         return Made(reply, f"the fields of {request.output.name!r} were copied from the task, one by one")
