@@ -345,8 +345,8 @@ def fsm_agent(way: str = "sync") -> Mapping[str, Work]:
             the drivers.
     """
     from fsm_agent import Agent, Message, Reply
+    from fsm_agent.call import Begun, Replied, Returned
     from fsm_agent.flows import Flow, FlowLimits, call, each, end, execute
-    from fsm_agent.lifecycle import Begun, Replied, Returned
 
     class Model:
         name = "in-process"

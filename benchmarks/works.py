@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import Limits, Request
 from fsm_agent.clients import SyncVerbs
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import Limits, Request
 from fsm_agent.messages import Delta, FunctionCall, Message, Reply, TextDelta, Usage
 
 AT_ONCE = 16

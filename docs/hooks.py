@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mkdocs.structure.files import File, Files
 
 from fsm_agent._internal.exports import PACKAGES
-from fsm_agent.lifecycle import ROWS
+from fsm_agent.call import ROWS
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

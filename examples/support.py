@@ -19,6 +19,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fsm_agent import Agent, Context, Settings, Stepped
+from fsm_agent.call import Returned, RunAgain
 from fsm_agent.flows import (
     AwaitAnswer,
     Flow,
@@ -32,7 +33,6 @@ from fsm_agent.flows import (
     into,
     wait,
 )
-from fsm_agent.lifecycle import Returned, RunAgain
 from fsm_agent.store import RunBusy
 
 DAY_S = 24 * 3600.0

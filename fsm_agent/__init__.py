@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from fsm_agent.agents import Worker as Worker
     from fsm_agent.agents import build_agent as build_agent
     from fsm_agent.agents import handoff as handoff
+    from fsm_agent.call import AgentCall as AgentCall
+    from fsm_agent.call import Approved as Approved
+    from fsm_agent.call import CallResult as CallResult
+    from fsm_agent.call import Denied as Denied
+    from fsm_agent.call import Limits as Limits
+    from fsm_agent.call import Modified as Modified
+    from fsm_agent.call import Price as Price
+    from fsm_agent.call import Reason as Reason
+    from fsm_agent.call import Settings as Settings
+    from fsm_agent.call import restore as restore
+    from fsm_agent.call import snapshot as snapshot
     from fsm_agent.clients import Client as Client
     from fsm_agent.clients import FallbackClient as FallbackClient
     from fsm_agent.clients import client_for as client_for
@@ -40,17 +51,6 @@ if TYPE_CHECKING:
     from fsm_agent.functions import Retries as Retries
     from fsm_agent.functions import Toolset as Toolset
     from fsm_agent.functions import function as function
-    from fsm_agent.lifecycle import AgentCall as AgentCall
-    from fsm_agent.lifecycle import Approved as Approved
-    from fsm_agent.lifecycle import CallResult as CallResult
-    from fsm_agent.lifecycle import Denied as Denied
-    from fsm_agent.lifecycle import Limits as Limits
-    from fsm_agent.lifecycle import Modified as Modified
-    from fsm_agent.lifecycle import Price as Price
-    from fsm_agent.lifecycle import Reason as Reason
-    from fsm_agent.lifecycle import Settings as Settings
-    from fsm_agent.lifecycle import restore as restore
-    from fsm_agent.lifecycle import snapshot as snapshot
     from fsm_agent.mcp import MCPServer as MCPServer
     from fsm_agent.messages import Document as Document
     from fsm_agent.messages import Done as Done
@@ -83,7 +83,7 @@ else:
                 "RateLimited Retry SnapshotError TimedOut UsageError"
             ),
             "functions": "Context Function Retries Toolset function",
-            "lifecycle": "AgentCall Approved CallResult Denied Limits Modified Price Reason Settings restore snapshot",
+            "call": "AgentCall Approved CallResult Denied Limits Modified Price Reason Settings restore snapshot",
             "mcp": "MCPServer",
             "messages": "Document Done FunctionCall Image Message Payload Reply Stepped Suspended TextDelta Usage",
             "prompts": "Dialog Prompt PromptModel Prompts Task first_of",

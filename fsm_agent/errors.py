@@ -38,9 +38,9 @@ from fsm_agent._internal.with_options_shown import with_options_shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fsm_agent.lifecycle.call import AgentCall
-    from fsm_agent.lifecycle.call_result import CallResult
-    from fsm_agent.lifecycle.record import Reason
+    from fsm_agent.call.call import AgentCall
+    from fsm_agent.call.record import Reason
+    from fsm_agent.call.result import CallResult
     from fsm_agent.messages.event import Stepped
 
 __all__ = [
@@ -158,7 +158,7 @@ class IllegalTrigger(UsageError):
     """No row of the table takes this trigger in this state; the call is unchanged.
 
     Examples:
-        >>> from fsm_agent.lifecycle import Cancelled
+        >>> from fsm_agent.call import Cancelled
         >>> ended = Agent(Script("Hi.")).call("Hello").call
         >>> try:
         ...     ended.advance("", Cancelled())

@@ -18,16 +18,15 @@ PACKAGE = TESTS.parent / "fsm_agent"
 
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
 DO_NO_IO = {"_internal.forks": {"os"}, "_internal.lazy_import": {"threading"}}  # but register with forks, and lock
-CALLS_USERS = {"context.passes", "context.view", "lifecycle.checking", "lifecycle.interpret"}  # parsers, passes, types
+CALLS_USERS = {"context.passes", "context.view", "call.checking", "call.interpret"}  # parsers, passes, types
 PURE = (
     "_internal",
     "errors",
-    "mistakes",
+    "validation",
     "messages",
     "functions",
     "prompts",
-    "machine",
-    "lifecycle",
+    "call",
     "context",
     "providers",
 )
@@ -82,7 +81,7 @@ def test_the_loop_knows_processes_and_no_agent_call(name: str):
     """Of the agent call it imports the two outcomes that end any process."""
     path = MODULES[f"runtime.{name}"]
     known = {imported for imported, _ in imports(path) if imported.startswith("fsm_agent.")}
-    assert {imported for imported in known if ".lifecycle" in imported} <= {"fsm_agent.lifecycle.outcomes"}
+    assert {imported for imported in known if ".lifecycle" in imported} <= {"fsm_agent.call.outcomes"}
     tree = tree_of(path)
     named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert not named & {"AgentCall", "CallRecord", "Replied", "ModelFailed", "Returned"}

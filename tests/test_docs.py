@@ -16,9 +16,9 @@ from support.stub_server import StubServer
 from typer.testing import CliRunner
 
 from fsm_agent import Limits, Reason
+from fsm_agent.call import State
 from fsm_agent.cli import app
 from fsm_agent.functions import Policy
-from fsm_agent.lifecycle import State
 from fsm_agent.testing import registries
 
 README = ROOT / "README.md"

@@ -22,7 +22,7 @@ from support.packages import PACKAGES
 
 import fsm_agent
 from fsm_agent import testing
-from fsm_agent.lifecycle import Limits
+from fsm_agent.call import Limits
 
 NAMES = [(package, name) for package in PACKAGES for name in import_module(f"fsm_agent.{package}").__all__]
 KNOWN = {name: getattr(fsm_agent, name) for name in fsm_agent.__all__}

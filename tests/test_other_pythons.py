@@ -19,7 +19,7 @@ from support.paths import ROOT
 
 # Folders that need no network and no model, and in which a Python could differ.
 HEART = (
-    *("_internal", "messages", "functions", "machine", "lifecycle", "runtime", "flows"),
+    *("_internal", "messages", "functions", "call", "runtime", "flows"),
     "store/sql/test_sqlite.py",
 )
 # What takes the same code again: by the real clock, in greater numbers, or in other words.

@@ -25,10 +25,10 @@ from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, FaultServer, St
 from support.http_clients import KEY, client_of
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import Approved, Limits, snapshot
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import CallFailed, CallSuspended, ConfigError, ProviderError, RateLimited, UsageError
 from fsm_agent.functions import Function, function
-from fsm_agent.lifecycle import Approved, Limits, snapshot
 from fsm_agent.messages import HostedMCP
 from fsm_agent.prompts import Prompt
 from fsm_agent.store import MemoryStore, Runs, SqliteStore, Store

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fsm_agent import Agent, CallResult, Client, Dialog, client_for
+from fsm_agent.call import PhaseDetector
 from fsm_agent.flows import Flow, call, end, failure
-from fsm_agent.lifecycle import PhaseDetector
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 

@@ -6,8 +6,8 @@ Run it with ``python examples/recipes/self_rag.py``: scripts stand in for the mo
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent
+from fsm_agent.call import Request
 from fsm_agent.flows import Flow, call, each, end, execute, failure, into
-from fsm_agent.lifecycle import Request
 from fsm_agent.testing import Script
 
 INDEX = {"memory": ("Agents have short memories.", "Elephants have long ones."), "agent memory": ("A store is one.",)}

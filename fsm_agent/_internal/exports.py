@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 
 PACKAGES = (  # that have public names
-    *("agents", "prompts", "messages", "functions", "lifecycle", "machine", "context", "runtime", "clients"),
+    *("agents", "prompts", "messages", "functions", "call", "context", "runtime", "clients"),
     *("providers", "mcp", "telemetry", "store", "errors", "flows", "flows.orchestrator", "fronts", "engines"),
     *("testing", "diagrams", "inspector", "cli"),
 )

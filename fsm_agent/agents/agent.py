@@ -46,6 +46,16 @@ from fsm_agent.agents.system_prompt import (
     dialog_before,
 )
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
+from fsm_agent.call.call import AgentCall, call_class
+from fsm_agent.call.effects import Settings
+from fsm_agent.call.interpret import StopWhen
+from fsm_agent.call.journal import Header
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.prices import Prices
+from fsm_agent.call.record import CallRecord
+from fsm_agent.call.result import CallResult
+from fsm_agent.call.seeding import seed_of
+from fsm_agent.call.snapshots import asked_in, restore
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.context.plan import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.errors import UsageError
@@ -55,24 +65,14 @@ from fsm_agent.functions.deps import LATER, GivenDeps, Made, check_deps, deps_fo
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
-from fsm_agent.lifecycle.call import AgentCall, call_class
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.effects import Settings
-from fsm_agent.lifecycle.interpret import StopWhen
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.prices import Prices
-from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.lifecycle.seeding import seed_of
-from fsm_agent.lifecycle.snapshots import asked_in, restore
-from fsm_agent.machine.journal import Header
 from fsm_agent.messages.message import HistorySummary, Message
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, Check, World
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -84,10 +84,10 @@ if TYPE_CHECKING:
     from fsm_agent.agents.delegation import delegate as delegates
     from fsm_agent.agents.delegation import from_functions, handoffs
     from fsm_agent.agents.options import AgentChanges, RestoreOptions
+    from fsm_agent.call.snapshots import OnChange
     from fsm_agent.clients.client import Client
     from fsm_agent.context import view as views
     from fsm_agent.functions.policy import AgentPolicy
-    from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.messages import payload as payloads
     from fsm_agent.messages.payload import Payload
     from fsm_agent.runtime.inner_calls import InnerCalls
@@ -151,7 +151,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         name: For traces and snapshots; an agent with a ``store`` needs one, by which its runs are found.
         limits: The budgets of each call.
         settings: How the model is to answer, such as its temperature.
-        stop_when: Ends a call at a reply; see `fsm_agent.lifecycle.stopping`.
+        stop_when: Ends a call at a reply; see `fsm_agent.call.stopping`.
         check: Judges each answer before it is the output, whatever prompt it answers: called with the parsed output,
             and with the call's `Context` if it takes one, plain or ``async``.  It returns the output, changed or not,
             or raises `Retry`, whose text has the model try again within ``limits.parse_retries``.  Whatever else it

@@ -25,8 +25,8 @@ from fsm_agent.agents.registry import AGENTS, kind_name
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
-from fsm_agent.mistakes import Rights, check, shown
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.validation import Rights, check, shown
 
 if TYPE_CHECKING:
     from typing import Unpack

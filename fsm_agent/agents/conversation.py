@@ -14,20 +14,20 @@ from fsm_agent.agents.options import CallOptions, ReadOptions
 from fsm_agent.agents.persistence import attach_journal, definition_of
 from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.journal import Journal, header_of
+from fsm_agent.call.seeding import ConversationTurn, seed_of
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.context.plan import kept
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.deps import Made
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.seeding import ConversationTurn, seed_of
-from fsm_agent.machine.journal import Journal, header_of
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.runtime.world import World
 from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from typing import Unpack

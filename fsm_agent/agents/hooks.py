@@ -21,15 +21,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, get_args
 from weakref import WeakSet
 
+from fsm_agent.call.delegation.process_record import ProcessRecord
+from fsm_agent.call.process import Inner, along
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
-from fsm_agent.machine.process import Inner, along
 from fsm_agent.messages.event import Done, Event, Inside, Stepped, Where
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
-    from fsm_agent.lifecycle.call import AgentCall
-    from fsm_agent.machine.process import Process
+    from fsm_agent.call.call import AgentCall
+    from fsm_agent.call.process import Process
 
 
 def _method(event: type) -> str:

@@ -15,10 +15,10 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.options import Progress
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.mistakes import check
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.abort import abort_in_force
 from fsm_agent.runtime.thread_task import ThreadTask
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     import asyncio

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from fsm_agent._internal.values import field_names
-from fsm_agent.lifecycle.prices import ANY_MODEL, Tariff
+from fsm_agent.call.prices import ANY_MODEL, Tariff
 from fsm_agent.messages.event import (
     Done,
     Event,
@@ -23,7 +23,7 @@ from fsm_agent.messages.event import (
     Stepped,
 )
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 _TOKENS = frozenset([name for name in field_names(Usage) if name.endswith("_tokens")])
 _LOCK = Lock()  # events arrive from all threads that use the agent

@@ -12,26 +12,26 @@ from fsm_agent._internal.generics import Out
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
 from fsm_agent.agents.system_prompt import SystemPrompt
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.journal import Header, Journal
+from fsm_agent.call.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
+from fsm_agent.call.snapshots import check_change, check_on_change
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.deps import LATER, deps_for
 from fsm_agent.functions.toolset import Toolset
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
-from fsm_agent.lifecycle.snapshots import check_change, check_on_change
-from fsm_agent.machine.journal import Header, Journal
 from fsm_agent.messages.message import Message
-from fsm_agent.mistakes import check, plain_json
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.log import LOG
+from fsm_agent.validation import check, plain_json
 
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Executor
 
     from fsm_agent.agents.agent import Agent
+    from fsm_agent.call.snapshots import OnChange
     from fsm_agent.context import view as views
     from fsm_agent.context.passes import AnyPass
-    from fsm_agent.lifecycle.snapshots import OnChange
     from fsm_agent.store import claiming, runs
     from fsm_agent.store.claiming import Claimed, Definition
     from fsm_agent.store.runs import Runs

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.persistence import aclaim
+from fsm_agent.call.journal import Header, header_of
+from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.deps import LATER
-from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.reply import Usage
-from fsm_agent.mistakes import shown
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.drivers import arun, drive, last_event, run
 from fsm_agent.runtime.world import World
+from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
+from fsm_agent.call.result import CallResult
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.functions.deps import LATER
-from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.messages.numbering import renumbered
-from fsm_agent.mistakes import check, shown, wrong
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used
+from fsm_agent.validation import check, shown, wrong
 
 if TYPE_CHECKING:
     import inspect

@@ -24,10 +24,10 @@ from fsm_agent.agents.options import (
     SubmitOptions,
 )
 from fsm_agent.agents.runnable import RESUMED, Runnable, Sink
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages.event import Done, InterimEvent
 from fsm_agent.messages.message import ChatDict, Message
 from fsm_agent.prompts.prompt import Prompt, Task

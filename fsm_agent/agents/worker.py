@@ -23,11 +23,10 @@ from fsm_agent.agents.crews import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
 from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.agents.worker_health import Pulse, RunsReading, WorkerHealth
+from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.deps import GivenDeps, Made, deps_for
-from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.event import Event, Stepped
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.async_driver import AsyncDriver
@@ -41,6 +40,7 @@ from fsm_agent.store.listing import STUCK, each_listed
 from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Rest, Run, Store
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     import asyncio

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.call.result import CallResult
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import (
     EMBEDDED,
@@ -37,7 +38,6 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.cli.terminal_hook import overview
 from fsm_agent.errors import CallSuspended
-from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.settings import Settings
 from fsm_agent.prompts.prompt import Prompt
 

@@ -19,6 +19,8 @@ from pydantic import ValidationError
 from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.config.named import imported, within
+from fsm_agent.call.effects import AskApproval
+from fsm_agent.call.outcomes import Outcome
 from fsm_agent.cli.drawings import AsFormat, AtLevel, Output, draw
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import Debug, Deps, Json, JsonLines, Quiet
@@ -36,8 +38,6 @@ from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.flows.paths import outcomes_of, state_at
 from fsm_agent.flows.process.effects import AwaitAnswer
 from fsm_agent.functions.arguments import described_errors
-from fsm_agent.lifecycle.effects import AskApproval
-from fsm_agent.lifecycle.outcomes import Outcome
 from fsm_agent.messages.event import Event
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
 from fsm_agent.store.store import Run

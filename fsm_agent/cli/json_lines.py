@@ -9,8 +9,8 @@ import json
 import sys
 from typing import Any
 
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.result import CallResult
 from fsm_agent.messages.event import Done, Event, Suspended, Where
 from fsm_agent.messages.event_json import EXACT, event_data, masked_data
 

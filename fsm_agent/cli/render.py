@@ -10,14 +10,14 @@ from typing import Any
 
 import typer
 
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import AskApproval, FindOut
+from fsm_agent.call.result import CallResult
 from fsm_agent.cli.json_lines import LineWriter, call_fields
 from fsm_agent.cli.reporting import FAILED, SUSPENDED, error_text
 from fsm_agent.cli.terminal import MAX_SHOWN, Screen, whole_call
 from fsm_agent.cli.terminal_hook import Showing
 from fsm_agent.errors import CallFailed, CallSuspended
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.effects import AskApproval, FindOut
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.world import Verdict

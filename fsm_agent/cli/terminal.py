@@ -30,9 +30,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
+from fsm_agent.call.record import State
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.clients.local.server import local_server
-from fsm_agent.lifecycle.record import State
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Event,

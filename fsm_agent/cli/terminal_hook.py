@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from fsm_agent.call.record import State
+from fsm_agent.call.result import CallResult
 from fsm_agent.cli.terminal import Screen, one_line
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.record import State
 from fsm_agent.messages.event import (
     Done,
     Event,

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from fsm_agent._internal.instrument import Instrument
+from fsm_agent.call.effects import Request
 from fsm_agent.errors import ConfigError
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
-from fsm_agent.mistakes import check
 from fsm_agent.runtime.log import LOG
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from fsm_agent.clients.http_client import HttpClient

@@ -12,9 +12,9 @@ from fsm_agent._internal.redaction import Secrets, is_secret_name, path_tokens, 
 from fsm_agent._internal.values import Value
 from fsm_agent.clients.http_library import httpx
 from fsm_agent.errors import ConfigError
-from fsm_agent.mistakes import check
 from fsm_agent.providers.codec import Profile
 from fsm_agent.providers.provider import Provider
+from fsm_agent.validation import check
 
 _KEY_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key")  # a header of the caller replaces the key
 _TOKEN = pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2

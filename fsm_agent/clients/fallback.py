@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack, aclosing
 from typing import Any
 
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.failures import status_of

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.deadline import Deadline
 from fsm_agent.clients.endpoint import Access, Endpoint
@@ -18,11 +19,10 @@ from fsm_agent.clients.network import Network
 from fsm_agent.clients.request_and_response import HttpExchange, ResponseReader
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
-from fsm_agent.mistakes import check
 from fsm_agent.providers.provider import Provider
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     import asyncio

@@ -26,7 +26,7 @@ from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.clients.network import Network, check_proxies_of_environment, is_loopback
 from fsm_agent.clients.request_and_response import HttpExchange
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from fsm_agent.clients.aiohttp_transport import AiohttpTransport

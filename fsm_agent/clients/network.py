@@ -14,7 +14,7 @@ from fsm_agent._internal.values import Value, differing
 from fsm_agent.clients.http_library import httpx
 from fsm_agent.errors import ConfigError
 from fsm_agent.foreign_names import OptionsType
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     import ipaddress

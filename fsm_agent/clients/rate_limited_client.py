@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.rate_limit import RateLimit, Reservation
 from fsm_agent.clients.registered import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
 from fsm_agent.messages.reply import Reply

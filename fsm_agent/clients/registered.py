@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from fsm_agent._internal.registry import Registry
 from fsm_agent.clients.client import Client, client_for
 from fsm_agent.errors import ConfigError
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 MakeClient: TypeAlias = Callable[..., Client]
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import Secrets
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.deadline import Deadline
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.http_library import httpx
 from fsm_agent.clients.network import Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.hosted_tool import secrets_of
 from fsm_agent.messages.message import Opaque

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Generator
 
 from fsm_agent._internal.closing import Closing
-from fsm_agent.lifecycle.effects import Request
+from fsm_agent.call.effects import Request
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime import portal

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value
+from fsm_agent.call.record import CallRecord
 from fsm_agent.context.rounds import EARLIER, broken_round, pinned, round_starts, summary_at, system_messages, task_of
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import one_or_two_parameters
-from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Message, Part, Text
 
 AnyPass: TypeAlias = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from fsm_agent.lifecycle.record import CallRecord
+from fsm_agent.call.record import CallRecord
 from fsm_agent.messages.message import FunctionResult, Message
 
 EARLIER = "[Earlier calls of functions, shortened]\n"  # begins what a pass shows as a message of the user, and is none

@@ -11,6 +11,8 @@ from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import Value
+from fsm_agent.call.effects import AskSummary, Request
+from fsm_agent.call.record import CallRecord
 from fsm_agent.context.passes import check_size, dropped, keep_last, truncated
 from fsm_agent.context.rounds import (
     SUMMARY_CLOSED,
@@ -21,8 +23,6 @@ from fsm_agent.context.rounds import (
     task_of,
 )
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.effects import AskSummary, Request
-from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import (
     Attachment,
     Document,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.values import Value
+from fsm_agent.call.effects import Request
 from fsm_agent.errors import ConfigError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import Attachment, Document, FunctionCall, FunctionResult, Image, Part, Reasoning, Text
 
 if TYPE_CHECKING:

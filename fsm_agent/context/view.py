@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from fsm_agent._internal.values import quick_json
 from fsm_agent._internal.vector import Vector
+from fsm_agent.call.effects import AskSummary, CallModel, Request
+from fsm_agent.call.record import CallRecord, ContextUse
 from fsm_agent.context.budget import RESERVE, Budget, default_passes
 from fsm_agent.context.passes import (
     CHARACTERS,
@@ -32,8 +34,6 @@ from fsm_agent.context.rounds import pinned, questions_cut_off, round_starts, su
 from fsm_agent.context.summary import Summarize, summary_message
 from fsm_agent.context.tokens import ESTIMATE, file_tokens
 from fsm_agent.errors import ErrorReport
-from fsm_agent.lifecycle.effects import AskSummary, CallModel, Request
-from fsm_agent.lifecycle.record import CallRecord, ContextUse
 from fsm_agent.messages.event import ContextShortened, ObservationsMasked, Stepped
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Part
 

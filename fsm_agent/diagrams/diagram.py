@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fsm_agent._internal.durations import format_duration
+from fsm_agent.call.journal import FlowTable
+from fsm_agent.call.machine import Row
+from fsm_agent.call.record import FINAL, State
+from fsm_agent.call.table import ROWS
 from fsm_agent.diagrams.arrows import ANY, ANY_NODE, Level, Way, level_for, lines_of, steps_on, with_else, without_done
 from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, render, write
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.record import FINAL, State
-from fsm_agent.lifecycle.table import ROWS
-from fsm_agent.machine.journal import FlowTable
-from fsm_agent.machine.rows import Row
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import Usage
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 __all__ = [
     "Diagram",

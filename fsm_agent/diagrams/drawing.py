@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, overload
 
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.mistakes import check, shown
+from fsm_agent.validation import check, shown
 
 Format = Literal["mermaid", "dot", "svg", "png"]
 Tone: TypeAlias = Literal["plain", "branch", "success", "failure"]

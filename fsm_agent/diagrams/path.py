@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fsm_agent.lifecycle.record import ASKING, FINAL, LIVE, TAKES_OVER, State
-from fsm_agent.lifecycle.table import ROWS
+from fsm_agent.call.record import ASKING, FINAL, LIVE, TAKES_OVER, State
+from fsm_agent.call.table import ROWS
 from fsm_agent.messages.event import Stepped
 
 _WAITS: dict[str, tuple[State, ...]] = {  # by the prefix of a key: the states in which there is such an effect

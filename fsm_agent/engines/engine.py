@@ -11,10 +11,10 @@ from importlib import import_module
 from fsm_agent.agents.crews import LEAVE_S, StorePatience
 from fsm_agent.agents.worker import Worker
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.mistakes import check, shown
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.sql.postgres import PostgresStore
+from fsm_agent.validation import check, shown
 
 LOOK_S = 0.5  # how often lost jobs are looked for
 LOST_S = 10.0  # for how long a run has to have been due, unless its holder has died

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.agents.agent import Agent
+from fsm_agent.call.delegation.process_record import ProcessRecord
+from fsm_agent.call.outcomes import Cancelled, Stopped
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.roles import check_agents
 from fsm_agent.flows.paths import agents_of, has_listener
@@ -18,11 +20,9 @@ from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
 from fsm_agent.functions.deps import Made
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.delegation.process_record import ProcessRecord
-from fsm_agent.lifecycle.outcomes import Cancelled, Stopped
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.mistakes import check
 from fsm_agent.runtime.world import World
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow

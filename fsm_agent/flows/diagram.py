@@ -35,7 +35,7 @@ from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.process.flow_process import FlowProcess
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.messages.event import Stepped
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 _N = TypeVar("_N", Node, Box)
 _KINDS: dict[type, str] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent.call.process import wakes_at_s
 from fsm_agent.errors import FsmAgentError, UsageError
-from fsm_agent.machine.process import wakes_at_s
 
 if TYPE_CHECKING:
     from fsm_agent.flows.process.flow_result import FlowResult

@@ -16,6 +16,8 @@ from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
+from fsm_agent.call.journal import FlowTable
+from fsm_agent.call.machine import row_name
 from fsm_agent.flows.as_function import function_of
 from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
@@ -54,10 +56,8 @@ from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
-from fsm_agent.machine.journal import FlowTable
-from fsm_agent.machine.rows import row_name
-from fsm_agent.mistakes import check, plain_json, shown
 from fsm_agent.prompts.fingerprint import fingerprint_under
+from fsm_agent.validation import check, plain_json, shown
 
 if TYPE_CHECKING:
     from typing import Unpack

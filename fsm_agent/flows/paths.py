@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.hooks import make_listener
+from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.roles import Agents
 from fsm_agent.flows.definition.states import (
@@ -20,10 +22,8 @@ from fsm_agent.flows.definition.states import (
 )
 from fsm_agent.flows.process.flow_process import name_in, outcome_of
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.machine.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.messages.event import Event
-from fsm_agent.mistakes import check, shown
+from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow

@@ -9,6 +9,8 @@ import msgspec
 
 from fsm_agent._internal.hints import guess
 from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
+from fsm_agent.call.limits import Limits
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.flows.definition.json_text import describe_json_error
 from fsm_agent.flows.process.flow_process import NOTES
@@ -16,8 +18,6 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import step_name
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.machine.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.store.claiming import Definition
 
 if TYPE_CHECKING:

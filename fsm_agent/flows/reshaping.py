@@ -7,7 +7,7 @@ from typing import Any
 
 from fsm_agent.errors import SnapshotError
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.mistakes import check, plain_json, shown
+from fsm_agent.validation import check, plain_json, shown
 
 _NO_FIELDS: Mapping[str, Any] = {}
 

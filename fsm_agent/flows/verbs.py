@@ -12,6 +12,8 @@ from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY, Progress, StartO
 from fsm_agent.agents.persistence import run_name, runs_of
 from fsm_agent.agents.prompt_resolution import check_needs
 from fsm_agent.agents.runnable import MAP_OPTIONS, RESUMED, Answers, Runnable, Sink
+from fsm_agent.call.lost_approvals import lost_approval
+from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
 from fsm_agent.flows.definition.roles import check_agents
@@ -24,13 +26,11 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.process.snapshot import restore
 from fsm_agent.functions.deps import LATER, GivenDeps, Made, check_deps, is_maker
-from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.lifecycle.reports.lost_approvals import lost_approval
 from fsm_agent.messages.event import Event
-from fsm_agent.mistakes import check
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import World
 from fsm_agent.store.checks import ended_run
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from fsm_agent.call.outcomes import Denied
 from fsm_agent.fronts.fold import TEXT, Data, ProtocolFold, call_of, shown_question, shown_result
 from fsm_agent.fronts.reading import Asked, BadRequest, converted, edited, image_of, named, verdict
-from fsm_agent.lifecycle.outcomes import Denied
 from fsm_agent.messages.event import FunctionEnded
 from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.message import Message

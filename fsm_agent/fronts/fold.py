@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from fsm_agent._internal.redaction import mask_keys, masked_arguments
+from fsm_agent.call.record import State
 from fsm_agent.fronts.told import unwrapped
-from fsm_agent.lifecycle.record import State
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Done,

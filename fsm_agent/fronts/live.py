@@ -26,7 +26,6 @@ from fsm_agent.fronts.reading import Asked, BadRequest, answers_to
 from fsm_agent.fronts.told import Told, is_last, is_step
 from fsm_agent.functions.deps import LATER, GivenDeps, check_deps
 from fsm_agent.messages.event import Done, Event
-from fsm_agent.mistakes import check, shown
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import stuck_problem
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
@@ -35,6 +34,7 @@ from fsm_agent.store.listing import each_listed
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter
 from fsm_agent.store.watching import is_settled
+from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:
     from fsm_agent.messages.message import Message

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fsm_agent._internal.redaction import MASK, masked_arguments, unmasked
+from fsm_agent.call.outcomes import Approved, Denied, FunctionFailed, Modified, Outcome, Returned
+from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.outcomes import Approved, Denied, FunctionFailed, Modified, Outcome, Returned
-from fsm_agent.machine.process import INBOX, prefix_of
 from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.messages.question import Question

@@ -28,6 +28,7 @@ from starlette.staticfiles import StaticFiles
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.agents.runnable import Runnable
+from fsm_agent.call.journal import header_of
 from fsm_agent.errors import FsmAgentError, OutcomeError
 from fsm_agent.fronts.ag_ui import HEADERS, AgUi
 from fsm_agent.fronts.guard import LOOPBACK, Guard
@@ -35,13 +36,12 @@ from fsm_agent.fronts.live import Live
 from fsm_agent.fronts.reading import MAX_BODY, BadRequest, named, read_json
 from fsm_agent.fronts.server_events import sse, told_error
 from fsm_agent.functions.deps import GivenDeps
-from fsm_agent.machine.journal import header_of
 from fsm_agent.messages.message import Image, Message
-from fsm_agent.mistakes import check
 from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.listing import each_listed
 from fsm_agent.store.store import Run, RunFilter, Store
+from fsm_agent.validation import check
 
 UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
 AT_ONCE = 16  # runs of a user that are under way

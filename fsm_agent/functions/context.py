@@ -12,7 +12,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.deps import Made
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent
     from fsm_agent.agents.options import CallOptions
     from fsm_agent.agents.verbs import Asked, Messages, Out, Typed
-    from fsm_agent.lifecycle.call_result import CallResult
+    from fsm_agent.call.result import CallResult
 
 Deps = TypeVar("Deps", default=object, covariant=True)
 _BY_HAND = FunctionCall(name="", arguments_json="{}")

@@ -9,7 +9,7 @@ from fsm_agent.messages.message import FunctionCall
 
 
 class Delegate(Protocol):
-    """An agent or a flow as a function; see `fsm_agent.lifecycle.delegation`."""
+    """An agent or a flow as a function; see `fsm_agent.call.delegation`."""
 
     @property
     def is_handoff(self) -> bool:

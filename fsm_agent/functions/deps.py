@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from fsm_agent.errors import UsageError
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 Deps = TypeVar("Deps")
 # What options named ``deps`` take; in a generic alias, as checkers infer `Deps` from either form.

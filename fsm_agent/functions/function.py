@@ -24,7 +24,7 @@ from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.policy import Policy, check_names, check_policy
 from fsm_agent.functions.signature import described, passing
 from fsm_agent.messages.message import FunctionCall, object_text
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from fsm_agent.functions.policy import PolicyOptions

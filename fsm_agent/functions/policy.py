@@ -13,7 +13,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import OptionsType
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.mistakes import check_fields
+from fsm_agent.validation import check_fields
 
 # Handling of an exception of a function: the model is shown it, the function is first run again (`Retries`), or the
 # agent call fails.

@@ -20,7 +20,7 @@ from fsm_agent.functions.deps import LATER
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Policy, is_plain
 from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
-from fsm_agent.mistakes import wrong
+from fsm_agent.validation import wrong
 
 if TYPE_CHECKING:
     import graphlib

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TypeAlias
 
+from fsm_agent.call.journal import FlowTable
+from fsm_agent.call.record import State
 from fsm_agent.diagrams.arrows import ANY
 from fsm_agent.diagrams.diagram import Diagram, lifecycle
 from fsm_agent.inspector.layout import MOST_STATES, Machine, Picture, layered, placed
-from fsm_agent.lifecycle.record import State
-from fsm_agent.machine.journal import FlowTable
 from fsm_agent.store.reading import RETRIED, UNKNOWN, Move, ProcessReading, RunReading
 
 _SEEDED = str(State.SEEDED)

@@ -12,19 +12,10 @@ from typing import Any, NamedTuple
 import pydantic
 
 from fsm_agent._internal.plain_text import plain
+from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
+from fsm_agent.call.process import SEPARATOR
 from fsm_agent.functions.arguments import ArgumentsValidator, described_errors
 from fsm_agent.inspector.wording import pretty, shown
-from fsm_agent.lifecycle.outcomes import (
-    Approved,
-    Cancelled,
-    Denied,
-    FunctionFailed,
-    Modified,
-    Outcome,
-    Returned,
-    RunAgain,
-)
-from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.question import Question
 
 MOST_FIELDS = 40  # of a form; what has more is written as JSON

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fsm_agent._internal.values import from_data
+from fsm_agent.call.outcomes import ModelFailed, Replied
+from fsm_agent.call.process import SEPARATOR, prefix_of, subject_of
+from fsm_agent.call.record import FAILURES, State
 from fsm_agent.errors import ProgramError
 from fsm_agent.inspector.wording import pretty, shown, span
-from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
-from fsm_agent.lifecycle.record import FAILURES, State
-from fsm_agent.machine.process import SEPARATOR, prefix_of, subject_of
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Reasoning, Text
 from fsm_agent.store.reading import RETRIED, EntryReading, RunReading
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from fsm_agent.call.call import AgentCall
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.inspector.wording import pretty, shown
-from fsm_agent.lifecycle.call import AgentCall
 from fsm_agent.store.reading import RETRIED, RunReading
 from fsm_agent.store.runs import Runs
 

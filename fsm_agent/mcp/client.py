@@ -20,7 +20,7 @@ from fsm_agent.mcp.link import Link
 from fsm_agent.mcp.results import Piece, error_text, result_value
 from fsm_agent.mcp.session import MCPServerError, MCPToolError, Target
 from fsm_agent.mcp.transports import Http, Stdio, Transport
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from mcp_types import Tool

@@ -26,7 +26,7 @@ from fsm_agent.messages.message import (
     Text,
     check_messages,
 )
-from fsm_agent.mistakes import check, shown, wrong
+from fsm_agent.validation import check, shown, wrong
 
 MAX_MESSAGES = 100_000
 _MAX_WORD = 40  # characters; for longer words no similar one is suggested

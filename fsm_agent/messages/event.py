@@ -15,7 +15,7 @@ from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply, Usage
 
 if TYPE_CHECKING:
-    from fsm_agent.lifecycle.call_result import CallResult
+    from fsm_agent.call.result import CallResult
     from fsm_agent.messages.question import Question
 
 

@@ -14,7 +14,7 @@ from fsm_agent._internal.values import Tagged, Value, from_json, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.sources import bytes_of, described, is_data_url, is_url, url_suffix
-from fsm_agent.mistakes import shown, wrong
+from fsm_agent.validation import shown, wrong
 
 if TYPE_CHECKING:
     import base64

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from fsm_agent._internal.values import Value
 from fsm_agent.messages.message import PDF, Document, Image, Message, Text
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     import pathlib

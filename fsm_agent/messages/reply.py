@@ -6,7 +6,7 @@ from typing import Literal
 
 from fsm_agent._internal.values import Value
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 # Why a model stopped, in one vocabulary for all providers; None: not reported.
 Finish = Literal["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "pending", "error"]

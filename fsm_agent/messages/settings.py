@@ -10,7 +10,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import OptionsType, remedy
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
-from fsm_agent.mistakes import Rights, wrong
+from fsm_agent.validation import Rights, wrong
 
 
 class Settings(Value, frozen=True, kw_only=True, metaclass=OptionsType):

@@ -15,8 +15,8 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import SnapshotError
 from fsm_agent.messages.message import ChatDict, HistorySummary, Message, Part
 from fsm_agent.messages.transcript import overview
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema

@@ -11,8 +11,8 @@ from fsm_agent._internal.hints import hint
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.errors import SnapshotError, UsageError
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.validation import check
 
 
 class _Document(msgspec.Struct, omit_defaults=True):

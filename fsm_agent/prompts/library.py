@@ -17,7 +17,6 @@ from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import Registry
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError, hint
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.files.loading import HANDLERS, Loading
 from fsm_agent.prompts.files.named import Names
 from fsm_agent.prompts.files.reading import MAX_FILE_BYTES as MAX_FILE_BYTES
@@ -31,6 +30,7 @@ from fsm_agent.prompts.files.reading import (
     template_in,
 )
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -16,7 +16,6 @@ from fsm_agent.errors import ParseError, PromptError
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.signature import undescribable
-from fsm_agent.mistakes import shown
 from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.extraction.scanning import (
@@ -29,6 +28,7 @@ from fsm_agent.prompts.extraction.scanning import (
 )
 from fsm_agent.prompts.json_repairs import granted, repaired
 from fsm_agent.prompts.unions import adapter_of, tags_of
+from fsm_agent.validation import shown
 
 ANSWER = "give_final_answer"  # the function that takes an answer as its arguments
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fsm_agent.errors import PromptError
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 _KINDS = ("typing", "typing_extensions", "types")  # modules whose objects are types although they are no classes
 

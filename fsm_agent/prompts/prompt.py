@@ -22,12 +22,12 @@ from fsm_agent.functions.toolset import Functions, check_dependencies, functions
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.settings import Settings
-from fsm_agent.mistakes import check, shown, wrong
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
 from fsm_agent.prompts.output import ANSWER, MAX_LENGTH, Output
 from fsm_agent.prompts.output_types import check_type
 from fsm_agent.prompts.template import check_used, render, variables
+from fsm_agent.validation import check, shown, wrong
 
 if TYPE_CHECKING:
     from pathlib import Path

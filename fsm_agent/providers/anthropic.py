@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import asdict
 
+from fsm_agent.call.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import COMPUTER, action_of
-from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
 from fsm_agent.messages.message import (
     PDF,

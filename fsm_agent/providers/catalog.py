@@ -18,7 +18,6 @@ from typing import Any
 from fsm_agent._internal.lazy_import import first_use
 from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import ConfigError
-from fsm_agent.mistakes import shown, wrong
 from fsm_agent.providers.anthropic import AnthropicProfile
 from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.gemini import GeminiProfile
@@ -38,6 +37,7 @@ from fsm_agent.providers.models import (
 )
 from fsm_agent.providers.provider import Provider as Provider
 from fsm_agent.providers.provider import Wire
+from fsm_agent.validation import shown, wrong
 
 
 @cache

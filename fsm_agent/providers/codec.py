@@ -16,9 +16,9 @@ from msgspec.structs import astuple
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
+from fsm_agent.call.effects import TEXT, Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import TEXT, Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.prompts.output import Output

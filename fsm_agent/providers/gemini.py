@@ -11,10 +11,10 @@ from urllib.parse import quote
 from msgspec.structs import asdict
 
 from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.call.effects import Request, Settings
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted import action_of, as_action, is_flagged
-from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import ComputerUse, HostedTool, WebSearch
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.messages.reply import Reply

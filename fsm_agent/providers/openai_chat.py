@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
+from fsm_agent.call.effects import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
 from fsm_agent.messages.message import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts.output import Output

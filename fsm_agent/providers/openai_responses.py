@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fsm_agent.call.effects import Request, Settings
 from fsm_agent.errors import BadReply, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
 from fsm_agent.messages.message import (
     Document,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fsm_agent.call.process import SEPARATOR, AnyEffect, Owner
 from fsm_agent.errors import UsageError
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Owner
 from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.world import World

@@ -10,7 +10,7 @@ from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, Self
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.machine.process import Process
+from fsm_agent.call.process import Process
 from fsm_agent.messages.event import Event, Inside
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.probes import MeasuredDrive

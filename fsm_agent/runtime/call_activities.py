@@ -11,14 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.context.tokens import estimated_tokens
-from fsm_agent.errors import TimedOut, UsageError
-from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.approval_policy import context_of
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskSummary, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.call.approval_policy import context_of
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import AskSummary, Begin, CallModel, FindOut, RunFunction, Sleep, StartFunction
+from fsm_agent.call.outcomes import (
     Begun,
     Expired,
     FunctionFailed,
@@ -30,7 +26,11 @@ from fsm_agent.lifecycle.outcomes import (
     Slept,
     Started,
 )
-from fsm_agent.machine.process import SEPARATOR, with_prefix
+from fsm_agent.call.process import SEPARATOR, with_prefix
+from fsm_agent.context.tokens import estimated_tokens
+from fsm_agent.errors import TimedOut, UsageError
+from fsm_agent.functions.context import Context
+from fsm_agent.functions.function import Function
 from fsm_agent.messages.event import (
     Event,
     FunctionEnded,

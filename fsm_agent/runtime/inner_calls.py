@@ -5,17 +5,17 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent.lifecycle.effects import FindOut
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.lifecycle.spending_budget import has_budget, with_limits_left
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, InsideWait, open_effects, wakes_at_s
+from fsm_agent.call.budget import has_budget, with_limits_left
+from fsm_agent.call.effects import FindOut
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.process import SEPARATOR, AnyEffect, InsideWait, open_effects, wakes_at_s
+from fsm_agent.call.record import CallRecord
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.world import World
 
 if TYPE_CHECKING:
-    from fsm_agent.machine.process import Process
+    from fsm_agent.call.process import Process
     from fsm_agent.runtime.recorder import PostedOutcome, Recorder
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred, first_use
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import mask_keys
-from fsm_agent.lifecycle.outcomes import ModelFailed, Replied, Returned
-from fsm_agent.lifecycle.record import FAILURES, CallRecord
+from fsm_agent.call.outcomes import ModelFailed, Replied, Returned
+from fsm_agent.call.record import FAILURES, CallRecord
 from fsm_agent.messages.event import Inside, Stepped
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from fsm_agent.messages.event import (
     Suspended,
     Where,
 )
-from fsm_agent.mistakes import check
 from fsm_agent.runtime.log import words
+from fsm_agent.validation import check
 
 LEVELS: Mapping[str, int] = {
     "RequestStarted": logging.DEBUG,

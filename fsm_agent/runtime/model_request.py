@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.values import without_halves
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import CallModel
+from fsm_agent.call.interpret import arriving_output, error_text
+from fsm_agent.call.outcomes import ModelFailed, Replied
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import CallModel
-from fsm_agent.lifecycle.interpret import arriving_output, error_text
-from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
@@ -24,9 +24,9 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import MOST, UNUSED, Reply
-from fsm_agent.mistakes import shown
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.world import World
+from fsm_agent.validation import shown
 
 PartialOutputs: TypeAlias = Callable[[Delta], PartialOutput | None]
 

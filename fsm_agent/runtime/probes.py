@@ -16,7 +16,7 @@ from fsm_agent.messages.event import Event
 from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:
-    from fsm_agent.machine.process import Process
+    from fsm_agent.call.process import Process
     from fsm_agent.runtime.activity import Activity
     from fsm_agent.runtime.reconciler import Reconciler
 

@@ -45,9 +45,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
+from fsm_agent.call.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
-from fsm_agent.lifecycle.outcomes import Cancelled, Expired, Stopped
-from fsm_agent.machine.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime import call_activities, check_activity, probes  # noqa: F401  # register who performs effects of a call
 from fsm_agent.runtime.activity import ACTIVITIES, Activity

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.values import Value
+from fsm_agent.call.outcomes import Returned
 from fsm_agent.context.passes import MIN_CHARACTERS, check_size, truncated
 from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import OptionsType
 from fsm_agent.functions.function import result_text
-from fsm_agent.lifecycle.outcomes import Returned
 from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.runtime.place import Place

@@ -1,6 +1,6 @@
 """Delays before the next attempt: waits of `tenacity` with random jitter.
 
-Whether there is one is not decided here: of models it is in `fsm_agent.lifecycle.table`.  The random numbers
+Whether there is one is not decided here: of models it is in `fsm_agent.call.table`.  The random numbers
 come from the world, so a test can choose them.
 """
 

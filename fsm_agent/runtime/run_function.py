@@ -17,14 +17,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypedDict
 
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import RunFunction
+from fsm_agent.call.interpret import error_text, typed_error_text, unprepared
+from fsm_agent.call.outcomes import FunctionFailed, Returned
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, result_text
 from fsm_agent.functions.policy import Default, Retries
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import RunFunction
-from fsm_agent.lifecycle.interpret import error_text, typed_error_text, unprepared
-from fsm_agent.lifecycle.outcomes import FunctionFailed, Returned
 from fsm_agent.messages.event import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from fsm_agent.machine.process import Process
+from fsm_agent.call.process import Process
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.abort import Aborted, abort_in_force

@@ -1,6 +1,6 @@
 """Stores: they keep runs as journals and conversations as chains of runs, and decide who may drive a run.
 
-A store knows lines, leases and posts, but no agents.  `fsm_agent.machine.journal` defines what a line means.
+A store knows lines, leases and posts, but no agents.  `fsm_agent.call.journal` defines what a line means.
 """
 
 from typing import TYPE_CHECKING

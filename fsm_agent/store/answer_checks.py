@@ -6,9 +6,9 @@ import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
+from fsm_agent.call.outcomes import Modified, Outcome, Returned
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
-from fsm_agent.lifecycle.outcomes import Modified, Outcome, Returned
 
 if TYPE_CHECKING:
     from fsm_agent.messages.question import Question

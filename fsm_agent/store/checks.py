@@ -12,9 +12,9 @@ from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import decoder_of
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.messages.question import Question
-from fsm_agent.mistakes import check, shown
 from fsm_agent.store.errors import LeaseLost, NotAsked, PostExists, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
+from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:
     from fsm_agent.store.store import Head, Lease, Rest, Store

@@ -23,12 +23,8 @@ from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
-from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.lifecycle.effects import Begin
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Outcome
-from fsm_agent.lifecycle.reports.lost_approvals import loses, lost_approval, missing_function
-from fsm_agent.lifecycle.seeding import earlier_messages, request_differences
-from fsm_agent.machine.journal import (
+from fsm_agent.call.effects import Begin
+from fsm_agent.call.journal import (
     Chain,
     Entry,
     Header,
@@ -41,10 +37,13 @@ from fsm_agent.machine.journal import (
     is_signed,
     with_traceparent,
 )
-from fsm_agent.machine.process import Process
-from fsm_agent.machine.signing import KeyMissing, has_signature, key_bytes, verified
+from fsm_agent.call.lost_approvals import loses, lost_approval, missing_function
+from fsm_agent.call.outcomes import Begun, Cancelled, Outcome
+from fsm_agent.call.process import Process
+from fsm_agent.call.seeding import earlier_messages, request_differences
+from fsm_agent.call.signing import KeyMissing, has_signature, key_bytes, verified
+from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.question import Question
-from fsm_agent.mistakes import check
 from fsm_agent.runtime import probes
 from fsm_agent.runtime.world import Clock, SystemClock, lasting
 from fsm_agent.store import checks, conversation_turns
@@ -55,6 +54,7 @@ from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start, Store
 from fsm_agent.store.watching import RunWatcher
+from fsm_agent.validation import check
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
 MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot

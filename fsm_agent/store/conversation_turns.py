@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fsm_agent.lifecycle.record import CallRecord, State
-from fsm_agent.lifecycle.seeding import Seed, seed_of, with_earlier
-from fsm_agent.lifecycle.snapshots import record_of
-from fsm_agent.machine.journal import Header, header_of
+from fsm_agent.call.journal import Header, header_of
+from fsm_agent.call.record import CallRecord, State
+from fsm_agent.call.seeding import Seed, seed_of, with_earlier
+from fsm_agent.call.snapshots import record_of
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Usage
 from fsm_agent.prompts.dialog import Dialog

@@ -8,11 +8,11 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from fsm_agent.call.effects import CallModel, RunFunction
+from fsm_agent.call.journal import fold, line_of, retried_in
+from fsm_agent.call.outcomes import Replied, Returned
+from fsm_agent.call.process import SEPARATOR, along, prefix_of
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.lifecycle.effects import CallModel, RunFunction
-from fsm_agent.lifecycle.outcomes import Replied, Returned
-from fsm_agent.machine.journal import fold, line_of, retried_in
-from fsm_agent.machine.process import SEPARATOR, along, prefix_of
 from fsm_agent.messages.event import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
 from fsm_agent.runtime.drivers import last_event
 from fsm_agent.store.store import Loaded, Run

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.mistakes import check
 from fsm_agent.store.checks import check_text
 from fsm_agent.store.store import Page, Run, RunCount, RunFilter, RunsHealth, Store
+from fsm_agent.validation import check
 
 LOOKED = 5_000  # runs among which a page looks for a text
 STUCK = "stuck"  # the kind of the question about a run that the present code cannot drive, and its key

@@ -12,14 +12,14 @@ import msgspec
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
+from fsm_agent.call.journal import Header, Line, header_of, line_of, retried_in
+from fsm_agent.call.outcomes import Injected, Outcome
+from fsm_agent.call.seeding import seed_of
 from fsm_agent.errors import JournalError, UsageError
-from fsm_agent.lifecycle.outcomes import Injected, Outcome
-from fsm_agent.lifecycle.seeding import seed_of
-from fsm_agent.machine.journal import Header, Line, header_of, line_of, retried_in
-from fsm_agent.mistakes import check
 from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.store import Loaded, Run, Store
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from fsm_agent.store.runs import Runs

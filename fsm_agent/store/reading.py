@@ -20,13 +20,13 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from fsm_agent._internal.values import from_json
+from fsm_agent.call.journal import Beginning, FlowTable, Header, Line, header_of, line_of
+from fsm_agent.call.outcomes import Cancelled, Denied, ModelFailed, Outcome, Replied, Returned, Stopped
+from fsm_agent.call.process import SEPARATOR
+from fsm_agent.call.record import FINAL, ContextUse, State
+from fsm_agent.call.snapshots import record_of
 from fsm_agent.diagrams.path import path as states_of
 from fsm_agent.errors import JournalError, SnapshotError
-from fsm_agent.lifecycle.outcomes import Cancelled, Denied, ModelFailed, Outcome, Replied, Returned, Stopped
-from fsm_agent.lifecycle.record import FINAL, ContextUse, State
-from fsm_agent.lifecycle.snapshots import record_of
-from fsm_agent.machine.journal import Beginning, FlowTable, Header, Line, header_of, line_of
-from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.store.claiming import Claiming, title_of

@@ -7,8 +7,8 @@ row of its flow ended it in a failure, cannot be retried.  The journal keeps wha
 from __future__ import annotations
 
 from fsm_agent._internal.values import to_json
+from fsm_agent.call.journal import Entry, Retried, header_of, line_of
 from fsm_agent.errors import UsageError
-from fsm_agent.machine.journal import Entry, Retried, header_of, line_of
 from fsm_agent.store.claiming import STUCK_STATE, Claiming
 from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.recorder import Saved, count_to_keep, is_end_request

@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 
 from fsm_agent._internal.values import from_json, to_json
+from fsm_agent.call.outcomes import Cancelled, Outcome, RunAgain, Stopped
+from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import OutcomeError, UsageError
-from fsm_agent.lifecycle.outcomes import Cancelled, Outcome, RunAgain, Stopped
-from fsm_agent.machine.process import INBOX, prefix_of
-from fsm_agent.mistakes import check
 from fsm_agent.store import checks, pruning, retrying
 from fsm_agent.store.answer_checks import check_answers, check_one_answer
 from fsm_agent.store.claiming import Definition
@@ -28,6 +27,7 @@ from fsm_agent.store.lease_renewal import RENEWER
 from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted
 from fsm_agent.store.store import Run, RunsHealth
+from fsm_agent.validation import check
 
 
 class Runs(Forking):

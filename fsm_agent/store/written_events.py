@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fsm_agent.call.effects import CallModel, RunFunction
+from fsm_agent.call.outcomes import FunctionFailed, Replied, Returned
+from fsm_agent.call.process import SEPARATOR, prefix_of
 from fsm_agent.errors import JournalError
-from fsm_agent.lifecycle.effects import CallModel, RunFunction
-from fsm_agent.lifecycle.outcomes import FunctionFailed, Replied, Returned
-from fsm_agent.machine.process import SEPARATOR, prefix_of
 from fsm_agent.messages.event import Event, FunctionEnded, Inside, ReplyCompleted
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.store.claiming import Claiming

@@ -10,25 +10,10 @@ from typing import Any, TypeAlias
 from opentelemetry.trace import SpanKind
 
 from fsm_agent._internal.redaction import mask_keys, masked_arguments
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import (
-    AskApproval,
-    AskSummary,
-    CallModel,
-    CheckOutput,
-    FindOut,
-    RunFunction,
-    Sleep,
-)
-from fsm_agent.lifecycle.outcomes import (
-    CheckFailed,
-    CheckRefused,
-    FunctionFailed,
-    ModelFailed,
-    Replied,
-    Returned,
-)
-from fsm_agent.lifecycle.reports import trace_names as names
+from fsm_agent.call import trace_names as names
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import AskApproval, AskSummary, CallModel, CheckOutput, FindOut, RunFunction, Sleep
+from fsm_agent.call.outcomes import CheckFailed, CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Reasoning, Text
 from fsm_agent.messages.reply import Usage
 from fsm_agent.runtime.activity import Activity

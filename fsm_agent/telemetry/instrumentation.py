@@ -11,19 +11,19 @@ from opentelemetry import metrics, trace
 from opentelemetry.trace import Span
 
 import fsm_agent
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.reports import trace_names as names
-from fsm_agent.mistakes import check
+from fsm_agent.call import trace_names as names
+from fsm_agent.call.call import AgentCall
 from fsm_agent.runtime import probes
 from fsm_agent.telemetry.described import Facts
 from fsm_agent.telemetry.drive import Begun, DriveSpans, parent_and_links, traceparent_of
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import SpanContext, TracerProvider
 
-    from fsm_agent.machine.process import Process
+    from fsm_agent.call.process import Process
     from fsm_agent.runtime.reconciler import Reconciler
 
 # Bounds of buckets, as the conventions advise.

@@ -11,6 +11,10 @@ from itertools import chain, islice, product
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from fsm_agent._internal.values import differing
+from fsm_agent.call.machine import row_name
+from fsm_agent.call.outcomes import Begun, Cancelled, Expired, Slept, Started
+from fsm_agent.call.process import SEPARATOR
+from fsm_agent.call.record import Reason
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import (
@@ -30,14 +34,10 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.members import Members
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
 from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.lifecycle.outcomes import Begun, Cancelled, Expired, Slept, Started
-from fsm_agent.lifecycle.record import Reason
-from fsm_agent.machine.process import SEPARATOR
-from fsm_agent.machine.rows import row_name
 from fsm_agent.messages.event import Inside, Stepped
-from fsm_agent.mistakes import check
 from fsm_agent.testing.loops import loops_in
 from fsm_agent.testing.purity import check_bodies, machine_of_tested
+from fsm_agent.validation import check
 
 D = TypeVar("D")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fsm_agent.flows.definition.states import CallState, EachState, LiveState, Row, SubflowState, WaitState
 from fsm_agent.flows.flow import Flow
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NOT_LOOKED_INTO = (ModuleType, type)

@@ -91,7 +91,7 @@ class _RowCoverage:
         self._watching = ExitStack()
 
     def pytest_sessionstart(self) -> None:
-        from fsm_agent.machine.process import watched_steps, watched_tables
+        from fsm_agent.call.process import watched_steps, watched_tables
 
         self._watching.enter_context(watched_steps(self._watch))
         self._watching.enter_context(watched_tables(self._watch_flow))
@@ -172,8 +172,8 @@ class _RowCoverage:
 
 def _rows() -> Iterator[str]:
     """Yield every row of the table, once for each of its sources."""
-    from fsm_agent.lifecycle.table import ROWS
-    from fsm_agent.machine.rows import row_name
+    from fsm_agent.call.machine import row_name
+    from fsm_agent.call.table import ROWS
 
     for trigger, sources, to, guard, _ in ROWS:
         for source in (sources,) if isinstance(sources, str) else sources:
@@ -181,6 +181,6 @@ def _rows() -> Iterator[str]:
 
 
 def _step_name(step: Stepped) -> str:
-    from fsm_agent.machine.rows import row_name
+    from fsm_agent.call.machine import row_name
 
     return row_name(step.source, step.trigger, step.to, step.guard)

@@ -20,12 +20,12 @@ from tenacity import wait_exponential
 
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.values import from_json
+from fsm_agent.call.effects import AskSummary, CallModel, Request
+from fsm_agent.call.journal import Journal, line_of
+from fsm_agent.call.outcomes import ModelFailed, Replied
+from fsm_agent.call.process import prefix_of
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import TimedOut, UsageError
-from fsm_agent.lifecycle.effects import AskSummary, CallModel, Request
-from fsm_agent.lifecycle.outcomes import ModelFailed, Replied
-from fsm_agent.machine.journal import Journal, line_of
-from fsm_agent.machine.process import prefix_of
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,
@@ -37,9 +37,9 @@ from fsm_agent.messages.event import (
 )
 from fsm_agent.messages.message import FunctionCall, Message, Part, Reasoning, Text
 from fsm_agent.messages.reply import UNUSED, Reply, TokenLogprob
-from fsm_agent.mistakes import check, shown
 from fsm_agent.providers.codec import Profile, offered_functions
 from fsm_agent.runtime.world import Clock, SystemClock
+from fsm_agent.validation import check, shown
 
 ScriptEntry: TypeAlias = (
     "str | BaseModel | FunctionCall | Sequence[str | Part] | Reply | Exception | Delayed | Pieces"

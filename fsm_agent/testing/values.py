@@ -9,10 +9,10 @@ from typing import Any
 
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.registry import AGENTS
+from fsm_agent.call.invariants import inconsistency
+from fsm_agent.call.record import CallRecord
 from fsm_agent.clients.registered import CLIENTS
 from fsm_agent.functions.registered import FUNCTIONS
-from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.providers.catalog import PROVIDERS
 

@@ -17,8 +17,8 @@ from rich.pretty import pretty_repr
 
 from fsm_agent._internal import values
 from fsm_agent._internal.vector import Vector
+from fsm_agent.call import Request, Settings
 from fsm_agent.clients import HttpClient, Network
-from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import HostedMCP, Image, Message, Reply, Text, Usage
 
 

@@ -31,12 +31,12 @@ from fsm_agent import (
     Retry,
     handoff,
 )
+from fsm_agent.call import Modified, Request, Returned, RunAgain
 from fsm_agent.context import Budget, compress, keep_last, shorten, summarize
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, end, execute, failure, into, wait
 from fsm_agent.flows import call as asking
 from fsm_agent.functions import Default
-from fsm_agent.lifecycle import Modified, Request, Returned, RunAgain
 from fsm_agent.messages import Event, FunctionCall, Reply, ReplyCompleted, RequestStarted, Usage, Where
 from fsm_agent.testing import FakeClock, Script, as_json, call
 

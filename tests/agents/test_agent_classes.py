@@ -27,8 +27,8 @@ from fsm_agent import (
     function,
 )
 from fsm_agent.agents import AsyncAgentBase
+from fsm_agent.call import Reason
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
-from fsm_agent.lifecycle import Reason
 from fsm_agent.messages import Reply, Usage
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, call, registries

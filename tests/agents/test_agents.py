@@ -34,8 +34,8 @@ from fsm_agent import (
     handoff,
     snapshot,
 )
+from fsm_agent.call import Request, State
 from fsm_agent.errors import Overloaded
-from fsm_agent.lifecycle import Request, State
 from fsm_agent.messages import (
     ArgumentsDelta,
     Done,

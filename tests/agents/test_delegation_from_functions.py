@@ -21,9 +21,9 @@ from support.gates import Meeting
 
 from fsm_agent import flows
 from fsm_agent.agents import Agent, AgentBase, Worker
+from fsm_agent.call import Limits, Reason, Returned, RunAgain
 from fsm_agent.errors import CallFailed, CallSuspended, UsageError
 from fsm_agent.functions import Context, Function, Retries, function
-from fsm_agent.lifecycle import Limits, Reason, Returned, RunAgain
 from fsm_agent.messages import FunctionProgress, Reply, Usage
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import LeaseLost, MemoryStore, RunBusy, RunExists, SqliteStore

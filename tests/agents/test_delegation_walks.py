@@ -17,9 +17,7 @@ from typing import Any, Self
 import pytest
 
 from fsm_agent import Agent, Limits, Message, function, handoff, snapshot
-from fsm_agent.errors import UsageError
-from fsm_agent.functions import Default
-from fsm_agent.lifecycle import (
+from fsm_agent.call import (
     AgentCall,
     Approved,
     AskApproval,
@@ -27,6 +25,7 @@ from fsm_agent.lifecycle import (
     Begun,
     CallModel,
     Cancelled,
+    Chain,
     Denied,
     Expired,
     Injected,
@@ -34,8 +33,9 @@ from fsm_agent.lifecycle import (
     Returned,
     RunFunction,
 )
-from fsm_agent.lifecycle import Stopped as Stop
-from fsm_agent.machine import Chain
+from fsm_agent.call import Stopped as Stop
+from fsm_agent.errors import UsageError
+from fsm_agent.functions import Default
 from fsm_agent.messages import Reply, Usage
 from fsm_agent.testing import Script, ScriptError, call
 

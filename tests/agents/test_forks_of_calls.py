@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Approved, CallSuspended, Context, MemoryStore, function, handoff, snapshot
+from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, end, into, wait
-from fsm_agent.lifecycle import Returned
 from fsm_agent.testing import Script, call
 
 keys: list[str] = []

@@ -23,9 +23,9 @@ from fsm_agent import (
     handoff,
     snapshot,
 )
+from fsm_agent.call import AgentCall, Injected, Reason, Returned, State
 from fsm_agent.context import keep_last
 from fsm_agent.errors import OutcomeError, SnapshotError
-from fsm_agent.lifecycle import AgentCall, Injected, Reason, Returned, State
 from fsm_agent.messages import Done, Event, Inside, Reply, Stepped, Usage
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import FakeClock, Script, call

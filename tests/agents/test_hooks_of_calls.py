@@ -16,10 +16,10 @@ from support.agent_drivers import Way, both
 from support.gates import Meeting
 
 from fsm_agent import Agent, UsageError, Worker, function, handoff
+from fsm_agent.call import CallRecord
 from fsm_agent.flows import Flow, end, gather, subflow
 from fsm_agent.flows import call as ask
 from fsm_agent.flows.orchestrator import Orchestrator
-from fsm_agent.lifecycle import CallRecord
 from fsm_agent.messages import Event, Inside, Where
 from fsm_agent.runtime import LoggingHook
 from fsm_agent.store import MemoryStore

@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from fsm_agent import Agent, Approved, CallSuspended, MemoryStore, Prompt, UsageError, Worker, function
+from fsm_agent.call import restore, snapshot
 from fsm_agent.errors import PromptChanged
-from fsm_agent.lifecycle import restore, snapshot
 from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
 

@@ -14,7 +14,7 @@ import pytest
 from random_agents import ID, Lab, RandomAgents
 
 from fsm_agent import Agent, CallFailed, CallSuspended, MemoryStore, UsageError, Worker, snapshot
-from fsm_agent.lifecycle import AgentCall
+from fsm_agent.call import AgentCall
 from fsm_agent.messages import Done, Event, Inside, Stepped, Suspended
 from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock

@@ -25,9 +25,9 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.agents import Worker
+from fsm_agent.call import Approved
 from fsm_agent.clients import register_client
 from fsm_agent.errors import Overloaded
-from fsm_agent.lifecycle import Approved
 from fsm_agent.store import RunExists
 from fsm_agent.testing import Script, call, registries
 

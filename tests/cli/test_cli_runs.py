@@ -17,10 +17,10 @@ from support import shop_agent as shop
 from support.kept_runs import OWN_CLOCK
 
 from fsm_agent import Agent, CallFailed, CallSuspended, Limits, function
+from fsm_agent.call import Approved, Denied, Outcome
 from fsm_agent.cli.options import store_option
 from fsm_agent.context import Budget, keep_last, shorten
 from fsm_agent.flows import Flow, FlowLimits, FlowSuspended, end, wait
-from fsm_agent.lifecycle import Approved, Denied, Outcome
 from fsm_agent.store import Runs, SqliteStore
 from fsm_agent.testing import FakeClock, Script, call
 

@@ -11,6 +11,7 @@ import pytest
 from conformance.client_requests import REQUEST, STREAMED, TWO_WAYS, ask
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import Limits, Request, snapshot
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient, register_client
 from fsm_agent.errors import (
     AuthFailed,
@@ -22,7 +23,6 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.lifecycle import Limits, Request, snapshot
 from fsm_agent.messages import Delta, Reply, TextDelta, Usage, UsageReported
 from fsm_agent.testing import Delayed, FakeClock, Script, registries
 

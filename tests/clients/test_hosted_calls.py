@@ -35,7 +35,7 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.lifecycle import CallResult, Returned
+from fsm_agent.call import CallResult, Returned
 from fsm_agent.messages import ComputerUse, Done, HostedMCP
 
 PNG = base64.b64decode(

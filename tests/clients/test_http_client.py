@@ -52,6 +52,7 @@ from support.http_clients import (
     text,
 )
 
+from fsm_agent.call import Request, Settings
 from fsm_agent.clients import HttpClient, Network, client_for
 from fsm_agent.errors import (
     AuthFailed,
@@ -63,7 +64,6 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Message, Reply, TextDelta
 
 each_way = pytest.mark.parametrize("way", TWO_WAYS)

@@ -13,8 +13,8 @@ from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, Respo
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Step, chunk, http
 
 from fsm_agent import Agent, Limits, Prompt, Settings
+from fsm_agent.call import CallResult
 from fsm_agent.clients import HttpClient
-from fsm_agent.lifecycle import CallResult
 from fsm_agent.messages import ArgumentsDelta, Done
 from fsm_agent.providers import AnthropicProfile, GeminiProfile, Profile, Provider
 

@@ -21,9 +21,9 @@ from support.examples import examples
 from support.gates import Gate
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import Reason
 from fsm_agent.clients import RateLimit, RateLimitedClient
 from fsm_agent.errors import ConfigError, TimedOut
-from fsm_agent.lifecycle import Reason
 from fsm_agent.runtime import run
 from fsm_agent.testing import FakeClock, Script
 

@@ -10,10 +10,10 @@ import pytest
 from conformance.client_requests import REQUEST, TWO_WAYS, ask
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import Request
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
 from fsm_agent.errors import Overloaded, TimedOut
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionResult, Image, Message, Reasoning, Reply, TextDelta, Usage
 from fsm_agent.testing import Delayed, FakeClock, Script, call
 

@@ -8,9 +8,9 @@ import pytest
 from support.fault_server import FaultServer, http
 from support.http_clients import KEY
 
+from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionResult, Message, Opaque, Reasoning, Text
 from fsm_agent.providers import Anthropic, Gemini
 from fsm_agent.testing import as_json

@@ -15,8 +15,8 @@ from support.dialects import ChatDialect, ResponsesDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, Seen, Step, chunk, http
 
 from fsm_agent import Agent, AgentBase, ConfigError, Prompt, Settings, UsageError, build_agent
+from fsm_agent.call import CallResult
 from fsm_agent.clients import HttpClient, client_for
-from fsm_agent.lifecycle import CallResult
 from fsm_agent.messages import CodeExecution, Done, HostedMCP, WebSearch
 from fsm_agent.providers import OpenAIChat, OpenAIResponses, Profile, Provider, Wire, register_provider
 from fsm_agent.testing import registries

@@ -7,9 +7,9 @@ import pickle
 import traceback
 from typing import Any
 
+from fsm_agent.call import Request
 from fsm_agent.clients import Client
 from fsm_agent.errors import ProviderError
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message, Reply
 
 REQUEST = Request(messages=(Message.of("user", "Hello?"),))

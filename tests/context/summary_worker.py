@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fsm_agent import Agent, Limits, function
+from fsm_agent.call import Request
 from fsm_agent.context import summarize
-from fsm_agent.lifecycle import Request
 from fsm_agent.store import SqliteStore
 from fsm_agent.testing import Script, call
 

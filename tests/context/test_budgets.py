@@ -33,6 +33,7 @@ from fsm_agent import (
     function,
     snapshot,
 )
+from fsm_agent.call import CallRecord, Request
 from fsm_agent.clients import RateLimit, RateLimitedClient
 from fsm_agent.context import (
     Budget,
@@ -47,7 +48,6 @@ from fsm_agent.context import (
     tiktoken_of,
 )
 from fsm_agent.errors import BudgetExceeded, ConfigError, ContextTooLong
-from fsm_agent.lifecycle import CallRecord, Request
 from fsm_agent.messages import ContextShortened, FunctionResult, RequestStarted, WebSearch
 from fsm_agent.prompts import Output
 from fsm_agent.testing import Script, call

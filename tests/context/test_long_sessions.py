@@ -16,9 +16,9 @@ from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, Respo
 from support.http_clients import over_transport
 
 from fsm_agent import Agent, Limits, Reply, Usage, function
+from fsm_agent.call import CallResult, Request
 from fsm_agent.clients import HttpClient
 from fsm_agent.context import Budget, TextTokenizer
-from fsm_agent.lifecycle import CallResult, Request
 from fsm_agent.testing import Script, call
 
 WIRES: dict[str, tuple[str, Any]] = {

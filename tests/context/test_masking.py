@@ -15,9 +15,9 @@ from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 from support.views import view
 
 from fsm_agent import Agent, Context, Limits, Message, Prompt, UsageError, function, snapshot
+from fsm_agent.call import Begun, Cancelled, Injected, Reason
 from fsm_agent.context import context_release, mask
 from fsm_agent.errors import Overloaded
-from fsm_agent.lifecycle import Begun, Cancelled, Injected, Reason
 from fsm_agent.messages import FunctionResult, ObservationsMasked, Stepped
 from fsm_agent.runtime import adrive, drive
 from fsm_agent.testing import Script, call

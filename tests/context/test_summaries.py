@@ -38,9 +38,9 @@ from fsm_agent import (
     function,
     snapshot,
 )
+from fsm_agent.call import Request
 from fsm_agent.context import Budget, compress, keep_last, relevant, shorten, summarize
 from fsm_agent.errors import AuthFailed, ContextTooLong, Overloaded
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import RequestStarted, Summarized, TextDelta
 from fsm_agent.testing import Script, call
 

@@ -24,9 +24,9 @@ from fsm_agent import (
     function,
     snapshot,
 )
+from fsm_agent.call import CallRecord, PhaseDetector, PhaseRule, Reason
 from fsm_agent.context import Budget, keep_last, mask, shorten
 from fsm_agent.errors import ContextTooLong, Overloaded
-from fsm_agent.lifecycle import CallRecord, PhaseDetector, PhaseRule, Reason
 from fsm_agent.messages import RequestStarted
 from fsm_agent.testing import Script, call
 

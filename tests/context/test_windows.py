@@ -13,8 +13,8 @@ from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 from support.views import view
 
 from fsm_agent import Agent, Dialog, Limits, Message, UsageError, function
+from fsm_agent.call import CallRecord, Request
 from fsm_agent.context import compress, keep_last, mask, once, relevant, shorten
-from fsm_agent.lifecycle import CallRecord, Request
 from fsm_agent.testing import Script, call
 
 CHAT = [SYSTEM, TASK, *[Message.of(role, f"{role} {n}") for n in range(4) for role in ("assistant", "user")]]

@@ -23,20 +23,9 @@ from support.examples import examples
 from support.paths import ROOT
 from support.programs import needs_dot
 
+from fsm_agent.call import ROWS, AgentCall, Begun, Cancelled, Expired, Limits, ModelFailed, Replied, Slept, State
 from fsm_agent.diagrams import Box, Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
-from fsm_agent.lifecycle import (
-    ROWS,
-    AgentCall,
-    Begun,
-    Cancelled,
-    Expired,
-    Limits,
-    ModelFailed,
-    Replied,
-    Slept,
-    State,
-)
 from fsm_agent.messages import Reply, Stepped, Usage
 
 COMMITTED = ROOT / "diagrams"

@@ -16,8 +16,8 @@ from typing import Any
 from engine_agents import clerk, orchestrator, s, support
 
 from fsm_agent import Approved, Runs
+from fsm_agent.call import Outcome, Returned, RunAgain
 from fsm_agent.flows.orchestrator import Accept
-from fsm_agent.lifecycle import Outcome, Returned, RunAgain
 from fsm_agent.messages import Question
 from fsm_agent.store import AlreadyAnswered, NotAsked, Run
 

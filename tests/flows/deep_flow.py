@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fsm_agent import Agent, Approved, Context, Message, Reply, function
+from fsm_agent.call import ROWS as LIFECYCLE
+from fsm_agent.call import Begun, Replied, Returned, Slept, Started
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -24,8 +26,6 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows.process.members import ROWS
-from fsm_agent.lifecycle import ROWS as LIFECYCLE
-from fsm_agent.lifecycle import Begun, Replied, Returned, Slept, Started
 from fsm_agent.messages import Inside, Stepped
 from fsm_agent.testing import FakeClock
 from fsm_agent.testing import call as asks

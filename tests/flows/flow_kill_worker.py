@@ -11,8 +11,8 @@ from typing import Any
 from flow_runs import s
 from kill_points import KillPoints
 
+from fsm_agent.call import Returned, RunAgain
 from fsm_agent.flows import FlowSuspended
-from fsm_agent.lifecycle import Returned, RunAgain
 from fsm_agent.messages import Stepped
 from fsm_agent.testing import Script
 

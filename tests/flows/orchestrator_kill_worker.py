@@ -12,9 +12,9 @@ from kill_points import KillPoints
 from orchestrations import FAIL, PASS, as_json, new_steps, step, strategy
 
 from fsm_agent import Agent, Function
+from fsm_agent.call import Returned, RunAgain
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
-from fsm_agent.lifecycle import Returned, RunAgain
 from fsm_agent.messages import Stepped
 from fsm_agent.testing import Script, call
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from kill_points import KillPoints
 
+from fsm_agent.call import Returned, RunAgain
 from fsm_agent.flows import Flow, FlowFailed, FlowLimits, FlowSuspended, cancelled, end, execute, expired, failure, wait
-from fsm_agent.lifecycle import Returned, RunAgain
 from fsm_agent.messages import Stepped
 from fsm_agent.store import Runs, SqliteStore
 from fsm_agent.testing import FakeClock

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, CallFailed, Limits, Reply, Toolset, function, handoff
+from fsm_agent.call import Begun, Cancelled, Expired, FunctionFailed, Replied, Returned, Slept, Started, Stopped
 from fsm_agent.flows import (
     Flow,
     FlowError,
@@ -23,7 +24,6 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
-from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Replied, Returned, Slept, Started, Stopped
 from fsm_agent.messages import Message
 from fsm_agent.testing import call as asks
 

@@ -11,9 +11,7 @@ import pytest
 from flow_runs import Driver, everywhere
 
 from fsm_agent import Agent, Approved, Denied, Limits, Message, Reply, function
-from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Flow, FlowRun, call, each, end, execute, gather, race, subflow, wait
-from fsm_agent.lifecycle import (
+from fsm_agent.call import (
     Begun,
     Cancelled,
     Expired,
@@ -26,6 +24,8 @@ from fsm_agent.lifecycle import (
     Slept,
     Started,
 )
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows import Flow, FlowRun, call, each, end, execute, gather, race, subflow, wait
 from fsm_agent.messages import FunctionCall
 from fsm_agent.runtime import World
 from fsm_agent.testing import FakeClock, Script

@@ -16,6 +16,7 @@ from flow_runs import everywhere
 from timed_flows import REAL, freed
 
 from fsm_agent import Agent, Context, Function, MemoryStore, SqliteStore, Worker
+from fsm_agent.call import Begun, Cancelled, Expired, FunctionFailed, Interrupted, Returned, RunAgain, Started
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -34,16 +35,6 @@ from fsm_agent.flows import (
     race,
     subflow,
     wait,
-)
-from fsm_agent.lifecycle import (
-    Begun,
-    Cancelled,
-    Expired,
-    FunctionFailed,
-    Interrupted,
-    Returned,
-    RunAgain,
-    Started,
 )
 from fsm_agent.messages import Inside, Stepped
 from fsm_agent.testing import FakeClock, Script, explore

@@ -16,6 +16,7 @@ import pytest
 from flow_runs import Driver, by_arun, by_threads, in_both_worlds
 
 from fsm_agent import Agent, MemoryStore
+from fsm_agent.call import Begun, FunctionFailed, Returned
 from fsm_agent.clients import HttpClient
 from fsm_agent.errors import SnapshotError
 from fsm_agent.flows import (
@@ -33,7 +34,6 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.flows import call as asks_for
-from fsm_agent.lifecycle import Begun, FunctionFailed, Returned
 from fsm_agent.messages import Inside
 
 over, failed = end("over"), end("failed")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, UsageError
+from fsm_agent.call import Reason
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -24,7 +25,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Reason
 from fsm_agent.testing import Explored, explore
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Worker
+from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowError, FlowSuspended, call, end, execute, wait
-from fsm_agent.lifecycle import Returned
 from fsm_agent.testing import Script
 
 

@@ -26,9 +26,9 @@ from fsm_agent import (
     function,
     snapshot,
 )
+from fsm_agent.call import AgentCall, Returned
 from fsm_agent.flows import Flow, call, end, execute, failure, gather, subflow, wait
 from fsm_agent.functions import Default
-from fsm_agent.lifecycle import AgentCall, Returned
 from fsm_agent.messages import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import FakeClock, Script

@@ -11,6 +11,7 @@ from deep_flow import Order, documents, item, over, shop, walk
 from flow_runs import Driver, by_run, everywhere
 
 from fsm_agent import Agent, Approved, Denied, Modified, ProviderError, Reply, Usage, UsageError, function
+from fsm_agent.call import Begun, Cancelled, FunctionFailed, ModelFailed, Replied, Returned, RunAgain, Slept, Started
 from fsm_agent.errors import IllegalTrigger, OutcomeError
 from fsm_agent.flows import (
     Failure,
@@ -23,17 +24,6 @@ from fsm_agent.flows import (
     gather,
     subflow,
     wait,
-)
-from fsm_agent.lifecycle import (
-    Begun,
-    Cancelled,
-    FunctionFailed,
-    ModelFailed,
-    Replied,
-    Returned,
-    RunAgain,
-    Slept,
-    Started,
 )
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks

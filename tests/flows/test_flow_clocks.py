@@ -14,6 +14,7 @@ import pytest
 from flow_runs import Driver, by_arun, by_threads, everywhere, in_both_worlds
 
 from fsm_agent import Agent, Function, MemoryStore, Worker
+from fsm_agent.call import Request, Returned
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Flow,
@@ -30,7 +31,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Request, Returned
 from fsm_agent.messages import Reply
 from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Delayed, FakeClock, Script

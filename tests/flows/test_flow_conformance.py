@@ -12,11 +12,10 @@ from flow_runs import s
 from transitions import MachineError
 
 from fsm_agent import Agent, SnapshotError
+from fsm_agent.call import Returned, take_row
 from fsm_agent.clients import client_for
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, call, end, execute, wait
-from fsm_agent.lifecycle import Returned
-from fsm_agent.machine import take_row
 from fsm_agent.messages import Inside, Stepped
 
 

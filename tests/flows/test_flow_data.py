@@ -19,8 +19,8 @@ import pytest
 from flow_runs import Driver, everywhere
 
 from fsm_agent import Dialog, SnapshotError
+from fsm_agent.call import Begun
 from fsm_agent.flows import Flow, FlowError, FlowSuspended, each, end, execute, gather, into, subflow, wait
-from fsm_agent.lifecycle import Begun
 
 
 class Color(enum.Enum):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Context, MemoryStore, Worker
+from fsm_agent.call import Returned
 from fsm_agent.diagrams import render
 from fsm_agent.errors import IllegalTrigger, JournalError, ReplayError, UsageError
 from fsm_agent.flows import (
@@ -31,7 +32,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Returned
 from fsm_agent.store import Lease, RunBusy, RunExists, RunUnknown
 from fsm_agent.store import MemoryStore as Memory
 from fsm_agent.testing import Script

@@ -9,6 +9,7 @@ import pytest
 
 from fsm_agent import Agent, Context, Denied, Function, MemoryStore, Reply, Usage
 from fsm_agent import snapshot as snapshot_of_call
+from fsm_agent.call import Begun, Cancelled, FunctionFailed, Replied, Returned, Slept
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -23,7 +24,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Replied, Returned, Slept
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 

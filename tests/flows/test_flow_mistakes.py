@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, MemoryStore, Retries, UsageError, snapshot
+from fsm_agent.call import Begun, Returned
 from fsm_agent.errors import FsmAgentError, OutcomeError, SnapshotError
 from fsm_agent.flows import (
     Flow,
@@ -25,7 +26,6 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.functions import Default
-from fsm_agent.lifecycle import Begun, Returned
 from fsm_agent.store import RunExists, RunUnknown
 from fsm_agent.testing import Script
 

@@ -24,6 +24,7 @@ from fsm_agent import (
     SnapshotError,
     function,
 )
+from fsm_agent.call import Begun, Cancelled, Expired, FunctionFailed, Returned, RunAgain, Started, Stopped
 from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded
 from fsm_agent.flows import (
     AwaitAnswer,
@@ -40,7 +41,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Cancelled, Expired, FunctionFailed, Returned, RunAgain, Started, Stopped
 from fsm_agent.messages import FunctionCall, Message, Suspended, TokenLogprob
 from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists, SqliteStore
 from fsm_agent.testing import FakeClock, Script

@@ -14,6 +14,7 @@ from flow_kill_worker import models
 from flow_runs import DRIVERS, Driver, by_adrive, by_arun, by_drive, by_run, everywhere, in_both_worlds, s
 
 from fsm_agent import Agent, CallFailed, Context, MemoryStore, UsageError, Worker
+from fsm_agent.call import Returned, RunAgain
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     AwaitAnswer,
@@ -29,7 +30,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Returned, RunAgain
 from fsm_agent.messages import Done, Event, Stepped, Suspended
 from fsm_agent.runtime import adrive, drive
 from fsm_agent.runtime import run as drive_to_rest

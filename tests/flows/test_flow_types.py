@@ -14,6 +14,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from fsm_agent import MemoryStore, SnapshotError
+from fsm_agent.call import Begun, Returned
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Flow,
@@ -24,7 +25,6 @@ from fsm_agent.flows import (
     execute,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Returned
 
 over, late = end("over"), end("late")
 

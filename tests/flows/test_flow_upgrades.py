@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent import Agent, MemoryStore, SnapshotError
+from fsm_agent.call import Begun, CallModel, FunctionFailed, Replied, Returned, Slept, Started, StartFunction
 from fsm_agent.flows import (
     Flow,
     FlowError,
@@ -28,7 +29,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, CallModel, FunctionFailed, Replied, Returned, Slept, Started, StartFunction
 from fsm_agent.messages import Reply
 from fsm_agent.testing import Script
 

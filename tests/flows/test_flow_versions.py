@@ -13,6 +13,7 @@ import pytest
 from deep_flow import Order, documents, outcome_for, over, shop, walk, wanted
 
 from fsm_agent import Agent, MemoryStore, Reply, SnapshotError
+from fsm_agent.call import Begun, FunctionFailed, Replied, Returned, Started
 from fsm_agent.errors import JournalError, OutcomeError
 from fsm_agent.flows import (
     Flow,
@@ -28,7 +29,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, FunctionFailed, Replied, Returned, Started
 from fsm_agent.testing import Script
 
 

@@ -18,6 +18,7 @@ import pytest
 from flow_runs import Driver, everywhere
 
 from fsm_agent import Agent, CallSuspended, MemoryStore, SqliteStore
+from fsm_agent.call import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows import (
     Flow,
@@ -35,7 +36,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Cancelled, FunctionFailed, Returned, Slept, Started
 from fsm_agent.messages import Stepped
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import RunBusy, Runs

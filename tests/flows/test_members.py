@@ -11,6 +11,7 @@ import pytest
 from flow_runs import Driver, by_arun, by_run, by_threads, everywhere
 
 from fsm_agent import Agent, Approved, Message, Reply, TextDelta, Usage, function
+from fsm_agent.call import Begun, Expired, Replied, Returned
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import (
     Failure,
@@ -25,7 +26,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Expired, Replied, Returned
 from fsm_agent.messages import Inside
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks

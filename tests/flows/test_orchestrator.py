@@ -12,6 +12,7 @@ from flow_runs import Driver, everywhere
 from orchestrations import FAIL, PASS, Ones, as_json, ended, new_steps, step, strategy
 
 from fsm_agent import Agent, AgentBase
+from fsm_agent.call import Begun, Slept
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import FlowError, FlowSuspended
 from fsm_agent.flows.orchestrator import (
@@ -24,7 +25,6 @@ from fsm_agent.flows.orchestrator import (
     Reject,
     Supply,
 )
-from fsm_agent.lifecycle import Begun, Slept
 from fsm_agent.prompts import PromptModel
 from fsm_agent.testing import Script
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Approved, CallSuspended, Denied, MemoryStore, UsageError, function
+from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, wait
-from fsm_agent.lifecycle import Returned
 from fsm_agent.store import PostExists, RunBusy
 from fsm_agent.testing import Script, call
 

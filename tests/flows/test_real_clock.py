@@ -36,6 +36,7 @@ from timed_flows import (
 )
 
 from fsm_agent import Function, Limits, MemoryStore, SqliteStore
+from fsm_agent.call import Request
 from fsm_agent.flows import (
     Flow,
     FlowLimits,
@@ -46,7 +47,6 @@ from fsm_agent.flows import (
     race,
     subflow,
 )
-from fsm_agent.lifecycle import Request
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asked
 

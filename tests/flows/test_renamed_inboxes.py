@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fsm_agent import MemoryStore, Worker
+from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, end, renamed, wait
-from fsm_agent.lifecycle import Returned
 
 
 @dataclass(frozen=True)

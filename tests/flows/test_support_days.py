@@ -10,8 +10,8 @@ import pytest
 from flow_kill_worker import models
 from flow_runs import given_to_agents, s
 
+from fsm_agent.call import RunAgain
 from fsm_agent.flows import AwaitAnswer, FlowSuspended
-from fsm_agent.lifecycle import RunAgain
 from fsm_agent.messages import Stepped
 from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock

@@ -10,9 +10,9 @@ import pytest
 from flow_runs import DRIVERS, Driver, by_run, everywhere, given_to_agents, people, s, scripts, steps_of
 
 from fsm_agent import Suspended
+from fsm_agent.call import Cancelled, Returned
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import FlowFailed
-from fsm_agent.lifecycle import Cancelled, Returned
 from fsm_agent.messages import Done
 from fsm_agent.testing import FakeClock, Script
 

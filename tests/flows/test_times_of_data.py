@@ -13,6 +13,7 @@ import pytest
 from flow_runs import everywhere
 
 from fsm_agent import Agent, SqliteStore
+from fsm_agent.call import Begun, Returned
 from fsm_agent.flows import (
     Failure,
     Flow,
@@ -30,7 +31,6 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Returned
 from fsm_agent.testing import FakeClock, Script
 
 over, late = end("over"), end("late")

@@ -12,6 +12,7 @@ import pytest
 from flow_runs import Driver, everywhere
 
 from fsm_agent import Agent, CallResult, Dialog, Message, Reply, SqliteStore
+from fsm_agent.call import Begun, Returned
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import (
     Flow,
@@ -24,7 +25,6 @@ from fsm_agent.flows import (
     race,
     wait,
 )
-from fsm_agent.lifecycle import Begun, Returned
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Limits
+from fsm_agent.call import Request
 from fsm_agent.flows import Flow, call, end
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Done, Reply
 from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Script

@@ -16,9 +16,9 @@ from support.coding_session import DONE, session
 
 from fsm_agent import Agent, Context, Limits, function
 from fsm_agent.agents import Worker
+from fsm_agent.call import Outcome, Returned, RunAgain
 from fsm_agent.engines import engine_of
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
-from fsm_agent.lifecycle import Outcome, Returned, RunAgain
 from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
 

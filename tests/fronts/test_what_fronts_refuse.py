@@ -17,11 +17,11 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from fsm_agent import Agent, Function, MemoryStore, Runs, UsageError, function
+from fsm_agent.call import Returned
 from fsm_agent.cli import app
 from fsm_agent.fronts import AgUi, AiSdk, BadRequest, Live, serve
 from fsm_agent.fronts.guard import Guard
 from fsm_agent.inspector import inspector_app
-from fsm_agent.lifecycle import Returned
 from fsm_agent.messages import Suspended
 from fsm_agent.store import AlreadyAnswered, NotAsked, RunUnknown
 from fsm_agent.testing import Script, call

@@ -22,9 +22,9 @@ from support.examples import examples
 from support.time_growth import growth
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import Request
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions import Context, Function, function
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.providers import OpenAIChat, Profile
 from fsm_agent.testing import Script, call

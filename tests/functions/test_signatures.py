@@ -16,9 +16,9 @@ from argument_types import Color, Opaque, Point, Query
 from pydantic import BaseModel, Field
 from typing_extensions import Doc
 
+from fsm_agent.call import Request
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions import Function, function
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message
 from fsm_agent.providers import OpenAIChat, Profile
 

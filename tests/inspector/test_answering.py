@@ -19,10 +19,10 @@ from support.inspector_pages import Markup, Pages
 from support.kept_runs import OWN_CLOCK
 
 from fsm_agent import Agent, CallFailed, Function, Runs
+from fsm_agent.call import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.inspector import inspector_app
 from fsm_agent.inspector.questions import outcome_of, question_form
-from fsm_agent.lifecycle import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.messages import Question
 from fsm_agent.store import MemoryStore, SqliteStore
 from fsm_agent.testing import Script, call

@@ -22,10 +22,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_shop import DOT, KEY, LETTERS, SECRET, Shop, add, bad, desk_model, pictures, weather
 
 from fsm_agent import Agent, Context, Function, Limits, MemoryStore, Toolset, UsageError, function, handoff
+from fsm_agent.call import Approved, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows import call as calls
-from fsm_agent.lifecycle import Approved, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.mcp import ToolServer, serve
 from fsm_agent.mcp.serving.forms import form_of, outcome_of
 from fsm_agent.mcp.serving.progress import Progress

@@ -14,7 +14,7 @@ from support.examples import examples
 from typing_extensions import TypedDict
 
 from fsm_agent import Agent, ParseError, Prompt, PromptError, first_of
-from fsm_agent.lifecycle import Request
+from fsm_agent.call import Request
 from fsm_agent.messages import Done, Message, PartialOutput
 from fsm_agent.prompts import Output, ParserInput, json_anywhere, tagged
 from fsm_agent.prompts.unions import tags_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.copies import replace
 
+from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
 from fsm_agent.providers import (
     Anthropic,

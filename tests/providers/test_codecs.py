@@ -20,7 +20,7 @@ from support.recordings import RECORDED, needs_recorded
 from support.stream_checks import check_linear
 from wire_check import CODECS, body_of, cases
 
-from fsm_agent.lifecycle import Request
+from fsm_agent.call import Request
 from fsm_agent.messages import Message, Reply
 from fsm_agent.providers import AnthropicProfile, GeminiProfile, Profile
 

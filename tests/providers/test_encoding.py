@@ -18,9 +18,9 @@ from support.copies import replace
 from support.examples import examples
 from support.long_dialogs import PICTURE, rounds
 
+from fsm_agent.call import Request, Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function, function
-from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import (
     Document,
     FunctionCall,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fsm_agent import FunctionCall, Message, Reply, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import BadReply
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Delta, FunctionResult, Reasoning, ReasoningDelta, Text, TextDelta
 from fsm_agent.providers import Anthropic, Gemini, OpenAIChat, OpenAIResponses, Profile, providers
 

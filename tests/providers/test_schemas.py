@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 from pydantic_core import core_schema
 
+from fsm_agent.call import Request
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Output
 from fsm_agent.providers import Anthropic, Codec, Gemini, OpenAIChat, OpenAIResponses, Profile

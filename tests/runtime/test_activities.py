@@ -12,8 +12,8 @@ import pytest
 import tenacity
 from support.drivers import Driver, anyhow, by_arun, by_run, seed
 
+from fsm_agent.call import Limits, Reason, Request, State
 from fsm_agent.errors import Overloaded, ProviderError, RateLimited, TimedOut
-from fsm_agent.lifecycle import Limits, Reason, Request, State
 from fsm_agent.messages import Reply, TextDelta
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import SystemClock

@@ -33,10 +33,10 @@ from support.drivers import (
 )
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import AgentCall, Cancelled, Limits, Reason, Request, State
 from fsm_agent.errors import CallFailed, RateLimited, UsageError
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.functions import Function, Retries, function
-from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, Request, State
 from fsm_agent.messages import FunctionCall, Reply, TextDelta
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.runtime import SystemClock, arun, drive, run

@@ -33,9 +33,7 @@ from support.drivers import (
 from support.nested_process import Solo, Stage, Team, TeamRecord
 
 from fsm_agent.agents import Agent
-from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
-from fsm_agent.functions import Function, Retries
-from fsm_agent.lifecycle import (
+from fsm_agent.call import (
     AgentCall,
     Approved,
     Cancelled,
@@ -50,6 +48,8 @@ from fsm_agent.lifecycle import (
     restore,
     snapshot,
 )
+from fsm_agent.errors import CallFailed, Overloaded, RateLimited, UsageError
+from fsm_agent.functions import Function, Retries
 from fsm_agent.messages import (
     ArgumentsDelta,
     Delta,

@@ -19,8 +19,8 @@ import pytest
 from support.fault_server import STALL, FaultServer
 
 from fsm_agent import Agent, CallFailed, function
+from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionCall, Reply
 from fsm_agent.testing import Script, call
 

@@ -14,9 +14,9 @@ import pytest
 from support.drivers import Driver, anyhow, by_arun, by_run, seed, world
 from support.nested_process import Solo, Team, TeamRecord
 
+from fsm_agent.call import AgentCall, Cancelled, Limits
 from fsm_agent.errors import AuthFailed, CallFailed, ParseError, RateLimited, Retry
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import AgentCall, Cancelled, Limits
 from fsm_agent.messages import Reply, Stepped, Usage
 from fsm_agent.prompts import Prompt
 from fsm_agent.testing import Script, call

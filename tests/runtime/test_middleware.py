@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from support.drivers import Driver, anyhow, by_arun, by_run, seed
 
+from fsm_agent.call import Limits, restore, snapshot
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function, function
-from fsm_agent.lifecycle import Limits, restore, snapshot
 from fsm_agent.messages import FunctionCall
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import Cache, Throttle

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import Limits, Price
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.lifecycle import Limits, Price
 from fsm_agent.messages import Reply, Usage
 from fsm_agent.runtime import known_price
 from fsm_agent.testing import Script

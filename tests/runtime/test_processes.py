@@ -26,9 +26,7 @@ from support.drivers import (
 )
 from support.nested_process import Considered, Gave, Picked, Solo, Stage, Team, TeamRecord
 
-from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, RateLimited
-from fsm_agent.functions import Function
-from fsm_agent.lifecycle import (
+from fsm_agent.call import (
     Approved,
     AskApproval,
     Begun,
@@ -43,6 +41,8 @@ from fsm_agent.lifecycle import (
     State,
     Stopped,
 )
+from fsm_agent.errors import IllegalTrigger, OutcomeError, Overloaded, RateLimited
+from fsm_agent.functions import Function
 from fsm_agent.messages import (
     Done,
     FunctionEnded,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent import Agent
+from fsm_agent.call import Returned
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle import Returned
 from fsm_agent.messages import FunctionCall, ResultCached
 from fsm_agent.runtime import ResultCache, ResultPipeline
 from fsm_agent.testing import call

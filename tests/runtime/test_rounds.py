@@ -26,9 +26,9 @@ from support.drivers import (
     world,
 )
 
+from fsm_agent.call import AgentCall, Cancelled, Limits, Reason, State, restore, snapshot
 from fsm_agent.errors import CallFailed, Retry
 from fsm_agent.functions import Context, Function, Retries, function
-from fsm_agent.lifecycle import AgentCall, Cancelled, Limits, Reason, State, restore, snapshot
 from fsm_agent.messages import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline, arun

@@ -16,9 +16,9 @@ import pydantic
 import pytest
 from support.drivers import Driver, Wait, anyhow, by_arun, ended_before, rest, seed
 
+from fsm_agent.call import AgentCall, Denied, Reason, restore, snapshot
 from fsm_agent.errors import Retry
 from fsm_agent.functions import Context, Default, Function, Retries
-from fsm_agent.lifecycle import AgentCall, Denied, Reason, restore, snapshot
 from fsm_agent.messages import Document, FunctionCall, FunctionEnded, FunctionProgress, Image
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline

@@ -9,7 +9,7 @@ from typing import Any
 from support.kept_runs import team_header
 from support.nested_process import Team
 
-from fsm_agent.machine import Chain, Journal, fold
+from fsm_agent.call import Chain, Journal, fold
 from fsm_agent.runtime import World, adrive, arun, drive, run
 
 Sink = Callable[[Any], Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsm_agent import Agent, CallSuspended, MemoryStore, function
-from fsm_agent.lifecycle import Approved
+from fsm_agent.call import Approved
 from fsm_agent.store import RunBusy
 from fsm_agent.testing import Script, call
 

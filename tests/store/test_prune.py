@@ -6,7 +6,7 @@ import pytest
 from support import shop_agent as shop
 
 from fsm_agent import CallSuspended, UsageError
-from fsm_agent.lifecycle import Approved
+from fsm_agent.call import Approved
 from fsm_agent.store import MemoryStore, Rest, Runs
 
 

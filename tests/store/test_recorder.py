@@ -10,7 +10,7 @@ import pytest
 from support.kept_runs import Noting, definition_of
 
 from fsm_agent.agents import Agent
-from fsm_agent.lifecycle import Injected, Outcome
+from fsm_agent.call import Injected, Outcome
 from fsm_agent.messages import Message
 from fsm_agent.store import LeaseLost
 from fsm_agent.testing import Script

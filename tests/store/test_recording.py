@@ -32,9 +32,7 @@ from support.kept_runs import (
 from support.nested_process import Solo, Team, TeamRecord
 
 from fsm_agent.agents import Agent
-from fsm_agent.errors import CallFailed, CallSuspended, Overloaded
-from fsm_agent.functions import function
-from fsm_agent.lifecycle import (
+from fsm_agent.call import (
     AgentCall,
     Approved,
     FindOut,
@@ -49,6 +47,8 @@ from fsm_agent.lifecycle import (
     Started,
     StartFunction,
 )
+from fsm_agent.errors import CallFailed, CallSuspended, Overloaded
+from fsm_agent.functions import function
 from fsm_agent.messages import Done, FunctionCall, FunctionStarted, Message, Stepped, Suspended
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import World

@@ -30,19 +30,7 @@ from support.kept_runs import (
 )
 
 from fsm_agent.agents import Agent
-from fsm_agent.errors import (
-    CallFailed,
-    CallSuspended,
-    JournalError,
-    OutcomeError,
-    RateLimited,
-    ReplayError,
-    UsageError,
-)
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, execute
-from fsm_agent.flows import call as asking
-from fsm_agent.functions import Function, function
-from fsm_agent.lifecycle import (
+from fsm_agent.call import (
     Approved,
     Cancelled,
     Denied,
@@ -55,6 +43,18 @@ from fsm_agent.lifecycle import (
     RunAgain,
     Stopped,
 )
+from fsm_agent.errors import (
+    CallFailed,
+    CallSuspended,
+    JournalError,
+    OutcomeError,
+    RateLimited,
+    ReplayError,
+    UsageError,
+)
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, execute
+from fsm_agent.flows import call as asking
+from fsm_agent.functions import Function, function
 from fsm_agent.messages import Inside, Message, TextDelta
 from fsm_agent.prompts import Prompt
 from fsm_agent.store import (

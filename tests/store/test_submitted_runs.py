@@ -29,8 +29,8 @@ from fsm_agent import (
     function,
 )
 from fsm_agent.agents import RunHandle
+from fsm_agent.call import Cancelled
 from fsm_agent.errors import OutcomeError, ReplayError
-from fsm_agent.lifecycle import Cancelled
 from fsm_agent.messages import HistoryChanged, ReplyCompleted
 from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, watching
 from fsm_agent.testing import Script, call

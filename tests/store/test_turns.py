@@ -26,9 +26,9 @@ from fsm_agent import (
     UsageError,
     function,
 )
+from fsm_agent.call import Limits, stop_on
 from fsm_agent.context import compress, keep_last, once, shorten
 from fsm_agent.errors import JournalError, Overloaded
-from fsm_agent.lifecycle import Limits, stop_on
 from fsm_agent.messages import FunctionCall
 from fsm_agent.store import Conflict, MemoryStore, Rest, RunExists, Runs, RunUnknown
 from fsm_agent.testing import Script, call

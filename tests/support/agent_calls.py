@@ -7,10 +7,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from fsm_agent.context import ContextPlan
-from fsm_agent.errors import ErrorReport, ParseError
-from fsm_agent.functions import function
-from fsm_agent.lifecycle import (
+from fsm_agent.call import (
     AgentCall,
     Approved,
     AskApproval,
@@ -45,6 +42,9 @@ from fsm_agent.lifecycle import (
     StopContext,
     Stopped,
 )
+from fsm_agent.context import ContextPlan
+from fsm_agent.errors import ErrorReport, ParseError
+from fsm_agent.functions import function
 from fsm_agent.messages import FunctionCall, Message, Reply, Text, Usage
 from fsm_agent.prompts import Dialog, Prompt
 from support.views import View

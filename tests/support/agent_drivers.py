@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fsm_agent.agents import Agent
-from fsm_agent.lifecycle import AgentCall
+from fsm_agent.call import AgentCall
 from fsm_agent.messages import Event, Reply
 from fsm_agent.testing import Script
 

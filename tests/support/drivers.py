@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.lifecycle import AgentCall
+from fsm_agent.call import AgentCall
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.runtime import World, adrive, arun, drive, run

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import Approved, Header, Outcome
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions import function
-from fsm_agent.lifecycle import Approved, Outcome
-from fsm_agent.machine import Header
 from fsm_agent.store import Lease, LeaseLost, Loaded, MemoryStore, Rest, Runs, Store
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.recorder import StoreRecorder

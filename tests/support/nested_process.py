@@ -17,8 +17,21 @@ from msgspec.structs import astuple
 
 from fsm_agent._internal.values import Value, from_json
 from fsm_agent._internal.vector import Vector
-from fsm_agent.lifecycle import AgentCall, Begin, Begun, CallRecord, Cancelled, Expired, Limits, State
-from fsm_agent.machine import AnyEffect, EffectValue, Inner, Parent, machine_of
+from fsm_agent.call import (
+    AgentCall,
+    AnyEffect,
+    Begin,
+    Begun,
+    CallRecord,
+    Cancelled,
+    EffectValue,
+    Expired,
+    Inner,
+    Limits,
+    Parent,
+    State,
+    machine_of,
+)
 from fsm_agent.messages import Stepped
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.runtime import World

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from fsm_agent.lifecycle import Request, Settings
+from fsm_agent.call import Request, Settings
 from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile

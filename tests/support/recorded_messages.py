@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
+from fsm_agent.call import Request, Settings
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import Request, Settings
 from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
 from fsm_agent.prompts import Output
 from fsm_agent.providers import AnthropicProfile

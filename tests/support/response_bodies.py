@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.streams import read
 
-from fsm_agent.lifecycle import Request
+from fsm_agent.call import Request
 from fsm_agent.messages import Delta, Message, Reply
 from fsm_agent.providers import OpenAIResponses, Profile
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fsm_agent import Agent, Context, Prompt, function
+from fsm_agent.call import Request
 from fsm_agent.errors import Overloaded
-from fsm_agent.lifecycle import Request
 from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Script, call
 

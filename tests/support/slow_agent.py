@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from fsm_agent import Agent, function
+from fsm_agent.call import Request
 from fsm_agent.clients import SyncVerbs
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Reply
 from fsm_agent.testing import call
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fsm_agent.call import Request
 from fsm_agent.context import Budget, ContextPlan
 from fsm_agent.context.tokens import ESTIMATE
 from fsm_agent.context.view import View
-from fsm_agent.lifecycle import Request
 
 
 def view(*passes: Any, budget: Budget | None = None) -> View:

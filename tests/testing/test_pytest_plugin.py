@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fsm_agent.lifecycle import ROWS
+from fsm_agent.call import ROWS
 
 pytestmark = pytest.mark.system
 

@@ -17,9 +17,9 @@ from conformance.turns import Turn, TurnPart
 from support.dialects import AnthropicDialect, ChatDialect, GeminiDialect, ResponsesDialect
 from support.fault_server import END_OF_CHUNKS, SSE_HEAD, FaultServer, chunk, http
 
+from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import RateLimited
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message
 from fsm_agent.testing import vcr_config
 

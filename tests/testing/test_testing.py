@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from fsm_agent import Agent, Function, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import Overloaded, TimedOut, UsageError
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import (
     ArgumentsDelta,
     FunctionCallCompleted,

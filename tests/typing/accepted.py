@@ -38,6 +38,7 @@ from fsm_agent import (
     restore,
 )
 from fsm_agent.agents import TaskResult
+from fsm_agent.call import Reason
 from fsm_agent.clients import register_client
 from fsm_agent.context import keep_last
 from fsm_agent.flows import (
@@ -61,7 +62,6 @@ from fsm_agent.flows.definition import any_state as any_states
 from fsm_agent.flows.definition import states as of
 from fsm_agent.flows.orchestrator import GiveUp, Job, OrchestrationResult, Orchestrator, Remedy, Supply
 from fsm_agent.functions import register_function
-from fsm_agent.lifecycle import Reason
 from fsm_agent.messages import Done, Stepped
 from fsm_agent.prompts import (
     Action,

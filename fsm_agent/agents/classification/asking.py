@@ -27,13 +27,13 @@ from fsm_agent.agents.classification.scores import ClassNames, Scores
 from fsm_agent.agents.many import amap_tasks, map_tasks
 from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY
 from fsm_agent.agents.system_prompt import dialog_before
+from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.lifecycle.call_result import CallResult
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.payload import Payload
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent

@@ -11,7 +11,7 @@ from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.agents.classification.classification import Classification
 from fsm_agent.agents.classification.prompt import name_of
 from fsm_agent.errors import UsageError
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 Logits: TypeAlias = list[float]  # of each class, in one order
 

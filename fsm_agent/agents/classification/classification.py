@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
-from fsm_agent.lifecycle.call_result import CallResult
+from fsm_agent.call.result import CallResult
 from fsm_agent.messages.reply import Usage
 from fsm_agent.prompts.dialog import Dialog
 

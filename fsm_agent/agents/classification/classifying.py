@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.classification import asking, prompt
     from fsm_agent.agents.classification.classification import Classification, Unsure
     from fsm_agent.agents.options import ClassifyOptions
-    from fsm_agent.lifecycle.call_result import CallResult
+    from fsm_agent.call.result import CallResult
     from fsm_agent.messages.message import ChatDict, Message
     from fsm_agent.messages.payload import Payload
 

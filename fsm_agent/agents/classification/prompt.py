@@ -8,9 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 from fsm_agent.agents.classification.scores import ClassNames, Scores
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.mistakes import check, shown, wrong
 from fsm_agent.prompts.extraction.parsing import Parser, ParserInput
 from fsm_agent.prompts.prompt import EXCEPTION, Prompt
+from fsm_agent.validation import check, shown, wrong
 
 OnMissing: TypeAlias = Literal["zero", "error"]
 

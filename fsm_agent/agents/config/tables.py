@@ -21,8 +21,8 @@ from fsm_agent._internal.references import expanded, has_reference
 from fsm_agent._internal.values import Value, differing, field_names, from_data
 from fsm_agent.agents.config.source import Keys
 from fsm_agent.foreign_names import remedy
-from fsm_agent.mistakes import shown
 from fsm_agent.providers.content import RUN_BY
+from fsm_agent.validation import shown
 
 REFERENCE_SCHEMA = {"type": "string", "pattern": r"^\$\{[^{}]+\}$"}
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.call.call import AgentCall, call_class
+from fsm_agent.call.record import CallRecord
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle.call import AgentCall, call_class
-from fsm_agent.lifecycle.record import CallRecord
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.prompts.fingerprint import fingerprint_under
 from fsm_agent.prompts.prompt import Prompt

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.agents.persistence import aclaim
+from fsm_agent.call.call import CALL_PARTS, AgentCall
+from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import FsmAgentError, UsageError
-from fsm_agent.lifecycle.call import CALL_PARTS, AgentCall
-from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.drivers import arun, run
 from fsm_agent.runtime.inner_calls import InnerCalls, is_in_doubt

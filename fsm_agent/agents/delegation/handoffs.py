@@ -14,16 +14,16 @@ from fsm_agent.agents.delegation.delegate import AgentDelegate
 from fsm_agent.agents.prompt_resolution import needs_of
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
 from fsm_agent.agents.verbs import Deps
+from fsm_agent.call.process import SEPARATOR
+from fsm_agent.call.record import CallRecord
 from fsm_agent.context.passes import AnyPass, apply_passes, passes_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.numbering import renumbered
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,21 +22,21 @@ from fsm_agent._internal.redaction import mask_keys
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.runnable import USED_INSIDE
+from fsm_agent.call.effects import Request
+from fsm_agent.call.interpret import error_text
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.result import PROGRAM
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import CallSuspended, ProgramError, UsageError
 from fsm_agent.functions.context import Context
-from fsm_agent.lifecycle.call_result import PROGRAM
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.lifecycle.interpret import error_text
-from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.event import Delta
 from fsm_agent.messages.message import Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.mistakes import shown
 from fsm_agent.prompts.output import CHANGED, Output
 from fsm_agent.runtime.run_function import program_of
 from fsm_agent.runtime.thread_task import in_thread
+from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     import asyncio

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.effects import AskApproval
+from fsm_agent.call.outcomes import Denied
+from fsm_agent.call.snapshots import snapshot
 from fsm_agent.cli.demo.items import DemoItem, Finding, PartStarted, Remark, streamed
 from fsm_agent.cli.terminal import shown_call
 from fsm_agent.functions.function import Function, function
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.effects import AskApproval
-from fsm_agent.lifecycle.outcomes import Denied
-from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.testing import Script, call

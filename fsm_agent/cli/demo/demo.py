@@ -20,6 +20,8 @@ from fsm_agent.agents.classification.calibration import Calibration
 from fsm_agent.agents.classification.classification import Classification
 from fsm_agent.agents.config.agent_config import AgentConfig
 from fsm_agent.agents.registry import build_agent
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.record import Reason
 from fsm_agent.cli.demo.approval import Reach, approved_elsewhere
 from fsm_agent.cli.demo.items import DemoItem, Finding, PartStarted, streamed
 from fsm_agent.clients.client import Client
@@ -27,8 +29,6 @@ from fsm_agent.diagrams.diagram import trace_diagram, write
 from fsm_agent.diagrams.drawing import FORMATS, Diagram
 from fsm_agent.errors import CallFailed, UsageError
 from fsm_agent.functions.function import function
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.record import Reason
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.prompts.output import Output

@@ -20,6 +20,9 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.values import to_json
 from fsm_agent.agents.agent import Agent
+from fsm_agent.call.journal import Header, header_of
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.cli.drawings import AsFormat, Output, draw
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import (
@@ -59,18 +62,6 @@ from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
 from fsm_agent.errors import CallSuspended, ReplayError, UsageError, hint
 from fsm_agent.functions.deps import LATER
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import (
-    Approved,
-    Cancelled,
-    Denied,
-    FunctionFailed,
-    Modified,
-    Outcome,
-    Returned,
-    RunAgain,
-)
-from fsm_agent.machine.journal import Header, header_of
 from fsm_agent.messages.question import Question
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition

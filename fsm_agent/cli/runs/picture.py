@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.cli.terminal import folded, one_line, shown_call
-from fsm_agent.lifecycle.outcomes import (
+from fsm_agent.call.outcomes import (
     Begun,
     Cancelled,
     Denied,
@@ -22,7 +21,8 @@ from fsm_agent.lifecycle.outcomes import (
     Returned,
     Stopped,
 )
-from fsm_agent.lifecycle.record import ContextUse, State
+from fsm_agent.call.record import ContextUse, State
+from fsm_agent.cli.terminal import folded, one_line, shown_call
 from fsm_agent.store.reading import RETRIED, EntryReading, RunReading
 
 _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION: "yellow", State.BACKOFF: "yellow"}

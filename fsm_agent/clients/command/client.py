@@ -13,20 +13,20 @@ from typing import Any
 from fsm_agent._internal.field_checks import is_finite
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import Secrets, is_secret_name, secrets_in_url
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.client import REQUESTS_ALLOWED, warn_of_left_out
 from fsm_agent.clients.command.output import JsonFields, JsonOutput, TextOutput
 from fsm_agent.clients.command.process import CommandRun, Launch
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, UsageError
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.event import Delta, TextDelta, UsageReported
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Text
 from fsm_agent.messages.reply import UNUSED, Reply
 from fsm_agent.messages.transcript import transcript
-from fsm_agent.mistakes import check
 from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm, adaptations, check_settings, choose_form
 from fsm_agent.providers.content import in_words, without_hints
 from fsm_agent.providers.failures import failure, reported
+from fsm_agent.validation import check
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 MAX_SHOWN_CHARS = 500  # of the standard error output, its end

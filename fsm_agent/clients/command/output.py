@@ -10,8 +10,8 @@ from fsm_agent._internal.field_checks import is_finite
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import BadReply, ConfigError
 from fsm_agent.messages.reply import MOST_TOKENS, UNUSED
-from fsm_agent.mistakes import check
 from fsm_agent.providers.streams import read_json
+from fsm_agent.validation import check
 
 _STEP = re.compile(r"([^.\[\]]+)(?:\[([^.\[\]=]+)=([^\[\]]*)\])?(?:\.|$)")
 _MOST_USD = 1e6  # that an answer is believed to have cost

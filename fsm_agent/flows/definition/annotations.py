@@ -15,6 +15,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from fsm_agent._internal.annotations import UNIONS, types_of, without_notes
+from fsm_agent.call.result import CallResult
 from fsm_agent.errors import hint as hint_of
 from fsm_agent.flows.definition.answer_types import ANY, Failure, union_of
 from fsm_agent.flows.definition.guards import takes_answer
@@ -32,7 +33,6 @@ from fsm_agent.flows.definition.states import (
     WholeCallState,
 )
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.lifecycle.call_result import CallResult
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow

@@ -32,13 +32,13 @@ from typing_extensions import TypeVar, is_protocol, is_typeddict
 from fsm_agent._internal.annotations import types_of, without_notes
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.type_adapters import type_adapter
+from fsm_agent.call.effects import schema_json
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.json_text import describe_json_error, dumped
 from fsm_agent.flows.definition.kept_json import kept_adapter
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.lifecycle.effects import schema_json
-from fsm_agent.mistakes import shown
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
+from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

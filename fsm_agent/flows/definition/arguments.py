@@ -11,8 +11,8 @@ from fsm_agent._internal.values import field_names
 from fsm_agent.errors import hint
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.record import FlowLimits
-from fsm_agent.mistakes import Rights, check
 from fsm_agent.runtime.world import World
+from fsm_agent.validation import Rights, check
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow

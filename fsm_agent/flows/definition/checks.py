@@ -16,6 +16,7 @@ from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.agents.agent import Agent
+from fsm_agent.call.machine import row_name
 from fsm_agent.flows.definition.abandonment import check_abandonment
 from fsm_agent.flows.definition.annotations import check_annotations
 from fsm_agent.flows.definition.answer_types import ANY, case_name, check_resolved
@@ -36,8 +37,7 @@ from fsm_agent.flows.definition.states import (
 from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
 from fsm_agent.flows.definition.times import check_time
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.machine.rows import row_name
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     from fsm_agent.flows.definition.roles import Agents

@@ -22,7 +22,7 @@ from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.definition.json_text import Unwritable, dumped
 from fsm_agent.flows.definition.kept_json import kept_adapter
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 _PLAIN = (str, int, bool, float, NoneType)
 _KEYS = (str, int)

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.annotations import types_of
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
+from fsm_agent.call.result import CallResult
 from fsm_agent.errors import hint
 from fsm_agent.flows.definition.answer_types import AnswerTypes, Failure, returned_types
 from fsm_agent.flows.definition.options import (
@@ -47,8 +48,7 @@ from fsm_agent.flows.flow import Flow
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.signature import deps_of_second
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.mistakes import check, shown
+from fsm_agent.validation import check, shown
 
 A1 = TypeVar("A1", default=Any)
 A2 = TypeVar("A2", default=Any)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 T = TypeVar("T")
 

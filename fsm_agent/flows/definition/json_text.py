@@ -10,7 +10,7 @@ from typing import Any
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent.errors import OutcomeError
 from fsm_agent.functions.arguments import described_errors
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 _WHOLE = "the value"
 _HEAD = "Pydantic serializer warnings:"  # above what is found

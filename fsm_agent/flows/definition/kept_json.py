@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.type_adapters import type_adapter
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 _Handler = Callable[[Any], Any]
 _PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"})  # keys that hold no schemas

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import from_json, to_json
+from fsm_agent.call.call import call_class
+from fsm_agent.call.invariants import inconsistency
+from fsm_agent.call.record import CallRecord, State
+from fsm_agent.call.result import CallResult
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows.definition.answer_types import AnswerTypes
-from fsm_agent.lifecycle.call import call_class
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.record import CallRecord, State
-from fsm_agent.mistakes import shown
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema

@@ -9,7 +9,7 @@ from fsm_agent._internal.hints import guess
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.states import CallState, LiveState, SubflowState
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow

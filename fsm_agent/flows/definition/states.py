@@ -17,15 +17,15 @@ from weakref import WeakKeyDictionary
 from fsm_agent._internal.durations import in_seconds
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
+from fsm_agent.call.result import CallResult
 from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, Failure, case_name, union_of
 from fsm_agent.flows.definition.options import TimeOptions
 from fsm_agent.flows.definition.result_types import ResultTypes
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.mistakes import shown
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow

@@ -10,7 +10,7 @@ from fsm_agent._internal.durations import in_seconds
 from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent.flows.definition.states import PauseState
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
     from fsm_agent.flows.definition.states import LiveState

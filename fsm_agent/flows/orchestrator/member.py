@@ -10,15 +10,15 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.delegation.program import Program, agent_of
 from fsm_agent.agents.runnable import Runnable
+from fsm_agent.call.effects import Request
+from fsm_agent.call.limits import Limits
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request
-from fsm_agent.lifecycle.limits import Limits
 from fsm_agent.messages.message import FunctionCall, FunctionResult
 from fsm_agent.messages.reply import Reply
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 _RIGHT = (
     "an Agent, an AgentBase, a function of the task, a Function of one argument (of a flow, flow.as_function(…)),"

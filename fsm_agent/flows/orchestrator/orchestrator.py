@@ -25,7 +25,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
-from fsm_agent.mistakes import check, shown, wrong
+from fsm_agent.validation import check, shown, wrong
 
 if TYPE_CHECKING:
     from os import PathLike

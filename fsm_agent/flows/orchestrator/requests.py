@@ -17,11 +17,11 @@ from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.orchestrator.work import StepWork, filled, output_text
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.files.loading import KEYS
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import render, variables
+from fsm_agent.validation import check
 
 MOST_QUOTED = 20_000  # characters of the outputs, intents or errors in one request, beside the output to validate
 _LEAST_QUOTED, _MOST_OF_ONE = 100, 2_000  # of one of them

@@ -9,7 +9,7 @@ from typing import Literal
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.mistakes import wrong
+from fsm_agent.validation import wrong
 
 MOST_STEPS = 200  # of a strategy
 MOST_TEXT = 50_000  # characters of each text of a step

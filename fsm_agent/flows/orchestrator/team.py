@@ -15,8 +15,8 @@ from fsm_agent.flows.orchestrator.mapping import Texts
 from fsm_agent.flows.orchestrator.member import agent_and_skill, models_of
 from fsm_agent.flows.orchestrator.strategy import NewSteps, OrchestratorConfig, Step, Strategy
 from fsm_agent.flows.orchestrator.work import Output, StepWork
-from fsm_agent.mistakes import check, wrong
 from fsm_agent.prompts.rendering.text import is_worded, prompt_text
+from fsm_agent.validation import check, wrong
 
 if TYPE_CHECKING:
     from fsm_agent.clients.client import Client

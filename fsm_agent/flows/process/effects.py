@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from fsm_agent._internal.values import Tagged, to_json
+from fsm_agent.call.effects import RunFunction, Sleep
+from fsm_agent.call.outcomes import Expired, Returned, Slept
+from fsm_agent.call.process import EffectValue
 from fsm_agent.flows.definition.states import WaitState
 from fsm_agent.functions.function import result_text
-from fsm_agent.lifecycle.effects import RunFunction, Sleep
-from fsm_agent.lifecycle.outcomes import Expired, Returned, Slept
-from fsm_agent.machine.process import EffectValue
 from fsm_agent.messages.question import Question
 
 

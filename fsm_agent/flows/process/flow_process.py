@@ -15,6 +15,15 @@ from types import NoneType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from fsm_agent._internal.values import from_json, quick_json
+from fsm_agent.call.budget import with_limits_left
+from fsm_agent.call.call import AgentCall, call_class
+from fsm_agent.call.composite import Parent
+from fsm_agent.call.delegation.function_events import with_functions
+from fsm_agent.call.derived_events import with_history
+from fsm_agent.call.effects import Begin, FindOut, RunFunction, StartFunction
+from fsm_agent.call.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
+from fsm_agent.call.process import SEPARATOR, AnyEffect, Inner, Process, prefix_of
+from fsm_agent.call.record import UNHEARD, CallRecord, OnceRun, State
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.abandonment import once_of, refused
 from fsm_agent.flows.definition.answer_types import Failure
@@ -32,19 +41,10 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, Edited, RunOnData
 from fsm_agent.flows.process.record import FlowProcessRecord
 from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.lifecycle.call import AgentCall, call_class
-from fsm_agent.lifecycle.delegation.function_events import with_functions
-from fsm_agent.lifecycle.effects import Begin, FindOut, RunFunction, StartFunction
-from fsm_agent.lifecycle.history_events import with_history
-from fsm_agent.lifecycle.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
-from fsm_agent.lifecycle.record import UNHEARD, CallRecord, OnceRun, State
-from fsm_agent.lifecycle.spending_budget import with_limits_left
-from fsm_agent.machine.nesting import Parent
-from fsm_agent.machine.process import SEPARATOR, AnyEffect, Inner, Process, prefix_of
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 NOTES = ("started", "interrupted", "run_again")  # events of a function that must not run twice, which stay in its state
 FlowOutcome: TypeAlias = Outcome | Edited

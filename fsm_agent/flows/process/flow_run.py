@@ -7,6 +7,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.call.effects import describe_effects
+from fsm_agent.call.outcomes import Returned
+from fsm_agent.call.process import (
+    INBOX,
+    SEPARATOR,
+    TABLE_WATCHES,
+    AnyEffect,
+    Deadline,
+    Inner,
+    Owner,
+    open_effects,
+    questions_of,
+)
+from fsm_agent.call.signing import signed
 from fsm_agent.errors import IllegalTrigger, OutcomeError
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.data_values import Misfit
@@ -31,20 +45,6 @@ from fsm_agent.flows.process.flow_process import (
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.lifecycle.effects import describe_effects
-from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.machine.process import (
-    INBOX,
-    SEPARATOR,
-    TABLE_WATCHES,
-    AnyEffect,
-    Deadline,
-    Inner,
-    Owner,
-    open_effects,
-    questions_of,
-)
-from fsm_agent.machine.signing import signed
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.reply import Usage
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fsm_agent._internal.values import to_json
+from fsm_agent.call.snapshots import check_forkable, with_id
 from fsm_agent.errors import UsageError
 from fsm_agent.flows.definition.states import LiveState
 from fsm_agent.flows.process.effects import Edited
 from fsm_agent.flows.process.snapshot import restore
-from fsm_agent.lifecycle.snapshots import check_forkable, with_id
 
 if TYPE_CHECKING:
     from fsm_agent.flows.process.flow_run import FlowRun

@@ -13,15 +13,15 @@ from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.growing_map import GrowingMap
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.outcomes import Returned
+from fsm_agent.call.process import SEPARATOR
+from fsm_agent.call.record import OnceRun
 from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.foreign_names import OptionsType
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.lifecycle.outcomes import Returned
-from fsm_agent.lifecycle.record import OnceRun
-from fsm_agent.machine.process import SEPARATOR
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 
 class FlowLimits(Value, frozen=True, kw_only=True, metaclass=OptionsType):

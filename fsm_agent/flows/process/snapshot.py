@@ -9,6 +9,9 @@ import msgspec
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.values import differing, from_json, to_json
+from fsm_agent.call.invariants import inconsistency
+from fsm_agent.call.record import CallRecord
+from fsm_agent.call.signing import verified
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.definition.json_text import describe_json_error
@@ -17,9 +20,6 @@ from fsm_agent.flows.process.document import FORMAT, Document, FlowJson, Members
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage, step_name
 from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.lifecycle.invariants import inconsistency
-from fsm_agent.lifecycle.record import CallRecord
-from fsm_agent.machine.signing import verified
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.sync_verbs import SyncVerbs
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import Reply
 

@@ -17,11 +17,11 @@ from typing import Any
 import anyio
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.result import CallResult
+from fsm_agent.call.snapshots import snapshot
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.call_result import CallResult
-from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.lifecycle.snapshots import snapshot
 from fsm_agent.mcp.serving.progress import Progress
 from fsm_agent.store.errors import StoreError
 

@@ -15,18 +15,9 @@ from pydantic_core import ValidationError, from_json, to_json
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import masked_arguments, unmasked
+from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.errors import OutcomeError, ParseError
 from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
-from fsm_agent.lifecycle.outcomes import (
-    Approved,
-    Cancelled,
-    Denied,
-    FunctionFailed,
-    Modified,
-    Outcome,
-    Returned,
-    RunAgain,
-)
 from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.question import Question
 

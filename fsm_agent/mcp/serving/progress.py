@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from pydantic_core import to_json
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.machine.process import SEPARATOR
+from fsm_agent.call.process import SEPARATOR
 from fsm_agent.messages.event import Event, FunctionProgress, Inside, Stepped
 
 Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]

@@ -15,10 +15,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from fsm_agent._internal.redaction import mask_keys
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.record import State
 from fsm_agent.errors import OutcomeError
-from fsm_agent.lifecycle.call import AgentCall
-from fsm_agent.lifecycle.outcomes import Outcome
-from fsm_agent.lifecycle.record import State
 from fsm_agent.mcp.serving.asked import task_of
 from fsm_agent.mcp.serving.calls import Calls, cancelled_at_rest, undisturbed
 from fsm_agent.mcp.serving.forms import form_of, outcome_of

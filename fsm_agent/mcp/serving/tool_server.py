@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import anyio
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.signing import key_bytes
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, Toolset
-from fsm_agent.lifecycle.limits import Limits
-from fsm_agent.machine.signing import key_bytes
 from fsm_agent.mcp.serving.asked import Asked
 from fsm_agent.mcp.serving.needs import problem_of
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

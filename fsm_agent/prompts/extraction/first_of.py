@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, g
 from fsm_agent._internal.lazy_import import deferred, pydantic
 from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.arguments import described_errors
-from fsm_agent.mistakes import check, shown
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.extraction.scanning import without_thought
@@ -29,6 +28,7 @@ from fsm_agent.prompts.output import (
     too_long,
 )
 from fsm_agent.prompts.output import MAX_LENGTH as MAX_LENGTH
+from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:
     import json

@@ -12,7 +12,7 @@ from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import Finish, TokenLogprob
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from fsm_agent.prompts.extraction.arriving import Arriving

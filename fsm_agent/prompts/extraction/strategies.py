@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.first_of import MAX_LENGTH, ParsingStrategy, first_of
 from fsm_agent.prompts.extraction.scanning import Block, blocks, bracketed, broken_brackets, elements, is_tag
+from fsm_agent.validation import check
 
 
 class _Tagged(ParsingStrategy[str]):

@@ -8,10 +8,10 @@ from typing import Any
 
 from fsm_agent._internal.lazy_import import pattern
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.first_of import MAX_LENGTH
 from fsm_agent.prompts.extraction.parsing import Parser, ParserInput
 from fsm_agent.prompts.extraction.scanning import blocks, elements, is_tag, mentioned
+from fsm_agent.validation import check
 
 RAW = "raw"
 _ATTRIBUTE = pattern(r"""([^\s=/"']++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++)))?""")

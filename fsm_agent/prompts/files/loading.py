@@ -14,7 +14,6 @@ from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.messages.hosted_tool import HostedTool
 from fsm_agent.messages.settings import Settings
-from fsm_agent.mistakes import shown
 from fsm_agent.prompts.extraction.first_of import ParsingStrategy, first_of
 from fsm_agent.prompts.files.named import Names
 from fsm_agent.prompts.files.reading import (
@@ -27,6 +26,7 @@ from fsm_agent.prompts.files.reading import (
     template_in,
 )
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.validation import shown
 
 HANDLERS = tuple([item.name.removeprefix("on_") for item in fields(Prompt) if item.name.startswith("on_")])
 KEYS = tuple([item.name for item in fields(Prompt) if item.init and item.name not in ("template", "path")])

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from fsm_agent._internal.named_modules import module_named
 from fsm_agent.errors import PromptError, hint
-from fsm_agent.mistakes import check, shown
 from fsm_agent.prompts.extraction.first_of import first_of
 from fsm_agent.prompts.extraction.parsing import Parser
 from fsm_agent.prompts.extraction.strategies import code, json_anywhere, json_block, keyword, regex, tagged, verbatim
+from fsm_agent.validation import check, shown
 
 _TYPES: Mapping[str, Any] = {kind.__name__: kind for kind in (str, int, float, bool, dict, list)}
 _PARSERS: Mapping[str, Any] = {"json_anywhere": json_anywhere, "json_block": json_block, "verbatim": verbatim}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 import pydantic
 
 from fsm_agent.errors import UsageError
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.intents.quoting import is_name
 from fsm_agent.prompts.rendering.fields import RecordField, docstring_of, fields_of
 from fsm_agent.prompts.rendering.schema import name_of
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -12,7 +12,6 @@ from fsm_agent._internal.values import Value
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions.arguments import described_errors
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.first_of import MAX_LENGTH
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.extraction.scanning import Element, elements, mentioned, unescaped
@@ -21,6 +20,7 @@ from fsm_agent.prompts.intents.action import Action, doc_of, inner_text_of
 from fsm_agent.prompts.intents.framed_prompt import framed_prompt
 from fsm_agent.prompts.output import CUT_OFF, Output, nearly
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.intents.frame import IntentExtractor
 from fsm_agent.prompts.intents.framed_prompt import framed_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.rendering.schema import prompt_schema
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from typing import Unpack

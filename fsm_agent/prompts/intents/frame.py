@@ -6,13 +6,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, overload
 
 from fsm_agent.errors import ParseError, ParseFailed, TagNotFound, UsageError
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.extraction.first_of import MAX_LENGTH
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.extraction.scanning import elements, mentioned, unescaped
 from fsm_agent.prompts.intents.quoting import is_name, quoted, unquoted
 from fsm_agent.prompts.output import CUT_OFF, Output, member
 from fsm_agent.prompts.rendering.choices import is_skipped, label_of
+from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm

@@ -11,10 +11,10 @@ from typing_extensions import TypeVar
 
 from fsm_agent.errors import PromptError
 from fsm_agent.messages.message import Message
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.intents.quoting import guard_of
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used, render, variables
+from fsm_agent.validation import check
 
 Out = TypeVar("Out", default=Any)
 

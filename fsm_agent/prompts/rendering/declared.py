@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fsm_agent.errors import PromptError, hint
-from fsm_agent.mistakes import check
 from fsm_agent.prompts.files.reading import found, read_template
 from fsm_agent.prompts.rendering.context import check_context
 from fsm_agent.prompts.rendering.fields import fields_of, names_of
 from fsm_agent.prompts.template import variables
+from fsm_agent.validation import check
 
 TEMPLATE, FILE, FOR = "__prompt_template__", "__prompt_file__", "__prompt_for__"
 DECLARATIONS = (TEMPLATE, FILE, FOR)

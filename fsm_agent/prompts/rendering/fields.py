@@ -18,7 +18,7 @@ from typing_extensions import ReadOnly, is_typeddict
 
 from fsm_agent._internal.values import Value, differing
 from fsm_agent.errors import PromptError
-from fsm_agent.mistakes import check
+from fsm_agent.validation import check
 
 TYPE_MARK = "__type"  # says in JSON of which class a value is; no model is told
 UNMARKED = {TYPE_MARK: False}  # the context in which values are written without it

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias, get_args
 
 from fsm_agent.errors import PromptError, hint
-from fsm_agent.mistakes import shown
 from fsm_agent.prompts.rendering.example import kind_of, prompt_example
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
+from fsm_agent.validation import shown
 
 GuideMode: TypeAlias = Literal["full", "schema_only", "example_only"]
 MODES: tuple[GuideMode, ...] = get_args(GuideMode)

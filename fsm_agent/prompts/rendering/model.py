@@ -11,7 +11,6 @@ import pydantic
 
 from fsm_agent.errors import PromptError
 from fsm_agent.messages.message import Attachment, Text
-from fsm_agent.mistakes import check, shown
 from fsm_agent.prompts.rendering.choices import text_of_member
 from fsm_agent.prompts.rendering.declared import check_declarations
 from fsm_agent.prompts.rendering.example import prompt_example
@@ -20,6 +19,7 @@ from fsm_agent.prompts.rendering.guide import GuideMode, prompt_guide
 from fsm_agent.prompts.rendering.parts import prompt_parts
 from fsm_agent.prompts.rendering.schema import prompt_schema
 from fsm_agent.prompts.rendering.text import prompt_text, text_without_method
+from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:
     from fsm_agent.prompts.extraction.parsing import Parser

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import UsageError
-from fsm_agent.mistakes import shown
+from fsm_agent.validation import shown
 
 psycopg = deferred("psycopg")
 conninfo = deferred("psycopg.conninfo")

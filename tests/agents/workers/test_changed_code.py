@@ -11,9 +11,9 @@ from support.workers import create, modes, rows, run
 
 from fsm_agent import Agent, Prompt, function
 from fsm_agent.agents import Worker
+from fsm_agent.call import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
-from fsm_agent.lifecycle import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.store import Rest, Runs
 from fsm_agent.testing import Script
 

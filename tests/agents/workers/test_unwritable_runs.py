@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, MemoryStore, Worker
-from fsm_agent.lifecycle import RunAgain
+from fsm_agent.call import RunAgain
 from fsm_agent.messages import Reply
 from fsm_agent.testing import FakeClock, Script
 

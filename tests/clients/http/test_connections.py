@@ -49,9 +49,9 @@ from support.http_clients import (
 )
 
 from fsm_agent.agents import Agent
+from fsm_agent.call import Reason, Request
 from fsm_agent.clients import Network, client_for
 from fsm_agent.errors import BadReply, ProviderError, TimedOut
-from fsm_agent.lifecycle import Reason, Request
 from fsm_agent.messages import Message, TextDelta
 from fsm_agent.runtime import run
 
@@ -361,7 +361,7 @@ def test_the_deadline_closes_the_socket(phase: str, way: str) -> None:
 FORKING = """
 import os, sys, threading
 from fsm_agent.clients import HttpClient, Network
-from fsm_agent.lifecycle import Request
+from fsm_agent.call import Request
 from fsm_agent.messages import Message
 
 network = Network(http2=sys.argv[2] == "httpx")  # which is spoken over TLS alone, but needs httpx's own transport

@@ -10,8 +10,8 @@ import pytest
 from support.chat_bodies import CODEC as CHAT
 from support.messages_bodies import CODEC, message, whole
 
+from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
 from fsm_agent.prompts import Output
 from fsm_agent.providers import AnthropicProfile, Profile

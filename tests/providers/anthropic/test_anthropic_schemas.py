@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, WithJsonSchema
 from support.messages_bodies import CODEC
 
+from fsm_agent.call import Request
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Output
 from fsm_agent.providers import AnthropicProfile

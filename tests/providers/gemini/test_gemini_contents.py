@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.gemini_bodies import CODEC, text
 
-from fsm_agent.lifecycle import Request
+from fsm_agent.call import Request
 from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Text
 from fsm_agent.providers import GeminiProfile
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 from support.gemini_bodies import CODEC
 
+from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import Request
 from fsm_agent.messages import Message
 from fsm_agent.prompts import Output
 from fsm_agent.providers import GeminiProfile

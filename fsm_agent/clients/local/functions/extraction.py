@@ -10,13 +10,13 @@ import re
 from collections.abc import Generator, Mapping
 from typing import Any
 
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.local.functions.fields import resolved
 from fsm_agent.clients.local.functions.filling import filled
 from fsm_agent.clients.local.functions.grammar import quoted
 from fsm_agent.clients.local.functions.question import Question
 from fsm_agent.clients.local.functions.wire import Step
 from fsm_agent.functions.function import Function
-from fsm_agent.lifecycle.effects import Request
 from fsm_agent.messages.reply import Reply
 
 _SCALARS = ("string", "integer", "number", "boolean")

@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing
 from typing import NamedTuple
 
+from fsm_agent.call.effects import Request, Settings
 from fsm_agent.clients.local.functions.choosing import chosen
 from fsm_agent.clients.local.functions.extraction import extracted, is_extraction
 from fsm_agent.clients.local.functions.filling import filled
 from fsm_agent.clients.local.functions.grammar import quoted
 from fsm_agent.clients.local.functions.question import Question
 from fsm_agent.clients.local.functions.wire import Step
-from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.event import (
     ArgumentsDelta,
     Delta,

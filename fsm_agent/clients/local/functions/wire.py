@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fsm_agent.call.effects import Request, Settings
 from fsm_agent.clients.endpoint import Endpoint
-from fsm_agent.lifecycle.effects import Request, Settings
 from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.codec import Codec, Profile

@@ -23,11 +23,11 @@ from support.http_stub import HttpStubServer
 from typing_extensions import TypedDict
 
 from fsm_agent import Agent, CallFailed, Limits
+from fsm_agent.call import Reason, Request, Settings
 from fsm_agent.clients import HttpClient
 from fsm_agent.clients.local.functions import extraction as reading
 from fsm_agent.errors import ProviderError, TimedOut
 from fsm_agent.functions import Function
-from fsm_agent.lifecycle import Reason, Request, Settings
 from fsm_agent.messages import (
     ArgumentsDelta,
     FunctionCall,

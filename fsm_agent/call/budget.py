@@ -1,0 +1,113 @@
+"""Budgets in tokens and dollars: find out whether they are exceeded, by which calls, and what is left for others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsm_agent._internal.values import Value
+from fsm_agent.call.effects import RunFunction
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.record import CallRecord, State
+from fsm_agent.errors import OutcomeError
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import UNUSED, Usage
+
+PICO = 10**12  # pico-dollars in a dollar
+_MOST_NAMED = 5  # calls inside that the text of an ending names
+
+
+class Overrun(Value, frozen=True, kw_only=True):
+    """An outcome that exceeds a budget."""
+
+    usage: Usage = UNUSED  # of this outcome
+    call: FunctionCall | None = None  # the function call that it is about
+    at_s: float = 0.0
+
+
+def has_budget(limits: Limits) -> bool:
+    """Return whether tokens or their cost are limited."""
+    return limits.tokens is not None or limits.cost_usd is not None
+
+
+def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
+    """Return the name of the limit that these additional tokens exceed, or None.
+
+    Raises:
+        OutcomeError: The cost is limited, and the cost of these tokens is unknown.
+    """
+    limits = r.limits
+    if limits.cost_usd is not None and more.cost_pico_usd is None and more.total_tokens:
+        raise OutcomeError(
+            f"the usage of an outcome: expected a cost for its {more.total_tokens} tokens, since"
+            f" limits.cost_usd={limits.cost_usd:g} counts it, got none; pass Usage(…, cost_pico_usd=…), or give the"
+            " World"
+            " the price"
+        )
+    used = r.total_usage + more
+    if limits.tokens is not None and used.total_tokens > limits.tokens:
+        return "tokens"
+    if limits.cost_usd is not None and (used.cost_pico_usd or 0) > round(limits.cost_usd * PICO):
+        return "cost_usd"
+    return None
+
+
+def with_budget_left(r: Any, outer: CallRecord) -> Any:
+    """Return the record of a new process with budgets of at most what the call around it has left."""
+    return with_limits_left(r, outer.limits, outer.total_usage) if has_budget(outer.limits) else r
+
+
+def with_limits_left(r: Any, limits: Limits, used: Usage) -> Any:
+    """Return the record of a new call with budgets of at most what the process around it has left.
+
+    Args:
+        r: The record; a record of another process passes the budgets on to the calls inside of it.
+        limits: The limits of the process around it.
+        used: The tokens that the process around it has used so far.
+    """
+    left = dict[str, Any]()
+    if limits.tokens is not None:
+        left["tokens"] = max(0, limits.tokens - used.total_tokens)
+    if limits.cost_usd is not None:
+        left["cost_usd"] = max(0, round(limits.cost_usd * PICO) - (used.cost_pico_usd or 0)) / PICO
+    if not isinstance(r, CallRecord):
+        return r.changed(lent=Limits(**left))
+    own = {name: getattr(r.limits, name) for name in left}
+    lent = {name: most for name, most in left.items() if own[name] is None or most < own[name]}
+    return r.changed(limits=r.limits.changed(**lent), lent=tuple(lent))
+
+
+def reached(r: CallRecord, overrun: Overrun) -> tuple[str, float]:
+    """Return which budget was exceeded, and the tokens or dollars that were used."""
+    name, used = exceeded(r, overrun.usage) or "tokens", r.total_usage + overrun.usage
+    return name, used.total_tokens if name == "tokens" else (used.cost_pico_usd or 0) / PICO
+
+
+def describe_overrun(r: CallRecord, overrun: Overrun) -> str:
+    """Return which budget was exceeded, what was used, and which calls inside used how much of it."""
+    name = reached(r, overrun)[0]
+    limit = str(r.limits.tokens) if name == "tokens" else _dollars(round((r.limits.cost_usd or 0) * PICO))
+    whose = ", all that the call around this one had left" if name in r.lent else ""
+    text = f"limits.{name} is {limit}{whose}, and {_spent(name, r.total_usage + overrun.usage)} were used"
+    inside = _inside(r, overrun)
+    named = [f"{_spent(name, usage)} by {who}" for who, usage in inside[:_MOST_NAMED]]
+    if len(inside) > _MOST_NAMED:
+        named.append(f"the rest by {len(inside) - _MOST_NAMED} more calls")
+    return f"{text}: {', '.join(named)}" if named else text
+
+
+def _spent(name: str, usage: Usage) -> str:
+    return f"{usage.total_tokens} tokens" if name == "tokens" else _dollars(usage.cost_pico_usd or 0)
+
+
+def _dollars(pico_usd: int) -> str:
+    return f"${pico_usd // PICO}.{pico_usd % PICO:012d}".rstrip("0").rstrip(".")
+
+
+def _inside(r: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
+    """Return the calls inside of a call that used tokens, in the order in which they ended, and their tokens."""
+    found = [(step.key, step.usage) for step in r.trace if step.usage and step.source == State.TOOL_INTERRUPT]
+    if overrun.call is not None:
+        found.append((f"{RunFunction.prefix}:{overrun.call.id}", overrun.usage))
+    found += [(key, child.total_usage) for key, child in r.children.items()]
+    names = {f"{RunFunction.prefix}:{f.id}": f.name for f in (*r.function_calls, *r.round)}
+    return [(f"{names.get(key, 'a function')} ({key})", usage) for key, usage in found if usage != UNUSED]

@@ -1,0 +1,586 @@
+"""One agent call, from its seed to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
+
+from fsm_agent._internal.generics import New, Out
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.values import from_json, quick_json, to_json
+from fsm_agent._internal.with_options_shown import with_options_shown
+from fsm_agent.call.approval_policy import Gate, closed_again
+from fsm_agent.call.call_step import OF_FUNCTIONS, take_step
+from fsm_agent.call.checking import checked_output, was_in_branch
+from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect, Settings
+from fsm_agent.call.interpret import (
+    Answer,
+    FinalReply,
+    StopWhen,
+    TooLong,
+    first_call,
+    parse_answer,
+    read,
+    read_reply,
+    read_summary,
+)
+from fsm_agent.call.journal import Entry, Journal, own_step_json, why_json
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.outcomes import Cancelled, CheckRefused, Expired, Injected, ModelFailed, Outcome, Replied, Stopped
+from fsm_agent.call.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
+from fsm_agent.call.record import TAKES_OVER, CallRecord, Reason, State, successor_name
+from fsm_agent.call.requests import effects_left, effects_of
+from fsm_agent.call.result import CallResult, result_of
+from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
+from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.fingerprint import PromptChange
+from fsm_agent.prompts.prompt import MissingPrompt, Prompt
+
+if TYPE_CHECKING:
+    import pickle
+    from typing import TypedDict, Unpack
+
+    from fsm_agent.call import derived_events as history_events
+    from fsm_agent.call.delegation import delegating_call
+    from fsm_agent.context.view import View
+
+    class CallParts(TypedDict, total=False):
+        """The parts of an `AgentCall` that are in no record."""
+
+        settings: Settings
+        args: Mapping[str, Any]
+        stop_when: StopWhen | None
+        check: Callable[..., Any] | None
+        view: View | None
+        deps: Any
+        has_approver: bool
+
+else:
+    pickle = deferred("pickle")
+    delegating_call = deferred("fsm_agent.call.delegation.delegating_call")
+    history_events = deferred("fsm_agent.call.derived_events")
+
+UNASKED = (Cancelled, Stopped, Expired, Injected)
+OF_ANSWERS = (Replied, CheckRefused)  # outcomes with a new answer, or a new problem of one
+_NO_ARGS: Mapping[str, Any] = {}
+
+NEVER = Stepped("", "", "", "", 0.0)
+_UNPARSED = object()
+# Exceptions, beside PickleError, that foreign code raises when it cannot be pickled or loaded.
+UNPICKLABLE = (AttributeError, EOFError, ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError)
+
+
+class AgentCall(Driven, Generic[Out]):
+    """One run of the machine over a dialog: a mutable object around an immutable record.
+
+    A driver performs its `effects`, and passes their outcomes to `advance`.
+
+    Args:
+        record: The state of the call; `AgentCall.seed` makes a new one, `restore` reads one from a snapshot.
+        prompt: The task's prompt: functions, output, handlers.
+        settings: Options of the request to the model.
+        args: Options for this call only, which override those of its prompt.
+        stop_when: Ends the call at a reply; pure.
+        check: Judges each answer before it is the output; see `Agent`.  The record says whether the call has one.
+        view: Selects the part of the dialog that the model sees; None: all of it.
+        deps: The dependencies of functions, for their `Context`; not inspected here.
+        has_approver: Whether the driver has an approver, which decides on every function that its policy does not
+            exempt.
+
+    Attributes:
+        steps: The steps of the last `advance`.
+        problem: The exception of the prompt's parser at the latest reply, or of the function that made the call fail;
+            None: the parser accepted the answer or was not called.  The record holds only its type and text.  A
+            traceback refers to the call through its frames, so a driver logs and drops that of a parser; that of a
+            function is kept, as the cause of `CallFailed`.
+        prompt_change: The change of its prompt since its snapshot or run was made; None: the prompt is the same.
+        client: The client of the model in its record, for the driver; not inspected here.  None: the driver finds one
+            by the model's name, or uses its own.
+        opening: Makes the system prompt when the call begins, for the driver; None: the dialog has it.
+        system_args: See `Dialog`.  They are unknown for a restored call, whose system message is taken for an agent's.
+
+    Examples:
+        >>> from fsm_agent.call import Begun, Replied
+        >>> asked = AgentCall.seed(Dialog([Message.of("user", "hi")]), Prompt("{{ task }}"))
+        >>> [effect.key for effect in asked.effects]
+        ['begin']
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance(asked.effects[0].key, Replied(reply=Reply.of("hello")))
+        >>> asked.state, asked.outcome.output
+        (<State.COMPLETED: 'Completed'>, 'hello')
+    """
+
+    __slots__ = (
+        "_changed",
+        "_effects",
+        "_output",
+        "args",
+        "change",
+        "check",
+        "client",
+        "deps",
+        "has_approver",
+        "opening",
+        "problem",
+        "prompt",
+        "prompt_change",
+        "record",
+        "settings",
+        "steps",
+        "stop_when",
+        "system_args",
+        "view",
+    )
+
+    def __init__(
+        self,
+        record: CallRecord,
+        prompt: Prompt[Out],
+        *,
+        settings: Settings = Settings(),
+        args: Mapping[str, Any] = _NO_ARGS,
+        stop_when: StopWhen | None = None,
+        check: Callable[..., Any] | None = None,
+        view: View | None = None,
+        deps: Any = None,
+        has_approver: bool = False,
+    ) -> None:
+        if check is not None and record.state is State.SEEDED and not record.is_checked:
+            record = record.changed(is_checked=True)
+        self.record = record
+        if settings.hosted_tools or prompt.may_host:
+            prompt = prompt.answering(settings.hosted_tools, has_approver=has_approver)
+        self.prompt = prompt
+        self.settings = settings
+        self.args = args
+        self.stop_when = stop_when
+        self.check = check
+        self.view = view
+        self.deps = deps
+        self.has_approver = has_approver
+        self.steps: tuple[Event, ...] = ()
+        self.problem: Exception | None = None
+        self.prompt_change: PromptChange | None = None
+        self.system_args: Mapping[str, Any] | None = _NO_ARGS
+        self.client: Any = None
+        self.opening: Callable[[], str] | None = None
+        self.end_request = None
+        self.driver = None
+        self.journal = None
+        self.waits_inside = {}
+        self.change: Change | None = None
+        self._effects: tuple[Any, ...] | None = None
+        self._output: Any = _UNPARSED
+        self._changed: tuple[str, Any] | None = None  # the output as the check has changed it, and its JSON
+
+    @classmethod
+    @with_options_shown(__init__, without=("self", "record", "prompt"))
+    def seed(
+        cls,
+        dialog: Dialog,
+        prompt: Prompt[New],
+        *,
+        limits: Limits = Limits(),
+        depth: int = 0,
+        extra: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallParts],
+    ) -> AgentCall[New]:
+        """Return a call that has not begun.
+
+        Args:
+            dialog: The conversation so far, with the task.
+            prompt: The task's prompt.
+            limits: The budgets.
+            depth: The number of agent calls around this one.
+            extra: The caller's data, which JSON can hold; kept in the record.
+            parser_args: Arguments for the prompt's parser and validators that JSON can hold, kept in the record.
+            options: ``settings``, ``args``, ``stop_when``, ``check``, ``view``, ``deps``, ``has_approver``.
+        """
+        make: type[AgentCall[Any]] = call_class(prompt) if cls is AgentCall else cls
+        record = CallRecord.of(dialog.messages, limits=limits, depth=depth, extra=extra, parser_args=parser_args)
+        call = make(record, prompt.for_call(), **options)
+        call.system_args = dialog.system_args
+        return call
+
+    @property
+    def state(self) -> State:
+        """The present state."""
+        return self.record.state
+
+    @property
+    def step(self) -> Stepped:
+        """The latest step of the call itself, without those of calls inside."""
+        return self.record.trace[-1] if self.record.trace else NEVER
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """The effects that the call waits for; empty once it has ended."""
+        if self._effects is None:
+            self._effects = effects_of(self, self.record)
+        return self._effects
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The moment when the call expires."""
+        return None if (at_s := self.record.deadline_s) is None else Deadline(at_s, "")
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        """Unix time at which the call itself expires; None: never."""
+        return self.record.deadline_s
+
+    def beginning(self, name: str) -> tuple[str, str]:
+        """Return ``"call"`` and the text of its task; of one that has taken a dialog over, nothing: it is there."""
+        r = self.record
+        if name.startswith(TAKES_OVER):
+            return "call", ""
+        return "call", "\n\n".join([message.text for message in r.dialog[: r.seeded_with] if message.role != "system"])
+
+    def owner(self, key: str) -> Owner:
+        """Return the call itself: it has no children."""
+        return Owner(self, "", ())
+
+    def cancel(self, reason: str = "") -> None:
+        """Cancel the call, from any thread or from one of its functions.
+
+        Its driver ends it at once, whatever it waits for, and ignores later outcomes.  A function that runs in the
+        driver's own thread has to return first: see `fsm_agent.runtime.drivers`.  A call without a driver is ended by
+        its next driver, or by ``advance("", Cancelled())``.
+        """
+        super().cancel(Cancelled(reason=reason).reason)  # `Cancelled` refuses a reason that is no string
+
+    def stop(self, reason: str = "") -> None:
+        """Complete the call with its last reply, from any thread or from one of its functions.
+
+        Like `stop_when` with this reason: the call completes with `Reason.STOPPED` and no output, and pending function
+        calls are not run.  When and by which driver is as with `cancel`.
+        """
+        outcome = Stopped(reason=reason)
+        self.request_end(outcome.kind, outcome.reason)
+
+    def advance(self, key: str, outcome: Outcome) -> None:
+        """Take the outcome of one effect.  All or nothing, synchronous, pure.
+
+        Args:
+            key: The effect's key; ``""`` for `Cancelled`, `Stopped`, `Expired` and `Injected`, which answer no effect.
+            outcome: The outcome.
+
+        Raises:
+            OutcomeError: The call waits for no effect with this key, or not for such an outcome.  It is unchanged.
+            IllegalTrigger: The call has ended.  It is unchanged.
+        """
+        r = self.record
+        about = self._subject(self._effects or self.effects, key, outcome)
+        document = "" if self.journal is None else self.encode(key, outcome)
+        trigger, answer = self._read(r, about, outcome)
+        use = self.view.use(r) if type(about) is CallModel and self.view is not None else None
+        record, step = take_step(r, trigger, key, outcome, answer, self.prompt, use)
+        left = None
+        if record.state is r.state and type(outcome) in OF_FUNCTIONS:
+            left = effects_left(self, r, self.effects, key)
+        if self.journal is not None:
+            self.journal.add(Entry(key, document, own_step_json(trigger), record, "", why_json(step)), r)
+        if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
+            self._keep_parsed(answer)
+        elif type(outcome) is ModelFailed:
+            self.problem = None  # that of an earlier answer is not why the model failed
+        self.steps = (step,)
+        self._effects = None  # before the record is set, so that they are computed again if this is interrupted
+        self.record = record
+        self._effects = left
+        self.change = None if left is None else NARROWED
+
+    def _read(self, r: CallRecord, about: Any, outcome: Outcome) -> tuple[str, Answer]:
+        """Return the trigger of an outcome, and the answer for the table.
+
+        Args:
+            r: The record before it.
+            about: The function call that it is of, or the effect that it answers.
+            outcome: The outcome.
+        """
+        if type(about) is AskSummary:
+            return read_summary(r, about, outcome)  # type: ignore[arg-type]
+        if type(outcome) is ModelFailed and outcome.error.kind == ContextTooLong.__name__ and self.view is not None:
+            return "too_long", TooLong(outcome.error, self.view.tightened(r, about.request), outcome.at_s)
+        if type(outcome) is not Replied:
+            return read(r, about if type(about) is FunctionCall else None, outcome, self.prompt)
+        gate = Gate(self.has_approver, self.deps)
+        return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
+
+    def _keep_parsed(self, answer: Answer) -> None:
+        """Keep the parser's output for the latest reply; or the exception of the parser, or that of the check."""
+        self._output, self.problem = _UNPARSED, None
+        if type(answer) is FinalReply:
+            self._output, self.problem = answer.output, answer.error
+
+    def as_events(self, before: CallRecord, steps: Sequence[Event]) -> Sequence[Event]:
+        """Return steps as events for listeners, with the changes of the dialog since the record ``before``."""
+        return history_events.with_history(self, before, steps)
+
+    # Its journal
+
+    def journaled(self) -> Self:
+        """Begin a journal in memory, which `undo`, `redo`, `fork` and `states` need; return the call itself."""
+        if self.journal is None:
+            self.journal = Journal(self)
+        return self
+
+    @property
+    def states(self) -> list[CallRecord]:
+        """The records since the beginning of the journal, one per step.
+
+        Raises:
+            UsageError: The call has no journal.
+        """
+        return self._kept("states").records
+
+    def undo(self) -> None:
+        """Return to the state before the last step.
+
+        Raises:
+            UsageError: The call has no journal, has a driver, or has no step to undo; or its journal is in a store,
+                where steps cannot be undone.
+        """
+        self.return_to(self._kept("undo").undo())
+
+    def redo(self) -> None:
+        """Redo the step that was undone last.
+
+        Raises:
+            UsageError: As `undo` does.
+        """
+        self.return_to(self._kept("redo").redo())
+
+    def fork(self, at: int) -> AgentCall[Out]:
+        """Return a new call that continues from an earlier state of this one.
+
+        Args:
+            at: The index of the state in `states`.
+
+        Raises:
+            UsageError: The call has no journal, or no such state.
+        """
+        states = self._kept("states").records
+        if not -len(states) <= at < len(states):
+            raise UsageError(f"the state to fork at: expected 0 to {len(states) - 1}, got {at!r:.80}")
+        forked = type(self)(states[at], self.prompt, **{name: getattr(self, name) for name in CALL_PARTS}).journaled()
+        forked.client = self.client
+        return forked
+
+    def _kept(self, use: str) -> Journal:
+        if self.journal is None:
+            raise UsageError(f"{use}: expected a call with a journal, got {self} without one; call journaled() first")
+        if use != "states" and self.driver is not None and self.driver() is not None:
+            raise UsageError(f"{use} is not possible while {self} is being driven")
+        if use != "states" and self.journal.is_stored:
+            raise UsageError(f"{use} is not possible: {self} is in a store, which only grows; use fork() to copy it")
+        return self.journal
+
+    def return_to(self, record: CallRecord) -> None:
+        """Return to the state of an earlier record."""
+        self.steps, self.change = (), None
+        self._output, self.problem = _UNPARSED, None
+        self._effects = None
+        self.record = record
+
+    def renew(self, at_s: float) -> None:
+        """Let the deadline count from ``at_s`` on."""
+        self.return_to(self.record.renewed(at_s))
+
+    @property
+    def definition(self) -> str:
+        """A fingerprint of the prompt, its handlers, its functions and their policies."""
+        return self.prompt.fingerprint
+
+    def encode(self, key: str, outcome: Outcome) -> str:
+        """Return an outcome as JSON.
+
+        Raises:
+            OutcomeError: The outcome holds a value that could not be read again.
+        """
+        try:
+            if type(outcome) is not Replied:  # their fields are checked when they are made
+                return quick_json(outcome)
+            is_lasting = self.journal is None or self.journal.is_lasting or outcome.reply.logprobs
+            return to_json(outcome) if is_lasting else quick_json(outcome)
+        except ValueError as error:
+            what = f"the outcome of {key!r}: expected one that a journal can be read again with"
+            raise OutcomeError(f"{what}: {str(error)[:500]}") from None
+
+    def decode(self, key: str, document: bytes | str) -> Outcome:
+        """Read an outcome from JSON.
+
+        Raises:
+            OutcomeError: The document is damaged, or of an unknown kind.
+        """
+        try:
+            outcome: Outcome = from_json(document, Outcome)
+        except ValueError as error:
+            raise OutcomeError(f"the outcome for {key!r} cannot be read: {error}") from None
+        return outcome
+
+    @property
+    def outcome(self) -> CallResult[Out]:
+        """The result so far, whether or not the call has ended well."""
+        return CallResult(self)
+
+    def __str__(self) -> str:
+        return f"the agent call {self.record.id!r}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self.record, self._code(), self.system_args is None)
+
+    def portable(self) -> tuple[Callable[..., AgentCall], tuple[Any, ...]]:
+        """Return a function and its arguments that make this call again; all of them can be pickled.
+
+        If the prompt or other code cannot be pickled here or loaded there, the new call has only its record.
+        """
+        try:
+            code: bytes | str = pickle.dumps(self._code())
+        except (pickle.PickleError, *UNPICKLABLE) as error:
+            code = str(error)
+        return _received, (self.record, self.prompt.path, code)
+
+    def _code(self) -> dict[str, Any]:
+        """Return the arguments of the call besides its record; for an ended call, only the prompt."""
+        if self.record.ending is not None:
+            return {"prompt": self.prompt}
+        return {name: getattr(self, name) for name in ("prompt", *CALL_PARTS)}
+
+    def closed_again(self) -> CallRecord:
+        """Return the record with the policies applied again to pending calls without approval.
+
+        Calls inside of functions that were removed, or are no agents any more, are dropped.
+        """
+        r, agents = self.record, {f"run:{f.id}" for f in self.record.round if f.name in self.prompt.delegates}
+        if r.state is State.HANDED_OVER:
+            agents.add(self._successor(r))
+        for name in r.children.keys() - agents:
+            usage = r.usage + r.children[name].total_usage
+            r = r.changed(usage=usage, children={other: r.children[other] for other in r.children if other != name})
+        return closed_again(r, self.prompt, Gate(self.has_approver, self.deps))
+
+    def _successor(self, r: CallRecord) -> str:
+        """Return the name of the call of the agent that has taken the dialog over.
+
+        Raises:
+            SnapshotError: The prompt no longer has the handoff.
+        """
+        name, handoffs = r.governed_by.partition(SEPARATOR)[0], self.prompt.handoffs
+        if name not in handoffs:
+            known = ", ".join(map(repr, sorted(handoffs))) or "none"
+            raise SnapshotError(
+                f"{self} was handed over by {name!r}: expected a handoff of the prompt ({known}), but it is no"
+                " longer one"
+            )
+        return successor_name(name)
+
+    def result(self) -> CallResult[Out]:
+        """Return the result of the call.
+
+        Raises:
+            CallFailed: The call ended without an output; the provider's or the parser's error, if any, is the cause.
+            CallSuspended: The call has not ended; it waits for an answer.
+        """
+        return result_of(self)
+
+    @property
+    def output(self) -> Any:
+        """The answer as the prompt's parser returned it; None if there is none."""
+        r = self.record
+        if r.ending is None or r.ending.reason is not Reason.ANSWERED:
+            return pydantic_core.from_json(r.ending.output_json) if r.ending and r.ending.output_json else None
+        if (document := r.ending.output_json) is None:
+            return self._parsed_output(r)
+        if self._changed is None or self._changed[0] != document:
+            self._changed = document, checked_output(document, r, self.prompt)
+        return self._changed[1]
+
+    @property
+    def proposed(self) -> Any:
+        """The answer that waits for its check, as the prompt's parser returned it; None: there is none."""
+        return self._parsed_output(self.record) if self.record.state is State.CHECKING else None
+
+    def _parsed_output(self, r: CallRecord) -> Any:
+        if self._output is _UNPARSED and r.reply is not None:  # restored from a snapshot, which holds no objects
+            call, in_branch = first_call(r.reply.message), was_in_branch(r)
+            self._output = parse_answer(r, r.reply, self.prompt, call, in_branch=in_branch).value
+        return self._output
+
+    def _subject(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> Any:
+        """Return the function call of the effect with this key, or the effect if it is of none.
+
+        Refuse keys and outcomes that no effect waits for.
+        """
+        for wanted in effects:
+            if wanted.key == key:
+                if type(outcome) not in wanted.outcomes:
+                    break
+                return getattr(wanted, "call", wanted)
+        if key == "" and type(outcome) in UNASKED:
+            return None
+        raise OutcomeError(self._refusal_of(effects, key, outcome))
+
+    def _refusal_of(self, effects: Sequence[Effect], key: str, outcome: Outcome) -> str:
+        """Return the error text for an outcome that no effect waits for."""
+        if not isinstance(key, str):
+            return f"the key: expected that of an effect, such as 'ask:2.0', and then its outcome, got {key!r:.80}"
+        if isinstance(outcome, type):
+            return f"the outcome for {key!r}: expected an object, got the class {outcome.__name__}"
+        kinds = {effect.key: type(effect) for effect in effects}
+        kind = kinds.get(key) or EFFECTS.get(key.partition(":")[0])
+        if kind is None or type(outcome) not in kind.outcomes:
+            if kind is None:
+                return f"the key: expected that of an effect, got {key!r}, with {type(outcome).__name__}"
+            right = " or ".join(t.__name__ for t in kind.outcomes)
+            return f"the outcome for {key!r}: expected {right}, got {type(outcome).__name__}"
+        keys = ", ".join(map(repr, kinds)) or "nothing, since it has ended"
+        return f"nothing was asked under {key!r} in {self.record.state}; it waits for {keys}"
+
+    def _ran_last(self) -> tuple[str, ...]:
+        """Return the fingerprint of the function call that ran last, if it succeeded and no other ran in its round."""
+        # A repeated call need not run again only if nothing has run since: another function may have changed what it
+        # would find.  The functions of a round run at the same time, so each of them counts as later than the others.
+        if not self.record.runs:
+            return ()
+        last: FunctionCall | None = None
+        for f in reversed(self.record.function_calls):
+            if not f.was_run or f.is_cached:
+                continue
+            if last is not None and f.id.partition(".")[0] != last.id.partition(".")[0]:
+                break
+            if not f.succeeded or (last is not None and f.fingerprint != last.fingerprint):
+                return ()
+            last = last or f
+        if last is None or (self.view is not None and self.view.hides(self.record, last.id)):
+            return ()  # nothing has run, or the model was not shown the result
+        return (last.fingerprint,)
+
+
+CALL_PARTS = tuple(AgentCall.__init__.__kwdefaults__ or ())  # keyword arguments, and the attributes that hold them
+
+
+def call_class(prompt: Prompt[Any]) -> type[AgentCall[Any]]:
+    """Return the class for calls of a prompt: one that delegates if some of its functions are agents."""
+    return delegating_call.DelegatingCall if prompt.delegates else AgentCall
+
+
+def _remade(record: CallRecord, code: dict[str, Any], is_system_own: bool = False) -> AgentCall:
+    call: AgentCall = call_class(code["prompt"])(record, **code)
+    if is_system_own:
+        call.system_args = None
+    return call
+
+
+def _received(record: CallRecord, path: str, code: bytes | str) -> AgentCall:
+    """Return the call that `AgentCall.portable` wrote."""
+    problem = code
+    if isinstance(code, bytes):
+        try:
+            return _remade(record, pickle.loads(code))
+        except (pickle.PickleError, *UNPICKLABLE) as error:
+            problem = f"{type(error).__name__}: {error}"
+    return AgentCall(record, cast("Any", MissingPrompt(path, str(problem))))

@@ -1,0 +1,139 @@
+"""One step of an agent call: take a row, and make the changes that all rows have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.call.effects import AskSummary, CallModel
+from fsm_agent.call.function_limits import rounds_used_up
+from fsm_agent.call.interpret import Answer, FinalReply, FunctionsRequested, HandoffEnded, TooLong
+from fsm_agent.call.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
+from fsm_agent.call.process import STEP_WATCHES
+from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
+from fsm_agent.call.table import MACHINE, at_round_limit, tracked
+from fsm_agent.errors import IllegalTrigger
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    import transitions
+
+    from fsm_agent.call import machine as rows
+else:
+    rows = deferred("fsm_agent.call.machine")
+    transitions = deferred("transitions")
+
+OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
+_MAY_USE = (*OF_FUNCTIONS, ModelFailed)  # outcomes that took tokens if an agent is behind them
+_TOLD = (*CallModel.outcomes, CheckRefused)  # outcomes whose problem the step tells
+_ROUND_LIMIT = at_round_limit.__name__
+_OF_SUMMARIES = f"{AskSummary.prefix}:"
+
+
+def take_step(
+    before: CallRecord,
+    trigger: str,
+    key: str,
+    outcome: Any,
+    answer: Answer,
+    prompt: Prompt,
+    use: ContextUse | None = None,
+) -> tuple[CallRecord, Stepped]:
+    """Return the record after a step, and the step.
+
+    Args:
+        before: The record before it.
+        trigger: The trigger of the outcome; see `fsm_agent.call.interpret`.
+        key: The key of the effect that the outcome answers.
+        outcome: The outcome.
+        answer: The answer for the table.
+        prompt: The task's prompt.
+        use: What the request that was answered showed the model; None: nothing was counted.
+
+    Raises:
+        IllegalTrigger: No row takes the trigger; the call may have ended.
+    """
+    try:
+        row = rows.take_row(MACHINE, trigger, before, answer, prompt)
+    except transitions.MachineError as error:
+        legal = ", ".join(sorted(MACHINE.get_triggers(str(before.state)))) or "none, since it has ended"
+        why = f"{trigger!r} is not possible in {before.state}: {error.value}"
+        raise IllegalTrigger(f"{why}; possible: {legal}") from error
+    after, state = row.after, row.state
+    changes: dict[str, Any] = {"state": state}
+    limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""
+    detail = limited if after.ending is None else after.ending.detail
+    kind = type(outcome)
+    if kind in CallModel.outcomes:
+        changes["turn"] = before.turn + 1
+    if kind in _TOLD:
+        detail = detail or _problem(answer)
+    served_by = None
+    if kind is Replied:
+        served_by, adapted = outcome.reply.served_by, outcome.reply.adapted
+        if adapted or after.repairs:
+            detail = "; ".join([*filter(None, [detail]), *after.repairs, *adapted])
+    elif trigger == "denied" and isinstance(answer, FunctionCall):
+        detail = detail or f"{answer.name}: {answer.error}"
+    elif trigger == "handed_over":
+        detail = detail or outcome.agent
+    usage = _count_usage(before, key, outcome, use, changes)
+    if trigger in FAILURES:  # a reply may say so, too
+        changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, state))
+    told = _told(before, after, answer) if kind in _TOLD else ""
+    step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by, told)
+    for watch in STEP_WATCHES.get():
+        watch(step)
+    changes["trace"] = before.trace.push(step)
+    return after.changed(**changes), step
+
+
+def _count_usage(
+    before: CallRecord, key: str, outcome: Any, use: ContextUse | None, changes: dict[str, Any]
+) -> Usage | None:
+    """Add the changes at an outcome besides those of its row; return the tokens that it took, if it took any."""
+    kind = type(outcome)
+    if kind is Replied:
+        usage: Usage = outcome.reply.usage
+        if not key.startswith(_OF_SUMMARIES):  # those are no answers
+            changes["replies"] = before.replies + 1
+            changes["reply"] = tracked(before, outcome.reply)
+        if use is not None:
+            use = use.changed(reported=usage.input_tokens, cached=usage.cached_tokens)
+            changes["requests"] = before.requests.push(use)
+    elif kind in _MAY_USE:
+        if kind is Returned and outcome.releases:
+            changes["released"] = (*before.released, *outcome.releases)
+        usage = outcome.usage
+        if usage is UNUSED:
+            return None
+    else:
+        return None
+    changes["usage"] = before.usage + usage
+    return usage
+
+
+def _problem(answer: Answer) -> str:
+    """Return the problem of an outcome that did not end the call."""
+    if type(answer) is FinalReply:
+        return answer.problem
+    return answer.error.message if isinstance(answer, ModelFailed | TooLong) else ""
+
+
+def _told(before: CallRecord, after: CallRecord, answer: Answer) -> str:
+    """Return what the model is told of its reply, if its answer or a function call in it was refused; else ""."""
+    if type(answer) is FunctionsRequested:
+        return "\n".join([call.error or call.result or "" for call in answer.calls if call.is_settled])
+    messages = after.branch[len(before.branch) :]
+    told = [message for message in messages if message.role != "assistant"]
+    return "\n".join([getattr(part, "text", "") for message in told for part in message.parts])
+
+
+def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) -> RequestFailure:
+    """Return the report of a request that failed."""
+    delay_s = answer.delay_s if to is State.BACKOFF else None
+    number, report = before.rounds + 1, answer.error
+    return RequestFailure(key=key, attempt=before.attempt, round=number, report=report, at_s=at_s, delay_s=delay_s)

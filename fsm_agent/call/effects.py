@@ -1,0 +1,313 @@
+"""The effects: everything that an agent call can wait for.
+
+An effect is a request to the world; a driver performs it, and passes the outcome to the call under the same ``key``.
+A key names the request, not its subject (``ask:3.0`` and ``run:3.0`` differ), and is used once in the life of a call.
+Each effect has a ``prefix``, with which its keys begin, and ``outcomes``, the kinds that answer it.  Its `Activity`
+(`fsm_agent.runtime.call_activities`) performs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, get_args
+
+import msgspec
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.redaction import masked_arguments
+from fsm_agent._internal.values import Value, to_json
+from fsm_agent.call.outcomes import (
+    Approved,
+    Begun,
+    Checked,
+    CheckFailed,
+    CheckRefused,
+    Denied,
+    FunctionFailed,
+    Interrupted,
+    ModelFailed,
+    Modified,
+    Replied,
+    Returned,
+    RunAgain,
+    Slept,
+    Started,
+)
+from fsm_agent.call.process import EffectValue
+from fsm_agent.errors import ErrorReport
+from fsm_agent.functions.function import Function
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.question import Question
+from fsm_agent.messages.reply import OutputMode
+from fsm_agent.messages.settings import Settings as Settings  # the part of a request that users write
+from fsm_agent.prompts.output import Output
+
+TEXT = Output(str)
+_MOST_NAMED = 3  # effects in the message of an error
+_LATER = "; or keep its snapshot() and restore() it later"
+_MOST_SHOWN = 200  # characters of a function call there
+MOST_SCHEMA = 16_384  # characters of the schema of an answer, in a question
+_MOST_READ = 1000  # characters of its arguments that are read, so that a secret across the cut is recognized
+
+
+class Request(Value, frozen=True, kw_only=True):
+    """The content of one request to a model.
+
+    Examples:
+        >>> request = Request(messages=[Message.of("user", "Hello")], settings=Settings(temperature=0))
+        >>> request.messages[0].text, request.tool_choice
+        ('Hello', 'auto')
+    """
+
+    messages: Sequence[Message]
+    functions: tuple[Function, ...] = ()
+    tool_choice: str = "auto"
+    output: Output = TEXT
+    mode: OutputMode | None = None  # how the output is asked for; None: as the model's profile has it
+    settings: Settings = Settings()
+    branch_length: int = 0  # the number of messages at the end that are the exception branch
+
+
+class Begin(EffectValue, frozen=True):
+    """The start of the call: the time and an id.
+
+    Examples:
+        >>> Agent(Script()).seed("Hello").effects[0].key
+        'begin'
+    """
+
+    prefix, outcomes = "begin", (Begun,)
+
+    key: str
+
+
+class CallModel(EffectValue, frozen=True):
+    """A model's reply.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> effect = asked.effects[0]
+        >>> effect.key, effect.request.messages[-1].text
+        ('model:0', 'Hello')
+    """
+
+    prefix, outcomes = "model", (Replied, ModelFailed)
+
+    key: str
+    request: Request
+    attempt: int  # at this request, from 1; more than 1 after transport failures
+    is_priced: bool = False  # the reply needs its cost
+    refusal: ErrorReport | None = None  # why the request must not be sent: it exceeds its `Budget`
+
+
+class AskSummary(EffectValue, frozen=True, kw_only=True):
+    """An extra request to a model, for a summary of the beginning of the dialog.
+
+    Examples:
+        >>> request = Request(messages=(Message.of("user", "Hi."),))
+        >>> AskSummary(key="summary:3", request=request, attempt=1, covers=2, max_tokens=500).covers
+        2
+    """
+
+    prefix, outcomes = "summary", (Replied, ModelFailed)
+
+    key: str
+    request: Request
+    attempt: int  # as of `CallModel`
+    covers: int  # how many messages of the dialog the summary is to stand for
+    max_tokens: int  # a summary with more is not used
+    is_priced: bool = False
+    client: Any = None  # the client that is asked; None: that of the call
+    refusal: ErrorReport | None = None
+
+
+class Sleep(EffectValue, frozen=True):
+    """A wait until a Unix time.
+
+    Examples:
+        >>> Sleep("sleep:1", until_s=1_800_000_000.0).until_s
+        1800000000.0
+    """
+
+    prefix, outcomes = "sleep", (Slept,)
+
+    key: str
+    until_s: float
+
+    @property
+    def wakes_at_s(self) -> float:
+        return self.until_s
+
+
+class AskApproval(EffectValue, frozen=True):
+    """The decision whether a function may be called.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> asked = Agent(Script(call("erase")), functions=[erase]).seed("Tidy up.")
+        >>> try:
+        ...     Agent(Script(call("erase")), functions=[erase]).run(asked)
+        ... except CallSuspended as waiting:
+        ...     print([(effect.key, effect.call.name) for effect in waiting.call.effects])
+        [('ask:1.0', 'erase')]
+    """
+
+    prefix, outcomes = "ask", (Approved, Modified, Denied)
+
+    key: str
+    call: FunctionCall
+    function: Function | None = None  # None: it has been removed
+
+    @property
+    def question(self) -> Question:
+        schema = "" if self.function is None else schema_json(self.function.parameters)
+        return _question(self, "approval", schema)
+
+
+class StartFunction(EffectValue, frozen=True):
+    """The record that a function that must not run twice is about to start.
+
+    Examples:
+        >>> StartFunction("start:1.0", call("pay", order=17)).call.name
+        'pay'
+    """
+
+    prefix, outcomes = "start", (Started,)
+
+    key: str
+    call: FunctionCall
+
+
+class RunFunction(EffectValue, frozen=True):
+    """A function's result.
+
+    Examples:
+        >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
+        >>> try:
+        ...     Agent(Script(call("weather")), functions=[weather]).call("?")
+        ... except CallSuspended as waiting:
+        ...     print([(effect.key, effect.call.name) for effect in waiting.call.effects])
+        [('run:1.0', 'weather')]
+    """
+
+    prefix, outcomes = "run", (Returned, FunctionFailed, Interrupted)
+
+    key: str
+    call: FunctionCall
+    function: Function
+    is_once: bool = False  # only the driver that noted its start may run it
+
+    @property
+    def question(self) -> Question | None:
+        return _question(self, "result") if self.function.call is None else None
+
+
+class FindOut(EffectValue, frozen=True):
+    """The fate of a function that must not run twice, and whose driver is gone.
+
+    Examples:
+        >>> @function(once=True, reconcile=lambda call, context: Returned(text="it was paid"))
+        ... def pay() -> str:
+        ...     "Pay."
+        ...     return "paid"
+        >>> pay.name
+        'pay'
+    """
+
+    prefix, outcomes = "doubt", (Returned, FunctionFailed, RunAgain)
+
+    key: str
+    call: FunctionCall
+    function: Function
+    idempotency_key: str = ""  # the `Context.idempotency_key` of each attempt
+    types: tuple[str, ...] = ()  # the names of those that a state of a flow gives, as JSON; empty: any text
+    schema: str = ""  # JSON Schema of these
+
+    @property
+    def question(self) -> Question:
+        types = {"types": self.types} if self.types else {}
+        return _question(self, "doubt", self.schema, idempotency_key=self.idempotency_key, **types)
+
+
+class CheckOutput(EffectValue, frozen=True):
+    """The verdict of `Agent.check` on the answer of the record's reply: `AgentCall.proposed`.
+
+    Examples:
+        >>> CheckOutput("check:0").key                       # its outcome is Checked, CheckRefused or CheckFailed
+        'check:0'
+    """
+
+    prefix, outcomes = "check", (Checked, CheckRefused, CheckFailed)
+
+    key: str
+
+
+Effect: TypeAlias = (
+    Begin | CallModel | AskSummary | Sleep | AskApproval | StartFunction | RunFunction | FindOut | CheckOutput
+)
+EFFECTS: dict[str, type[Effect]] = {effect.prefix: effect for effect in get_args(Effect)}
+
+
+def describe_effects(effects: Sequence[Effect], run: str = "", driver: str = "agent", one: str = "call") -> str:
+    """Return the effects and how to answer them, as text of bounded length for an error.
+
+    Args:
+        effects: The effects.
+        run: The name of the run in a store; empty: it is in no store.
+        driver: The driver of the process, as an expression.
+        one: The attribute of the error that holds the process.
+    """
+    named = [f"{effect.key!r}{_about(effect)}" for effect in effects[:_MOST_NAMED]]
+    if len(effects) > _MOST_NAMED:
+        named.append(f"{len(effects) - _MOST_NAMED} more")
+    return f"{', '.join(named)}: {_next_step(effects[0], run, driver, one)}" if effects else "nothing"
+
+
+def schema_json(schema: Mapping[str, Any]) -> str:
+    """Return a JSON Schema for a question; empty: it is too large for that."""
+    text = msgspec.json.encode(schema).decode()
+    return text if len(text) <= MOST_SCHEMA else ""
+
+
+def _question(effect: AskApproval | RunFunction | FindOut, kind: str, schema: str = "", **more: Any) -> Question:
+    about = to_json({"function": effect.call.name, "arguments": effect.call.arguments_json, **more})
+    kinds: Any = effect.outcomes
+    answers = tuple([kind.__struct_config__.tag for kind in kinds if kind is not Interrupted])
+    return Question(effect.key, kind, about, answers, schema)
+
+
+def _about(effect: Effect) -> str:
+    what = {AskApproval: "approval", RunFunction: "the result", FindOut: "the unknown result"}.get(type(effect))
+    if what is None or isinstance(effect, Begin | CallModel | AskSummary | Sleep | CheckOutput):
+        return ""
+    text = f"{effect.call.name}({masked_arguments(effect.call.arguments_json[:_MOST_READ])})"
+    text = plain(text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…")
+    return f" ({what} of {text})"
+
+
+def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
+    if effect.question is None:
+        return f"{driver}.resume({run!r}) continues it" if run else f"{driver}.run({one}) continues it"
+    answers = {
+        AskApproval: "Approved(), Denied(reason) or Modified(arguments_json)",
+        RunFunction: "Returned(text=…)",
+        FindOut: "Returned(text=…), FunctionFailed(text=…), or RunAgain() if it did nothing",
+    }.get(type(effect), "Returned(text=…)")
+    later = "" if run else _LATER
+    first = answers.partition(")")[0] + ")"
+    step = f"advance the {one} with {answers}, as in error.{one}.advance({effect.key!r}, {first})"
+    step = f"{step}; {driver}.run(error.{one})"
+    if run:
+        step = f"answer with {driver}.resume({run!r}, {{{effect.key!r}: …}}), where … is {answers}"
+    match effect:
+        case AskApproval():
+            return f"{step}; or give the agent an approver with approve=…{later}"
+        case FindOut():
+            return f"it had begun and must not run twice, and its result is unknown; {step}{later}"
+        case RunFunction():
+            return f"the function has no callable; {step}; or link() one to it{later}"
+    return f"it needs an answer; {step}{later}"  # a flow inside

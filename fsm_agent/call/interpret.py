@@ -1,0 +1,567 @@
+"""Interpret an outcome: find its trigger, and make the answer for the table.
+
+A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once, and are pure by contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from fsm_agent._internal.values import Value
+from fsm_agent.call.approval_policy import UNATTENDED, Gate
+from fsm_agent.call.function_limits import USED_UP, drafts, governing_prompt, is_final, unblocked, used_up
+from fsm_agent.call.outcomes import (
+    Approved,
+    Checked,
+    CheckRefused,
+    Denied,
+    FunctionFailed,
+    ModelFailed,
+    Modified,
+    Outcome,
+    Replied,
+    Returned,
+)
+from fsm_agent.call.record import CallRecord, Tally
+from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.hosted import is_run_as_requested
+from fsm_agent.messages.message import FunctionCall, Message, object_text
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
+from fsm_agent.prompts.output import ANSWER, CUT_OFF
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    import hashlib
+
+    from fsm_agent.call import budget as budgets
+    from fsm_agent.call.budget import Overrun
+    from fsm_agent.call.effects import AskSummary
+    from fsm_agent.prompts.extraction.arriving import Arriving
+else:
+    hashlib = deferred("hashlib")  # loads OpenSSL
+    budgets = deferred("fsm_agent.call.budget")
+
+REPEATED = (
+    "The function {name} was already called with these arguments, and no other function has run since; its result "
+    "stands above. Do not call it so again: if you need no other function, give your final answer."
+)
+TWICE = "The function {name} was called with these arguments before in the same message, and is run once."
+NOT_MODIFIED = "The call was not allowed: its arguments would have to be others, and cannot be modified here."
+CHANGED = "(The arguments were changed before the function ran: {arguments})"
+NOT_TAKEN = "This answer was not taken: give it when you need no other function any more."
+
+
+class FunctionsRequested(Value, frozen=True):
+    """A reply that requests functions: its message with our ids, and its calls, some of them settled at once."""
+
+    message: Message
+    calls: tuple[FunctionCall, ...]
+
+
+class FinalReply(Value, frozen=True):
+    """A reply with an output, or with the reason why it has none."""
+
+    reply: Reply
+    output: Any = None
+    repairs: tuple[str, ...] = ()  # the repairs that the output needed
+    problem: str = ""
+    error: Exception | None = None  # raised by the parser
+    call: FunctionCall | None = None  # whose arguments are the answer; None: the text is
+    output_json: str | None = None  # the output as a check has changed it
+
+
+class StoppedReply(Value, frozen=True):
+    """A reply at which `stop_when` ended the call."""
+
+    requested: FunctionsRequested
+    reason: str
+    output_json: str | None = None
+
+
+class SummaryTaken(Value, frozen=True):
+    """A usable summary of the beginning of the dialog."""
+
+    text: str
+    covers: int  # how many messages it stands for
+
+
+class TooLong(Value, frozen=True):
+    """A request that the provider refused as too long."""
+
+    error: ErrorReport
+    shorten_to: int | None  # tokens that the next attempt may have; None: nothing may be left out
+    at_s: float = 0.0
+    delay_s: float = 0.0
+
+
+class HandedOver(Value, frozen=True, kw_only=True):
+    """Another agent gets the dialog, at the model's request or because it had the dialog in an earlier turn."""
+
+    kind: ClassVar[str] = "handed_over"
+
+    name: str  # of the handoff
+    agent: str  # its name
+    at_s: float
+
+
+class HandoffEnded(Value, frozen=True, kw_only=True):
+    """The agent that took the dialog over has ended, which ends the call in the same way."""
+
+    kind: ClassVar[str] = "relayed"
+
+    name: str  # of the handoff
+    record: CallRecord
+    at_s: float
+
+    @property
+    def usage(self) -> Usage:
+        """Its tokens."""
+        return self.record.total_usage
+
+
+class Stop(Value, frozen=True):
+    """A decision of `stop_when` to end the call: the reason, and the output if it has one.
+
+    Examples:
+        >>> @function
+        ... def look() -> str:
+        ...     "Look."
+        ...     return "found"
+        >>> def enough(context):
+        ...     return Stop("seen enough", output_json='"found"')
+        >>> Agent(Script(call("look")), functions=[look], stop_when=enough).call("Look.").output
+        'found'
+    """
+
+    reason: str = ""
+    output_json: str | None = None
+
+
+class StopContext(Value, frozen=True):
+    """The input of `stop_when`.
+
+    Examples:
+        >>> def after_two(context):
+        ...     return context.iteration >= 2
+        >>> Agent(Script("Hi."), stop_when=after_two).call("Hello").output
+        'Hi.'
+    """
+
+    iteration: int  # the number of replies so far, with this one; failed requests do not count
+    reply: Reply
+    usage: Usage  # of all replies, with this one
+    function_calls: int  # the number of function calls that were run before this reply
+    last_results: tuple[FunctionCall, ...]  # of the newest round; empty before the first
+    runnable: int = 0  # the number of this reply's function calls that would be run
+
+
+# A string is the reason.  It runs before the parser, so a reply that it stops at has no parsed output.
+StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
+Answer: TypeAlias = (
+    "FunctionsRequested | FinalReply | StoppedReply | SummaryTaken | TooLong | Overrun | FunctionCall | Outcome"
+)
+
+_CHARACTERS = 4  # of a summary, that count as a token
+_COMPOUND = (dict, list)
+_OF_CHECK = (Checked, CheckRefused)
+_NO_ARGS: Mapping[str, Any] = {}
+_KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
+
+
+def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, Answer]:
+    """Return the trigger of an outcome other than a reply, and its answer for the table.
+
+    Args:
+        r: The record of the call.
+        call: The function call that the outcome is about, or None.
+        outcome: The outcome.
+        prompt: The task's prompt.
+    """
+    if type(outcome) is ModelFailed and outcome.error.kind == ProgramError.__name__:
+        return "function_failed", outcome
+    if call is None:
+        return outcome.kind, outcome if type(outcome) not in _OF_CHECK else _of_check(r, outcome)
+    if type(outcome) is Returned and not outcome.is_error:
+        call = _returned(call, outcome)
+        return ("returned", call) if outcome.usage is UNUSED else _of_agent(r, call, "returned", outcome.usage)
+    match outcome:
+        case Returned():
+            return _of_agent(r, _raised(call, outcome), "returned", outcome.usage)
+        case FunctionFailed():
+            return _of_agent(r, _raised(call, outcome), "function_failed", outcome.usage)
+        case Approved() | Modified():
+            return _approved(call, outcome, prompt)
+        case Denied():
+            error = f"The call was not allowed: {outcome.reason or 'no reason was given'}"
+            return "denied", call.changed(error=error, is_denied=True)
+    return outcome.kind, call
+
+
+def _of_check(r: CallRecord, outcome: Outcome) -> Answer:
+    """Return the verdict of a check together with the reply that it is about."""
+    if r.reply is None or not isinstance(outcome, Checked | CheckRefused):
+        return outcome
+    call = first_call(r.reply.message)
+    if isinstance(outcome, Checked):
+        return FinalReply(r.reply, repairs=r.repairs, call=call, output_json=outcome.output_json)
+    return FinalReply(r.reply, problem=outcome.reason, error=Retry(outcome.reason), call=call)
+
+
+def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) -> tuple[str, FunctionCall]:
+    problem, call = unrunnable(call, prompt), call.changed(needs_approval=False)
+    function = prompt.by_name.get(call.name)
+    if function is None or (problem is not None and isinstance(outcome, Approved)):
+        raise OutcomeError(f"{call.name!r} cannot be approved: {problem}; answer Denied(reason)")
+    if isinstance(outcome, Approved):
+        return "approved", call
+    call = call.changed(arguments_json=outcome.arguments_json)
+    if is_run_as_requested(function):
+        return "denied", call.changed(error=NOT_MODIFIED)
+    refusal = function.refusal(call.arguments_json)
+    if refusal is None:
+        return "approved", call.changed(fingerprint=fingerprint(call))
+    return "denied", call.changed(error=_refusal_text(refusal, call))
+
+
+def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
+    """Return why a call that was valid when the model requested it cannot be run any more; None: it can."""
+    function = prompt.by_name.get(call.name)
+    if function is None:
+        return (
+            f"the function {call.name!r} no longer exists; there are: {', '.join(map(repr, prompt.by_name)) or 'none'}"
+        )
+    refusal = function.refusal(call.arguments_json)
+    return None if refusal is None else f"{call.name!r} now takes other arguments: {'; '.join(refusal.splitlines())}"
+
+
+def _of_agent(r: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, Answer]:
+    """Return the trigger and the answer for the end of a function, which took tokens if it is an agent."""
+    if usage != UNUSED and budgets.has_budget(r.limits) and budgets.exceeded(r, usage):
+        return "over_budget", budgets.Overrun(usage=usage, call=call)
+    return trigger, call
+
+
+def _raised(call: FunctionCall, outcome: Returned | FunctionFailed) -> FunctionCall:
+    return call.changed(error=outcome.text, was_run=True, duration_s=outcome.duration_s)
+
+
+def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
+    call = call.changed(result=outcome.text, was_run=True, duration_s=outcome.duration_s)
+    if outcome.attachments or outcome.is_cached:
+        return call.changed(attachments=outcome.attachments, is_cached=outcome.is_cached)
+    return call
+
+
+def read_reply(
+    r: CallRecord,
+    reply: Reply,
+    prompt: Prompt,
+    stop_when: StopWhen | None,
+    seen: Container[str],
+    gate: Gate = UNATTENDED,
+) -> tuple[str, Answer]:
+    """Return the trigger of a model's reply, and its answer for the table.
+
+    Args:
+        r: The record of the call.
+        reply: The reply.
+        prompt: The task's prompt.
+        stop_when: Decides whether a reply ends the call.
+        seen: Fingerprints of calls whose results are still valid, so that they need not be run again.
+        gate: Decides which calls wait for approval.
+    """
+    limits = r.limits
+    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(r, reply.usage):
+        return "over_budget", budgets.Overrun(usage=reply.usage)
+    requested: FunctionsRequested | None = None
+    if stop_when is not None:
+        requested = _requested(r, reply, prompt, seen, gate)
+        runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in requested.calls)
+        if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
+            return "stopped", StoppedReply(requested, stop.reason, stop.output_json)
+    call = first_call(reply.message)
+    if call is not None and (call.name != ANSWER or not _is_answer(r, reply, prompt)):
+        return "functions_asked", requested or _requested(r, reply, prompt, seen, gate)
+    if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
+        problem = reply.refusal or reply.message.text or f"finish: {reply.finish_raw}"
+        return "refused", FinalReply(reply, problem=problem)
+    if reply.finish == "pause":
+        return "paused", FunctionsRequested(reply.message, ())
+    if reply.finish in ("error", "pending"):
+        problem = "broke off" if reply.finish == "error" else "has not finished its answer"
+        report = ErrorReport(kind="BadReply", message=f"the model {problem}: {reply.finish_raw}", retryable=True)
+        return "model_failed", ModelFailed(error=report)
+    if (prompt.mode == "two_stage" or prompt.finalizer is not None) and drafts(r, prompt):
+        return "drafted", FinalReply(reply)
+    try:
+        parsed = parse_answer(r, reply, prompt, call, in_branch=bool(r.branch))
+        answer = FinalReply(reply, parsed.value, parsed.repairs, call=call)
+        return "proposed" if r.is_checked else "answered", answer
+    except Exception as error:  # any, as a parser is the user's code, and the reply is paid for
+        return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error, call=call)
+
+
+def read_summary(r: CallRecord, effect: AskSummary, outcome: Replied | ModelFailed) -> tuple[str, Answer]:
+    """Return the trigger of the outcome of a request for a summary, and its answer for the table."""
+    if isinstance(outcome, ModelFailed):
+        return "summary_failed", outcome
+    reply, limits = outcome.reply, r.limits
+    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(r, reply.usage):
+        return "over_budget", budgets.Overrun(usage=reply.usage)
+    problem, text = "", reply.message.text.strip()
+    if first_call(reply.message) is not None:
+        problem = "called functions"
+    elif reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
+        problem = "was refused"
+    elif is_cut_off(reply) or len(text) > _CHARACTERS * effect.max_tokens:
+        problem = f"has more than max_tokens={effect.max_tokens}"
+    elif reply.finish in ("error", "pause", "pending"):
+        problem = f"was broken off: {reply.finish_raw}"
+    elif not text:
+        problem = "is empty"
+    if not problem:
+        return "summarized", SummaryTaken(text, effect.covers)
+    report = ErrorReport(kind="BadReply", message=f"the summary of the dialog {problem}")
+    return "summary_failed", ModelFailed(error=report, at_s=outcome.at_s)
+
+
+def parse_answer(
+    r: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
+) -> Parsed[Any]:
+    """Parse the answer in a reply, with the parser of the prompt that it answers.
+
+    Args:
+        r: The record of the call.
+        reply: The reply.
+        prompt: The task's prompt.
+        call: The function call whose arguments are the answer; None: the text of the reply is.
+        in_branch: Whether the reply belongs to the exception branch.
+
+    Raises:
+        Exception: The parser's.
+    """
+    governing = governing_prompt(r, prompt, in_branch=in_branch)
+    is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
+    return governing.read(
+        ParserInput(
+            text=reply.message.text if call is None else _answer_text(call, is_cut=is_cut),
+            finish=reply.finish,
+            is_cut=is_cut,
+            logprobs=reply.logprobs,
+            problems=r.problems if in_branch else (),
+            parser_args=_args_of(governing, r, prompt) if r.parser_args else _NO_ARGS,
+            function_calls=r.function_calls,
+        )
+    )
+
+
+def _answer_text(call: FunctionCall, *, is_cut: bool) -> str:
+    """Return the arguments that are the answer; "" if the reply was cut off before them."""
+    return "" if is_cut and call.arguments_json in ("", "{}") else object_text(call.arguments_json)
+
+
+def _is_answer(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
+    """Return whether a reply that calls functions is final: it calls only the function that takes the answer."""
+    governing = governing_prompt(r, prompt, in_branch=bool(r.branch))
+    is_alone = all(call.name == ANSWER for call in reply.message.function_calls)
+    is_draft = drafts(r, prompt)
+    return is_alone and not is_draft and not governing.expected.is_text
+
+
+def first_call(message: Message) -> FunctionCall | None:
+    """Return the first function call of a message."""
+    for part in message.parts:
+        if isinstance(part, FunctionCall):
+            return part
+    return None
+
+
+def arriving_output(r: CallRecord, prompt: Prompt) -> Arriving | None:
+    """Return the incremental parser for the next reply; None: its output cannot be read before its end."""
+    if drafts(r, prompt):
+        return None
+    governing = governing_prompt(r, prompt, in_branch=bool(r.branch))
+    return governing.arriving(_args_of(governing, r, prompt))
+
+
+def _args_of(governing: Prompt, r: CallRecord, prompt: Prompt) -> Mapping[str, Any]:
+    """Return the arguments for the parser of the prompt that an answer belongs to.
+
+    A plain function that is a handler's own parser does not take the task's arguments.
+    """
+    parser = governing.parser
+    return r.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS
+
+
+def is_cut_off(reply: Reply) -> bool:
+    """Return whether the reply was cut off at the token limit."""
+    return reply.finish == "length"
+
+
+def _problem(reply: Reply, error: Exception) -> str:
+    """Return the text of an exception for the model, with its type unless it is a `ValueError`."""
+    text = (isinstance(error, ValueError) and error_text(error)) or typed_error_text(error)
+    return f"{text} (The answer was cut off at the token limit.)" if is_cut_off(reply) and CUT_OFF not in text else text
+
+
+def error_text(error: Exception) -> str:
+    """Return the text of an exception; "" if its `__str__` raises."""
+    try:
+        return str(error)
+    except Exception:  # its class is user code, too
+        return ""
+
+
+def typed_error_text(error: Exception) -> str:
+    """Return the type and the text of an exception."""
+    text = error_text(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def output_text(function: Function, f: FunctionCall, output: Any) -> str:
+    """Return the output of an agent that is a function, as text for the model.
+
+    Raises:
+        UsageError: The function's ``format`` failed; the error's text is for the model.
+    """
+    try:
+        return function.format_result(output, f)
+    except Exception as error:  # `format` is user code, too
+        raise UsageError(unprepared(error)) from error
+
+
+def unprepared(error: Exception) -> str:
+    """Return the text for the model in place of a result; without the exception's text, which may quote the result."""
+    return f"its result could not be prepared ({type(error).__name__})"
+
+
+def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) -> Stop | None:
+    verdict = stop_when(StopContext(r.replies + 1, reply, r.usage + reply.usage, r.runs, r.newest_round, runnable))
+    if isinstance(verdict, Stop):
+        is_right = isinstance(verdict.reason, str) and isinstance(verdict.output_json, str | None)
+    else:
+        is_right = verdict is None or isinstance(verdict, bool | str)
+    if not is_right:
+        raise UsageError(
+            f"what stop_when returned: expected True, False, None, a reason or a Stop, got {verdict!r:.200}"
+        )
+    if isinstance(verdict, Stop) and verdict.output_json is not None:
+        try:
+            pydantic_core.from_json(verdict.output_json)
+        except ValueError as error:
+            right = "JSON as its output_json, such as '\"found\"' for a text"
+            raise UsageError(
+                f"what stop_when returned: expected a Stop with {right}, got {verdict!r:.200} ({error})"
+            ) from None
+    if not verdict:
+        return None
+    return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
+
+
+def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> FunctionsRequested:
+    """Return the reply's calls with our ids; calls that cannot or need not be run are settled."""
+    message = reply.message
+    parts: list[Any] = []
+    calls: list[FunctionCall] = []
+    index = len(r.dialog)
+    asked = message.function_calls
+    screen = _Screen(r, prompt, seen, gate, asked[-1] if asked and is_cut_off(reply) else None)
+    for part in message.parts:
+        if isinstance(part, FunctionCall):
+            part, call = screen.of(part, f"{index}.{len(calls)}")
+            calls.append(call.changed(round=r.rounds + 1))
+        parts.append(part)
+    return FunctionsRequested(Message(role=message.role, parts=tuple(parts)), unblocked(r, calls, prompt))
+
+
+class _Screen:
+    """The check of one reply's calls, in order."""
+
+    __slots__ = ("cut", "gate", "prompt", "r", "requested", "runs", "seen")
+
+    def __init__(
+        self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, cut: FunctionCall | None
+    ) -> None:
+        self.r, self.prompt, self.seen, self.gate = r, prompt, seen, gate
+        self.cut = cut  # the last call of a reply that was cut off
+        self.requested: set[str] = set()  # fingerprints of the calls to be run
+        self.runs: dict[str, int] = {}  # by name, of functions with a budget
+
+    def of(self, call: FunctionCall, id: str) -> tuple[FunctionCall, FunctionCall]:
+        """Return the call with our id for the message, and for the round; the latter is settled if it is not to run."""
+        function = self.prompt.by_name.get(call.name)
+        if function is None:
+            call = call.changed(id=id)
+            if call.name == ANSWER and self.prompt.output is not str:
+                return call, call.changed(error=NOT_TAKEN)
+            names = ", ".join(self.prompt.by_name) or "none"
+            return call, call.changed(error=f"There is no function {call.name!r}. There are: {names}.")
+        problem = used_up(self.r, function) if self.r.tallies else None
+        if problem is None and self._lacks_arguments(call) and function.parameters.get("properties"):
+            problem = f"The call of {call.name} was cut off at the token limit, before its arguments."
+        if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
+            problem = _refusal_text(refusal, call, is_cut=call is self.cut)
+        if problem is not None:
+            call = call.changed(id=id)
+            return call, call.changed(error=problem)
+        mark = fingerprint(call)
+        if not function.repeatable and (mark in self.seen or mark in self.requested):
+            call, text = call.changed(id=id), TWICE if mark in self.requested else REPEATED
+            return call, call.changed(fingerprint=mark, is_repeated=True, result=text.format(name=call.name))
+        if function.max_calls is not None and not self._is_within(function, function.max_calls):
+            call = call.changed(id=id)
+            return call, call.changed(error=USED_UP.format(name=call.name, limit=function.max_calls))
+        self.requested.add(mark)
+        call = call.changed(id=id, fingerprint=mark, needs_approval=False, version=function.version)
+        if self.gate.is_closed(function, call, self.r):
+            call = call.changed(needs_approval=True)
+        return call, call
+
+    def _lacks_arguments(self, call: FunctionCall) -> bool:
+        """Return whether the reply was cut off before the arguments of the call."""
+        return call is self.cut and call.arguments_json.strip() in ("", "{}")
+
+    def _is_within(self, function: Function, limit: int) -> bool:
+        """Count a call of the function in this reply; return whether it is within the function's limit."""
+        runs = self.r.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
+        self.runs[function.name] = self.runs.get(function.name, 0) + 1
+        return runs < limit
+
+
+def _refusal_text(refusal: str, call: FunctionCall, *, is_cut: bool = False) -> str:
+    """Return the text for the model about invalid arguments."""
+    cut = "\n(The call was cut off at the token limit.)" if is_cut else ""
+    return f"The arguments of {call.name} are not valid:\n{refusal}{cut}"
+
+
+def fingerprint(call: FunctionCall) -> str:
+    """Return a text that is equal for equal names and arguments, in any order of keys; 1, 1.0 and true differ.
+
+    Raises:
+        ValueError: The arguments are not JSON.
+    """
+    arguments = object_text(call.arguments_json)
+    return (_fingerprint if len(arguments) <= _KEPT_CHARS else _fingerprint.__wrapped__)(call.name, arguments)
+
+
+@lru_cache(maxsize=64)  # each call is needed twice: with its round, and with the next one
+def _fingerprint(name: str, arguments_json: str) -> str:
+    canonical = name + pydantic_core.to_json(_sorted(pydantic_core.from_json(arguments_json))).decode()
+    if len(canonical) <= 64:
+        return canonical
+    return hashlib.blake2b(canonical.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _sorted(value: Any) -> Any:
+    """Return the same JSON with the keys of its objects in order."""
+    if isinstance(value, dict):
+        for item in value.values():
+            if isinstance(item, _COMPOUND):
+                return {name: _sorted(value[name]) for name in sorted(value)}
+        return value if (names := sorted(value)) == [*value] else {name: value[name] for name in names}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value

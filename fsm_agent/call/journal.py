@@ -1,0 +1,554 @@
+"""Journals: the events of a process, of which its record is the fold.
+
+A journal is a header and one entry per `Process.advance`.  An entry holds the key, the outcome as JSON, the steps that
+were taken, who answered, the fence of the holder that wrote it, and a digest of the line before and its own line.  The
+first digest is that of the header.  Times are in the outcomes.
+
+Without a signing key, the digests reveal damage, but not a forger who computes them again.  With a key they are HMACs.
+A journal whose end was cut off is a valid earlier journal.
+
+An entry holds the steps, but not their results: a fold takes the same steps, or raises a `ReplayError` because the code
+has changed.  Of a process with others inside, it also holds what cannot be told later without the code: the states
+that the steps led to, and what the processes that have begun are and have begun with.  The same holds for why a reply
+was refused, and why a call failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.values import Tagged, Value, decoder_of, from_json, to_json
+from fsm_agent.call.process import Process
+from fsm_agent.errors import JournalError, ReplayError, UsageError
+from fsm_agent.messages.event import Event, Inside, Stepped
+
+if TYPE_CHECKING:
+    import hashlib
+    import hmac
+    import json
+else:
+    hashlib, hmac, json = deferred("hashlib"), deferred("hmac"), deferred("json")
+
+VERSION: Literal[1] = 1
+SIGNATURE_CHARS = 64  # of an HMAC-SHA256 in hexadecimal digits
+DIGEST_BYTES = 16  # against damage: 128 bits
+_DIGEST = b',"digest":"'
+_RETRIED = b'{"kind":"retried"'
+TASK_CHARS = 2000  # of what a process inside has begun with
+WHY_CHARS = 4000
+TRACEPARENT_CHARS = 55
+_TRACEPARENT = ',"traceparent":'
+_FAILED = "Failed"  # the state of an agent call
+_SHOWN = 80  # characters of a line in an error
+_encoder = msgspec.json.Encoder()
+
+
+class Header(Value, frozen=True, kw_only=True):
+    """The first line of a journal.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
+        >>> kept = store.load("r", after=0)
+        >>> header_of(kept.header).agent
+        'clerk'
+    """
+
+    version: Literal[1]
+    agent: str  # the name of the agent or flow that can drive it
+    definition: str  # the fingerprint of the code that decides its steps
+    seed: msgspec.Raw  # JSON: the initial data of the process, for the agent to read
+    conversation: str = ""  # the conversation that it is a turn of; empty: none
+    turn: int = 0  # the number of the turn, from 1
+    follows: str = ""  # the run before it in its conversation
+    forked: tuple[str, int] | None = None  # the run that it was forked from, and the number of the last common entry
+    forked_by: str = ""  # who has forked it, for people
+    edit: msgspec.Raw = msgspec.Raw()  # JSON: the outcome after the common entries, without its time; empty: none
+    tables: msgspec.Raw = msgspec.Raw()  # JSON: the tables of its flows by their names, see `FlowTable`; empty: none
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # the caller's data
+    by: str = ""  # who asked, by the caller's login; empty: unknown
+    traceparent: str = ""  # of W3C: where it began in a trace; no part of what was asked, and the last field
+
+
+class FlowTable(Value, frozen=True):
+    """The table of a flow, for people who have not its code."""
+
+    start: str
+    states: Mapping[str, str]  # by name: what each waits for; an end is "end" or "failure"
+    rows: tuple[tuple[str, str, str, str], ...]  # source, event, guard, target; the user's own
+
+
+class Beginning(Value, frozen=True):
+    """A process inside of another, as it began."""
+
+    path: str
+    kind: str  # "call", "flow" or "members"
+    name: str = ""  # of its agent or flow
+    task: str = ""  # the messages of a call, the data of a flow as JSON; at most `TASK_CHARS`
+
+
+class Retried(Tagged, frozen=True, kw_only=True, tag="retried"):
+    """The outcome by which a failed run continues from an earlier entry, as if those after it were not there."""
+
+    step: int  # the number of the entry
+    at_s: float
+
+
+class Line(Value, frozen=True, kw_only=True):
+    """A line of a journal after the header, without its digest."""
+
+    n: int  # from 1
+    key: str = ""
+    outcome: msgspec.Raw
+    steps: tuple[tuple[str, str], ...] = ()  # the path and the trigger of each step
+    to: tuple[str, ...] = ()  # the state after each step; empty: not kept
+    begun: tuple[Beginning, ...] = ()  # the processes inside that have begun
+    why: str = ""  # what the model was told of a reply that was refused; if its call failed by it, the reason
+    by: str = ""  # who posted the outcome, for people; empty: it was not posted, or it is not known
+    fence: int = 0
+
+
+class _Signed(Line, frozen=True, kw_only=True):
+    digest: str
+
+
+class Entry(Value, frozen=True):
+    """One advance of a process, in memory.
+
+    Examples:
+        >>> entry = Entry("begin", '{"kind": "begun"}', "[]", None)
+        >>> Chain("{}").written([entry], fence=1)[0][:20]
+        '{"n":1,"key":"begin"'
+    """
+
+    key: str
+    outcome: str  # JSON
+    steps: str  # JSON, as `steps_json` and `own_step_json` write it
+    record: Any  # the record after it
+    by: str = ""  # who posted the outcome
+    more: str = ""  # fields of the line that people need without the code, as `inside_json` and `why_json` write them
+
+
+class Journal:
+    """The entries of a process since the journal was attached to it, and the records between them.
+
+    Args:
+        process: The process in its present state.
+        run: The name of the run in a store; empty: it is in no store.
+        header: The first line of the stored journal.
+        chain: The digests so far; None: nothing is written yet.
+
+    Attributes:
+        is_lasting: Another OS process may read the lines, so each outcome is checked by reading it again before it is
+            taken.
+        earlier: The range of the messages of earlier turns; None: the process is no turn of a conversation.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> result = Agent(Script("Hi."), name="clerk", store=MemoryStore()).call("Hello", run_id="r")
+        >>> journal: Journal = result.call.journal
+        >>> journal.run, journal.n
+        ('r', 2)
+    """
+
+    __slots__ = ("chain", "earlier", "entries", "first", "header", "is_lasting", "n_before", "run", "undone")
+
+    def __init__(self, process: Process, run: str = "", header: str = "", chain: Chain | None = None) -> None:
+        self.is_lasting = True
+        self.earlier: range | None = None
+        self.run = run
+        self.header = header
+        self.chain = chain
+        self.first = process.record
+        self.n_before = 0 if chain is None else chain.n
+        self.entries: list[Entry] = []
+        self.undone: list[Entry] = []  # the next one to redo is last
+
+    @property
+    def is_stored(self) -> bool:
+        """True if the journal is in a store, where nothing can be undone."""
+        return self.chain is not None
+
+    @property
+    def n(self) -> int:
+        """The number of the last entry."""
+        return self.n_before + len(self.entries)
+
+    @property
+    def record(self) -> Any:
+        """The record after the last entry."""
+        return self.entries[-1].record if self.entries else self.first
+
+    @property
+    def records(self) -> list[Any]:
+        """The records from the first to the present one; each shares most of its data with the one before."""
+        return [self.first, *[entry.record for entry in self.entries]]
+
+    def since(self, n: int) -> list[Entry]:
+        """Return the entries after number ``n``."""
+        return self.entries[n - self.n_before :]
+
+    def add(self, entry: Entry, before: Any) -> None:
+        """Add an entry that follows the record ``before``, just before the process commits its step."""
+        if before is not (self.entries[-1].record if self.entries else self.first):
+            self.settle(before)
+        self.entries.append(entry)
+        if self.undone:
+            self.undone.clear()
+
+    def settle(self, record: Any) -> None:
+        """Drop the last entry if the process with this record was interrupted before it committed the entry."""
+        if record is not self.record:
+            self.entries.pop()
+
+    def undo(self) -> Any:
+        """Undo the last entry; return the record before it."""
+        if not self.entries:
+            raise UsageError("undo: expected a journal with entries, got an empty one")
+        self.undone.append(self.entries.pop())
+        return self.record
+
+    def redo(self) -> Any:
+        """Redo the entry that was undone last; return the record after it."""
+        if not self.undone:
+            raise UsageError("redo: expected an undo since the last advance, got none")
+        self.entries.append(self.undone.pop())
+        return self.record
+
+
+class PastJournal(Journal):
+    """The journal of a process as it was after an entry: the process can be read, and takes no step."""
+
+    __slots__ = ()
+
+    def add(self, entry: Entry, before: Any) -> None:
+        """Refuse an entry.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(self.refusal)
+
+    @property
+    def refusal(self) -> str:
+        """Why the process takes no step, and what to call instead."""
+        return (
+            f"the run {self.run!r} as it was after entry {self.n} can be read, but takes no step;"
+            f" call fork({self.run!r}, step={self.n}) for a run that continues from there, or resume({self.run!r})"
+            " to continue the run itself"
+        )
+
+
+class Chain:
+    """The digests of a journal, line by line.
+
+    Args:
+        header: The first line.
+        signing_key: The key of the digests, which are HMACs then; None: they are plain digests.
+        n: The number of the last line that was written or verified.
+        digest: The digest of that line; None: that of the header.
+
+    Attributes:
+        digest: The digest of the last line.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
+        >>> kept = store.load("r", after=0)
+        >>> chain = Chain(kept.header)
+        >>> [chain.verified(line).key for line in kept.lines]
+        ['begin', 'model:0']
+    """
+
+    __slots__ = ("_signing_key", "digest", "n")
+
+    def __init__(self, header: str, signing_key: bytes | None = None, n: int = 0, digest: str | None = None) -> None:
+        self._signing_key = signing_key
+        self.n = n
+        self.digest = digest_of(header.encode(), signing_key) if digest is None else digest
+
+    def written(self, entries: Iterable[Entry], fence: int) -> list[str]:
+        """Return the next entries as lines."""
+        lines = list[str]()
+        for entry in entries:
+            self.n += 1
+            name = _encoder.encode(entry.key).decode()
+            posted = f',"by":{_encoder.encode(entry.by).decode()}' if entry.by else ""
+            text = f'{{"n":{self.n},"key":{name},"outcome":{entry.outcome},"steps":{entry.steps}{entry.more}{posted}'
+            text = f'{text},"fence":{fence}'
+            self.digest = digest_of(f"{self.digest}{text}".encode(), self._signing_key)
+            lines.append(f'{text},"digest":"{self.digest}"}}')
+        return lines
+
+    def verified(self, line: str) -> Line:
+        """Verify the next line and return it.
+
+        Raises:
+            JournalError: The line is damaged, of another journal, or not the next one.
+        """
+        data = line.encode("utf-8", "surrogatepass")
+        body, found, tail = data.rpartition(_DIGEST)
+        digest = tail[:-2].decode("latin-1")
+        if not found or tail[-2:] != b'"}' or not hmac.compare_digest(digest.encode(), self._next(body)):
+            raise JournalError(
+                f"entry {self.n + 1} is damaged, changed, or not the next of this journal: {_shorten(line)}"
+            )
+        try:
+            signed = _decode_line(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise JournalError(f"entry {self.n + 1} cannot be read: {error}: {_shorten(line)}") from None
+        if signed.n != self.n + 1:
+            raise JournalError(f"the entry after entry {self.n}: expected entry {self.n + 1}, got entry {signed.n}")
+        self.n, self.digest = signed.n, digest
+        return signed
+
+    def ends_with(self, line: str) -> bool:
+        """Return whether this is the last line that was written or verified."""
+        return line.encode("utf-8", "surrogatepass").endswith(_DIGEST + self.digest.encode() + b'"}')
+
+    def _next(self, body: bytes) -> bytes:
+        return digest_of(self.digest.encode() + body, self._signing_key).encode()
+
+
+def digest_of(data: bytes, signing_key: bytes | None) -> str:
+    """Return the digest of a line; ``data`` begins with the digest of the line before."""
+    if signing_key is not None:
+        return hmac.digest(signing_key, data, "sha256").hex()
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def is_signed(line: str) -> bool:
+    """Return whether the digest of an entry is an HMAC."""
+    return len(line.rpartition(_DIGEST.decode())[2]) == len('"}') + SIGNATURE_CHARS
+
+
+def steps_json(events: Sequence[Event]) -> str:
+    """Return the steps of an advance as JSON: the path and the trigger of each."""
+    return _encoder.encode(list(map(_step_of, events))).decode()
+
+
+def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
+    """Return the states after the steps of an advance, and the processes that have begun, as fields of a line."""
+    to = [event.to if type(event) is Stepped else event.event.to for event in events]  # type: ignore[union-attr]
+    beginnings = f',"begun":{_encoder.encode(begun).decode()}' if begun else ""
+    return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
+
+
+def why_json(step: Event) -> str:
+    """Return why a reply was refused, or a call failed, by the step of the process that took it, as a field of a line.
+
+    A reply is read by code that a reader of the journal may not have.
+    """
+    own: Any = step if type(step) is Stepped else step.event  # type: ignore[union-attr]
+    if not (why := own.told or (own.detail if own.to == _FAILED else "")):
+        return ""
+    return f',"why":{_encoder.encode(why if len(why) <= WHY_CHARS else f"{why[: WHY_CHARS - 1]}…").decode()}'
+
+
+def entry_of(line: Line) -> Entry:
+    """Return the entry of a line, without its record."""
+    more = f',"to":{to_json(line.to)}' if line.to else ""
+    more += f',"begun":{to_json(line.begun)}' if line.begun else ""
+    more += f',"why":{to_json(line.why)}' if line.why else ""
+    return Entry(line.key, bytes(line.outcome).decode(), to_json(line.steps), None, line.by, more)
+
+
+@cache
+def own_step_json(trigger: str) -> str:
+    """Return the steps of an advance as JSON, where the only step is one of the process itself."""
+    return _encoder.encode([("", trigger)]).decode()
+
+
+_decoder = decoder_of(_Signed)
+
+
+def with_traceparent(header: str, traceparent: str) -> str:
+    """Return the text of a header with a traceparent; one that has it stays as it is, and so has one without.
+
+    No part of it is read: it may hold a long dialog.
+    """
+    if len(traceparent) != TRACEPARENT_CHARS or _TRACEPARENT in header[-TRACEPARENT_CHARS - len(_TRACEPARENT) - 2 :]:
+        return header
+    return f"{header[:-1]}{_TRACEPARENT}{_encoder.encode(traceparent).decode()}}}"
+
+
+def header_of(line: str) -> Header:
+    """Read a header.
+
+    Raises:
+        JournalError: The line is damaged, or of another version.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
+        >>> kept = store.load("r", after=0)
+        >>> header_of(kept.header).version
+        1
+    """
+    try:
+        header: Header = from_json(line, Header)
+    except ValueError as error:
+        what = f"the header: expected that of a journal of version {VERSION}, got {_shorten(line)}"
+        raise JournalError(f"{what}: {error}") from None
+    return header
+
+
+def line_of(text: str) -> Line:
+    """Read an entry without verifying its digest.
+
+    Raises:
+        JournalError: The line cannot be read.
+    """
+    try:
+        signed = _decode_line(text.encode("utf-8", "surrogatepass"))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise JournalError(f"expected an entry of a journal, got {_shorten(text)}: {error}") from None
+    return signed
+
+
+def _decode_line(data: bytes) -> _Signed:
+    try:
+        signed: _Signed = _decoder.decode(data)
+    except msgspec.DecodeError as error:  # it may hold NaN or Infinity, such as log probabilities, as `to_json` writes
+        try:
+            fields = json.loads(data)
+            outcome = msgspec.Raw(json.dumps(fields["outcome"]).encode())
+            signed = _decoder.decode(json.dumps({**fields, "outcome": None}))
+        except (ValueError, LookupError, TypeError):
+            raise error from None
+        signed = signed.changed(outcome=outcome)
+    return signed
+
+
+def retried_in(line: Line) -> Retried | None:
+    """Return the outcome of an entry by which a failed run continues; None: it is another entry."""
+    if line.key or line.steps or not (outcome := bytes(line.outcome)).startswith(_RETRIED):
+        return None
+    retried: Retried = from_json(outcome, Retried)
+    return retried
+
+
+def kept_lines(lines: Iterable[str]) -> list[Line]:
+    """Return the entries of a journal that count: without those that were undone, and the retries themselves."""
+    kept: list[Line] = []
+    for text in lines:
+        line = line_of(text)
+        if (retried := retried_in(line)) is None:
+            kept.append(line)
+        else:
+            kept = [one for one in kept if one.n <= retried.step]
+    return kept
+
+
+def fold(
+    process: Process,
+    lines: Iterable[str],
+    chain: Chain,
+    definition: str = "",
+    earlier: tuple[int, Any] | None = None,
+) -> int:
+    """Advance a process by the entries of a journal; return the highest fence.
+
+    Args:
+        process: The process in its state before the first entry.
+        lines: The entries.
+        chain: The chain up to the first entry; verifies them.
+        definition: The fingerprint of the code that wrote them, for errors.
+        earlier: The number of an entry before them, to which a `Retried` may go back, and the record after it.
+
+    Raises:
+        JournalError: The entries are damaged, reordered, foreign or forged.
+        ReplayError: The present code takes other steps.
+
+    Examples:
+        >>> from fsm_agent.store import MemoryStore
+        >>> store = MemoryStore()
+        >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
+        >>> kept = store.load("r", after=0)
+        >>> again = Agent(Script(), name="clerk").seed("Hello")
+        >>> _ = fold(again, kept.lines, Chain(kept.header))
+        >>> again.output
+        'Hi.'
+    """
+    fence = 0
+    lines = [*lines]
+    keeps_records = any('"retried"' in line for line in lines)
+    records = _known_records(process, chain.n, earlier) if keeps_records else {}
+    for line in lines:
+        entry = chain.verified(line)
+        if entry.fence < fence:
+            raise JournalError(f"fence of entry {entry.n}: expected {fence} or more, got {entry.fence}")
+        fence = entry.fence
+        if (retried := retried_in(entry)) is not None:
+            if retried.step not in records:
+                raise JournalError(f"entry {entry.n} goes back to entry {retried.step}, which is unknown here")
+            process.return_to(records[retried.step])
+            process.renew(retried.at_s)
+            records[entry.n] = process.record
+            if process.journal is not None:
+                process.journal.entries.append(entry_of(entry).changed(record=process.record))
+            continue
+        then = _steps_text(entry.steps)
+        try:
+            process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
+        except (UsageError, ValueError) as error:
+            raise ReplayError(
+                f"{_entry_text(entry)} {then} was taken then; now: {error}; {_cause_text(process, definition)}"
+            ) from error
+        steps = tuple(map(_step_of, process.steps))
+        if steps != entry.steps:
+            raise ReplayError(
+                f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now;"
+                f" {_cause_text(process, definition)}"
+            )
+        if keeps_records:
+            records[entry.n] = process.record
+    return fence
+
+
+def _known_records(process: Process, n: int, earlier: tuple[int, Any] | None) -> dict[int, Any]:
+    """Return the records to which a `Retried` may go back, by the numbers of their entries; the process is at ``n``."""
+    journal = process.journal
+    known = {} if journal is None else dict(enumerate(journal.records, journal.n_before))
+    return {**known, n: process.record, **({} if earlier is None else {earlier[0]: earlier[1]})}
+
+
+def _step_of(event: Event) -> tuple[str, str]:
+    """Return the path and the trigger of a step."""
+    if type(event) is Stepped:
+        return "", event.trigger
+    assert isinstance(event, Inside)
+    assert isinstance(event.event, Stepped)
+    return event.path, event.event.trigger
+
+
+def _entry_text(entry: Line) -> str:
+    return f"entry {entry.n} (key {entry.key!r}):"
+
+
+def _steps_text(steps: Sequence[tuple[str, str]]) -> str:
+    return " and ".join([repr(f"{path}: {trigger}" if path else trigger) for path, trigger in steps]) or "no step"
+
+
+def _cause_text(process: Process, definition: str) -> str:
+    if definition and definition != process.definition:
+        return (
+            f"the definition has changed from {definition} to {process.definition}: its prompt, functions, their"
+            " policies or its output"
+        )
+    return (
+        "the definition is the same: a parser, a check, a predicate, other code that it calls or an approver has"
+        " changed"
+    )
+
+
+def _shorten(line: str) -> str:
+    return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…")

@@ -1,0 +1,404 @@
+"""The outcomes of effects.
+
+``kind`` is the name of the trigger, and the tag in JSON; ``at_s`` is the Unix time of the outcome (0.0: unknown).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import get_annotations
+from typing import Any, TypeAlias
+
+from msgspec.structs import astuple
+
+from fsm_agent._internal.field_checks import is_finite, is_whole
+from fsm_agent._internal.values import Tagged, defaults_of
+from fsm_agent.errors import ErrorReport, OutcomeError, UsageError
+from fsm_agent.messages.message import Attachment, Document, Image, Message, check_roles
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.validation import shown
+
+
+def _each(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and all(map(is_right, value))
+
+
+def _are_messages(value: Any) -> bool:
+    if not (isinstance(value, tuple) and all(isinstance(item, Message) for item in value)):
+        return False
+    try:
+        check_roles(value)
+    except UsageError as error:
+        raise OutcomeError(f"Injected: {error}") from None
+    return True
+
+
+_NEEDED = object()  # the default of a field that has none
+# By annotation: the right class or a check, and the words for a right value.
+_RIGHT: dict[str, tuple[type | Callable[[Any], bool], str]] = {
+    "str": (str, "a string"),
+    "str | None": (lambda value: isinstance(value, str | None), "a string, or None"),
+    "bool": (bool, "True or False"),
+    "float": (is_finite, "a finite number"),
+    "Reply": (Reply, "a Reply"),
+    "ErrorReport": (ErrorReport, "an ErrorReport"),
+    "Usage": (lambda value: isinstance(value, Usage) and value.problem() is None, "a Usage of counts from 0 on"),
+    "tuple[Attachment, ...]": (
+        _each(lambda item: isinstance(item, Image | Document)),
+        "a tuple of Images and Documents",
+    ),
+    "tuple[Message, ...]": (_are_messages, "a tuple of Messages"),
+    "tuple[int, ...]": (_each(lambda item: is_whole(item) and item >= 1), "a tuple of rounds, from 1"),
+}
+
+
+class _Rules(dict["type[_Checked]", tuple[tuple[str, Any, Any, str], ...]]):
+    """For each field of an outcome its name, its default, its class or a check, and the words for a right value."""
+
+    def __missing__(self, cls: type[_Checked]) -> tuple[tuple[str, Any, Any, str], ...]:
+        annotations = {name: right for base in cls.__mro__ for name, right in get_annotations(base).items()}
+        defaults = defaults_of(cls)
+        names = cls.__struct_fields__
+        self[cls] = rules = tuple([(name, defaults.get(name, _NEEDED), *_RIGHT[annotations[name]]) for name in names])
+        return rules
+
+
+_RULES = _Rules()
+
+
+class _Checked(Tagged, frozen=True, kw_only=True):
+    """An outcome that checks the types of its fields, so that a record with it can be read again."""
+
+    at_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for value, (name, default, is_right, right) in zip(astuple(self), _RULES[type(self)], strict=True):
+            if value is default or type(value) is is_right:
+                continue
+            if is_right is is_finite and type(value) is float and value - value == 0.0:  # a fast path for most values
+                continue
+            if not (isinstance(value, is_right) if isinstance(is_right, type) else is_right(value)):
+                raise OutcomeError(f"{type(self).__name__}.{name}: expected {right}, got {shown(value)}")
+
+
+class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
+    """The start of a call.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0, id="c1"))
+        >>> asked.state
+        <State.CALLING: 'Calling'>
+    """
+
+    at_s: float
+    id: str = ""  # the call's, unique
+    system: str | None = None  # the system prompt, in place of the dialog's; None: the dialog has it
+
+
+class Replied(_Checked, frozen=True, kw_only=True, tag="replied"):
+    """The model replied; `interpret` decides whether with an answer, a request for functions or nonsense.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("model:0", Replied(reply=Reply.of("Hi.")))
+        >>> asked.state
+        <State.COMPLETED: 'Completed'>
+    """
+
+    reply: Reply
+
+
+class ModelFailed(_Checked, frozen=True, kw_only=True, tag="model_failed"):
+    """The model did not reply.
+
+    Examples:
+        >>> asked = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi.")).call("Hello")
+        >>> [step.trigger for step in asked.trace]
+        ['begun', 'model_failed', 'slept', 'answered']
+    """
+
+    error: ErrorReport
+    delay_s: float = 0.0  # before the next attempt, if there is one
+    usage: Usage = UNUSED  # the tokens of the calls inside a program that failed in place of a model
+
+
+class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):
+    """The time of a `Sleep` has come.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("model:0", ModelFailed(error=RateLimited("busy").report(), delay_s=7.0))
+        >>> _ = asked.advance("sleep:1", Slept(at_s=7.0))
+        >>> asked.state
+        <State.CALLING: 'Calling'>
+    """
+
+
+class Approved(_Checked, frozen=True, kw_only=True, tag="approved"):
+    """The function may be called.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> agent = Agent(Script(call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
+        >>> try:
+        ...     agent.call("Tidy up.", run_id="tidy")
+        ... except CallSuspended:
+        ...     print(agent.resume("tidy", {"ask:1.0": Approved()}).output)
+        Done.
+    """
+
+
+class Modified(_Checked, frozen=True, tag="modified"):
+    """The function may be called with these arguments instead of the model's; they are checked in the same way.
+
+    Examples:
+        >>> def approve(call):
+        ...     return Modified('{"path": "old.txt"}')
+        >>> @function
+        ... def erase(path: str) -> str:
+        ...     "Erase a file."
+        ...     return f"{path} is gone"
+        >>> agent = Agent(Script(call("erase", path="new.txt"), "Done."), functions=[erase], approve=approve)
+        >>> agent.call("Tidy up.").function_calls[0].result
+        'old.txt is gone'
+    """
+
+    arguments_json: str
+
+
+class Denied(_Checked, frozen=True, tag="denied"):
+    """The function may not be called; the model sees the reason.
+
+    Examples:
+        >>> @function(needs_approval=True)
+        ... def erase() -> str:
+        ...     "Erase."
+        ...     return "gone"
+        >>> model = Script(call("erase"), "I left it.")
+        >>> Agent(model, functions=[erase], approve=lambda call: Denied("not today")).call("Tidy up.").output
+        'I left it.'
+    """
+
+    reason: str = ""
+
+
+class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
+    """The function returned or raised; ``text`` is its result or its error.
+
+    Examples:
+        >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
+        >>> asked = Agent(Script(call("weather"), "Sunny."), functions=[weather])
+        >>> try:
+        ...     asked.call("What is the weather?")
+        ... except CallSuspended as waiting:
+        ...     _ = waiting.call.advance(waiting.call.effects[0].key, Returned(text="sun"))
+        ...     print(asked.run(waiting.call).output)
+        Sunny.
+    """
+
+    text: str
+    is_error: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    is_cached: bool = False  # it was not run: the result of an earlier run was still valid
+    releases: tuple[int, ...] = ()  # rounds whose results are no longer needed, as the function declared
+    usage: Usage = UNUSED  # the tokens that it took, if it is an agent
+    duration_s: float = 0.0  # how long it ran; 0: not known
+
+
+class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed"):
+    """The function raised, and its `Function.on_error` makes the call fail.
+
+    Examples:
+        >>> @function(on_error="fail")
+        ... def dial() -> str:
+        ...     "Dial."
+        ...     raise ConnectionError("no line")
+        >>> try:
+        ...     Agent(Script(call("dial")), functions=[dial]).call("Call Ada.")
+        ... except CallFailed as error:
+        ...     print(error.trace[-1].trigger, "in", error.function)
+        function_failed in dial
+    """
+
+    text: str
+    usage: Usage = UNUSED  # as in `Returned`
+    reason: str = ""  # why a state of a flow was declared to have failed; "": it raised
+    duration_s: float = 0.0  # as in `Returned`
+
+
+class Started(_Checked, frozen=True, kw_only=True, tag="started"):
+    """A function that must not run twice is about to start.
+
+    Examples:
+        >>> @function(once=True)
+        ... def pay() -> str:
+        ...     "Pay."
+        ...     return "paid"
+        >>> [step.trigger for step in Agent(Script(call("pay"), "Done."), functions=[pay]).call("Pay.").trace]
+        ['begun', 'functions_asked', 'started', 'returned', 'answered']
+    """
+
+
+class Interrupted(_Checked, frozen=True, kw_only=True, tag="interrupted"):
+    """A function that must not run twice was started, but its driver is gone, so its fate is unknown.
+
+    Examples:
+        >>> pay = Function(name="pay", call=lambda: "paid", once=True)
+        >>> asked = Agent(Script(), functions=[pay]).seed("Pay.")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("model:0", Replied(reply=Reply.of(call("pay"))))
+        >>> _ = asked.advance("start:1.0", Started())
+        >>> _ = asked.advance("run:1.0", Interrupted())
+        >>> asked.effects[0].key                                     # for `reconcile`, or for a person
+        'doubt:1.0'
+    """
+
+
+class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
+    """The function is known to have done nothing, so it may be run again.
+
+    Examples:
+        >>> pay = Function(name="pay", call=lambda: "paid", once=True)
+        >>> agent = Agent(Script("Paid."), functions=[pay])
+        >>> asked = agent.seed("Pay.")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("model:0", Replied(reply=Reply.of(call("pay"))))
+        >>> _ = asked.advance("start:1.0", Started())
+        >>> _ = asked.advance("run:1.0", Interrupted())
+        >>> _ = asked.advance("doubt:1.0", RunAgain())
+        >>> agent.run(asked).function_calls[0].result
+        'paid'
+    """
+
+
+class Checked(_Checked, frozen=True, kw_only=True, tag="checked"):
+    """The check took the answer, as it is or changed.
+
+    Examples:
+        >>> Agent(Script("42"), output=int, check=lambda output, context: output + 1).call("42?").output
+        43
+    """
+
+    output_json: str | None = None  # the changed output as JSON; None: it is what the parser made of the answer
+
+
+class CheckRefused(_Checked, frozen=True, tag="check_refused"):
+    """The check raised `Retry`; the model is told why, and tries again.
+
+    Examples:
+        >>> def check(output, context):
+        ...     if "SELECT" not in output:
+        ...         raise Retry("Only SELECT is allowed.")
+        ...     return output
+        >>> Agent(Script("DELETE", "SELECT 1"), check=check).call("Which query?").output
+        'SELECT 1'
+    """
+
+    reason: str
+
+
+class CheckFailed(_Checked, frozen=True, kw_only=True, tag="check_failed"):
+    """The check raised something else, or took too long, which makes the call fail.
+
+    Examples:
+        >>> def check(output, context):
+        ...     raise ConnectionError("no line")
+        >>> try:
+        ...     Agent(Script("42"), check=check).call("How many?")
+        ... except CallFailed as error:
+        ...     print(error.reason)
+        check failed
+    """
+
+    text: str
+    name: str = ""  # of the check
+
+
+class Injected(_Checked, frozen=True, tag="injected"):
+    """Messages for the next request to the model.  Answers no effect: pass it under the key ``""``.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("", Injected((Message.of("user", "Be brief."),)))
+        >>> asked.effects[0].request.messages[-1].text
+        'Be brief.'
+    """
+
+    messages: tuple[Message, ...]
+
+
+class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
+    """The deadline has passed.  Answers no effect: pass it under the key ``""``.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("", Expired())
+        >>> asked.state
+        <State.FAILED: 'Failed'>
+    """
+
+
+class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
+    """A request to complete the call with its last reply.  Answers no effect: pass it under the key ``""``.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("", Stopped(reason="no more time"))
+        >>> asked.state
+        <State.COMPLETED: 'Completed'>
+    """
+
+    reason: str = ""
+
+
+class Cancelled(_Checked, frozen=True, kw_only=True, tag="cancelled"):
+    """A cancellation of the call.  Answers no effect: pass it under the key ``""``.
+
+    Examples:
+        >>> asked = Agent(Script()).seed("Hello")
+        >>> _ = asked.advance("begin", Begun(at_s=0.0))
+        >>> _ = asked.advance("", Cancelled(reason="he is ill"))
+        >>> asked.state
+        <State.FAILED: 'Failed'>
+    """
+
+    reason: str = ""
+
+
+Outcome: TypeAlias = (
+    Begun
+    | Replied
+    | ModelFailed
+    | Slept
+    | Approved
+    | Modified
+    | Denied
+    | Returned
+    | FunctionFailed
+    | Started
+    | Interrupted
+    | RunAgain
+    | Checked
+    | CheckRefused
+    | CheckFailed
+    | Injected
+    | Expired
+    | Stopped
+    | Cancelled
+)
+"""What can come of an effect of an agent call, or happen to the call itself.
+
+Examples:
+    >>> outcome: Outcome = Denied("not today")
+    >>> outcome.reason
+    'not today'
+"""

@@ -1,0 +1,257 @@
+"""Detect the phase of an agent's work from the functions that it has called.
+
+A fold over the functions that have ended, in linear time and bounded memory.  It describes a call and does not control
+it: to restrict what may happen in a phase, define a flow with a state for each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from fsm_agent._internal.values import Value
+from fsm_agent.call.record import CallRecord
+from fsm_agent.messages.event import Done, FunctionEnded, FunctionStarted
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
+from fsm_agent.validation import check, wrong
+
+Pattern: TypeAlias = str | re.Pattern[str] | Callable[[FunctionCall], bool]
+WINDOW = 5
+
+
+class PhaseRule(Value, frozen=True):
+    """One rule: functions whose success is a sign of a phase.
+
+    Args:
+        phase: The name of the phase.
+        any_of: Names of functions, regular expressions that match a whole name, or predicates of a settled
+            `FunctionCall`.
+        after: Phases of which one must have come before; empty: the rule applies from the start.
+        min_count: The number of such calls, among the latest that are signs of a phase, that start the phase; None:
+            more than half of them.
+        only_success: Whether failed functions are ignored.
+
+    Examples:
+        >>> PhaseRule("edit", ["write", "patch"], min_count=2).min_count
+        2
+    """
+
+    phase: str
+    any_of: tuple[Pattern, ...] | list[Pattern]
+    after: tuple[str, ...] | list[str] = ()
+    min_count: int | None = 1
+    only_success: bool = True
+
+    def __post_init__(self) -> None:
+        whole = f"any_of of the rule for {self.phase!r}"
+        check("phase of a PhaseRule", self.phase, isinstance(self.phase, str) and self.phase != "", "a string")
+        is_right = isinstance(self.any_of, tuple | list) and all(
+            isinstance(item, str | re.Pattern) or callable(item) for item in self.any_of
+        )
+        check(whole, self.any_of, is_right and len(self.any_of) > 0, "a tuple of names, patterns or predicates")
+        is_right = isinstance(self.after, tuple | list) and all(isinstance(name, str) for name in self.after)
+        check(f"after of the rule for {self.phase!r}", self.after, is_right, "a tuple of phases, such as ('edit',)")
+        is_count = self.min_count is None or (type(self.min_count) is int and self.min_count > 0)
+        check(
+            f"min_count of the rule for {self.phase!r}", self.min_count, is_count, "a whole number from 1 on, or None"
+        )
+
+    def fits(self, call: FunctionCall) -> bool:
+        """Return whether the rule matches a call, whatever came before."""
+        if self.only_success and call.error is not None:
+            return False
+        return any(_fits(item, call) for item in self.any_of)
+
+
+CODING_PHASES = (
+    PhaseRule(
+        "edit",
+        ("search_replace", "write", re.compile(r"(edit|write|create|delete|move|patch|insert|str_replace|apply).*")),
+    ),
+    PhaseRule(
+        "validate",
+        ("build", "lint", "pytest", "test", re.compile(r"(run|execute)_(build|checks?|lint|tests?|type_?check).*")),
+        after=("edit",),
+    ),
+    PhaseRule(
+        "discover",
+        ("codebase_search", re.compile(r"(find|glob|grep|list|ls|open|plan|read|search|view)(_.*)?")),
+        min_count=None,
+    ),
+)
+
+
+class PhaseDetector(Value, frozen=True):
+    """Detects the phase of an agent's work.
+
+    Each function that ended counts for the first rule that matches it.  A rule starts its phase if enough of the latest
+    calls since the present phase began count for it, so that reading one file does not end an edit.
+
+    Args:
+        rules: The rules, in order.
+        default: The phase before any rule has started one.
+        window: The number of latest calls; calls that no rule matches are left out.
+
+    Examples:
+        >>> PhaseDetector(rules=[PhaseRule("look", ["read", "search"]), PhaseRule("edit", ["write"])]).rules[1].phase
+        'edit'
+    """
+
+    rules: tuple[PhaseRule, ...] | list[PhaseRule] = CODING_PHASES
+    default: str = "explore"
+    window: int = WINDOW
+
+    def __post_init__(self) -> None:
+        is_right = isinstance(self.rules, tuple | list) and all(isinstance(rule, PhaseRule) for rule in self.rules)
+        check("rules of a PhaseDetector", self.rules, is_right, "a tuple of PhaseRules")
+        check("default of a PhaseDetector", self.default, isinstance(self.default, str), "a string")
+        check(
+            "window of a PhaseDetector",
+            self.window,
+            type(self.window) is int and self.window > 0,
+            "a whole number from 1 on",
+        )
+        known = {self.default, *[rule.phase for rule in self.rules]}
+        for rule in self.rules:
+            unknown = [name for name in rule.after if name not in known]
+            right = f"one of {', '.join(sorted(known))}"
+            check(f"after of the rule for {rule.phase!r}", rule.after, not unknown, right)
+            is_met = rule.min_count is None or rule.min_count <= self.window
+            check(f"min_count of the rule for {rule.phase!r}", rule.min_count, is_met, f"at most {self.window}")
+
+    def phase(self, what: Any) -> str:
+        """Return the last phase; see `phases`."""
+        latest = deque(self.phases(what), maxlen=1)
+        return latest[0] if latest else self.default
+
+    def phases(self, what: Any) -> Iterator[str]:
+        """Yield the phase after each function that ended.
+
+        Args:
+            what: The result of a call, a call, its record, a dialog, messages, or settled function calls.
+
+        Raises:
+            UsageError: ``what`` is none of these.
+        """
+        fold = PhaseFold(self)
+        return (fold.add(call) for call in _settled(what))
+
+    def hook(self) -> PhaseHook:
+        """Return a hook that follows one call after another: ``Agent(…, hooks=[hook])``, or the sink of a call."""
+        return PhaseHook(self)
+
+
+class PhaseFold:
+    """The present phase and the latest calls.
+
+    Args:
+        detector: The detector with the rules.
+
+    Attributes:
+        phase: The present phase.
+    """
+
+    __slots__ = ("_detector", "_latest", "_seen", "phase")
+
+    def __init__(self, detector: PhaseDetector) -> None:
+        self.phase = detector.default
+        self._detector = detector
+        self._seen = {detector.default}
+        self._latest = deque[str](maxlen=detector.window)  # since the phase began
+
+    def add(self, call: FunctionCall) -> str:
+        """Take a function call that ended; return the phase after it."""
+        rule = next((rule for rule in self._detector.rules if self._applies(rule) and rule.fits(call)), None)
+        if rule is None:
+            return self.phase
+        self._latest.append(rule.phase)
+        needed = len(self._latest) // 2 + 1 if rule.min_count is None else rule.min_count
+        if rule.phase != self.phase and self._latest.count(rule.phase) >= needed:
+            self.phase = rule.phase
+            self._seen.add(rule.phase)
+            self._latest.clear()
+            self._latest.append(rule.phase)
+        return self.phase
+
+    def _applies(self, rule: PhaseRule) -> bool:
+        return not rule.after or not self._seen.isdisjoint(rule.after)
+
+
+class PhaseHook:
+    """A hook that follows the phase of the latest call.
+
+    Functions count as they end, and at the end of the call in the order in which they were requested.  The hook follows
+    one call at a time: where threads share an agent, pass each call its own hook as the sink.
+
+    Args:
+        detector: The detector with the rules.
+
+    Attributes:
+        phase: The present phase.
+
+    Examples:
+        >>> hook = PhaseHook(PhaseDetector())
+        >>> Agent(Script("Hi."), hooks=[hook]).call("Hello").output
+        'Hi.'
+    """
+
+    def __init__(self, detector: PhaseDetector) -> None:
+        self.detector = detector
+        self.phase = detector.default
+        self._fold = PhaseFold(detector)
+        self._started: dict[str, FunctionStarted] = {}
+        self._is_over = False
+
+    def on_event(self, event: Any) -> None:
+        """Update the phase by an event."""
+        if self._is_over:
+            self._is_over = False
+            self._fold, self._started = PhaseFold(self.detector), {}
+            self.phase = self._fold.phase
+        match event:
+            case Done():
+                self.phase = self.detector.phase(event.result)
+                self._is_over = True
+            case FunctionStarted():
+                self._started[event.id] = event
+            case FunctionEnded():
+                began = self._started.pop(event.id, None)
+                arguments = began.arguments_json if began else "{}"
+                call = FunctionCall(id=event.id, name=event.name, arguments_json=arguments, was_run=True)
+                call = call.changed(error=event.text) if event.is_error else call.changed(result=event.text)
+                self.phase = self._fold.add(call)
+
+
+def _fits(pattern: Pattern, call: FunctionCall) -> bool:
+    if isinstance(pattern, str):
+        return call.name == pattern
+    if isinstance(pattern, re.Pattern):
+        return pattern.fullmatch(call.name) is not None
+    return bool(pattern(call))
+
+
+def _settled(what: Any) -> Iterable[FunctionCall]:
+    """Return the function calls that have ended, in the order in which they were requested."""
+    if isinstance(record := getattr(what, "record", None), CallRecord):
+        what = record
+    if isinstance(what, CallRecord):
+        return [*what.function_calls, *[call for call in what.round if call.is_settled]]
+    if isinstance(what, Collection) and not isinstance(what, str | bytes):
+        if all(isinstance(item, Message) for item in what):
+            return _of_messages(what)
+        if all(isinstance(item, FunctionCall) for item in what):
+            return [call for call in what if call.is_settled]
+    raise wrong("what has phases", what, "the result of a call, a Dialog, or a list of function calls")
+
+
+def _of_messages(messages: Iterable[Message]) -> Iterator[FunctionCall]:
+    """Yield the calls in messages, each with the result that follows it."""
+    requested: dict[str, FunctionCall] = {}
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, FunctionCall):
+                requested[part.id] = part
+            elif isinstance(part, FunctionResult) and (call := requested.pop(part.id, None)) is not None:
+                yield call.changed(error=part.text) if part.is_error else call.changed(result=part.text)

@@ -1,0 +1,392 @@
+"""The protocol of a process: anything that a driver can move, such as an agent call or a flow.
+
+The effects that a process waits for follow from its state alone.  A driver reads its `effects`, performs them, and
+passes each outcome to `advance`.
+
+Processes nest: the effects of a child are among those of its parent, under the child's name and their own key, such as
+``drafting/warm/model:3``.  The names of the children that lead to an effect, from the outside, are its *path*.  The
+`SEPARATOR` is a slash because neither keys (``prefix:subject``) nor Python names contain one, so the text before the
+first slash is always the name of a child.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+from fsm_agent._internal.instrument import Instrument
+from fsm_agent._internal.values import Value
+from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.question import Question
+
+if TYPE_CHECKING:
+    from fsm_agent.call.journal import Journal
+
+SEPARATOR = "/"
+_TIMER = "sleep"  # the prefix of keys of waits for a time
+INBOX = "inbox"  # the prefix of keys of outcomes that may come before an effect asks for them
+
+
+def prefix_of(key: str) -> str:
+    """Return the prefix of the effect with this key, without its path."""
+    return key.rpartition(SEPARATOR)[2].partition(":")[0]
+
+
+def subject_of(key: str) -> str:
+    """Return what the effect with this key is about, as ``1.0`` in ``ask:1.0``, without its path."""
+    return key.rpartition(SEPARATOR)[2].partition(":")[2]
+
+
+def with_prefix(key: str, prefix: str) -> str:
+    """Return the key of another effect of the same process, about the same subject."""
+    path, separator, own = key.rpartition(SEPARATOR)
+    return f"{path}{separator}{prefix}:{own.partition(':')[2]}"
+
+
+class AnyEffect(Protocol):
+    """A request of a process to the world, and the kinds of outcomes that answer it.
+
+    Examples:
+        >>> effect: AnyEffect = Agent(Script("Hi.")).seed("Hello").effects[0]
+        >>> effect.key, effect.question
+        ('begin', None)
+    """
+
+    @property
+    def key(self) -> str:
+        """The name of the request, used once in the life of its process."""
+
+    @property
+    def prefix(self) -> str:
+        """The part of the key before the colon; the same for all effects of a kind."""
+
+    @property
+    def outcomes(self) -> tuple[type, ...]:
+        """The kinds of outcomes that answer it."""
+
+    @property
+    def question(self) -> Question | None:
+        """The question that the effect asks of a person or another program; None: the driver performs it."""
+
+    @property
+    def wakes_at_s(self) -> float | None:
+        """Unix time until which the effect waits; None: it does more than wait."""
+
+    def changed(self, *, key: str) -> AnyEffect:
+        """Return the effect under another key."""
+
+
+class EffectValue(Value, frozen=True):
+    """A base for effects: by default a driver performs them, and they are more than a wait.
+
+    Examples:
+        >>> from typing import ClassVar
+        >>> class Ring(EffectValue, frozen=True):
+        ...     key: str
+        ...     prefix: ClassVar = "ring"
+        ...     outcomes: ClassVar = (str,)
+        >>> Ring("ring:1").wakes_at_s is None
+        True
+    """
+
+    prefix: ClassVar[str]
+    outcomes: ClassVar[tuple[type, ...]]
+
+    @property
+    def question(self) -> Question | None:
+        """None: the driver performs the effect."""
+        return None
+
+    @property
+    def wakes_at_s(self) -> float | None:
+        """None: the effect is more than a wait."""
+        return None
+
+
+class Owner(Value, frozen=True):
+    """The process that waits for an effect, and where it is."""
+
+    process: Process
+    path: str  # without a separator at its end; "" for the outermost process
+    worlds: tuple[Any, ...]  # the worlds on the path, the innermost first, without the driver's
+
+
+class Deadline(NamedTuple):
+    """The moment when a process, or a child of it, expires."""
+
+    at_s: float  # Unix time
+    key: str  # for the expiry in `Process.advance`: "" for the process itself, a path for a child
+
+
+class Change(Value, frozen=True):
+    """The changes that an `advance` makes to the effects of a process, besides removing the answered one."""
+
+    gone: tuple[str, ...] = ()  # keys of other effects that were removed
+    new: tuple[AnyEffect, ...] = ()  # in the order in which they are to start
+    has_moved_deadline: bool = False  # the deadline may have changed
+
+
+NARROWED = Change()  # only the answered effect was removed
+
+
+class EndRequest(Value, frozen=True):
+    """A request from outside to end a process."""
+
+    kind: str  # of the outcome that the driver passes to the process: "cancelled" or "stopped"
+    reason: str
+
+
+class InsideWait(Value, frozen=True):
+    """What the run waits for that a function has begun, so that the function waits, too."""
+
+    run: str  # its name in the store
+    effects: tuple[AnyEffect, ...]  # under the keys that they have in the process of the function
+    wakes_at_s: float | None = None  # Unix time at which the run continues without an answer; None: never
+
+
+class Process(Protocol):
+    """A state with effects, advanced by their outcomes.
+
+    Attributes:
+        driver: The driver that has claimed the process, or None; `wake` makes it check the process again.
+        end_request: The latest request to end the process that its driver has not taken yet, or None.
+        journal: The journal to which each `advance` adds an entry; None: none, or the process is inside of another.
+        waits_inside: What its functions wait for that its last driver has left, by the keys of their effects.
+
+    Examples:
+        >>> process: Process = Agent(Script("Hi.")).seed("Hello")
+        >>> str(process.record.state), [effect.key for effect in process.effects]
+        ('Seeded', ['begin'])
+    """
+
+    driver: weakref.ref[Any] | None
+    end_request: EndRequest | None
+    journal: Journal | None
+    waits_inside: dict[str, tuple[InsideWait, ...]]
+
+    @property
+    def record(self) -> Any:
+        """The whole state: a frozen value, replaced at each step."""
+
+    @property
+    def effects(self) -> Sequence[AnyEffect]:
+        """The effects that the process waits for now; empty once it has ended."""
+
+    @property
+    def steps(self) -> Sequence[Event]:
+        """The steps of the last `advance`, in order: `Stepped`, and `Inside` with the path for those of children."""
+
+    @property
+    def change(self) -> Change | None:
+        """The changes that the last `advance` made to the effects; None: unknown, so all have to be read."""
+
+    @property
+    def deadline(self) -> Deadline | None:
+        """The earliest deadline of the process and its children."""
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        """Unix time at which the process itself expires; None: never."""
+
+    @property
+    def outcome(self) -> Any:
+        """The result so far; the final one is in the event `Done`."""
+
+    def advance(self, key: str, outcome: Any) -> None:
+        """Take the outcome of one effect.  All or nothing, synchronous, pure.
+
+        Args:
+            key: The effect's key; ``""`` for an outcome that answers no effect, such as a cancellation.  A path,
+                ``"warm/"``, is the ``""`` of that child.
+            outcome: The outcome.  Without ``at_s``, it counts as one of the time of the last step: what follows it in a
+                flow may have no time left.  `FlowRun.give` gives a state its answer as of now.
+        """
+
+    def end_with(self, outcome: Any) -> None:
+        """Take the outcome by which the process around this one ends, and end."""
+
+    def cancel(self, reason: str = "") -> None:
+        """Request that the driver cancels the process; thread-safe."""
+
+    def return_to(self, record: Any) -> None:
+        """Return to the state of an earlier record of this process, and forget what followed."""
+
+    def renew(self, at_s: float) -> None:
+        """Let the deadlines of the process, and of those inside of it, count from ``at_s`` on, as of one that begins.
+
+        It is no step: a retry does it, so that a run does not end at once by a deadline of its past.
+        """
+
+    def owner(self, key: str) -> Owner:
+        """Return the process that waits for the effect with this key: this one, or a descendant."""
+
+    # Its journal
+
+    def beginning(self, name: str) -> tuple[str, str]:
+        """Return what kind of process it is, and what it began with, for people who have not its code.
+
+        Args:
+            name: Its name in the process around it.
+        """
+
+    @property
+    def definition(self) -> str:
+        """A fingerprint of the code that decides its steps, as far as that can be determined."""
+
+    def encode(self, key: str, outcome: Any) -> str:
+        """Return an outcome for ``key`` as JSON, before it is taken.
+
+        Raises:
+            ValueError: The outcome holds a value that could not be read again.
+        """
+
+    def decode(self, key: str, document: bytes | str) -> Any:
+        """Read an outcome for ``key`` from JSON, before it is taken.
+
+        Raises:
+            ValueError: The document is damaged, or of an unknown kind.
+        """
+
+
+class Inner(Value, frozen=True):
+    """A process inside of another, and its listeners.
+
+    Examples:
+        >>> process = Agent(Script("Hi.")).seed("Hello")
+        >>> Inner(process, hooks=(), name="clerk").name
+        'clerk'
+    """
+
+    process: Any
+    hooks: Sequence[Any]  # the hooks of its agent or flow
+    hears_inside: bool = False  # the hooks get events of processes inside of it, too
+    world: Callable[[], Any] | None = None  # returns the world that performs its effects; None: the world around it
+    name: str = ""  # of its agent or flow; empty: it is of neither
+
+
+def along(process: Any, path: str) -> Iterator[tuple[Inner, str]]:
+    """Yield each process on a path, from the outside, and the rest of the path after it; it may have ended."""
+    while path:
+        name, _, path = path.partition(SEPARATOR)
+        inner: Inner = process.inside_of(name)
+        process = inner.process
+        yield inner, path
+
+
+def open_effects(process: Process) -> Sequence[AnyEffect]:
+    """Return the effects of a process at rest; of a function that waits for a run, those that the run waits for."""
+    if not process.waits_inside:
+        return process.effects
+    return [effect for effect, _ in open_effects_of_runs(process)]
+
+
+def open_effects_of_runs(process: Process) -> Iterator[tuple[AnyEffect, str]]:
+    """Yield the `open_effects`, each with the name of the run of a function that waits for it; empty: the process's."""
+    for effect in process.effects:
+        waits = process.waits_inside.get(effect.key)
+        if waits is None:
+            yield effect, ""
+        else:
+            yield from ((inside, wait.run) for wait in waits for inside in wait.effects)
+
+
+def questions_of(process: Process) -> tuple[Question, ...]:
+    """Return the open questions of a process, each with the time until which it can be answered."""
+    return tuple([question for question, _ in questions_of_runs(process)])
+
+
+def questions_of_runs(process: Process) -> Iterator[tuple[Question, str]]:
+    """Yield the `questions_of` a process, each with the name of the run as `open_effects_of_runs` has it."""
+    timers = {effect.key: effect.wakes_at_s for effect in process.effects}
+    for effect, run in open_effects_of_runs(process):
+        if (question := effect.question) is not None:
+            yield question if run else question.until(_until_s(process, effect.key, timers)), run
+
+
+def _until_s(process: Process, key: str, timers: Mapping[str, float | None]) -> float | None:
+    """Return the earliest of the deadlines of the processes on a path, and of the times of the states that they are in.
+
+    Args:
+        process: The outermost process.
+        key: The key of an effect.
+        timers: The time until which each effect waits, by key; that of a state has a key such as ``sleep:review#3``.
+    """
+    path, _, own = key.rpartition(SEPARATOR)
+    around, moments = "", [process.own_deadline_s]
+    for name, (inner, _) in zip([part for part in path.split(SEPARATOR) if part], along(process, path), strict=True):
+        moments += [timers.get(f"{around}{_TIMER}:{name}"), inner.process.own_deadline_s]
+        around += f"{name}{SEPARATOR}"
+    moments.append(timers.get(f"{around}{_TIMER}:{own.partition(':')[2]}"))
+    return min([moment for moment in moments if moment is not None], default=None)
+
+
+def wakes_at_s(process: Process) -> float | None:
+    """Return the Unix time at which a process can continue without an answer; None: never."""
+    moments = [moment for effect in process.effects if (moment := effect.wakes_at_s) is not None]
+    inside = [wait for effect in process.effects for wait in process.waits_inside.get(effect.key, ())]
+    moments += [wait.wakes_at_s for wait in inside if wait.wakes_at_s is not None]
+    if process.deadline is not None:
+        moments.append(process.deadline.at_s)
+    return min(moments, default=None)
+
+
+class Driven:
+    """A base for processes: the attributes that a driver sets, and requests to end the process."""
+
+    __slots__ = ("driver", "end_request", "journal", "traced", "waits_inside")
+
+    def __init__(self) -> None:
+        self.traced: Any = None  # what a probe keeps of it between two drives
+        self.driver: weakref.ref[Any] | None = None
+        self.end_request: EndRequest | None = None
+        self.journal: Journal | None = None
+        self.waits_inside: dict[str, tuple[InsideWait, ...]] = {}
+
+    def beginning(self, name: str) -> tuple[str, str]:
+        """Return nothing: only calls, flows and their members say what they are; see `Process.beginning`."""
+        return "", ""
+
+    @property
+    def own_deadline_s(self) -> float | None:
+        """Unix time at which the process itself expires; None: never."""
+        return None
+
+    def end_with(self, outcome: Any) -> None:
+        """Take the outcome by which the process around this one ends, and end; see `Process.advance`."""
+        self.advance("", outcome)  # type: ignore[attr-defined]
+
+    def cancel(self, reason: str = "") -> None:
+        """Cancel the process, from any thread; its driver, the present or the next, takes it to the process.
+
+        Most processes end by it.  A run of a flow continues if a row takes it.
+        """
+        self.request_end("cancelled", reason)
+
+    def request_end(self, kind: str, reason: str) -> None:
+        """Request that the driver passes an outcome of this kind to the process, before any other."""
+        self.end_request = EndRequest(kind, reason)
+        if self.driver is not None and (driver := self.driver()) is not None:
+            driver.wake()
+
+
+# Watches of the steps of every process in the OS process, for tests and tools
+
+Watch: TypeAlias = Callable[[Stepped], object]
+
+TableWatch: TypeAlias = Callable[[Any, Stepped], object]
+
+STEP_WATCHES = Instrument[tuple[Watch, ...]]("fsm_agent_step_watches", ())
+
+TABLE_WATCHES = Instrument[tuple[TableWatch, ...]]("fsm_agent_table_watches", ())
+
+
+def watched_steps(watch: Watch) -> AbstractContextManager[None]:
+    """Call ``watch`` with each step inside the context, just before it is taken; an exception prevents the step."""
+    return STEP_WATCHES.set((*STEP_WATCHES.get(), watch))
+
+
+def watched_tables(watch: TableWatch) -> AbstractContextManager[None]:
+    """Call ``watch`` with the owner and each step of a user's table inside the context, before the step is taken."""
+    return TABLE_WATCHES.set((*TABLE_WATCHES.get(), watch))

@@ -1,0 +1,325 @@
+"""The record: the whole state of one agent call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import field
+from msgspec.structs import astuple
+
+from fsm_agent._internal.values import Value
+from fsm_agent._internal.vector import Vector
+from fsm_agent.call.delegation.process_record import InnerRecords, ProcessRecord
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.process import SEPARATOR
+from fsm_agent.errors import ErrorReport
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.message import FunctionCall, HistorySummary, Message
+from fsm_agent.messages.reply import UNUSED, Reply, Usage
+from fsm_agent.validation import check, plain_json
+
+
+class State(StrEnum):
+    """A state of an agent call, in which it waits for something or has ended; the value is for people.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> result.state is State.COMPLETED, str(result.state)
+        (True, 'Completed')
+    """
+
+    SEEDED = "Seeded"  # waits for its start: a time, an id
+    CALLING = "Calling"  # waits for a reply to the dialog
+    PARSE_EXCEPTION = "ParseException"  # waits for a reply to the dialog plus the exception branch
+    BACKOFF = "Backoff"  # waits for the time of the next attempt at the model
+    TOOL_INTERRUPT = "ToolInterrupt"  # waits for approvals first, then for function results
+    CHECKING = "Checking"  # waits for the check of an answer, `Agent.check`
+    HANDED_OVER = "HandedOver"  # waits for the agent that has taken the dialog over
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+TAKES_OVER = "to:"  # the beginning of the name of the call of an agent that has taken the dialog over
+ASKING = (State.CALLING, State.PARSE_EXCEPTION)
+SPENDING = (*ASKING, State.TOOL_INTERRUPT)  # states in which replies may come, in a round those to agents inside
+ITS_OWN = (State.SEEDED, *ASKING, State.BACKOFF, State.TOOL_INTERRUPT, State.CHECKING)  # live states before a handoff
+LIVE = (*ITS_OWN, State.HANDED_OVER)
+FINAL = (State.COMPLETED, State.FAILED)
+FAILURES = ("model_failed", "too_long", "summary_failed")  # the triggers of requests to a model that failed
+
+
+class Reason(StrEnum):
+    """The reason why an agent call ended.
+
+    Examples:
+        >>> Agent(Script("Hi.")).call("Hello").ending.reason is Reason.ANSWERED
+        True
+    """
+
+    ANSWERED = "answered"  # with an output that the prompt's parser accepted, and the agent's check if it has one
+    STOPPED = "stopped"  # by `stop_when`, or from outside
+    TOO_DEEP = "too deep"  # agents inside functions of agents
+    REFUSED = "refused"  # the model or its provider declined
+    UNPARSEABLE = "unparseable"  # no answer could be used, or passed the check, within `Limits.parse_retries`
+    STUCK = "stuck"  # `Limits.identical_problems` answers in a row had the same problem
+    MODEL_FAILED = "model failed"  # no reply came, within `Limits.recalls`
+    ROUND_LIMIT = "round limit"  # functions were requested after the final prompt, or `Limits.on_limit` ended it
+    LOOPED = "looped"  # `Limits.identical_rounds` rounds in a row were the same, and `Limits.on_loop` is "stop"
+    OVER_BUDGET = "over budget"  # more than `Limits.tokens` or `Limits.cost_usd`
+    EXPIRED = "expired"  # `Limits.deadline_s`
+    CANCELLED = "cancelled"
+    FUNCTION_FAILED = "function failed"  # a function whose failure makes the call fail
+    CHECK_FAILED = "check failed"  # the check of an answer raised something else than `Retry`, or took too long
+    HANDOFF_LIMIT = "handoff limit"  # agents handed the dialog over more than `Limits.handoffs` times
+
+
+class Ending(Value, frozen=True, kw_only=True):
+    """Why and how an agent call ended."""
+
+    reason: Reason
+    detail: str = ""  # for people
+    error: ErrorReport | None = None  # the error of the provider or the parser, if that is the reason
+    function: str = ""  # the name of the function that was repeated or failed, or of the check
+    # The limit that was reached, by the name of its field in `Limits`; empty: none.  It is "rounds" for an answer that
+    # the model had to give because the rounds were used up.
+    limit: str = ""
+    count: int | float | None = None  # the count against it: rounds, answers, handoffs, seconds, tokens or dollars
+    output_json: str | None = None  # the output, if `stop_when` provided one or the check changed the answer
+
+
+class Tally(Value, frozen=True):
+    """The successes and failures of a function in a call; their sum is the number of its runs."""
+
+    successes: int = 0
+    failures: int = 0
+
+    @property
+    def runs(self) -> int:
+        return self.successes + self.failures
+
+
+UNHEARD = "was begun, and its outcome is unknown"  # of a function that must not run twice
+
+
+class OnceRun(Value, frozen=True):
+    """The runs of a function call that must not run twice, as long as it is pending."""
+
+    attempt: int = 1  # from 1; more after `RunAgain`
+    phase: Literal["started", "doubtful", "cleared"] = "started"  # cleared: it may be started again
+
+
+def successor_name(path: str) -> str:
+    """Return the name of the call that took the dialog over by the first handoff in a path."""
+    return f"{TAKES_OVER}{path.partition(SEPARATOR)[0]}"
+
+
+class ContextUse(Value, frozen=True, kw_only=True):
+    """What one request of a call showed the model.
+
+    Tokens are those of the whole request.  ``before``, ``estimated`` and ``counted`` are None if they were not counted.
+    """
+
+    hidden = ("counted", "digest")
+
+    key: str  # of the request, such as "model:3"
+    messages: int | None = None  # how many were sent; None: the whole dialog, which was not counted
+    before: int | None = None  # tokens before the passes of a `Budget`
+    estimated: int | None = None  # tokens of what was sent
+    counted: int | None = None  # the same, before the estimate was corrected
+    reported: int | None = None  # tokens by the provider's count; None: it reported none
+    cached: int | None = None  # of them, those that the provider had in its cache
+    passes: tuple[str, ...] = ()  # those that left something out, in order
+    extends: bool = False  # it begins with all messages of the request before
+    digest: str = ""  # of its messages
+
+
+if TYPE_CHECKING:
+    Children: TypeAlias = Mapping[str, "CallRecord | ProcessRecord"]
+
+
+class RequestFailure(Value, frozen=True, kw_only=True):
+    """A failed request to the model, whether or not the call then succeeded.
+
+    Examples:
+        >>> result = Agent(Script(RateLimited("busy", retry_after_s=7), "Hi.")).call("Hello")
+        >>> [(failure.attempt, failure.delay_s) for failure in rounds_of(result.record)[0].failures]
+        [(1, 7)]
+    """
+
+    key: str  # of the request
+    attempt: int  # at this request, from 1
+    round: int  # the round that the reply would have belonged to, from 1
+    report: ErrorReport
+    at_s: float  # Unix time
+    delay_s: float | None = None  # until the next attempt; None: there was none
+
+
+class CallRecord(Value, frozen=True, kw_only=True):
+    """The whole state of an agent call: a value whose JSON is the snapshot.
+
+    Two records are equal if the same happened in any schedule: `trace`, which holds the order in which functions
+    returned, is not compared.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> isinstance(result.record, CallRecord)
+        True
+    """
+
+    id: str = ""
+    state: State = State.SEEDED
+    depth: int = 0  # 0: not called from a function of another agent
+    limits: Limits = Limits()
+    dialog: Vector[Message]  # without the exception branch
+    seeded_with: int = 0  # how many messages of the dialog were there before the call
+    lent: tuple[str, ...] = ()  # names of the limits that are the rest of the outer call's budgets
+    extra: Mapping[str, Any] = field(default_factory=dict)  # the caller's data, in JSON; not read here
+    by: str = ""  # who asked, as the caller says; empty: unknown
+    parser_args: Mapping[str, Any] = field(default_factory=dict)  # of the prompt's parser and validators, in JSON
+    model: str = ""  # the name of the model of this call; empty: that of its agent
+    branch: tuple[Message, ...] = ()  # the exception branch: the model sees it; a usable answer prunes it
+    problems: tuple[str, ...] = ()  # of the refused answers in the branch; after an answer, of those before it
+    pruned: tuple[Message, ...] = ()  # the messages of former branches
+    round: tuple[FunctionCall, ...] = ()  # the function calls of the last reply
+    injected: tuple[Message, ...] = ()  # injected while functions are pending; go into the dialog after the results
+    children: Children = field(default_factory=dict)  # the records of agents inside of it that have not ended
+    governed_by: str = ""  # the path of handoffs to the agent that governs the dialog; empty: the call's own
+    handoffs: int = 0  # before this call, since the user's turn
+    successor: CallRecord | None = None  # the record of the agent that took the dialog over and ended; without dialog
+    function_calls: Vector[FunctionCall] = Vector()  # settled, in all rounds so far
+    failures: Vector[RequestFailure] = Vector()  # of requests to the model
+    summary: HistorySummary | None = None  # of the beginning of the dialog
+    requests: Vector[ContextUse] = Vector()  # those that were answered, if the call's context is looked after
+    shorten_to: int | None = None  # tokens of a request; set once a provider has refused one as too long
+    shortened_at: int = -1  # how many messages had been said then, those of branches included
+    turn: int = 0  # the number of replies, failed requests and injections so far
+    replies: int = 0  # the number of replies, usable or not
+    runs: int = 0  # the number of settled function calls that were run
+    rounds: int = 0
+    parse_errors: int = 0
+    recalls: int = 0
+    attempt: int = 1  # at the present request
+    identical_rounds: int = 0  # in a row, up to the newest; counted only under a limit
+    tallies: Mapping[str, Tally] = field(default_factory=dict)  # by name, of functions with a budget
+    once: Mapping[str, OnceRun] = field(default_factory=dict)  # by the ids of calls of the round
+    is_drafted: bool = False  # the first of two stages (`Prompt.mode`) is over
+    is_checked: bool = False  # its answers are checked: it began with a check, `Agent.check`
+    released: tuple[int, ...] = ()  # rounds whose results are no longer needed, from 1
+    started_at_s: float = 0.0  # Unix time
+    wake_at_s: float = 0.0  # Unix time at which a Backoff ends
+    usage: Usage = UNUSED  # of all replies, including pruned ones, and of agents inside that have ended
+    reply: Reply | None = None  # the last reply
+    repairs: tuple[str, ...] = ()  # the repairs that the answer needed, also while it is checked
+    ending: Ending | None = None
+    trace: Vector[Stepped] = Vector()
+
+    @classmethod
+    def of(
+        cls,
+        dialog: Vector[Message],
+        *,
+        limits: Limits = Limits(),
+        depth: int = 0,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        parser_args: Mapping[str, Any] | None = None,
+        governed_by: str = "",
+        summary: HistorySummary | None = None,
+    ) -> CallRecord:
+        """Return the record of a call that has not begun.
+
+        Raises:
+            UsageError: ``extra`` or ``parser_args`` holds a value that JSON cannot, or ``by`` is no text.
+        """
+        kept: dict[str, Any] = {} if extra is None else {"extra": plain_json("extra", extra)}
+        if by:
+            check("by", by, isinstance(by, str), "the name of the person who asks, such as 'ada'")
+            kept["by"] = by
+        if parser_args:
+            kept["parser_args"] = plain_json("parser_args", parser_args)
+        if governed_by:
+            kept["governed_by"] = governed_by
+        if summary is not None:
+            kept["summary"] = summary
+        return cls(dialog=dialog, seeded_with=len(dialog), limits=limits, depth=depth, **kept)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CallRecord):
+            return NotImplemented
+        return astuple(self)[:-1] == astuple(other)[:-1]  # the trace is last
+
+    @property
+    def deadline_s(self) -> float | None:
+        """Unix time at which the call expires; None: never, or it has not begun."""
+        limit = self.limits.deadline_s
+        return None if limit is None or self.state is State.SEEDED else self.started_at_s + limit
+
+    def renewed(self, at_s: float) -> CallRecord:
+        """Return the record with a deadline that counts from ``at_s`` on, if it has begun and has one."""
+        return self if self.deadline_s is None else self.changed(started_at_s=at_s)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the call failed, as text for the model that called it; None: it has not failed."""
+        if self.ending is None or self.state is State.COMPLETED:
+            return None
+        return f"{self.ending.reason}: {self.ending.detail}".rstrip(": ")
+
+    @property
+    def total_usage(self) -> Usage:
+        """Tokens of all replies, including those to agents inside of the call."""
+        if not self.children:
+            return self.usage
+        return sum([child.total_usage for child in self.children.values()], self.usage)
+
+    @property
+    def usage_by_agent(self) -> dict[str, Usage]:
+        """Tokens of the replies to each agent by its path, as in `Inside`; the call's own agent has the path ""."""
+        used = {"": UNUSED}
+        for step in self.trace:
+            if step.usage is not None and step.trigger != "relayed":
+                kind = step.key.partition(":")[0]
+                name = {"model": "", "summary": "summary"}.get(kind, step.key)
+                used[name] = used.get(name, UNUSED) + step.usage
+        inside = dict(self.children)
+        if self.successor is not None:
+            inside[successor_name(self.governed_by)] = self.successor
+        for name, child in inside.items():
+            for path, usage in child.usage_by_agent.items():
+                used[f"{name}{SEPARATOR}{path}" if path else name] = usage
+        return used
+
+    @property
+    def pending(self) -> tuple[FunctionCall, ...]:
+        """The calls of the round that are not settled."""
+        for f in self.round:
+            if f.result is not None or f.error is not None:
+                return tuple([f for f in self.round if f.result is None and f.error is None])
+        return self.round
+
+    @property
+    def newest_round(self) -> tuple[FunctionCall, ...]:
+        """The settled calls of the last round that was closed; empty before the first."""
+        calls, start = self.function_calls, len(self.function_calls)
+        asked_in = calls[-1].id.partition(".")[0] if start else ""
+        while start and calls[start - 1].id.partition(".")[0] == asked_in:
+            start -= 1
+        return calls[start:]
+
+    @property
+    def in_doubt(self) -> tuple[FunctionCall, ...]:
+        """The pending calls of functions that must not run twice and were started."""
+        begun = {id for id, run in self.once.items() if run.phase != "cleared"}
+        return tuple([f for f in self.round if f.id in begun and not f.is_settled])
+
+    @property
+    def is_looping(self) -> bool:
+        """True if the newest round is in a loop, and at a multiple of the limit, so that it is reported."""
+        limit, so_far = self.limits.identical_rounds, self.identical_rounds
+        return limit is not None and so_far >= limit and so_far % limit == 0
+
+
+if not TYPE_CHECKING:
+    Children = InnerRecords  # which reads them from JSON

@@ -1,0 +1,161 @@
+"""The effects that an agent call waits for in each state, and the request to its model.
+
+They are computed for a call and a record, which need not be the call's present one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fsm_agent.call.effects import (
+    TEXT,
+    AskApproval,
+    Begin,
+    CallModel,
+    CheckOutput,
+    Effect,
+    FindOut,
+    Request,
+    RunFunction,
+    Settings,
+    Sleep,
+    StartFunction,
+)
+from fsm_agent.call.function_limits import drafts, gone, governing_prompt, has_to_finish, is_final, offered, ready
+from fsm_agent.call.record import ASKING, CallRecord, OnceRun, State
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.hosted import declared
+from fsm_agent.messages.hosted_tool import merged
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.prompts.prompt import MissingPrompt, Prompt
+
+if TYPE_CHECKING:
+    from fsm_agent.call.call import AgentCall
+
+_BEGINNING = (Begin("begin"),)
+_NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
+
+
+def effects_of(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    """Return the effects of the call itself in a record, without those of agents inside."""
+    wanted = _WANTED.get(r.state)
+    return () if wanted is None else wanted(call, r)
+
+
+def effects_left(
+    call: AgentCall[Any], r: CallRecord, effects: tuple[Effect, ...], key: str
+) -> tuple[Effect, ...] | None:
+    """Return a round's effects without that of ``key``; None: compute them again, since others may start now."""
+    prompt = call.prompt
+    if prompt.depended_on or prompt.handoffs or prompt.in_order or r.limits.parallel is not None:
+        return None
+    for i, effect in enumerate(effects):
+        if effect.key == key:
+            return effects[:i] + effects[i + 1 :]
+    return effects
+
+
+def _beginning(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    return _BEGINNING
+
+
+def _reply(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    request, refusal = _request(call, r), None
+    view = call.view
+    if view is not None and not view.is_idle(r):
+        shown = view.show(r, request, request.messages[len(r.dialog) :])
+        if shown.summary is not None:
+            return (shown.summary,)
+        request, refusal = shown.request, shown.refusal
+    return (CallModel(f"model:{r.turn}", request, r.attempt, r.limits.cost_usd is not None, refusal),)
+
+
+def _nap(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    return (Sleep(f"sleep:{r.turn}", r.wake_at_s),)
+
+
+def _verdict(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    return (CheckOutput(f"check:{r.turn}"),)
+
+
+def _round(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+    """Return the effects of a round: first the approvals of its function calls, then their runs."""
+    pending = r.pending
+    if asked := [f for f in pending if f.needs_approval]:
+        known = {} if isinstance(call.prompt, MissingPrompt) else call.prompt.by_name
+        return tuple([AskApproval(f"ask:{f.id}", f, known.get(f.name)) for f in asked])
+    named = call.prompt.by_name
+    wanted: list[Effect] = []
+    for f in ready(r, pending, call.prompt):
+        function = named.get(f.name) or gone(f.name)
+        if function.call is not None and (function.once or f.id in r.once):
+            wanted.append(_once(r, f, function))
+        else:
+            wanted.append(RunFunction(f"run:{f.id}", f, function))
+    return tuple(wanted)
+
+
+def _once(r: CallRecord, f: FunctionCall, function: Function) -> Effect:
+    """Return the effect of a function that must not run twice."""
+    run = r.once.get(f.id, _NOT_BEGUN)
+    attempt = run.attempt + 1 if run.phase == "cleared" else run.attempt
+    name = f.id if attempt == 1 else f"{f.id}:{attempt}"
+    if run.phase == "cleared":
+        return StartFunction(f"start:{name}", f)
+    if run.phase == "doubtful":
+        return FindOut(f"doubt:{name}", f, function, f"{r.id}/{f.id}")
+    return RunFunction(f"run:{name}", f, function, is_once=True)
+
+
+def _request(call: AgentCall[Any], r: CallRecord) -> Request:
+    """Return the next request to the model."""
+    prompt, settings = call.prompt, call.settings
+    functions: tuple[Function, ...] = ()
+    is_last = is_final(r, prompt)
+    if is_last or r.branch:
+        prompt = governing_prompt(r, prompt, in_branch=bool(r.branch))
+    if is_last or prompt.settings or prompt.hosted_tools or call.args:
+        settings = _settings(call, prompt, is_last)
+    if not is_last and settings.tool_choice != "none":
+        functions = offered(r, prompt)
+        if settings.hosted_tools:
+            functions = declared(functions, settings.hosted_tools)
+    messages: Sequence[Message] = r.dialog
+    if is_last and has_to_finish(r, call.prompt):  # in the request only: it is no part of the dialog
+        messages = (*messages, Message.of("user", call.prompt.handler_text("final", rounds=r.rounds)))
+    output, mode = prompt.expected, prompt.mode
+    if mode is not None or call.prompt.finalizer is not None:
+        output = TEXT if drafts(r, call.prompt) else output
+        mode = None if mode == "two_stage" else mode
+    return Request(
+        messages=(*messages, *r.branch) if r.branch else messages,
+        functions=functions,
+        # A forced choice holds for the first request only; otherwise the model could never answer.
+        tool_choice="auto" if r.rounds or not functions else settings.tool_choice,
+        output=output,
+        mode=mode,
+        settings=settings,
+        branch_length=len(r.branch) if r.branch else 0,
+    )
+
+
+def _settings(call: AgentCall[Any], prompt: Prompt, is_last: bool) -> Settings:
+    """Return the settings of a request with this prompt."""
+    settings = call.settings
+    if prompt.settings or call.args:
+        settings = settings.override({**prompt.settings, **call.args})
+    if is_last:
+        return settings.override({"hosted_tools": ()}) if settings.hosted_tools else settings
+    if prompt.hosted_tools:
+        return settings.override({"hosted_tools": merged(settings.hosted_tools, prompt.hosted_tools)})
+    return settings
+
+
+_WANTED: Mapping[State, Callable[[AgentCall[Any], CallRecord], tuple[Effect, ...]]] = {
+    State.SEEDED: _beginning,
+    **dict.fromkeys(ASKING, _reply),
+    State.TOOL_INTERRUPT: _round,
+    State.BACKOFF: _nap,
+    State.CHECKING: _verdict,
+}

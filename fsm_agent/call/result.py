@@ -1,0 +1,303 @@
+"""The result of an agent call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+
+from fsm_agent._internal.generics import New, Out
+from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.vector import Vector
+from fsm_agent.call.effects import AskSummary, CallModel, describe_effects
+from fsm_agent.call.process import open_effects
+from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State
+from fsm_agent.call.rounds import RoundReport, rounds_of, uses_of
+from fsm_agent.errors import BudgetExceeded, CallFailed, CallSuspended, FsmAgentError, ParseError
+from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.event_json import EXACT, masked_data
+from fsm_agent.messages.json_result import JsonResult
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import OutputMode, Usage
+from fsm_agent.messages.transcript import transcript
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from fsm_agent.call import example_result
+    from fsm_agent.call.call import AgentCall
+    from fsm_agent.prompts.fingerprint import PromptChange
+
+    # A base for type checkers: they know the types of unpacked items for tuples only.
+    Unpacked: TypeAlias = tuple[Message, Dialog, tuple[FunctionCall, ...]]
+else:
+    Unpacked = object
+    example_result = deferred("fsm_agent.call.example_result")  # of tests alone
+
+
+_REQUESTS = (CallModel.prefix, AskSummary.prefix)  # begin the keys of requests to models
+PROGRAM = "program:"  # begins the name of a client that is code of the user, and no model
+
+
+class CallResult(JsonResult, Generic[Out], Unpacked):
+    """The result of an agent call that has ended; unpacks as ``message, dialog, function_calls``.
+
+    Examples:
+        >>> result = Agent(Script("Hi.")).call("Hello")
+        >>> result.output, str(result.state), result.ending.reason
+        ('Hi.', 'Completed', <Reason.ANSWERED: 'answered'>)
+        >>> message, dialog, function_calls = result
+        >>> message.text
+        'Hi.'
+    """
+
+    __slots__ = ("call",)
+
+    call: AgentCall[Out]
+
+    if TYPE_CHECKING:
+
+        def __new__(cls, call: AgentCall[Out]) -> CallResult[Out]: ...
+
+    def __init__(self, call: AgentCall[Out]) -> None:
+        self.call = call
+
+    @classmethod
+    def of(cls, output: New, *types: Any, dialog: Dialog | None = None) -> CallResult[New]:
+        """Return the result of a call that was answered with an output at once, for tests: no model is asked.
+
+        ``CallResult.of("Tea it is.")``, ``CallResult.of(Approve("ann"), Approve, Reject)``
+
+        Args:
+            output: The parsed answer.
+            types: The types of which the call gives one, such as those of ``call(agent, Approve, Reject)``, or a type
+                with parameters, such as ``tuple[Part, ...]``; none: the class of the output.
+            dialog: The conversation before the answer; None: one question.
+
+        Raises:
+            UsageError: The output has none of the types, or no answer of a model would be read as it.
+        """
+        return example_result.example_result(output, types, dialog)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CallResult) and self.record == other.record
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def record(self) -> CallRecord:
+        """The record of the call."""
+        return self.call.record
+
+    @property
+    def output(self) -> Out:
+        """The parsed answer; None if the call was stopped before it.
+
+        Raises:
+            CallFailed: The call failed.
+        """
+        output: Out = self.call.result().call.output
+        return output
+
+    @property
+    def message(self) -> Message:
+        """The model's last message."""
+        reply = self.record.reply
+        return reply.message if reply else Message.of("assistant")
+
+    @property
+    def text(self) -> str:
+        """The text of the last message."""
+        return self.message.text
+
+    @property
+    def dialog(self) -> Dialog:
+        """The conversation without the exception branches; it can be sent again, however the call ended."""
+        prompt = self.call.prompt
+        return Dialog(
+            self.record.dialog,
+            top_prompt=prompt if isinstance(prompt, Prompt) else None,
+            system_args=self.call.system_args,
+            governed_by=self.record.governed_by,
+            summary=None if self.record.summary is None else self.record.summary.inherited(),
+        )
+
+    @property
+    def new_messages(self) -> tuple[Message, ...]:
+        """The messages that this call added to the dialog."""
+        return self.record.dialog[self.record.seeded_with :]
+
+    @property
+    def function_calls(self) -> tuple[FunctionCall, ...]:
+        """The settled function calls, in the order in which the model requested them."""
+        return tuple(self.record.function_calls)
+
+    @property
+    def failures(self) -> tuple[RequestFailure, ...]:
+        """The failed requests to the model, in order, including those that were repeated."""
+        return tuple(self.record.failures)
+
+    @property
+    def repairs(self) -> tuple[str, ...]:
+        """The repairs that the answer needed to be read, as short texts; empty: none."""
+        return self.record.repairs
+
+    @property
+    def output_mode(self) -> OutputMode | None:
+        """How the model was last asked for a typed answer; None: for text, or its client does not report it."""
+        return self.record.reply.output_mode if self.record.reply else None
+
+    @property
+    def prompt_change(self) -> PromptChange | None:
+        """The change of the prompt since the snapshot or run of the call was made; None: the prompt is the same."""
+        return self.call.prompt_change
+
+    @property
+    def by_round(self) -> tuple[RoundReport, ...]:
+        """The rounds of the call, each with its requests, function calls, errors, tokens and times.
+
+        Their cost is known if the agent has ``prices`` or a budget in dollars; else `rounds_of` computes it by a price.
+        """
+        return rounds_of(self.record)
+
+    @property
+    def context(self) -> tuple[ContextUse, ...]:
+        """What each request that was answered showed the model: tokens, what was left out, what it has of the last one.
+
+        Of a request that showed the whole dialog, and needed no count, only the provider's own counts are known.
+        """
+        return uses_of(self.record)
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """The data that the caller passed as ``extra``."""
+        return self.record.extra
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all replies, including pruned replies and those to agents inside of the call."""
+        return self.record.total_usage
+
+    @property
+    def usage_by_agent(self) -> dict[str, Usage]:
+        """Tokens by the path of the agent, as of `Inside`; ``""`` is the one that was called."""
+        return self.record.usage_by_agent
+
+    @property
+    def trace(self) -> Vector[Stepped]:
+        """The steps of the call."""
+        return self.record.trace
+
+    @property
+    def iterations(self) -> int:
+        """The number of replies of the model."""
+        return self.record.replies
+
+    @property
+    def state(self) -> State:
+        return self.record.state
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why and how the call ended; None: it has not ended."""
+        return self.record.ending
+
+    def transcript(self) -> str:
+        """Return the dialog with function calls and results, and why there is no answer, as text for people."""
+        text, ending = transcript(self.record.dialog), self.ending
+        if ending is None or (ending.reason is Reason.ANSWERED and not ending.limit):
+            return text
+        why = ": ".join([ending.reason, *ending.detail.splitlines()])
+        return f"{text}\n({self.state}: {why})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON data: its state, output, text, usage, function calls.
+
+        Keys, and arguments with secret names, are masked; long texts are cut.  Only ``output`` and ``text`` are whole
+        and as they are.  FastAPI returns a result in this form if it is the type of what an endpoint returns.
+
+        Examples:
+            >>> told = Agent(Script("42"), output=int).call("6 * 7?").to_dict()
+            >>> told["state"], told["output"]
+            ('Completed', 42)
+        """
+        r = self.record
+        calls = [
+            {"name": f.name, "arguments": f.arguments, "result": f.result, "error": f.error} for f in r.function_calls
+        ]
+        fields = {
+            "state": str(r.state),
+            "failed": r.state is State.FAILED,
+            "reason": str(r.ending.reason) if r.ending else None,
+            "detail": r.ending.detail or None if r.ending else None,
+            "output": self.call.output,
+            "text": r.reply.message.text if r.reply else None,
+            "finish": r.reply.finish if r.reply else None,
+            "usage": r.usage,
+            "rounds": r.rounds,
+            "states": [str(step.to) for step in r.trace],
+            "waits_for": [effect.key for effect in self.call.effects],
+            "function_calls": calls,
+        }
+        told: dict[str, Any] = masked_data(fields, EXACT)
+        return told
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.message, self.dialog, self.function_calls))
+
+    if not TYPE_CHECKING:  # these a tuple has
+
+        def __getitem__(self, index: int) -> Any:
+            if isinstance(index, str):
+                raise TypeError(f"a CallResult has no key {index!r}; read an attribute, such as result.output")
+            return (self.message, self.dialog, self.function_calls)[index]
+
+        def __len__(self) -> int:
+            return 3
+
+    def __repr__(self) -> str:
+        shown = repr(self.call.output) if self.state is State.COMPLETED else repr(self.ending)
+        return f"CallResult({self.state}, {shown}, {len(self.function_calls)} function call(s))"
+
+
+def result_of(call: AgentCall[Out]) -> CallResult[Out]:
+    """Return the result of a completed call.
+
+    Raises:
+        CallFailed: The call ended without an output; the provider's or the parser's error, if any, is the cause.
+        CallSuspended: The call has not ended; it waits for an answer.
+    """
+    r, journal = call.record, call.journal
+    if r.ending is None:
+        run = journal.run if journal is not None and journal.is_stored else ""
+        effects: Any = open_effects(call)
+        raise CallSuspended(f"the agent call waits in {r.state} for {describe_effects(effects, run)}", call=call)
+    if r.state is State.FAILED:
+        circumstances = (
+            f"in {r.trace[-1].source}, round {r.rounds}, after {_requests_sent(r)} request(s), call {r.id!r}"
+        )
+        cause, report = _cause(r.ending, call.problem), r.ending.error
+        is_of_model = r.ending.reason is Reason.MODEL_FAILED and report is not None
+        detail = report.exception() if is_of_model else r.ending.detail  # type: ignore[union-attr]
+        why = f"{r.ending.reason}: {detail} ({circumstances})"
+        if r.ending.reason is Reason.FUNCTION_FAILED and r.trace[-1].source in ASKING:  # code in place of a model
+            why = f"{r.ending.detail} (call {r.id!r})"
+        raise CallFailed(why, call=call) from cause
+    return CallResult(call)
+
+
+def _requests_sent(r: CallRecord) -> int:
+    """Return how many requests to models were answered, refused or failed; one that exceeds its budget is not sent."""
+    asked = sum(step.key.partition(":")[0] in _REQUESTS for step in r.trace)
+    return asked - sum(failure.report.kind == BudgetExceeded.__name__ for failure in r.failures)
+
+
+def _cause(ending: Ending, problem: Exception | None) -> Exception | None:
+    """Return the exception behind a failure; make it from the record if it was raised in another OS process."""
+    if ending.reason in (Reason.FUNCTION_FAILED, Reason.CHECK_FAILED):
+        return FsmAgentError(ending.detail) if problem is None else problem
+    report = ending.error
+    if report is None:
+        return None
+    if ending.reason is Reason.MODEL_FAILED:
+        return report.exception() if problem is None else problem
+    return ParseError(f"{report.kind}: {report.message}") if problem is None else problem

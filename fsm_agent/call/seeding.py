@@ -1,0 +1,249 @@
+"""Seeds: the initial data of an agent call in the header of its journal, and the call that is made from a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from fsm_agent._internal.values import Value, from_json, quick_json, to_json
+from fsm_agent._internal.vector import Vector
+from fsm_agent.call.call import AgentCall, call_class
+from fsm_agent.call.journal import VERSION, Header
+from fsm_agent.call.limits import Limits
+from fsm_agent.call.record import CallRecord
+from fsm_agent.call.snapshots import restored, snapshot, snapshot_without
+from fsm_agent.errors import JournalError, SnapshotError, UsageError
+from fsm_agent.messages.message import HistorySummary, Message
+from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.reply import UNUSED, Usage
+from fsm_agent.prompts.fingerprint import change_of
+from fsm_agent.prompts.prompt import Prompt
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from fsm_agent.call.call import CallParts
+
+
+class Seed(Value, frozen=True, kw_only=True):
+    """The initial data of a call, without code.
+
+    The call of a turn also began with the messages of earlier turns, after its system message.
+    """
+
+    prompt: str  # the path of the prompt
+    dialog: Vector[Message]
+    is_continued: bool = False  # the messages of earlier turns have to be read from the run that it follows
+    earlier: int = 0  # the number of messages of earlier turns in ``dialog``, after the system message
+    is_system_own: bool = False  # the system message is the caller's, not an agent's
+    is_system_late: bool = False  # the system message is empty, and the driver makes it when the call begins
+    usage: Usage = UNUSED  # of earlier turns
+    summary: HistorySummary | None = None  # of the beginning of the dialog, with the messages of earlier turns
+    limits: Limits = Limits()
+    depth: int = 0
+    is_attended: bool = False  # it has an approver
+    is_checked: bool = False  # it has a check of its answers
+    governed_by: str = ""  # the path of handoffs to the agent that governs the dialog
+    args: Mapping[str, Any] = msgspec.field(default_factory=dict)  # settings of this call, over the agent's
+    parser_args: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    model: str = ""  # of this call; empty: the agent's
+
+
+class ConversationTurn(Value, frozen=True):
+    """The place of a call in a conversation."""
+
+    conversation: str
+    turn: int  # from 1
+    follows: str  # the run before it; empty before the first
+    new: int  # the number of new messages at the end of the call's first messages
+    is_continued: bool
+    usage: Usage
+
+    def earlier(self, dialog: Sequence[Message]) -> range:
+        """Return the range of the messages of earlier turns in the call's dialog."""
+        return range(_start(dialog), len(dialog) - self.new)
+
+
+def _start(dialog: Sequence[Message]) -> int:
+    return 1 if len(dialog) and dialog[0].role == "system" else 0
+
+
+def with_earlier(dialog: Vector[Message], earlier: Sequence[Message], start: int) -> Vector[Message]:
+    """Return the dialog of a turn with the messages of earlier turns inserted after the first ``start``."""
+    if not earlier:
+        return dialog
+    return Vector(renumbered([*dialog[:start], *earlier, *dialog[start:]]))
+
+
+def header_of_call(
+    call: AgentCall,
+    agent: str,
+    args: Mapping[str, Any] | None,
+    turn: ConversationTurn | None = None,
+    *,
+    is_offer_late: bool = False,
+) -> str:
+    """Return the header of the journal of a call that has not begun.
+
+    Args:
+        call: The call.
+        agent: The agent's name.
+        args: Settings of the call.
+        turn: Its place in a conversation.
+        is_offer_late: Which functions it has depends on deps, so that its fingerprint is not known yet.
+
+    Raises:
+        UsageError: An argument cannot be written as JSON.
+    """
+    r = call.record
+    seed: Any = Seed(  # written in its place: a header has it as JSON only when it is read
+        prompt=call.prompt.path,
+        dialog=r.dialog,
+        summary=r.summary,
+        limits=r.limits,
+        depth=r.depth,
+        is_attended=call.has_approver,
+        is_checked=r.is_checked,
+        args=args or {},
+        parser_args=r.parser_args,
+        governed_by=r.governed_by,
+        model=r.model,
+        is_system_own=call.system_args is None and _start(r.dialog) == 1,
+        is_system_late=call.opening is not None,
+    )
+    version: Literal[1] = VERSION
+    definition = "" if is_offer_late else call.definition
+    header = Header(version=version, agent=agent, definition=definition, seed=seed, extra=r.extra, by=r.by)
+    if tables := [f.delegate.tables_json[1:-1] for f in call.prompt.offers if f.delegate and f.delegate.tables_json]:
+        header = header.changed(tables=msgspec.Raw(b"{" + b",".join(tables) + b"}"))
+    if turn is not None:
+        seed = seed.changed(
+            dialog=_without(r.dialog, turn.earlier(r.dialog)) if turn.is_continued else r.dialog,
+            is_continued=turn.is_continued,
+            earlier=0 if turn.is_continued else len(turn.earlier(r.dialog)),
+            usage=turn.usage,
+        )
+        header = header.changed(seed=seed, conversation=turn.conversation, turn=turn.turn, follows=turn.follows)
+    try:
+        return quick_json(header)  # no check of the messages: a `Dialog` has checked them
+    except ValueError as error:
+        raise UsageError(f"the call cannot be kept in a store: {str(error)[:500]}") from None
+
+
+def seed_of(header: Header) -> Seed:
+    """Read the seed in a header.
+
+    Raises:
+        JournalError: The seed is damaged, or not that of an agent call.
+    """
+    try:
+        seed: Seed = from_json(bytes(header.seed), Seed)
+    except ValueError as error:
+        what = f"the header of the journal: expected an agent call, got a run of {header.agent!r} ({error})"
+        raise JournalError(f"{what}; continue a flow with fsm-agent flows run, or with resume of the flow") from None
+    return seed
+
+
+def _without(dialog: Sequence[Message], earlier: range) -> Vector[Message]:
+    return Vector([*dialog[: earlier.start], *dialog[earlier.stop :]])
+
+
+def request_differences(one: Header, other: Header) -> list[str]:
+    """Return the differences between the calls of two headers, in words, except code and the agent's system prompt."""
+    differs = [name for (name, a), (_, b) in zip(_requested(one), _requested(other), strict=True) if a != b]
+    return list(dict.fromkeys([_WORDS.get(name, name) for name in differs]))
+
+
+def _requested(header: Header) -> list[tuple[str, Any]]:
+    """Return the arguments of a call, by the names of the fields of its header and seed."""
+    seed = seed_of(header)
+    if not seed.is_system_own:
+        seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]), is_system_late=False)
+    plain = header.changed(definition="", seed=msgspec.Raw(), tables=msgspec.Raw(), traceparent="")
+    return [(name, getattr(value, name)) for value in (plain, seed) for name in value.__struct_fields__]
+
+
+_WORDS = {  # for fields, as a caller knows them
+    "dialog": "task",
+    "turn": "place in its conversation",
+    "follows": "place in its conversation",
+    "is_continued": "place in its conversation",
+    "earlier": "place in its conversation",
+    "is_system_own": "system message",
+    "is_attended": "approve",
+    "is_checked": "check",
+    "forked": "run that it is a fork of",
+    "forked_by": "run that it is a fork of",
+    "edit": "run that it is a fork of",
+}
+
+
+def earlier_messages(header: Header, count: int) -> range:
+    """Return the range of the ``count`` messages of earlier turns that a turn does not store itself."""
+    start = _start(seed_of(header).dialog)
+    return range(start, start + count)
+
+
+def on_its_own(header: Header, earlier: Sequence[Message]) -> Header:
+    """Return the header of a turn as that of a run outside of any conversation, with all messages in its seed."""
+    seed = seed_of(header)
+    whole = seed.changed(dialog=with_earlier(seed.dialog, earlier, _start(seed.dialog)), is_continued=False, earlier=0)
+    return header.changed(seed=msgspec.Raw(to_json(whole).encode()), conversation="", turn=0, follows="")
+
+
+def turn_snapshot(call: AgentCall) -> str:
+    """Return a snapshot of a call without the messages of earlier turns of its conversation."""
+    earlier = None if call.journal is None else call.journal.earlier
+    return snapshot(call) if not earlier else snapshot_without(call, earlier)
+
+
+def call_of(
+    header: Header,
+    seed: Seed,
+    document: str | None,
+    prompt: Prompt,
+    earlier: Sequence[Message] = (),
+    **parts: Unpack[CallParts],
+) -> AgentCall:
+    """Return the call as it was at its last rest, or as it began.
+
+    A function that it waits for may have been removed since: the model then gets an error, unless the function was
+    approved (`lost_approvals`).  A change of the prompt since the run began is the call's ``prompt_change``.  A run
+    that began without a check is continued without one, so that its journal can be read.
+
+    Args:
+        header: The header of its journal.
+        seed: The seed in the header.
+        document: The snapshot of the last rest; None: there is none.
+        prompt: The prompt of the call.
+        earlier: The messages of earlier turns that the run does not store itself.
+        parts: See `AgentCall`.
+
+    Raises:
+        JournalError: The document is damaged.
+    """
+    if not seed.is_checked:
+        parts["check"] = None
+    if document is None:
+        dialog = with_earlier(seed.dialog, earlier, _start(seed.dialog))
+        record = CallRecord.of(
+            dialog,
+            limits=seed.limits,
+            depth=seed.depth,
+            extra=header.extra,
+            by=header.by,
+            parser_args=seed.parser_args,
+            governed_by=seed.governed_by,
+            summary=seed.summary,
+        )
+        record = record.changed(model=seed.model, is_checked=seed.is_checked)
+        call = call_class(prompt)(record, prompt, **parts)
+    else:
+        try:
+            call = restored(document, prompt, earlier, _start(seed.dialog), **parts)
+        except SnapshotError as error:
+            raise JournalError(f"the snapshot of the run is damaged: {error}") from error
+    call.prompt_change = change_of(prompt, header.definition)
+    return call

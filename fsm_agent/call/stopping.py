@@ -1,0 +1,149 @@
+"""Conditions that end a call before the model is done.
+
+Each of these makes a `stop_when`: an agent calls it at every reply, before any function of that reply is run.
+"""
+
+from __future__ import annotations
+
+from pydantic_core import from_json
+
+from fsm_agent.call.interpret import Stop, StopContext, StopWhen
+from fsm_agent.call.prices import Tariff
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.message import FunctionCall, object_text
+
+
+def stop_on(name: str) -> StopWhen:
+    """Stop when the model calls the function of this name; its arguments are the call's output.
+
+    Arguments that are not a JSON object do not stop the call: the model gets an error, and may try again.
+
+    Args:
+        name: The name of the function, as the model calls it.
+
+    Examples:
+        >>> @function
+        ... def report(text: str) -> str:
+        ...     "Report."
+        ...     return text
+        >>> model = Script(call("report", text="All is well."))
+        >>> Agent(model, functions=[report], stop_when=stop_on("report")).call("How is it?").output
+        {'text': 'All is well.'}
+    """
+
+    def stops(context: StopContext) -> Stop | None:
+        calls = [f for f in context.reply.message.function_calls if f.name == name and _is_object(f)]
+        return Stop(f"{name} was called", object_text(calls[0].arguments_json)) if calls else None
+
+    return stops
+
+
+def _is_object(f: FunctionCall) -> bool:
+    try:
+        return isinstance(from_json(object_text(f.arguments_json)), dict)
+    except (ValueError, TypeError):  # a TypeError for half a surrogate pair
+        return False
+
+
+def max_function_calls(most: int) -> StopWhen:
+    """Stop before the functions of a reply run, if they would exceed this number of runs in the call.
+
+    Calls that are not run do not count: unknown names, invalid arguments, repetitions, denials.
+
+    Args:
+        most: The largest number of runs.
+
+    Raises:
+        UsageError: It is not a number from 0 on.
+
+    Examples:
+        >>> Agent(Script("Hi."), stop_when=max_function_calls(10)).call("Hello").output
+        'Hi.'
+    """
+    _check("max_function_calls", most)
+
+    def stops(context: StopContext) -> str | None:
+        over = context.runnable > 0 and context.function_calls + context.runnable > most
+        return f"more than {most} function calls" if over else None
+
+    return stops
+
+
+def max_tokens(most: int) -> StopWhen:
+    """Stop when the model requests functions and all replies together have used more than this number of tokens.
+
+    Unreported tokens count as 0, so this never stops a model whose provider reports none: bound such a model with
+    `Limits.rounds` or `max_function_calls`.
+
+    Args:
+        most: The largest number of tokens.
+
+    Raises:
+        UsageError: It is not a number from 0 on.
+
+    Examples:
+        >>> Agent(Script("Hi."), stop_when=max_tokens(20_000)).call("Hello").output
+        'Hi.'
+    """
+    _check("max_tokens", most)
+
+    def stops(context: StopContext) -> str | None:
+        over = context.usage.total_tokens > most and context.reply.message.function_calls
+        return f"{context.usage.total_tokens} tokens are more than {most}" if over else None
+
+    return stops
+
+
+def max_cost_usd(most: float, price: Tariff) -> StopWhen:
+    """Stop when the model requests functions and all replies together have cost more than this.
+
+    Unreported tokens cost nothing here; see `max_tokens`.
+
+    Args:
+        most: The largest cost in US dollars.
+        price: The price of the model's tokens.
+
+    Examples:
+        >>> price = Price(input_micro_usd=250_000, output_micro_usd=2_000_000)
+        >>> Agent(Script("Hi."), stop_when=max_cost_usd(0.05, price)).call("Hello").output
+        'Hi.'
+    """
+    _check("max_cost_usd", most)
+
+    def stops(context: StopContext) -> str | None:
+        cost = price.cost_pico_usd(context.usage) / 10**12
+        over = cost > most and context.reply.message.function_calls
+        return f"${cost:.4f} are more than ${most:g}" if over else None
+
+    return stops
+
+
+def any_of(*conditions: StopWhen) -> StopWhen:
+    """Stop when any of these conditions does; the first one that does gives the reason.
+
+    Args:
+        conditions: Functions of a `StopContext`, such as `stop_on` returns.
+
+    Raises:
+        UsageError: A condition is not callable.
+
+    Examples:
+        >>> stop = any_of(stop_on("report"), max_tokens(20_000))
+        >>> Agent(Script("Hi."), stop_when=stop).call("Hello").output
+        'Hi.'
+    """
+    for condition in conditions:
+        if not callable(condition):
+            raise UsageError(
+                f"any_of: expected functions of a StopContext, such as stop_on('report'), got {condition!r:.80}"
+            )
+
+    def stops(context: StopContext) -> bool | str | Stop | None:
+        return next((verdict for condition in conditions if (verdict := condition(context))), None)
+
+    return stops
+
+
+def _check(name: str, most: float) -> None:
+    if isinstance(most, bool) or not isinstance(most, int | float) or not most >= 0:
+        raise UsageError(f"{name}: expected a number from 0 on, got {most!r:.80}")

@@ -1,0 +1,249 @@
+"""Is an approver asked about every function that does not say otherwise, and does it know who asks?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from support.agent_drivers import by_arun, by_astream, by_run, by_stream
+from support.drivers import anyhow, seed
+from support.drivers import by_run as driven_by_run
+
+from fsm_agent.agents import Agent
+from fsm_agent.call import Approved, Begun, Denied, Replied, RunFunction, restore, snapshot
+from fsm_agent.errors import CallSuspended, UsageError
+from fsm_agent.functions import Context, Function, function
+from fsm_agent.messages import Reply
+from fsm_agent.prompts import Prompt
+from fsm_agent.runtime import World
+from fsm_agent.testing import Script, call
+
+LEFT_TO_THE_APPROVER, EXEMPT, REQUIRED = None, False, True
+
+
+@dataclass
+class Customer:
+    name: str
+    is_trusted: bool
+
+
+def work(n: int) -> str:
+    """Work."""
+    return f"worked {n}"
+
+
+def named(name: str, needs_approval: Any = None) -> Function:
+    return Function.of(work, name=name, needs_approval=needs_approval)
+
+
+def keys(one: Any) -> list[str]:
+    return [effect.key for effect in one.effects]
+
+
+@anyhow
+def test_an_approver_is_asked_about_every_call_but_those_that_need_no_approval(driven):
+    asked: list[str] = []
+
+    def approve(f: Any) -> Any:
+        asked.append(f.name)
+        return Denied("no") if f.name == "denied" else True
+
+    functions = (named("plain"), named("denied"), named("exempt", EXEMPT), named("required", REQUIRED))
+    one = seed(Prompt("x", functions=functions), has_approver=True)
+    driven(one, Script([call(f.name, n=n) for n, f in enumerate(functions)], "done"), approve=approve)
+    assert asked == ["plain", "denied", "required"]
+    results = [f.result or f.error for f in one.record.function_calls]
+    assert results == ["worked 0", "The call was not allowed: no", "worked 2", "worked 3"]
+
+
+@pytest.mark.parametrize("way", [by_run, by_astream])
+def test_an_approver_that_denies_all_lets_nothing_run(way):
+    ran: list[str] = []
+
+    @function
+    def erase(path: str) -> None:
+        """Erase a file."""
+        ran.append(path)
+
+    agent = Agent(Script(call("erase", path="x"), "I could not."), functions=[erase], approve=lambda f: False)
+    way(agent, agent.seed("Tidy up."), [])
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "has_approver", "waits"),
+    [
+        (LEFT_TO_THE_APPROVER, False, False),
+        (LEFT_TO_THE_APPROVER, True, True),
+        (EXEMPT, False, False),
+        (REQUIRED, False, True),
+        (lambda f: True, False, True),
+        (lambda f: False, True, False),
+    ],
+)
+def test_what_waits_for_approval_follows_from_the_policy_and_from_whether_there_is_an_approver(
+    policy, has_approver, waits
+):
+    one = seed(Prompt("x", functions=(named("work", policy),)), has_approver=has_approver)
+    one.advance("begin", Begun(at_s=0.0))
+    one.advance("model:0", Replied(reply=Reply.of(call("work", n=1))))
+    assert keys(one) == [f"{'ask' if waits else 'run'}:2.0"]
+
+
+def test_a_call_keeps_waiting_where_there_is_no_approver():
+    prompt = Prompt("x", functions=(named("work"),))
+    one = seed(prompt, has_approver=True)
+    one.advance("begin", Begun(at_s=0.0))
+    one.advance("model:0", Replied(reply=Reply.of(call("work", n=1))))
+    assert keys(restore(snapshot(one), prompt)) == ["ask:2.0"]
+
+
+@anyhow
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_an_approver_may_know_who_asks(driven, is_trusted):
+    seen: list[Context[Customer]] = []
+
+    def approve(f: Any, context: Context[Customer]) -> bool:
+        seen.append(context)
+        return context.deps.is_trusted
+
+    one = seed(Prompt("x", functions=(named("pay"),)), has_approver=True, depth=1, deps=Customer("Ada", is_trusted))
+    driven(one, Script(call("pay", n=1), "done"), approve=approve)
+    (paid,) = one.record.function_calls
+    assert (paid.result is not None) is is_trusted
+    (context,) = seen
+    assert (context.deps.name, context.depth, context.agent_call_id) == ("Ada", 1, one.record.id)
+    assert (context.function_call.name, context.function_call.id) == ("pay", "2.0")
+    assert context.idempotency_key == f"{one.record.id}/2.0"
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_a_predicate_may_know_who_asks(is_trusted):
+    ran: list[int] = []
+
+    @function(needs_approval=lambda f, context: f.arguments["cents"] > 100 and not context.deps.is_trusted)
+    def pay(cents: int) -> None:
+        """Pay."""
+        ran.append(cents)
+
+    agent = Agent(Script(call("pay", cents=100), call("pay", cents=101), "done"), functions=[pay])
+    one = agent.seed("Pay.", deps=Customer("Ada", is_trusted))
+    if is_trusted:
+        agent.run(one)
+    else:
+        with pytest.raises(CallSuspended):
+            agent.run(one)
+    assert ran == ([100, 101] if is_trusted else [100])
+
+
+@pytest.mark.parametrize("returned", [None, 1, Denied()])
+def test_a_predicate_that_does_not_return_true_or_false_opens_nothing(returned):
+    one = seed(Prompt("x", functions=(named("work", lambda f: returned),)))
+    one.advance("begin", Begun(at_s=0.0))
+    before = one.record
+    with pytest.raises(UsageError, match="needs_approval of function 'work'"):
+        one.advance("model:0", Replied(reply=Reply.of(call("work", n=1))))
+    assert one.record is before
+
+
+class Bound:
+    def ask(self, f: Any, context: Any) -> bool:
+        return bool(context.deps)
+
+
+class Later:
+    async def __call__(self, f: Any, context: Any) -> bool:
+        return bool(context.deps)
+
+
+def annotated(f: Any, c: Context[Customer] | None = None) -> bool:
+    return bool(c.deps)
+
+
+@anyhow
+@pytest.mark.parametrize(
+    "approve",
+    [
+        lambda f, whatever: bool(whatever.deps),
+        lambda f, context=None: bool(context.deps),
+        Bound().ask,
+        Later(),
+        annotated,
+    ],
+)
+@pytest.mark.parametrize("deps", [True, False])
+def test_an_approver_that_takes_the_context_is_given_it(driven, approve, deps):
+    one = seed(Prompt("x", functions=(named("work", REQUIRED),)), deps=deps)
+    driven(one, Script(call("work", n=1), "done"), approve=approve)
+    assert (one.record.function_calls[0].result is not None) is deps
+
+
+@pytest.mark.parametrize(
+    "approve", [lambda f: True, lambda f, limit=3: limit == 3, lambda *all_of_it: len(all_of_it) == 1]
+)
+def test_others_are_given_the_call_alone(approve):
+    one = seed(Prompt("x", functions=(named("work", REQUIRED),)))
+    driven_by_run(one, Script(call("work", n=1), "done"), approve=approve)
+    assert one.record.function_calls[0].result == "worked 1"
+
+
+@pytest.mark.parametrize("decide", [lambda: True, True, bool])
+def test_an_approver_of_another_shape_is_refused_where_it_is_given(decide):
+    for make in (lambda: Agent(Script(), approve=decide), lambda: World.of(Script(), approve=decide)):
+        with pytest.raises(UsageError, match="approve"):
+            make()
+
+
+@anyhow
+def test_a_verdict_of_a_coroutine_function_that_means_nothing_is_the_callers_mistake(driven):
+    async def approve(f: Any) -> str:
+        return "yes"
+
+    with pytest.raises(UsageError, match=r"approve\(work\).*'yes'"):
+        driven(seed(Prompt("x", functions=(named("work", REQUIRED),))), Script(call("work", n=1)), approve=approve)
+
+
+@pytest.mark.parametrize("way", [by_run, by_stream, by_arun, by_astream])
+def test_an_agent_with_an_approver_takes_no_call_that_would_run_functions_behind_its_back(way):
+    prompt = Prompt("x", path="agent", functions=(named("work"),))
+    agent = Agent(Script(call("work", n=1), "done"), functions=prompt.offers, approve=lambda f: True)
+    document = snapshot(agent.seed("Work."))
+    with pytest.raises(UsageError, match="approve"):
+        way(agent, restore(document, prompt), [])
+    way(agent, agent.restore(document), [])
+    ended = restore(document, prompt)
+    Agent(Script("done")).run(ended)
+    way(agent, ended, [])  # nothing is left to be run
+
+
+def test_an_approval_holds_for_the_call_that_it_was_given_for_alone():
+    prompt = Prompt("x", functions=(named("work", REQUIRED),))
+    one = seed(prompt)
+    one.advance("begin", Begun(at_s=0.0))
+    one.advance("model:0", Replied(reply=Reply.of(call("work", n=1), call("work", n=2))))
+    one.advance("ask:2.0", Approved())
+    assert keys(one) == ["ask:2.1"]
+    one = restore(snapshot(one), prompt)
+    assert keys(one) == ["ask:2.1"]
+    one.advance("ask:2.1", Denied())
+    assert [type(effect) for effect in one.effects] == [RunFunction]
+
+
+def test_a_plain_approver_cannot_hold_up_the_driver_and_sees_its_context():
+    threads: list[threading.Thread] = []
+    user = contextvars.ContextVar("user", default="nobody")
+    user.set("ann")
+
+    def approve(f: Any) -> bool:
+        threads.append(threading.current_thread())
+        return user.get() == "ann"
+
+    agent = Agent(Script(call("work", n=1), "done", call("work", n=2), "done"), functions=[work], approve=approve)
+    agent.call("?")
+    asyncio.run(agent.acall("?"))
+    assert threading.current_thread() not in threads
+    assert len(threads) == 2

@@ -1,0 +1,43 @@
+"""Are limits checked, and do they mean what they say?"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from support.agent_calls import PROMPT, seeded
+
+from fsm_agent.call import Limits, restore, snapshot
+from fsm_agent.errors import UsageError
+
+
+def test_the_defaults():
+    limits = Limits()
+    assert (limits.rounds, limits.parse_retries, limits.recalls, limits.depth) == (5, 3, 2, 3)
+    assert (limits.on_limit, limits.on_cut, limits.wait_s, limits.deadline_s) == ("final_prompt", "retry", 60.0, None)
+    assert (limits.identical_rounds, limits.on_loop, limits.loop_role) == (3, "tell", "user")
+    assert (limits.failures_per_function, limits.parallel) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("rounds", (-1, 2.5, "3", True, 2**63)), ("deadline_s", (math.nan, math.inf, -0.1, 10**400)), ("on_loop", (5,))],
+)
+def test_nonsense_is_named(name, values):
+    for value in values:
+        with pytest.raises(UsageError, match=rf"limits\.{name}"):
+            Limits(**{name: value})
+
+
+WHOLE = ("rounds", "parse_retries", "recalls", "depth", "identical_rounds", "failures_per_function", "parallel")
+
+
+def test_every_limit_that_can_be_set_survives_json():
+    limits = Limits(**dict.fromkeys(WHOLE, 2**62), deadline_s=1e308, wait_s=0.1)
+    call = seeded(limits)
+    assert restore(snapshot(call), PROMPT).record.limits == limits
+
+
+def test_a_loop_takes_two():
+    with pytest.raises(UsageError, match="identical_rounds"):
+        Limits(identical_rounds=1)
