@@ -24,9 +24,10 @@ from typing import Any
 from support.postgres import PostgresServer
 
 from benchmarks.works import TASK, turns
-from fsm_agent.agents import Agent, Worker
+from fsm_agent.agents import Agent
 from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
+from fsm_agent.workers import Worker
 
 MODEL_S, ROUNDS, AT_ONCE = 0.05, 3, 8
 SCRIPT = turns(ROUNDS)

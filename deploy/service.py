@@ -24,8 +24,8 @@ from urllib.parse import unquote
 from agents import DESK
 
 from fsm_agent import Approved, CallFailed, Denied, FsmAgentError, Runs
-from fsm_agent.agents.worker_health import register_runs
 from fsm_agent.store import RunExists, RunUnknown
+from fsm_agent.workers.health import register_runs
 
 MOST_BYTES = 64 * 1024  # of a request
 LATE_S = 60.0  # a run that waits longer for a worker makes the service unhealthy

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fsm_agent.agents import Classification as Classification
     from fsm_agent.agents import Conversation as Conversation
     from fsm_agent.agents import RunHandle as RunHandle
-    from fsm_agent.agents import Worker as Worker
     from fsm_agent.agents import build_agent as build_agent
     from fsm_agent.agents import handoff as handoff
     from fsm_agent.call import AgentCall as AgentCall
@@ -72,11 +71,12 @@ if TYPE_CHECKING:
     from fsm_agent.store import MemoryStore as MemoryStore
     from fsm_agent.store import Runs as Runs
     from fsm_agent.store import SqliteStore as SqliteStore
+    from fsm_agent.workers import Worker as Worker
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "agents": "Agent AgentBase AgentConfig Classification Conversation RunHandle Worker build_agent handoff",
+            "agents": "Agent AgentBase AgentConfig Classification Conversation RunHandle build_agent handoff",
             "clients": "Client FallbackClient client_for",
             "errors": (
                 "CallFailed CallSuspended ConfigError FsmAgentError ParseError PromptError ProviderError "
@@ -88,5 +88,6 @@ else:
             "messages": "Document Done FunctionCall Image Message Payload Reply Stepped Suspended TextDelta Usage",
             "prompts": "Dialog Prompt PromptModel Prompts Task first_of",
             "store": "MemoryStore Runs SqliteStore",
+            "workers": "Worker",
         },
     )

@@ -17,7 +17,7 @@ from importlib import import_module
 
 PACKAGES = (  # that have public names
     *("agents", "prompts", "messages", "functions", "call", "context", "runtime", "clients"),
-    *("providers", "mcp", "telemetry", "store", "errors", "flows", "flows.orchestrator", "fronts", "engines"),
+    *("providers", "mcp", "telemetry", "store", "errors", "flows", "flows.orchestrator", "fronts", "workers"),
     *("testing", "diagrams", "inspector", "cli"),
 )
 _ROOT = "fsm_agent"

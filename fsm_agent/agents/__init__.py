@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fsm_agent.agents.metrics import Metrics as Metrics
     from fsm_agent.agents.registry import build_agent as build_agent
     from fsm_agent.agents.run_handle import RunHandle as RunHandle
-    from fsm_agent.agents.worker import Worker as Worker
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
@@ -37,6 +36,5 @@ else:
             "metrics": "Metrics",
             "registry": "build_agent",
             "run_handle": "RunHandle",
-            "worker": "Worker",
         },
     )

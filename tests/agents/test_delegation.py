@@ -12,7 +12,7 @@ import pytest
 from support.agent_drivers import StuckScript, Way, both, by_arun, by_astream, by_run, by_run_unheard, by_stream
 from support.gates import Meeting
 
-from fsm_agent.agents import Agent, Worker, handoff
+from fsm_agent.agents import Agent, handoff
 from fsm_agent.call import AgentCall, Approved, Denied, Limits, Reason, snapshot
 from fsm_agent.errors import CallFailed, CallSuspended, SnapshotError, UsageError
 from fsm_agent.functions import Context, Default, Retries, function
@@ -31,6 +31,7 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.store import MemoryStore, Runs
 from fsm_agent.testing import Delayed, FakeClock, Script, call
+from fsm_agent.workers import Worker
 
 
 @function(needs_approval=True)

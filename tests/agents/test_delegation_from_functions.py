@@ -20,7 +20,7 @@ from support.agent_drivers import by_arun, by_astream, by_run, by_run_unheard, b
 from support.gates import Meeting
 
 from fsm_agent import flows
-from fsm_agent.agents import Agent, AgentBase, Worker
+from fsm_agent.agents import Agent, AgentBase
 from fsm_agent.call import Limits, Reason, Returned, RunAgain
 from fsm_agent.errors import CallFailed, CallSuspended, UsageError
 from fsm_agent.functions import Context, Function, Retries, function
@@ -28,6 +28,7 @@ from fsm_agent.messages import FunctionProgress, Reply, Usage
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import LeaseLost, MemoryStore, RunBusy, RunExists, SqliteStore
 from fsm_agent.testing import Script, call
+from fsm_agent.workers import Worker
 
 Ask = Callable[..., Function[..., Any, Any]]
 

@@ -24,12 +24,12 @@ from fsm_agent import (
     function,
     snapshot,
 )
-from fsm_agent.agents import Worker
 from fsm_agent.call import Approved
 from fsm_agent.clients import register_client
 from fsm_agent.errors import Overloaded
 from fsm_agent.store import RunExists
 from fsm_agent.testing import Script, call, registries
+from fsm_agent.workers import Worker
 
 
 class City(BaseModel):

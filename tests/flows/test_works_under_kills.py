@@ -29,9 +29,9 @@ from support.postgres import NOT_HERE, PostgresServer, programs
 from support.temporal import TemporalServer
 from works_worker import answers, effects_in, seeded, works
 
-from fsm_agent.agents import Worker
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.store import MemoryStore, Runs
+from fsm_agent.workers import Worker
 
 COUNTS = {"support": 120, "coder": 60, "orchestrator": 120}
 FEWER = {"support": 16, "coder": 8, "orchestrator": 16}  # over engines, which take longer

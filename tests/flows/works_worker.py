@@ -15,12 +15,11 @@ from flow_runs import given_to_agents, s
 from support.coding_session import DONE, session
 
 from fsm_agent import Agent, Context, Limits, function
-from fsm_agent.agents import Worker
 from fsm_agent.call import Outcome, Returned, RunAgain
-from fsm_agent.engines import engine_of
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
 from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
+from fsm_agent.workers import Worker, engine_of
 
 PLAYED = session(60).rounds
 PUSHES = 30  # after so many rounds the coding agent pushes, once

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fsm_agent.agents import Agent, Worker
+from fsm_agent.agents import Agent
 from fsm_agent.call import Approved, Limits, Outcome, Returned, RunAgain
 from fsm_agent.errors import CallSuspended, RateLimited
 from fsm_agent.functions import Context, function
@@ -19,6 +19,7 @@ from fsm_agent.messages import Event
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import Runs, StoreError
 from fsm_agent.testing import Script, call
+from fsm_agent.workers import Worker
 
 RUN = "r1"
 LEASE_S = 15.0

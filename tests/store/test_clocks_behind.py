@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent
-from fsm_agent.agents import Worker
 from fsm_agent.errors import RateLimited
 from fsm_agent.store import Rest, Runs, SqliteStore
 from fsm_agent.testing import FakeClock, Script
+from fsm_agent.workers import Worker
 
 AHEAD_S = 3600.0
 BACKOFF_S = 30.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fsm_agent.agents import Agent, Worker
+from fsm_agent.agents import Agent
 from fsm_agent.call import Approved, Denied, Modified, Outcome, snapshot
 from fsm_agent.errors import CallSuspended, OutcomeError, ReplayError, SnapshotError
 from fsm_agent.flows import Flow, FlowSuspended, call, end
@@ -17,6 +17,7 @@ from fsm_agent.functions import function
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script
 from fsm_agent.testing import call as asks
+from fsm_agent.workers import Worker
 
 STUCK = "stuck"
 CENTS = '{"cents": 5}'

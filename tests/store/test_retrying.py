@@ -12,13 +12,13 @@ import pytest
 from support.kept_runs import LastingStore
 
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, Runs, function
-from fsm_agent.agents import Worker
 from fsm_agent.call import Returned
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
 from fsm_agent.store import MemoryStore, RunBusy, RunUnknown, SqliteStore, Store
 from fsm_agent.testing import FakeClock, Script
 from fsm_agent.testing import call as asks
+from fsm_agent.workers import Worker
 
 KEY = "0123456789abcdef" * 4
 

@@ -16,8 +16,6 @@ from typing import Annotated, Any
 import typer
 
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.agents.worker import PATIENCE_S, Worker
-from fsm_agent.agents.worker_health import HealthServer
 from fsm_agent.cli.models import Debug, Deps
 from fsm_agent.cli.options import load_deps, load_runnables
 from fsm_agent.cli.reporting import option, reporting
@@ -25,9 +23,11 @@ from fsm_agent.cli.runs.commands import AgentsModule
 from fsm_agent.cli.runs.operating import seconds_of
 from fsm_agent.cli.runs.reading import StorePath, opened
 from fsm_agent.cli.terminal import Screen, one_line
-from fsm_agent.engines import Engine, engine_of
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.runtime.log import traceback_text
+from fsm_agent.workers import Engine, engine_of
+from fsm_agent.workers.health import HealthServer
+from fsm_agent.workers.worker import PATIENCE_S, Worker
 
 DRAIN_S = 25.0  # less than the 30 s after which Kubernetes kills what it has asked to end
 

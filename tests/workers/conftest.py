@@ -24,8 +24,8 @@ def sqlite(tmp_path):
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch):
     """Have workers that idle look soon whether they were stopped, as most of these tests end so."""
-    monkeypatch.setattr("fsm_agent.agents.worker.IDLE_S", 0.02)
-    monkeypatch.setattr("fsm_agent.agents.crews.BEAT_S", 0.01)
+    monkeypatch.setattr("fsm_agent.workers.worker.IDLE_S", 0.02)
+    monkeypatch.setattr("fsm_agent.workers.pool.BEAT_S", 0.01)
 
 
 @pytest.fixture(autouse=True)

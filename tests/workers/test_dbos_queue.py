@@ -19,10 +19,10 @@ from support.postgres import NOT_HERE, PostgresServer, programs
 from support.workers import Gate
 
 from fsm_agent import Agent, Approved, Worker, function
-from fsm_agent.engines import engine_of
 from fsm_agent.messages import Reply
 from fsm_agent.store import PostgresStore
 from fsm_agent.testing import Script, call
+from fsm_agent.workers import engine_of
 
 pytestmark = [
     pytest.mark.system,

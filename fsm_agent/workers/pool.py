@@ -20,15 +20,15 @@ from tenacity import wait_exponential
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.persistence import aclaim
-from fsm_agent.agents.worker_health import BEAT_S
 from fsm_agent.runtime.retry_delay import delay_s
 from fsm_agent.store.errors import StoreClosed
+from fsm_agent.workers.health import BEAT_S
 
 if TYPE_CHECKING:
     import asyncio
 
-    from fsm_agent.agents.worker import Worker
     from fsm_agent.store.claiming import Claimed
+    from fsm_agent.workers.worker import Worker
 else:
     asyncio = deferred("asyncio")
 

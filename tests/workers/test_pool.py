@@ -10,9 +10,9 @@ from support import shop_agent as shop
 from support.workers import Patient, create, modes, rows, run, settle, wait_until, working
 
 from fsm_agent import Agent, UsageError, function
-from fsm_agent.agents import Worker
 from fsm_agent.store import Runs
 from fsm_agent.testing import Script, call
+from fsm_agent.workers import Worker
 
 
 class TestUnderAsyncio:

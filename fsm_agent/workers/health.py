@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-    from fsm_agent.agents.worker import Worker
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import RunsHealth
+    from fsm_agent.workers.worker import Worker
 
 BEAT_S = 1.0  # how often a crew says that it is alive
 ALIVE_S = 30.0  # a crew that has not said so for longer hangs

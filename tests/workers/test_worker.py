@@ -12,10 +12,10 @@ from support import shop_agent as shop
 from support.workers import Away, create, modes, rows, run, wait_until, working
 
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
-from fsm_agent.agents import Worker
 from fsm_agent.call import Approved
 from fsm_agent.store import MemoryStore, RunBusy, Runs, RunUnknown, StoreClosed
 from fsm_agent.testing import Script, call
+from fsm_agent.workers import Worker
 
 
 class TestAdvancing:

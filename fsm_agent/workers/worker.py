@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.crews import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
 from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
-from fsm_agent.agents.worker_health import Pulse, RunsReading, WorkerHealth
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.deps import GivenDeps, Made, deps_for
@@ -41,6 +39,8 @@ from fsm_agent.store.recorder import StoreRecorder
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Lease, Rest, Run, Store
 from fsm_agent.validation import check
+from fsm_agent.workers.health import Pulse, RunsReading, WorkerHealth
+from fsm_agent.workers.pool import IDLE_S, LEAVE_S, TaskCrew, ThreadCrew
 
 if TYPE_CHECKING:
     import asyncio

@@ -20,10 +20,10 @@ from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import Worker
 
-from fsm_agent.engines.engine import Engine
 from fsm_agent.errors import ConfigError
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.sql.engine_jobs import JOB, temporal_channel
+from fsm_agent.workers.engine import Engine
 
 BEAT, DAY = timedelta(seconds=2), timedelta(days=1)  # how often a worker says that it is alive; the longest job
 QUIETLY = ApplicationErrorCategory.BENIGN

@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from importlib import import_module
 
-from fsm_agent.agents.crews import LEAVE_S, StorePatience
-from fsm_agent.agents.worker import Worker
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.sql.postgres import PostgresStore
 from fsm_agent.validation import check, shown
+from fsm_agent.workers.pool import LEAVE_S, StorePatience
+from fsm_agent.workers.worker import Worker
 
 LOOK_S = 0.5  # how often lost jobs are looked for
 LOST_S = 10.0  # for how long a run has to have been due, unless its holder has died
@@ -46,7 +46,7 @@ def engine_of(name: str, worker: Worker) -> Engine:
     if name == "temporal" and store.address.is_pooled:
         raise UsageError("engine 'temporal': expected a store with sessions, got one with pooled=yes; leave pooled out")
     try:
-        module = import_module(f"fsm_agent.engines.{name}_engine")
+        module = import_module(f"fsm_agent.workers.{name}")
     except ImportError as error:
         raise ConfigError(f"the engine needs its package ({error}); run pip install 'fsm-agent[{name}]'") from None
     made: Engine = getattr(module, f"{name.capitalize()}Engine")(worker, store)

@@ -10,12 +10,12 @@ from support import shop_agent as shop
 from support.workers import create, modes, rows, run
 
 from fsm_agent import Agent, Prompt, function
-from fsm_agent.agents import Worker
 from fsm_agent.call import Approved, Cancelled, Returned, RunAgain
 from fsm_agent.errors import ReplayError
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.store import Rest, Runs
 from fsm_agent.testing import Script
+from fsm_agent.workers import Worker
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TestStuck:
         assert [question.key for question in rows(store)["one"].waits] == [stuck.waits[0].key, "stuck"]
 
     def test_it_is_found_behind_stuck_runs_that_stay_so_and_others_that_ask(self, store, stuck, monkeypatch):
-        monkeypatch.setattr("fsm_agent.agents.worker.STUCK_AT_A_TIME", 2)
+        monkeypatch.setattr("fsm_agent.workers.worker.STUCK_AT_A_TIME", 2)
         for name in ("two", "three", "four", "five"):
             with pytest.raises(FlowSuspended):
                 orders(store, "checking").call(Order(), run_id=name)

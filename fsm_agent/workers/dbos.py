@@ -12,9 +12,9 @@ import psycopg
 import sqlalchemy
 from dbos import DBOS, DBOSConfig
 
-from fsm_agent.engines.engine import Engine
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.sql.engine_jobs import JOB, QUEUE, dbos_schema
+from fsm_agent.workers.engine import Engine
 
 POLL_S = 0.2  # how often a worker asks for jobs
 KEEP_S = 3600.0  # for how long a job that was done can be looked at

@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-from agents.workers.test_crews import TestDraining, TestUnderAsyncio  # noqa: F401  # with another store
 from support.postgres import NOT_HERE, PostgresServer, programs
+from workers.test_pool import TestDraining, TestUnderAsyncio  # noqa: F401  # with another store
 
 from fsm_agent.store import PostgresStore
 

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from fsm_agent import Worker
 from fsm_agent.cli import app
-from fsm_agent.engines import Engine, engine_of
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import Question
 from fsm_agent.store import MemoryStore, PostgresStore, Rest, Start, StoreError
+from fsm_agent.workers import Engine, engine_of
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 OLD_S = 10.0  # after which a run that is due counts as lost

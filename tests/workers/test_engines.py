@@ -16,8 +16,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from crews import EFFECTS, answered_until_all_end, begin, begin_all, journal, lines, worker
 from engine_agents import clerk, orchestrator, support
+from engine_crews import EFFECTS, answered_until_all_end, begin, begin_all, journal, lines, worker
 from support import temporal
 from support.postgres import NOT_HERE, PostgresServer, programs
 from support.temporal import TemporalServer
@@ -118,7 +118,7 @@ def test_the_journals_are_those_of_the_own_claim(engine: str, place: Places, own
 @pytest.mark.nightly
 @pytest.mark.parametrize("engine", [DBOS])
 def test_the_rows_of_jobs_that_are_done_are_removed(engine: str, place: Places) -> None:
-    here, at_once = place(engine), "import fsm_agent.engines.dbos_engine as d; d.KEEP_S = d.TIDY_S = 0.0"
+    here, at_once = place(engine), "import fsm_agent.workers.dbos as d; d.KEEP_S = d.TIDY_S = 0.0"
     with here.runs() as runs, here.worker(before=at_once):
         begin(runs, clerk, "clerk", "Send it.")
         answered_until_all_end(here.folder, runs, ["clerk"], 200)

@@ -14,10 +14,10 @@ from support import shop_agent as shop
 from support.workers import Away, Patient, create, rows, wait_until, working
 
 from fsm_agent import Agent, ConfigError
-from fsm_agent.agents import Worker, worker_health
 from fsm_agent.messages import Question
 from fsm_agent.store import MemoryStore, Rest, SqliteStore
 from fsm_agent.testing import Script
+from fsm_agent.workers import Worker, health
 
 
 def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
@@ -87,7 +87,7 @@ class TestHealth:
     @pytest.mark.system
     def test_what_hangs_is_not_alive(self, mode, monkeypatch):
         """A loop that a function blocks; threads are watched from outside of their runs."""
-        monkeypatch.setattr(worker_health, "ALIVE_S", 0.2)
+        monkeypatch.setattr(health, "ALIVE_S", 0.2)
         may_end, is_begun = threading.Event(), threading.Event()
 
         class Blocks:
@@ -112,7 +112,7 @@ def said_without_a_port(worker: Worker, path: str) -> str:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-        worker_health._Handler(theirs, ("", 0), SimpleNamespace(worker=worker))
+        health._Handler(theirs, ("", 0), SimpleNamespace(worker=worker))
         theirs.shutdown(socket.SHUT_WR)
         return ours.makefile().read()
 
@@ -145,8 +145,8 @@ class TestProbes:
             def server_close(self):
                 self.is_closed = True
 
-        monkeypatch.setattr(worker_health, "_Server", Server)
-        with worker_health.HealthServer(Worker([shop.shop()], MemoryStore()), 8080) as server:
+        monkeypatch.setattr(health, "_Server", Server)
+        with health.HealthServer(Worker([shop.shop()], MemoryStore()), 8080) as server:
             assert server._server.server_address == ("127.0.0.1", 8080)
             assert (server.port, server._thread.is_alive()) == (8080, True)
         assert (server._server.is_closed, server._thread.is_alive()) == (True, False)
@@ -156,7 +156,7 @@ class TestProbes:
         agent = shop.shop()
         store = MemoryStore()
         worker = Worker([agent], store)
-        with worker_health.HealthServer(worker, 0) as server:
+        with health.HealthServer(worker, 0) as server:
             assert server._server.server_address[0] == "127.0.0.1", "it listens on this machine alone"
             assert [get(server.port, path)[0] for path in ("/live", "/ready", "/health")] == [503, 503, 503]
             with working(worker, tasks=2):
@@ -176,13 +176,10 @@ class TestProbes:
     @pytest.mark.parametrize("read_s", [60.0, 0.5])
     def test_clients_that_are_many_or_slow_are_hung_up_on(self, read_s, monkeypatch):
         """Those that are more than there is room for, and then those that take too long; the others are answered."""
-        monkeypatch.setattr(worker_health, "READ_S", read_s)
-        monkeypatch.setattr(worker_health._Handler, "timeout", 60.0)
-        with worker_health.HealthServer(Worker([shop.shop()], MemoryStore()), 0) as server:
-            slow = [
-                socket.create_connection(("127.0.0.1", server.port), timeout=20)
-                for _ in range(worker_health.CONNECTIONS)
-            ]
+        monkeypatch.setattr(health, "READ_S", read_s)
+        monkeypatch.setattr(health._Handler, "timeout", 60.0)
+        with health.HealthServer(Worker([shop.shop()], MemoryStore()), 0) as server:
+            slow = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(health.CONNECTIONS)]
             try:
                 for client in slow:
                     client.sendall(b"GET /live HTT")
@@ -196,13 +193,13 @@ class TestProbes:
             finally:
                 for client in slow:
                     client.close()
-            wait_until(lambda: server._server._room._value == worker_health.CONNECTIONS)
+            wait_until(lambda: server._server._room._value == health.CONNECTIONS)
             assert get(server.port, "/live")[0] == 503
 
     @pytest.mark.system
     @pytest.mark.parametrize("request_", [b"\x16\x03\x01\x00\xa5" * 50, b"GET " + b"/" * 100_000, b"\r\n\r\n", b""])
     def test_garbage_is_refused(self, request_, capfd):
-        with worker_health.HealthServer(Worker([shop.shop()], MemoryStore()), 0) as server:
+        with health.HealthServer(Worker([shop.shop()], MemoryStore()), 0) as server:
             with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
                 answer = b""
                 try:
@@ -228,7 +225,7 @@ class TestMetrics:
         create(store, other, "three")
         worker = Worker([agent, other], store)
         assert asyncio.run(worker.arun(tasks=2, once=True)) == 3
-        with worker_health.HealthServer(worker, 0) as server:
+        with health.HealthServer(worker, 0) as server:
             status, text = get(server.port, "/metrics")
         assert status == 200
         found = {
@@ -247,32 +244,32 @@ class TestMetrics:
     def test_runs_of_the_store_are_counted(self, tmp_path, monkeypatch):
         """Those of agents without a worker, too; and a program without a worker can tell them."""
         prometheus = pytest.importorskip("prometheus_client")
-        monkeypatch.setattr(worker_health, "READING_S", 0.0)
+        monkeypatch.setattr(health, "READING_S", 0.0)
         agent, other, now_s = shop.shop(), Agent(Script("hi"), name="other"), 1e9
         store = SqliteStore(tmp_path / "runs.db", lambda: now_s)
         create(store, agent, "one", "two", "three")
         create(store, other, "theirs")
         worker, registry = Worker([agent], store), prometheus.CollectorRegistry()
-        worker_health.register_runs(worker.runs, registry)
+        health.register_runs(worker.runs, registry)
         assert store.claim("w", for_s=1e6, run="three") is not None
         worker.advance()
         now_s += 300.0
-        text = worker_health.metrics_text(worker)
+        text = health.metrics_text(worker)
         right = {"due": 2, "oldest_due_seconds": 300, "held": 1, "asked": 1, "stuck": 0}
         assert found_in(text, "fsm_agent_runs_") == right
         assert found_in(text, "fsm_agent_store_") == {"up": 1}
         assert found_in(prometheus.generate_latest(registry).decode(), "fsm_agent_runs_")["held"] == 1
         stuck = Question("stuck", "stuck", "{}")
         store.append(store.claim("w", for_s=9.0, run="two"), 0, (), Rest(state="Stuck", questions=(stuck,)))
-        found = found_in(worker_health.metrics_text(worker), "fsm_agent_runs_")
+        found = found_in(health.metrics_text(worker), "fsm_agent_runs_")
         assert (found["asked"], found["stuck"], found["due"]) == (2, 1, 1)
         store.close()
-        assert found_in(worker_health.metrics_text(worker), "fsm_agent_runs_") == {}
-        assert found_in(worker_health.metrics_text(worker), "fsm_agent_store_") == {"up": 0}
+        assert found_in(health.metrics_text(worker), "fsm_agent_runs_") == {}
+        assert found_in(health.metrics_text(worker), "fsm_agent_store_") == {"up": 0}
 
     def test_the_store_is_asked_now_and_then_whoever_asks(self, monkeypatch):
         pytest.importorskip("prometheus_client")
-        monkeypatch.setattr(worker_health, "READING_S", 600.0)
+        monkeypatch.setattr(health, "READING_S", 600.0)
         begun, may_end, asked = threading.Event(), threading.Event(), []
 
         class Slow(MemoryStore):
@@ -283,20 +280,20 @@ class TestMetrics:
                 return super().health()
 
         worker = Worker([shop.shop()], Slow())
-        thread = threading.Thread(target=worker_health.metrics_text, args=(worker,))
+        thread = threading.Thread(target=health.metrics_text, args=(worker,))
         thread.start()
         assert begun.wait(30)
-        assert found_in(worker_health.metrics_text(worker), "fsm_agent_store_") == {"up": 0}, (
+        assert found_in(health.metrics_text(worker), "fsm_agent_store_") == {"up": 0}, (
             "it waits for another one's answer"
         )
         may_end.set()
         thread.join(30)
-        assert [found_in(worker_health.metrics_text(worker), "fsm_agent_store_") for _ in range(3)] == [{"up": 1}] * 3
+        assert [found_in(health.metrics_text(worker), "fsm_agent_store_") for _ in range(3)] == [{"up": 1}] * 3
         assert len(asked) == 1
         monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
         for refused in (
-            lambda: worker_health.register_runs(worker.runs, None),
-            lambda: worker_health.metrics_text(worker),
+            lambda: health.register_runs(worker.runs, None),
+            lambda: health.metrics_text(worker),
         ):
             with pytest.raises(ConfigError, match=r"fsm-agent\[metrics\]"):
                 refused()

@@ -1,0 +1,17 @@
+"""Who drives the runs of a store, and when: workers, and engines that exist, DBOS and Temporal.
+
+The store is a queue itself, and a `Worker` claims from it, which is all that most need.  Under an engine, the engine
+says who drives a run when, and the run's journal in Postgres stays the truth.  Each engine needs its extra:
+``pip install 'fsm-agent[dbos]'`` or ``'fsm-agent[temporal]'``.
+"""
+
+from typing import TYPE_CHECKING
+
+from fsm_agent._internal.exports import exports
+
+if TYPE_CHECKING:
+    from fsm_agent.workers.engine import Engine as Engine
+    from fsm_agent.workers.engine import engine_of as engine_of
+    from fsm_agent.workers.worker import Worker as Worker
+else:
+    __all__, __getattr__, __dir__ = exports(__name__, {"engine": "Engine engine_of", "worker": "Worker"})
