@@ -106,7 +106,7 @@ def test_the_wheel_has_the_package_alone(wheel):
     assert tops == {"fsm_agent", f"fsm_agent-{fsm_agent.__version__}.dist-info"}
     assert "fsm_agent/py.typed" in files(wheel)
     inside = [name for name in files(wheel) if name.startswith("fsm_agent/")]
-    pages = {name for name in inside if re.match(r"fsm_agent/(fronts/page|inspector/(static|templates))/", name)}
+    pages = {name for name in inside if re.match(r"fsm_agent/(web/(static|templates))/", name)}
     assert {name.rpartition(".")[2] for name in pages} == {"css", "html", "js", "svg"}  # the svg is a page's icon
     assert {name.rpartition(".")[2] for name in inside if name not in pages} == {"py", "typed", "jinja"}
     assert not [name for name in inside if re.search(r"(^|/)(tests?|bench|docs|examples)(/|_)|/test_", name)]

@@ -10,15 +10,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fronts"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "web"))
 
 from playwright.sync_api import sync_playwright
 from service import running
 from support.paths import ROOT
 
 from fsm_agent import Agent, function
-from fsm_agent.fronts import serve
 from fsm_agent.testing import Script, call
+from fsm_agent.web import serve
 
 LOOKS: dict[str, dict[str, Any]] = {
     "chat-light": {"color_scheme": "light", "viewport": {"width": 1000, "height": 720}},

@@ -18,7 +18,7 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request
 
 from fsm_agent import Agent, CallResult, function
-from fsm_agent.fronts import serve
+from fsm_agent.web import serve
 
 ORDERS = {"A-17": {"what": "a lamp", "state": "delivered", "euros": 40}, "B-2": {"what": "a desk", "state": "sent"}}
 

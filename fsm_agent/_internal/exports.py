@@ -17,8 +17,8 @@ from importlib import import_module
 
 PACKAGES = (  # that have public names
     *("agents", "prompts", "messages", "functions", "call", "context", "runtime", "clients"),
-    *("providers", "mcp", "telemetry", "store", "errors", "flows", "flows.orchestrator", "fronts", "workers"),
-    *("testing", "diagrams", "inspector", "cli"),
+    *("providers", "mcp", "telemetry", "store", "errors", "flows", "flows.orchestrator", "web", "workers"),
+    *("testing", "diagrams", "cli"),
 )
 _ROOT = "fsm_agent"
 _NEAR = 0.75  # of a name that is imported: a guess that is far off misleads

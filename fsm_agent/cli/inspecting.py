@@ -18,7 +18,8 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.reading import opened
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import ConfigError
-from fsm_agent.inspector import NEEDS
+
+NEEDS = dict.fromkeys(("starlette", "uvicorn"), "'fsm-agent[inspect]'")
 
 
 def inspect(
@@ -71,7 +72,7 @@ def _server_class() -> Any:
         ConfigError: Its libraries are missing.
     """
     try:
-        return import_module("fsm_agent.inspector.serving").InspectorServer
+        return import_module("fsm_agent.web.server").InspectorServer
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in NEEDS:

@@ -15,7 +15,7 @@ from fsm_agent.cli.options import load_callable, load_deps, load_runnables
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.fronts.live import with_store
+from fsm_agent.web.follow import with_store
 
 HOST = "127.0.0.1"
 TOKEN = "FSM_AGENT_TOKEN"
@@ -58,8 +58,8 @@ def serve(
         try:
             import uvicorn
 
-            from fsm_agent.fronts.door import locked
-            from fsm_agent.fronts.serving import serve as served
+            from fsm_agent.web.auth import locked
+            from fsm_agent.web.chat_page import serve as served
         except ModuleNotFoundError as error:
             raise ConfigError(f"serve needs {error.name}; run pip install 'fsm-agent[serve]'") from None
         app: Any = served(runnable, user=known, deps=option("--deps", load_deps, deps, [runnable]))

@@ -144,7 +144,7 @@ class TestServers:
         assert "'nothing.db'" in refused("inspect", "nothing.db", "--no-browser")
         assert "no_such_module" in refused("inspect", "runs.db", "--no-browser", "--agents", "no_such_module")
         for name in [*sys.modules]:
-            if name.startswith("fsm_agent.inspector.") and name.endswith(".serving"):
+            if name.startswith("fsm_agent.web.") and name.endswith(".server"):
                 monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "uvicorn", None)
         assert "fsm-agent[inspect]" in refused("inspect", "runs.db", "--no-browser")

@@ -111,7 +111,7 @@ class TestStreams:
                 )
                 loaded.append(set(ended.stdout.splitlines()[-1].split()))
         assert not loaded[0] & {"pydantic", "rich", "asyncio", "fsm_agent.agents"}
-        assert not loaded[1] & {"mcp", "starlette", "fsm_agent.inspector", "fsm_agent.flows"}
+        assert not loaded[1] & {"mcp", "starlette", "fsm_agent.web", "fsm_agent.flows"}
 
 
 @pytest.mark.parametrize("words", ["--help", "ask --help", "runs answer --help", "demo -x"])

@@ -41,7 +41,7 @@ def chromium() -> Iterator[Any]:
 @contextmanager
 def served(runs: Runs, **options: Any) -> Iterator[Any]:
     """The server of the command, in a thread."""
-    from fsm_agent.inspector.serving import InspectorServer
+    from fsm_agent.web.server import InspectorServer
 
     server = InspectorServer(runs, **options)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -1,0 +1,208 @@
+"""AG-UI, protocol 1.0, both ways: https://docs.ag-ui.com (August 2026).  Nothing but JSON is needed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fsm_agent.call.outcomes import Denied
+from fsm_agent.messages.event import FunctionEnded
+from fsm_agent.messages.event_json import parsed
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.question import Question
+from fsm_agent.web.requests import Asked, BadRequest, converted, edited, image_of, named, verdict
+from fsm_agent.web.translate import TEXT, Data, ProtocolFold, call_of, shown_question, shown_result
+
+HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+_KINDS = {"text": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
+
+
+class AgUi(ProtocolFold):
+    """A fold into the events of AG-UI.
+
+    Args:
+        thread: The client's name for the conversation.
+        run: The client's name for this request.
+
+    Examples:
+        >>> fold = AgUi("t1", "r1")
+        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in fold.take(event)]
+        >>> [data["type"] for data in told]
+        ['TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT', 'TEXT_MESSAGE_END', 'RUN_FINISHED']
+    """
+
+    def __init__(self, thread: str, run: str) -> None:
+        super().__init__()
+        self._ids = {"threadId": thread, "runId": run}
+        self._at = ""  # the state of a flow
+
+    @staticmethod
+    def read(body: Any) -> Asked:
+        """Return what a client says in the body of its request.
+
+        Args:
+            body: The body, as JSON data.
+
+        Raises:
+            BadRequest: The body is wrong; the error names where.
+        """
+        found: _Body = converted(body, _Body)
+        thread, run = named("threadId", found.threadId), named("runId", found.runId)
+        if found.resume:
+            answers = {entry.interruptId: _answer(entry) for entry in found.resume}
+            sent = {entry.interruptId: entry.payload for entry in found.resume if entry.status != "cancelled"}
+            if len(answers) < len(found.resume):
+                raise BadRequest("resume: expected each interruptId once, got one twice", "bad_answer")
+            return Asked(thread, run, None, answers, payloads=sent)
+        if not found.messages or found.messages[-1].role != "user":
+            raise BadRequest("messages: expected the last one to be of the user", "no_message")
+        content = found.messages[-1].content or ""
+        parts = [content] if isinstance(content, str) else [_part(part) for part in content]
+        return Asked(thread, run, Message.of("user", *parts), {})
+
+    def begin(self) -> list[Data]:
+        """Return what the stream begins with."""
+        return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": "1.0"}]
+
+    def failed(self, text: str, code: str = "") -> list[Data]:
+        """Return the end of a stream that failed."""
+        return [*self._step_ended(), {"type": "RUN_ERROR", "message": text, **({"code": code} if code else {})}]
+
+    def _id(self, path: str, number: int) -> str:
+        return f"{self._ids['runId']}:{path}:{number}"
+
+    def _of(self, path: str) -> Data:
+        return {"subagentRunId": self._sub(path)} if path else {}
+
+    def _sub(self, path: str) -> str:
+        return f"{self._ids['runId']}:{path}"
+
+    def _entered(self, path: str) -> list[Data]:
+        outer, _, own = path.rpartition("/")
+        data = {"type": "SUBAGENT_STARTED", "subagentRunId": self._sub(path), "name": self._name_of(path)}
+        if outer:
+            data["parentSubagentRunId"] = self._sub(outer)
+        if own.startswith("run:"):
+            data["parentToolCallId"] = call_of(path)
+        return [data]
+
+    def _left(self, path: str, questions: Sequence[Question]) -> list[Data]:
+        keys = [question.key for question in questions if question.key.startswith(f"{path}/")]
+        outcome = {"type": "suspended", "interruptIds": keys} if questions else {"type": "success"}
+        return [{"type": "SUBAGENT_FINISHED", "subagentRunId": self._sub(path), "outcome": outcome}]
+
+    def _began(self, path: str, kind: str, number: int) -> list[Data]:
+        about = {"messageId": self._id(path, number), **self._of(path)}
+        if kind == TEXT:
+            return [{"type": "TEXT_MESSAGE_START", "role": "assistant", **about}]
+        start = {"type": "REASONING_MESSAGE_START", "role": "reasoning", **about}
+        return [{"type": "REASONING_START", **about}, start]
+
+    def _piece(self, path: str, kind: str, number: int, text: str) -> list[Data]:
+        about = {"messageId": self._id(path, number), **self._of(path)}
+        return [{"type": f"{_KINDS[kind]}_CONTENT", "delta": text, **about}]
+
+    def _finished(self, path: str, kind: str, number: int) -> list[Data]:
+        about = {"messageId": self._id(path, number), **self._of(path)}
+        ends = ["TEXT_MESSAGE_END"] if kind == TEXT else ["REASONING_MESSAGE_END", "REASONING_END"]
+        return [{"type": end, **about} for end in ends]
+
+    def _called(self, path: str, id: str, name: str, arguments: str) -> list[Data]:
+        about = {"toolCallId": id, **self._of(path)}
+        start = {"type": "TOOL_CALL_START", "toolCallName": name, **about}
+        given = {"type": "TOOL_CALL_ARGS", "delta": arguments or "{}", **about}
+        return [start, given, {"type": "TOOL_CALL_END", **about}]
+
+    def _returned(self, path: str, id: str, event: FunctionEnded) -> list[Data]:
+        facts = {"outcome": "failed" if event.is_error else "done", "duration_s": round(event.duration_s, 3)}
+        return [self._result(path, id, shown_result(event), facts)]
+
+    def _denied(self, path: str, id: str, reason: str) -> list[Data]:
+        return [self._result(path, id, f"denied: {reason}".rstrip(": "), {"outcome": "denied"})]
+
+    def _result(self, path: str, id: str, text: str, facts: Data) -> Data:
+        """Return the result of a function; ``rawEvent`` has what the protocol has no word for."""
+        about = {"messageId": f"{self._id(path, 0)}:{id}", "toolCallId": id, **self._of(path)}
+        return {"type": "TOOL_CALL_RESULT", "content": text, "role": "tool", **about, "rawEvent": facts}
+
+    def _progressed(self, id: str, data: Any) -> list[Data]:
+        return [{"type": "CUSTOM", "name": "progress", "value": {"toolCallId": id, "data": data}}]
+
+    def _output(self, data: Any) -> list[Data]:
+        return [{"type": "STATE_SNAPSHOT", "snapshot": data}]
+
+    def _stepped(self, state: str) -> list[Data]:
+        ended, self._at = self._step_ended(), state
+        return [*ended, {"type": "STEP_STARTED", "stepName": state}]
+
+    def _step_ended(self) -> list[Data]:
+        at, self._at = self._at, ""
+        return [{"type": "STEP_FINISHED", "stepName": at}] if at else []
+
+    def _waits(self, questions: Sequence[Question]) -> list[Data]:
+        outcome = {"type": "interrupt", "interrupts": [_interrupt(question) for question in questions]}
+        return [*self._step_ended(), {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}]
+
+    def _done(self, output: Any) -> list[Data]:
+        end = {"type": "RUN_FINISHED", **self._ids, "result": output, "outcome": {"type": "success"}}
+        return [*self._step_ended(), end]
+
+    def _cancelled(self) -> list[Data]:
+        return [*self._step_ended(), {"type": "RUN_FINISHED", **self._ids, "outcome": {"type": "cancelled"}}]
+
+
+def _interrupt(question: Question) -> Data:
+    shown = shown_question(question)
+    found: Data = {"id": question.key, "reason": question.kind, "metadata": shown}
+    schema = parsed(question.schema)
+    if question.kind != "approval":
+        return {**found, **({"responseSchema": schema} if isinstance(schema, dict) else {})}
+    arguments = schema if isinstance(schema, dict) else {"type": "object"}
+    answer = {"approved": {"type": "boolean"}, "editedArgs": arguments, "reason": {"type": "string"}}
+    needed: Data = {"type": "object", "properties": answer, "required": ["approved"]}
+    about = shown["about"] if isinstance(shown["about"], dict) else {}
+    message = str(about.get("function", ""))
+    return {**found, "message": message, "toolCallId": call_of(question.key), "responseSchema": needed}
+
+
+class _Part(msgspec.Struct):
+    type: str
+    text: str = ""
+    source: dict[str, Any] = {}
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str | list[_Part] | None = ""
+
+
+class _Entry(msgspec.Struct):
+    interruptId: str  # noqa: N815
+    status: str
+    payload: Any = None
+
+
+class _Body(msgspec.Struct):
+    threadId: str  # noqa: N815
+    runId: str  # noqa: N815
+    messages: list[_Message] = []
+    resume: list[_Entry] | None = None
+
+
+def _part(part: _Part) -> Any:
+    if part.type == "text":
+        return part.text
+    if part.type == "image" and part.source.get("type") == "data":
+        return image_of(f"data:{part.source.get('mimeType', '')};base64,{part.source.get('value', '')}")
+    raise BadRequest(f"messages: expected text, or an image as data, got a part of type {part.type!r:.40}", "bad_part")
+
+
+def _answer(entry: _Entry) -> Any:
+    if entry.status == "cancelled":
+        return Denied("cancelled")
+    payload = entry.payload
+    if isinstance(payload, dict) and isinstance(payload.get("approved"), bool):
+        return verdict(payload["approved"], payload.get("reason"), edited(payload.get("editedArgs")))
+    return payload

@@ -1,0 +1,189 @@
+"""The UI message stream of Vercel's AI SDK, both ways, as ``ai`` 6 speaks it.  Nothing but JSON is needed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fsm_agent.messages.event import FunctionEnded
+from fsm_agent.messages.event_json import parsed
+from fsm_agent.messages.message import Message
+from fsm_agent.messages.question import Question
+from fsm_agent.web.requests import Asked, BadRequest, converted, edited, image_of, named, verdict
+from fsm_agent.web.translate import Data, ProtocolFold, arguments_of, as_json, call_of, shown_question, shown_result
+
+HEADERS = {"x-vercel-ai-ui-message-stream": "v1", "cache-control": "no-store", "x-accel-buffering": "no"}
+END = "data: [DONE]\n\n"
+
+
+class AiSdk(ProtocolFold):
+    """A fold into the chunks of the AI SDK.
+
+    Args:
+        message: The id of the reply; it must differ from the id of the user's message.
+        is_continued: Whether the client continues the message in which it was asked, as `Asked.is_continued` says.
+
+    Examples:
+        >>> fold = AiSdk("m1-reply")
+        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in fold.take(event)]
+        >>> [data["type"] for data in told][:3]
+        ['start-step', 'text-start', 'text-delta']
+    """
+
+    def __init__(self, message: str, *, is_continued: bool = False) -> None:
+        super().__init__(tells_again=not is_continued)
+        self._message = message
+        self._in_step = False
+
+    @staticmethod
+    def read(body: Any) -> Asked:
+        """Return what a client says in the body of its request; see `AgUi.read`.
+
+        A part ``data-answer`` of a user's message answers a question: its data have the ``key``, and the ``value``; or
+        ``approved``, with ``arguments`` if they were edited.
+        """
+        found: _Body = converted(body, _Body)
+        chat = named("id", found.id)
+        if not found.messages:
+            raise BadRequest("messages: expected one or more, got none", "no_message")
+        last = found.messages[-1]
+        if last.role == "assistant":
+            parts = [part for part in last.parts if part.state == "approval-responded"]
+            answers = {str(p.approval.get("id")): _verdict(p.approval) for p in parts}
+        else:
+            answers = {str(p.data.get("key")): _answer(p.data) for p in last.parts if p.type == "data-answer"}
+            if answers and any(p.type == "file" or p.text.strip() for p in last.parts):
+                raise BadRequest(
+                    "messages: expected an answer alone in the last one, got something else too", "bad_answer"
+                )
+        if answers:
+            return Asked(chat, "", None, answers, last.role == "assistant")
+        if last.role != "user":
+            raise BadRequest(
+                "messages: expected the last one to be of the user, or to answer an approval", "no_message"
+            )
+        texts = [_part(part) for part in last.parts if not part.type.startswith("data-")]
+        return Asked(chat, named("id of the message", last.id), Message.of("user", *texts), {})
+
+    def begin(self) -> list[Data]:
+        """Return what the stream begins with."""
+        return [{"type": "start", "messageId": self._message}]
+
+    def failed(self, text: str, code: str = "") -> list[Data]:
+        """Return the end of a stream that failed."""
+        return [{"type": "error", "errorText": text}, *self._finish("error")]
+
+    def _finish(self, reason: str) -> list[Data]:
+        step: list[Data] = [{"type": "finish-step"}] if self._in_step else []
+        self._in_step = False
+        return [*step, {"type": "finish", "finishReason": reason}]
+
+    def _ready(self) -> list[Data]:
+        if self._in_step:
+            return []
+        self._in_step = True
+        return [{"type": "start-step"}]
+
+    def _requested(self, path: str) -> list[Data]:
+        if path:
+            return []
+        ended: list[Data] = [{"type": "finish-step"}] if self._in_step else []
+        self._in_step = False
+        return [*ended, *self._ready()]
+
+    def _began(self, path: str, kind: str, number: int) -> list[Data]:
+        return [] if path else [*self._ready(), {"type": f"{kind}-start", "id": f"{kind}-{number}"}]
+
+    def _piece(self, path: str, kind: str, number: int, text: str) -> list[Data]:
+        if path:  # a page shows it as it likes, and does not keep it
+            inside = {"path": path, "name": self._name_of(path), "kind": kind, "text": text}
+            return [{"type": "data-inside", "data": inside, "transient": True}]
+        return [{"type": f"{kind}-delta", "id": f"{kind}-{number}", "delta": text}]
+
+    def _finished(self, path: str, kind: str, number: int) -> list[Data]:
+        return [] if path else [{"type": f"{kind}-end", "id": f"{kind}-{number}"}]
+
+    def _called(self, path: str, id: str, name: str, arguments: str) -> list[Data]:
+        about = {"toolCallId": id, "toolName": name, "dynamic": True}
+        given = {"type": "tool-input-available", "input": arguments_of(arguments), **about}
+        return [*self._ready(), {"type": "tool-input-start", **about}, given]
+
+    def _returned(self, path: str, id: str, event: FunctionEnded) -> list[Data]:
+        about, text = {"toolCallId": id, "dynamic": True}, shown_result(event)
+        if event.is_error:
+            return [{"type": "tool-output-error", "errorText": text, **about}]
+        return [{"type": "tool-output-available", "output": as_json(text), **about}]
+
+    def _denied(self, path: str, id: str, reason: str) -> list[Data]:
+        return [{"type": "tool-output-denied", "toolCallId": id}]
+
+    def _progressed(self, id: str, data: Any) -> list[Data]:
+        return [{"type": "data-progress", "data": {"toolCallId": id, "data": data}, "transient": True}]
+
+    def _output(self, data: Any) -> list[Data]:
+        return [{"type": "data-output", "id": "output", "data": data}]
+
+    def _stepped(self, state: str) -> list[Data]:
+        return [{"type": "data-state", "id": "state", "data": {"state": state}}]
+
+    def _waits(self, questions: Sequence[Question]) -> list[Data]:
+        found: list[Data] = []
+        for question in questions:
+            if question.kind == "approval":
+                ids = {"approvalId": question.key, "toolCallId": call_of(question.key)}
+                found.append({"type": "tool-approval-request", **ids})
+            else:
+                about = {"key": question.key, "kind": question.kind, "schema": parsed(question.schema)}
+                data = {**about, **shown_question(question)}
+                found.append({"type": "data-question", "id": question.key, "data": data})
+        return [*found, *self._finish("tool-calls")]
+
+    def _done(self, output: Any) -> list[Data]:
+        return self._finish("stop")
+
+    def _cancelled(self) -> list[Data]:
+        return [{"type": "abort", "reason": "cancelled"}]
+
+
+class _Part(msgspec.Struct):
+    type: str
+    text: str = ""
+    url: str = ""
+    state: str = ""
+    approval: dict[str, Any] = {}
+    data: Any = {}
+
+    def __post_init__(self) -> None:
+        if self.type == "data-answer" and not (isinstance(self.data, dict) and self.data.get("key")):
+            raise ValueError("data of data-answer: expected an object with a key")
+
+
+class _Message(msgspec.Struct):
+    role: str
+    id: str = ""
+    parts: list[_Part] = []
+
+
+class _Body(msgspec.Struct):
+    id: str
+    messages: list[_Message] = []
+
+
+def _part(part: _Part) -> Any:
+    if part.type == "text":
+        return part.text
+    if part.type == "file":
+        return image_of(part.url)
+    raise BadRequest(f"messages: expected text, or a picture, got a part of type {part.type!r:.40}", "bad_part")
+
+
+def _verdict(approval: dict[str, Any]) -> Any:
+    return verdict(approval.get("approved") is True, approval.get("reason"))
+
+
+def _answer(data: dict[str, Any]) -> Any:
+    if isinstance(data.get("approved"), bool):
+        return verdict(data["approved"], data.get("reason"), edited(data.get("arguments")))
+    return data.get("value")

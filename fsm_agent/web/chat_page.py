@@ -1,0 +1,279 @@
+"""A chat page for an agent or a flow: an application of ASGI, and any AG-UI client can talk to it as well."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
+from inspect import isawaitable
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote
+from weakref import WeakValueDictionary
+
+import msgspec
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from fsm_agent._internal.field_checks import is_whole
+from fsm_agent._internal.redaction import mask_keys
+from fsm_agent.agents.runnable import Runnable
+from fsm_agent.call.journal import header_of
+from fsm_agent.errors import FsmAgentError, OutcomeError
+from fsm_agent.functions.deps import GivenDeps
+from fsm_agent.messages.message import Image, Message
+from fsm_agent.store import conversation_turns
+from fsm_agent.store.errors import NotAsked, RunUnknown
+from fsm_agent.store.listing import each_listed
+from fsm_agent.store.store import Run, RunFilter, Store
+from fsm_agent.validation import check
+from fsm_agent.web.ag_ui import HEADERS, AgUi
+from fsm_agent.web.auth import LOOPBACK, Guard
+from fsm_agent.web.follow import Live
+from fsm_agent.web.requests import MAX_BODY, BadRequest, named, read_json
+from fsm_agent.web.translate import sse, told_error
+
+UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
+AT_ONCE = 16  # runs of a user that are under way
+MAX_TURNS = 200  # of a conversation that are shown
+MAX_CONVERSATIONS = 200  # of a user that are listed
+_HERE = Path(__file__).parent
+
+
+def serve(
+    runnable: Runnable,
+    *,
+    user: UserOf | None = None,
+    hosts: Collection[str] | None = None,
+    task: Callable[[Message], Any] | None = None,
+    deps: GivenDeps[Any] = None,
+    at_once: int = AT_ONCE,
+    **options: Any,
+) -> Starlette:
+    """Return an application with a chat page for an agent or a flow: conversations, approvals, forms, pictures.
+
+    Each user has conversations of their own; who answers a question is the user.  Without ``user`` there is one user,
+    and only names of this machine are answered to; let no other machine connect then.  ``POST agui`` speaks AG-UI.
+
+    Args:
+        runnable: The agent or flow; with a store, conversations survive restarts.
+        user: Returns who sends a request, by your login, or None to refuse it; may be a coroutine function.
+        hosts: The names under which the service is reached; None: with ``user`` any, else those of this machine.
+        task: Makes the task, or the data of a flow, of a message; None: as of `Live.take`.
+        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
+            each run; ``user`` is who began it.
+        at_once: How many runs of a user may be under way at a time, in all OS processes; one more is refused.
+        options: Others of `Live`.
+
+    Examples:
+        >>> app = serve(Agent(Script("Hi."), name="host"))      # uvicorn module:app
+        >>> [route.path for route in app.routes][:2]
+        ['/', '/static']
+    """
+    check("at_once", at_once, is_whole(at_once, 1), "a whole number from 1 on")
+    live = Live(runnable, deps=deps, **options)
+    pages = _Pages(live, user, task, at_once)
+    known = LOOPBACK if hosts is None and user is None else hosts
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with live:
+            yield
+
+    routes = [
+        Route("/", pages.page),
+        Mount("/static", StaticFiles(directory=_HERE / "static")),
+        Route("/agui", pages.ask, methods=["POST"]),
+        Route("/conversations", pages.conversations),
+        Route("/conversations/{name:path}/cancel", pages.cancel, methods=["POST"]),
+        Route("/conversations/{name:path}", pages.conversation),
+    ]
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Guard, hosts=known)])
+    app.state.live = live
+    return app
+
+
+class _Pages:
+    """What the routes answer."""
+
+    def __init__(
+        self, live: Live, user: UserOf | None, task: Callable[[Message], Any] | None, at_once: int = AT_ONCE
+    ) -> None:
+        self._live, self._user, self._task, self._at_once = live, user, task, at_once
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()  # by user
+        self._html = (
+            (_HERE / "templates" / "chat.html").read_text("utf-8").replace("TITLE", html.escape(live.runnable.name))
+        )
+
+    async def _who(self, request: Request) -> str:
+        """Return the user; refuse whom the login does not know."""
+        found = "" if self._user is None else self._user(request)
+        who = await found if isawaitable(found) else found
+        if who is None or (self._user is not None and not who):
+            raise HTTPException(401, "expected a user who is logged in")
+        return str(who)
+
+    async def page(self, request: Request) -> Response:
+        """Return the page."""
+        await self._who(request)
+        return Response(self._html, media_type="text/html")
+
+    async def ask(self, request: Request) -> Response:
+        """Begin or answer a run, and return its stream; what was refused has no start in it."""
+        who = await self._who(request)
+        try:
+            body = read_json(await _body(request))
+            asked = AgUi.read(body)
+        except BadRequest as error:
+            return JSONResponse({"error": str(error), "code": error.code}, 413 if error.code == "too_large" else 400)
+        fold = AgUi(asked.conversation, asked.run)
+        try:
+            kept = asked._replace(conversation=_kept(who, asked.conversation))
+            async with self._locks.setdefault(who, asyncio.Lock()):  # what is counted stays true until it has begun
+                if kept.message is not None and await to_thread.run_sync(self._is_full, who, self._live.run_of(kept)):
+                    problem = {"error": f"{self._at_once} answers are on their way; wait for one", "code": "too_many"}
+                    return JSONResponse(problem, 429)
+                run, after = await self._live.take(kept, by=who, task=self._task)
+        except OutcomeError as error:  # the names of runs and questions are not for the person who answered
+            text = mask_keys(error.problem) or "the answer does not fit the question"
+            return _refused(BadRequest(text, "bad_answer"), fold)
+        except FsmAgentError as error:
+            return _refused(error, fold)
+        return _stream(sse(self._live.follow(run, after=after), fold))
+
+    async def conversations(self, request: Request) -> Response:
+        """Return the user's newest conversations, and whether there are more, which the page tells."""
+        who = await self._who(request)
+        found, has_more = await to_thread.run_sync(self._conversations_of, who)
+        return JSONResponse(found, headers={"x-has-more": "true"} if has_more else None)
+
+    async def conversation(self, request: Request) -> Response:
+        """Return all turns of a conversation as one stream, the newest as it happens."""
+        who = await self._who(request)
+        name = request.path_params["name"]
+        try:
+            kept = _kept(who, named("conversation", name))
+            turns = await to_thread.run_sync(self._turns, kept)
+        except FsmAgentError as error:
+            return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 400)
+        if not turns:
+            return JSONResponse({"error": f"unknown conversation {name!r}", "code": "unknown_conversation"}, 404)
+        return _stream(self._told(name, turns))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel what a conversation does now."""
+        who = await self._who(request)
+        run = await self._live.newest(_kept(who, request.path_params["name"]))
+        try:
+            if run is None:
+                raise NotAsked("this conversation does not exist")
+            await self._live.cancel(run, "cancelled by the user", by=who)
+        except FsmAgentError as error:
+            return JSONResponse(dict(zip(("error", "code"), told_error(error), strict=True)), 409)
+        return JSONResponse({})
+
+    def _is_full(self, who: str, run: str | None) -> bool:
+        """Return whether as many runs of a user are under way as may be, and this is one more."""
+        which: RunFilter = {"agent": self._live.runnable.name, "prefix": _kept(who, ""), "ended": False}
+        which["due_before"] = time.time()  # what waits for a person, or for a time, costs nothing
+        store = self._live.runs.store
+        return len(store.list(limit=self._at_once, **which)) == self._at_once and not (run and _exists(store, run))
+
+    def _conversations_of(self, who: str) -> tuple[list[dict[str, Any]], bool]:
+        """Return the newest conversations of a user, and whether there are more."""
+        of = self._live.runnable.name
+        found: dict[str, dict[str, Any]] = {}
+        for row in each_listed(self._live.runs.store, agent=of, prefix=_kept(who, ""), at_a_time=500):
+            name = _shown(who, row.id, self._live.has_conversations)
+            if name and name not in found and len(found) == MAX_CONVERSATIONS:
+                return [*found.values()], True
+            if name:
+                asks = [question.key for question in row.waits]
+                about = {"name": name, "title": row.title or name, "asks": asks, "ended": row.is_ended}
+                about |= {"at_s": row.updated_s}
+                found.setdefault(name, about)["title"] = row.title or name  # that of the first turn
+        return [*found.values()], False
+
+    def _turns(self, kept: str) -> list[Run]:
+        """Return the runs of a conversation, the oldest first; one more than `MAX_TURNS` at most."""
+        store = self._live.runs.store
+        if self._live.has_conversations:
+            head = store.head(kept)
+            back = conversation_turns.turns_back(self._live.runs, head) if head.run else iter(())
+            runs = [*islice(back, MAX_TURNS + 1)]
+        else:
+            runs = [store.get(kept)] if _exists(store, kept) else []
+        return runs[::-1]
+
+    def _said(self, run: str) -> str:
+        header = self._live.runs.store.load(run, after=None).header
+        return json.dumps({"type": "CUSTOM", "name": "said", "value": _said(header)})
+
+    async def _told(self, name: str, turns: list[Run]) -> AsyncGenerator[str]:
+        if len(turns) > MAX_TURNS:
+            left_out = {"type": "CUSTOM", "name": "left_out", "value": {"shown": MAX_TURNS}}
+            yield f"data: {json.dumps(left_out)}\n\n"
+        for run in turns[-MAX_TURNS:]:
+            yield f"data: {await to_thread.run_sync(self._said, run.id)}\n\n"  # only now, since each may be large
+            async for line in sse(self._live.follow(run.id), AgUi(name, run.id)):
+                yield line
+
+
+def _kept(who: str, conversation: str) -> str:
+    """Return the name of a user's conversation in the store; no name of one user is that of another."""
+    return f"{quote(who, safe='@.')}/{conversation}"
+
+
+def _exists(store: Store, run: str) -> bool:
+    try:
+        store.get(run)
+    except RunUnknown:
+        return False
+    return True
+
+
+def _shown(who: str, run: str, has_conversations: bool) -> str:
+    """Return the user's name for the conversation of a run; empty: it is of another."""
+    start = _kept(who, "")
+    rest = run[len(start) :] if run.startswith(start) else ""
+    return rest.rpartition(":")[0] if has_conversations else rest
+
+
+def _said(header: str) -> dict[str, Any]:
+    """Return what the person has said at the beginning of a run: its text and pictures."""
+    seed = json.loads(bytes(header_of(header).seed))
+    if "dialog" not in seed:
+        return {"text": json.dumps(seed.get("data")), "pictures": []}
+    message: Message = msgspec.convert(seed["dialog"][-1], Message)
+    images = [part for part in message.parts if isinstance(part, Image) and part.data is not None]
+    return {"text": message.text, "pictures": [image.data_url() for image in images]}
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of a request, as far as its limit and one byte more."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY:
+            break
+    return bytes(body)
+
+
+def _stream(lines: AsyncGenerator[str]) -> Response:
+    return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)
+
+
+def _refused(error: FsmAgentError, fold: AgUi) -> Response:
+    """Return a stream that has only the error, so that a client knows that no run was begun or answered."""
+    lines = [f"data: {json.dumps(data)}\n\n" for data in fold.failed(*told_error(error))]
+    return Response("".join(lines), media_type="text/event-stream", headers=HEADERS)

@@ -1,0 +1,383 @@
+"""What happened in a run, an item for each entry of its journal; its timeline; two runs side by side."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+from fsm_agent._internal.values import from_data
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.outcomes import ModelFailed, Replied
+from fsm_agent.call.process import SEPARATOR, prefix_of, subject_of
+from fsm_agent.call.record import FAILURES, State
+from fsm_agent.errors import FsmAgentError, ProgramError
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Reasoning, Text
+from fsm_agent.store.differences import Parting, is_same, parting
+from fsm_agent.store.reading import RETRIED, EntryReading, RunReading
+from fsm_agent.store.runs import Runs
+from fsm_agent.web.run_list import pretty, shown, span
+
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # that a page shows
+_MOST_IMAGE = 2_000_000  # bytes of an image in a page
+_VERDICTS = {
+    "approved": "approves",
+    "denied": "denies",
+    "modified": "approves with other arguments",
+    "returned": "answers",
+    "run_again": "says: run it again",
+    "cancelled": "cancels",
+    "stopped": "stops",
+    "injected": "adds",
+    "edited": "changes the data",
+    RETRIED: "retries",
+}
+_BAD = frozenset({"denied", "cancelled", "expired"})
+
+Item = dict[str, Any]  # what the template of an item needs
+
+
+def story(reading: RunReading, after: int = 0, until: int | None = None) -> list[Item]:
+    """Return what happened in a run, from the entry behind ``after`` to the entry ``until``; None: to the last."""
+    teller, undone = _Teller(reading), _undone(reading)
+    items: list[Item] = []
+    for entry in reading.entries[:until]:
+        if entry.n <= after:
+            teller.note(entry)
+        else:
+            items.append({**teller.item(entry), "is_undone": entry.n in undone})
+    return items
+
+
+def _undone(reading: RunReading) -> set[int]:
+    """Return the numbers of the entries that a later retry has undone."""
+    found: set[int] = set()
+    least = len(reading.entries)  # the earliest entry from which the run has gone on later
+    for entry in reversed(reading.entries):
+        if entry.n > least:
+            found.add(entry.n)
+        if (step := entry.undoes_to) is not None:
+            least = min(least, step)
+    return found
+
+
+def labels(reading: RunReading) -> dict[str, str]:
+    """Return the names of the processes for people: of an agent that is a function, its own."""
+    return {path: shown(process.name or path.rpartition(SEPARATOR)[2]) for path, process in reading.processes.items()}
+
+
+def tried(items: Sequence[Item]) -> list[Item]:
+    """Return what went wrong on the way to the failure of a run."""
+    return [item for item in items if item["is_failure"] and not item["is_undone"]]
+
+
+def _item(entry: EntryReading, names: dict[str, str]) -> Item:
+    own = next((move.step for move in entry.moves if move.path == entry.path), None)
+    took_s = entry.at_s - entry.since_s if entry.since_s and entry.at_s else 0.0
+    steps = [(move.path, names.get(move.path, move.path), move.step.trigger, move.step.to) for move in entry.moves]
+    return {
+        "n": entry.n, "key": entry.key, "path": entry.path, "label": names.get(entry.path, entry.path),
+        "kind": entry.kind, "by": entry.by, "at_s": entry.at_s, "took_s": max(0.0, took_s),
+        "share": min(4.0, max(0.0, math.log10(took_s * 10))) if took_s > 0 else 0.0,  # 0.1 s to 1,000 s
+        "state": own.to if own else "", "usage": entry.usage, "fence": entry.line.fence, "steps": steps,
+        "paths": [path for path, *_ in steps], "raw": entry.data, "begun": entry.line.begun, "messages": [],
+        "call": None, "text": "", "note": "", "why": shown(entry.why), "who": "", "verdict": "", "role": "event",
+        "is_bad": False, "is_failure": bool(entry.why), "is_undone": False,
+    }  # fmt: skip
+
+
+class _Teller:
+    """Tells what entries say, one after another.
+
+    Args:
+        reading: The run.
+    """
+
+    def __init__(self, reading: RunReading) -> None:
+        self._reading = reading
+        self._names = labels(reading)
+        self._requested: dict[str, Sequence[FunctionCall]] = {}  # by path: the calls of the last reply
+        self._tries: dict[str, int] = {}  # by path: requests that failed, one after another
+
+    def note(self, entry: EntryReading) -> None:
+        """Note what later entries are about."""
+        if isinstance(entry.outcome, Replied):
+            self._requested[entry.path] = entry.outcome.reply.message.function_calls
+        if entry.kind in FAILURES:
+            self._tries[entry.path] = self._tries.get(entry.path, 0) + 1
+        elif entry.kind != "slept":
+            self._tries.pop(entry.path, None)
+
+    def item(self, entry: EntryReading) -> Item:
+        """Return what an entry says."""
+        self.note(entry)
+        item = _item(entry, self._names)
+        prefix = prefix_of(entry.key)
+        if entry.by or prefix in ("ask", "answer"):
+            item |= {"role": "person", "who": entry.by or "a person", "verdict": _VERDICTS.get(entry.kind, entry.kind)}
+            item["is_bad"] = entry.kind in _BAD
+        tell = _TELLING.get(entry.kind)
+        data = entry.data if isinstance(entry.data, dict) else {}
+        if tell is not None:
+            item |= tell(self, entry, data, item)
+        is_said = any(item["why"] in text for text in (item["text"], item["note"]))
+        return item | {"why": ""} if is_said else item
+
+    def _begun(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        if entry.path:
+            return {"role": "begin"}
+        seed = self._reading.seed if isinstance(self._reading.seed, dict) else {}
+        if "dialog" in seed:
+            return {"role": "begin", "messages": _messages(seed["dialog"])}
+        return {"role": "begin", "text": pretty(seed.get("data"), is_spread=True)}
+
+    def _replied(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        if not isinstance(entry.outcome, Replied):
+            return {}
+        return {"role": "assistant", **_reply(item, entry.outcome)}
+
+    def _model_failed(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        tries, is_last = self._tries[entry.path], item["state"] == State.FAILED
+        told: Item = {}
+        if isinstance(entry.outcome, ModelFailed):
+            told = _failure(entry.outcome, tries, is_last)
+            if entry.outcome.error.kind == ProgramError.__name__:  # no model has failed
+                told = {"kind": "function_failed", "text": shown(entry.outcome.error.message)}
+        return {"role": "error", "is_failure": True, **told}
+
+    def _decided(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        text = pretty(data.get("arguments_json", "")) if entry.kind == "modified" else ""
+        return {"call": self._call(entry), "note": shown(data.get("reason", "")), "text": text}
+
+    def _returned(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        text = pretty(data.get("text", ""))
+        if prefix_of(entry.key) == "answer":
+            return {"text": text, "note": f"the answer to {shown(subject_of(entry.key))}"}
+        is_bad = entry.kind == "function_failed" or data.get("is_error") is True
+        role = item["role"] if entry.by else "result"
+        return {"role": role, "text": text, "call": self._call(entry), "is_bad": is_bad, "is_failure": is_bad}
+
+    def _refused(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        return {"role": "error", "text": shown(data.get("reason") or data.get("text") or ""), "is_failure": True}
+
+    def _ended(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        role = item["role"] if entry.by else "error"
+        return {"role": role, "text": shown(data.get("reason") or ""), "is_failure": entry.kind != "stopped"}
+
+    def _injected(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        return {"messages": _messages(data.get("messages"))}
+
+    def _edited(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        return {"text": pretty(data.get("data"))}
+
+    def _retried(self, entry: EntryReading, data: Item, item: Item) -> Item:
+        return {"note": f"continues from entry {entry.undoes_to}; later entries do not count"}
+
+    def _call(self, entry: EntryReading) -> Item:
+        """Return the function call that a key such as ``run:4.0`` is about."""
+        subject, calls = subject_of(entry.key), self._requested.get(entry.path, ())
+        number = subject.partition(":")[0].rpartition(".")[2]
+        if "." in subject and number.isdecimal() and int(number) < len(calls):
+            call = calls[int(number)]
+            return {"name": shown(call.name), "arguments": pretty(call.arguments_json)}
+        return {"name": shown(subject.partition("#")[0]), "arguments": ""}
+
+
+_TELLING = {
+    "begun": _Teller._begun,
+    "replied": _Teller._replied,
+    "model_failed": _Teller._model_failed,
+    **dict.fromkeys(("approved", "denied", "modified"), _Teller._decided),
+    **dict.fromkeys(("returned", "function_failed"), _Teller._returned),
+    **dict.fromkeys(("check_refused", "check_failed"), _Teller._refused),
+    **dict.fromkeys(("cancelled", "stopped", "expired"), _Teller._ended),
+    "injected": _Teller._injected,
+    "edited": _Teller._edited,
+    RETRIED: _Teller._retried,
+}
+
+
+def _reply(item: Item, outcome: Replied) -> Item:
+    reply = outcome.reply
+    found: Item = {"messages": [_message(reply.message)], "who": shown(reply.model or "model")}
+    if any(trigger == "parse_failed" for _, _, trigger, _ in item["steps"]):
+        found |= {"note": "The answer was refused.", "is_failure": True}
+    elif item["why"] and item["state"] != State.FAILED:
+        found |= {"note": "A function call was refused."}
+    if reply.refusal:
+        found |= {"text": shown(reply.refusal), "note": "the model declined", "is_failure": True}
+    return found
+
+
+def _failure(outcome: ModelFailed, tries: int, is_last: bool) -> Item:
+    error = outcome.error
+    facts = [f"attempt {tries} failed"]
+    facts += [f"status {error.status}"] if error.status is not None else []
+    facts += [f"code {error.code}"] if error.code else []
+    facts += [f"request {error.request_id}"] if error.request_id else []
+    facts += [f"tried: {', '.join(error.tried)}"] if error.tried else []
+    facts += [f"again after {span(outcome.delay_s)}"] if outcome.delay_s and not is_last else []
+    return {"text": shown(f"{error.kind}: {error.message}"), "note": shown("; ".join(facts)), "who": error.model or ""}
+
+
+def _messages(found: Any) -> list[Item]:
+    """Return messages that were read as JSON; what cannot be read is shown as it is."""
+    shown_messages = []
+    for one in found if isinstance(found, list) else ():
+        try:
+            shown_messages.append(_message(from_data(one, Message)))
+        except ValueError:
+            shown_messages.append({"role": "", "parts": [{"kind": "other", "text": pretty(one)}]})
+    return shown_messages
+
+
+def _message(message: Message) -> Item:
+    return {"role": message.role, "parts": [*_parts(message.parts)]}
+
+
+def _parts(parts: Iterable[Any]) -> Iterable[Item]:
+    for part in parts:
+        match part:
+            case Text(text=text):
+                yield {"kind": "text", "text": shown(text)}
+            case FunctionCall(name=name, arguments_json=arguments):
+                yield {"kind": "call", "name": shown(name), "text": pretty(arguments)}
+            case FunctionResult(name=name, text=text):
+                yield {"kind": "result", "name": shown(name), "text": pretty(text)}
+            case Image(data=bytes(data), media_type=kind) if kind in _PICTURES and len(data) <= _MOST_IMAGE:
+                yield {"kind": "image", "text": part.data_url()}
+            case Reasoning(text=text):
+                yield {"kind": "reasoning", "text": shown(text) or "hidden by the provider"}
+            case _:
+                name = getattr(part, "url", None) or getattr(part, "name", None) or ""
+                yield {"kind": "other", "text": shown(f"[{type(part).__name__.lower()}] {name}")}
+
+
+MOST_SAME = 100  # equal entries that are shown before
+MOST_OTHERS = 500  # of each run that are shown from where they part
+_MOST_DIFFERENCES = 40
+
+
+class Row(NamedTuple):
+    """Two entries of one key, or one alone."""
+
+    a: Item | None
+    b: Item | None
+    is_same: bool
+
+
+class Comparison(NamedTuple):
+    """What differs between two runs."""
+
+    beginning: Sequence[tuple[str, str, str]]  # where, and both values as text
+    n: int | None  # of the first entry that differs; None: none does
+    entry: Sequence[tuple[str, str, str]]
+    common: int  # how many entries are equal before that
+    same: Sequence[Row]  # the last of them
+    others: Sequence[Row]
+    more: int = 0  # entries behind those, of the longer run
+
+
+def compared(a: RunReading, b: RunReading) -> Comparison:
+    """Return how two runs differ; times, names and digests do not count."""
+    where: Parting = parting(a, b)
+    common = max(len(a.entries), len(b.entries)) if where.n is None else where.n - 1
+    same = _numbered(a, b, max(0, common - MOST_SAME), common)
+    others = list(_lined_up(a, b, common, common + MOST_OTHERS))
+    more = max(0, max(len(a.entries), len(b.entries)) - common - MOST_OTHERS)
+    return Comparison(_as_text(where.beginning), where.n, _as_text(where.entry), common, same, others, more)
+
+
+def _numbered(a: RunReading, b: RunReading, after: int, until: int) -> list[Row]:
+    pairs = zip(story(a, after, until), story(b, after, until), strict=True)
+    return [Row(one, other, True) for one, other in pairs]
+
+
+def _lined_up(a: RunReading, b: RunReading, after: int, until: int) -> Iterator[Row]:
+    """Yield the entries of both runs in their order, those of one key beside each other."""
+    ones, others = a.entries[after:until], b.entries[after:until]
+    items, other_items = story(a, after, until), story(b, after, until)
+    matcher = SequenceMatcher(None, _labels(a, after, until), _labels(b, after, until), autojunk=False)
+    for tag, i, i_end, j, j_end in matcher.get_opcodes():
+        if tag == "equal":
+            for x, y in zip(range(i, i_end), range(j, j_end), strict=True):
+                yield Row(items[x], other_items[y], is_same(ones[x], others[y]))
+        else:
+            yield from (Row(item, None, False) for item in items[i:i_end])
+            yield from (Row(None, item, False) for item in other_items[j:j_end])
+
+
+def _labels(reading: RunReading, after: int, until: int) -> list[tuple[str, int]]:
+    """Return what each entry answers and how often that was answered before, so that no two are equal."""
+    count: Counter[str] = Counter()
+    labels = []
+    for entry in reading.entries[after:until]:
+        labels.append((entry.key, count[entry.key]))
+        count[entry.key] += 1
+    return labels
+
+
+def _as_text(found: Sequence[tuple[str, object, object]]) -> list[tuple[str, str, str]]:
+    rows = [(shown(where), _value(a), _value(b)) for where, a, b in found[:_MOST_DIFFERENCES]]
+    left = len(found) - len(rows)
+    return [*rows, (f"and {left:,} more", "…", "…")] if left else rows
+
+
+def _value(value: object) -> str:
+    return "-" if value is None else shown(value) if isinstance(value, str) else pretty(value)
+
+
+MOST_MESSAGES = 40  # of a dialog, the last ones
+_MOST_TEXT = 600  # characters of one
+
+
+def timeline(reading: RunReading) -> dict[str, Any]:
+    """Return the moves of each process, and the time and tokens of each entry, as small as they can be."""
+    processes = {
+        path: [[move.n, move.step.source, move.step.to, move.step.trigger == RETRIED] for move in one.moves]
+        for path, one in reading.processes.items()
+    }
+    spent = [
+        [entry.at_s, entry.usage.input_tokens or 0, entry.usage.output_tokens or 0, entry.usage.cost_pico_usd or 0]
+        for entry in reading.entries
+    ]
+    undone = [[entry.n, entry.undoes_to] for entry in reading.entries if entry.undoes_to is not None]
+    return {"processes": processes, "spent": spent, "undone": undone, "began_s": reading.run.created_s}
+
+
+class Past(NamedTuple):
+    """A run as it was after an entry, by the code of its agent."""
+
+    waits: list[str]  # the keys that it waited for
+    messages: list[tuple[str, str, bool]]  # role and text, as the model would see them; whether it is pruned later
+    earlier: int  # how many messages there are before them
+    data: str  # of a flow, as JSON; empty: it is none
+    problem: str = ""  # why it cannot be known
+
+
+def past(runs: Runs, run: str, n: int, definition: Any) -> Past:
+    """Return a run as it was after an entry."""
+    try:
+        process = runs.at(run, n, definition)
+        waits = [effect.key for effect in process.effects]
+        if isinstance(process, AgentCall):
+            dialog, branch = [*process.record.dialog], process.record.branch
+            texts: list[tuple[str, str, bool]] = [
+                (one.role, shown(_text(one)), False) for one in dialog[-MOST_MESSAGES:]
+            ]
+            texts += [(one.role, shown(_text(one)), True) for one in branch[-MOST_MESSAGES:]]
+            return Past(waits, texts, max(0, len(dialog) - MOST_MESSAGES), "")
+        data = process.flow.data_json(process.data) if hasattr(process, "flow") else ""
+    except FsmAgentError as error:
+        return Past([], [], 0, "", shown(error))
+    return Past(waits, [], 0, pretty(data, is_spread=True))
+
+
+def _text(message: Any) -> str:
+    calls = [f"{call.name}({json.dumps(call.arguments_json)[1:-1]})" for call in message.function_calls]
+    results = [str(getattr(part, "text", "")) for part in message.parts]
+    text = " ".join(filter(None, [*results, *calls]))
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"

@@ -1,0 +1,545 @@
+"""Runs that need no listener: many may follow one, from any step on, across broken connections and restarts.
+
+A place in a run is a number of steps, which the journal and a driver count alike.  What lies before is read from the
+journal; news come from the driver if it is in this OS process, else the journal is read again.  So a
+reload, a second tab, another server and a run that a worker drives are one case.  All of it happens in one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from weakref import finalize
+
+from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.agents.persistence import aclaim
+from fsm_agent.agents.runnable import Runnable
+from fsm_agent.errors import ReplayError, UsageError
+from fsm_agent.functions.deps import LATER, GivenDeps, check_deps
+from fsm_agent.messages.event import Done, Event
+from fsm_agent.runtime.log import LOG
+from fsm_agent.store.claiming import stuck_problem
+from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
+from fsm_agent.store.following import Follower
+from fsm_agent.store.listing import each_listed
+from fsm_agent.store.sql.sqlite import MemoryStore
+from fsm_agent.store.store import Run, RunFilter
+from fsm_agent.store.watching import is_settled
+from fsm_agent.validation import check, shown
+from fsm_agent.web.event_log import Told, is_last, is_step
+from fsm_agent.web.requests import Asked, BadRequest, answers_to
+
+if TYPE_CHECKING:
+    from fsm_agent.messages.message import Message
+    from fsm_agent.store.runs import Runs
+
+Item: TypeAlias = "tuple[int, Event]"  # how many steps the run has taken with the event
+RETRY_S = 1.0  # before a run is driven again that has come no further
+SWEEP_S = 5.0  # between two looks for runs that were left behind
+TAKEN_UP = 100  # of them at each look
+
+
+class Live:
+    """The runs of an agent or a flow, for any number of listeners that come and go.
+
+    A run is driven here, in a task of its own, or by workers.  With a store it continues without listeners, and the
+    next OS process takes it up.  Without one it is kept in memory, and cancelled when its last listener goes away.
+    Use it in one event loop, as ``async with Live(agent) as live``, or call `close` in the end.
+
+    What others have put into the store is theirs: it is driven here only if `answer` or `cancel` continues it.
+
+    Args:
+        runnable: The agent or flow.
+        drives: Whether runs are driven here; False: a `Worker` drives them.
+        service: The name under which runs are found again after a crash, and by other OS processes of the service.  Two
+            services of one agent in one store, with ``deps`` of their own, need two.
+        deps: What functions find in their `Context`: a value for all runs, or a function of (agent, extra, user) that
+            makes it for each.  With ``drives=False`` they are the worker's.
+        options: Others of `Agent.resume`, for each run.
+
+    Attributes:
+        kept_runs: How many runs stay in memory without a store; what has rested longest is forgotten first.
+        kept_bytes: How many bytes of their journals do.
+
+    Examples:
+        >>> async def main():
+        ...     async with Live(Agent(Script("Hi."), name="host", store=MemoryStore())) as live:
+        ...         run = await live.begin("Hello", run_id="r1")
+        ...         events = [event async for _, event in live.follow(run)]
+        ...         return events[-1].result.output
+        >>> import asyncio
+        >>> asyncio.run(main())
+        'Hi.'
+    """
+
+    kept_runs = 1000
+    kept_bytes = 100_000_000
+
+    def __init__(
+        self,
+        runnable: Runnable,
+        *,
+        drives: bool = True,
+        service: str = "live",
+        deps: GivenDeps[Any] = None,
+        **options: Any,
+    ) -> None:
+        check("service", service, isinstance(service, str) and bool(service), "a name such as 'live'")
+        self.has_store = getattr(runnable, "store", None) is not None
+        self.runnable: Any = runnable if self.has_store else with_store(runnable, MemoryStore())
+        self.has_conversations = hasattr(self.runnable, "conversation")
+        self.runs: Runs = self.runnable.runs
+        if drives:
+            self.runnable.check_deps(deps)
+        else:
+            check_deps(deps)
+        self._definition = self.runnable.definition(**options, deps=LATER)  # to read runs
+        self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
+        self._driven: dict[str, Told] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: dict[str, set[object]] = defaultdict(set)  # of runs that are in no store
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kept = _Kept()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        if self._drives and self.has_store:
+            self._keep(self._sweep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def begin(
+        self, task: Any, *, run_id: str | None = None, conversation: str | None = None, **options: Any
+    ) -> str:
+        """Begin a run, and return its name; with the name and task of a run that there is, it is that run.
+
+        Args:
+            task: As of ``submit``: the task of an agent, or the data of a flow.
+            run_id: The name of the run; None: a new one.
+            conversation: The conversation of which it is the next turn; None: it is of none.
+            options: Of ``submit``, such as ``extra``, ``args``, and ``by``: who asks, by the login of your service.
+
+        Raises:
+            RunExists: Another run has this name.
+            Conflict: The newest turn of the conversation has not ended.
+            UsageError: The task or an option is wrong, or flows have no conversations.
+        """
+        self._check_open()
+        self._loop = asyncio.get_running_loop()
+        if conversation is None:
+            of = self.runnable
+        elif self.has_conversations:
+            of = self.runnable.conversation(conversation)
+        else:
+            raise UsageError(f"expected an agent, which has conversations, got {shown(self.runnable)}")
+        if self._drives:
+            options = {"service": self._service, **options}
+        run: str = (await of.asubmit(task, run_id=run_id, **options)).run_id
+        if not self.has_store:
+            self._bound_memory(run, conversation or "")
+        self._start(run)
+        return run
+
+    async def answer(self, run: str, answers: Any, *, by: str = "") -> int:
+        """Answer the questions of a run and continue it; return how many steps it had taken before.
+
+        Args:
+            run: The name of the run.
+            answers: As of ``resume``.
+            by: Who answers; take it from the login of your service, never from what a client says.
+
+        Raises:
+            RunUnknown: There is no such run.
+            NotAsked: It asks no such question, or has ended.
+            AlreadyAnswered: Another answer came first.
+            OutcomeError: An answer does not fit its question.
+            ReplayError: The code has changed, and takes other steps than the run since its last rest.
+        """
+        self._check_open()
+        past = await self._past(run)
+        steps = sum([is_step(event) for event in await asyncio.to_thread(read_on, past)])
+        if past.problem is not None:
+            raise past.problem
+        await asyncio.to_thread(self.runnable.post_answers, run, answers, by, self._definition)
+        self._start(run)
+        return steps
+
+    async def take(
+        self, asked: Asked, *, by: str = "", task: Callable[[Message], Any] | None = None
+    ) -> tuple[str, int]:
+        """Begin or answer what a client has asked; return the run, and after how many steps it is to be followed.
+
+        A run is named by its conversation and the client's name for it, so that no two conversations share one.  A
+        flow has one run for each conversation.
+
+        Args:
+            asked: What the client says, as a fold reads it.
+            by: Who says it; see `answer`.  A function of ``deps`` is told of who began the run.
+            task: Makes the task, or the data of a flow, of a message; None: the message is the task, and its text, or
+                the JSON that it is, the data.
+
+        Raises:
+            NotAsked: There is no such conversation, or it asks no such question.
+            AlreadyAnswered: Another answer came first.
+            UsageError: As `begin` and `answer` do.
+        """
+        if asked.message is not None:
+            said: Any = _task_of(self.runnable, asked.message) if task is None else task(asked.message)
+            conversation = asked.conversation if self.has_conversations else None
+            return await self.begin(said, run_id=self.run_of(asked), conversation=conversation, by=by), 0
+        run = await self.newest(asked.conversation)
+        if run is None:
+            raise NotAsked(f"the conversation {asked.conversation!r} does not exist")
+        waits = (await asyncio.to_thread(self.runs.store.get, run)).waits
+        return run, await self.answer(run, answers_to(waits, asked), by=by)
+
+    def run_of(self, asked: Asked) -> str | None:
+        """Return the name of the run that a client begins, or has begun before; None: it gets a new one."""
+        if not self.has_conversations:
+            return asked.conversation
+        own = asked.run.replace("%", "%25").replace(":", "%3A")  # the last colon ends the conversation's name
+        return f"{asked.conversation}:{own}" if own else None
+
+    async def newest(self, conversation: str) -> str | None:
+        """Return the newest run of a conversation; None: there is none."""
+        if self.has_conversations:
+            return (await asyncio.to_thread(self.runs.store.head, conversation)).run or None
+        try:
+            return (await asyncio.to_thread(self.runs.store.get, conversation)).id
+        except RunUnknown:
+            return None
+
+    async def cancel(self, run: str, reason: str = "", *, by: str = "") -> None:
+        """Cancel a run, here or in any other OS process.
+
+        Raises:
+            RunUnknown: There is no such run.
+            NotAsked: It has ended.
+        """
+        await asyncio.to_thread(partial(self.runs.cancel, run, reason, by=by))
+        self._start(run)
+
+    def follow(self, run: str, *, after: int = 0, to_end: bool = False) -> AsyncGenerator[Item]:
+        """Yield the events of a run behind its first steps, each with the number of steps so far.
+
+        It ends with `Done`, or with `Suspended` when the run waits for a person; earlier without either only if this
+        `Live` is closed.  Of what lies in the past there are steps, complete replies and results of functions; from
+        here on also the pieces of replies.  A client that continues later drops what it got since the last step.
+
+        Args:
+            run: The name of the run.
+            after: How many steps are known already.
+            to_end: Go on after `Suspended`, until `Done`.
+
+        Raises:
+            RunUnknown: There is no such run.
+            ReplayError: At the end, when the code has changed, and takes other steps than the run since its last rest.
+            JournalError: The journal is damaged, foreign or forged.
+        """
+        if self.has_store:
+            return self._follow(run, after, to_end)
+        listener = object()
+        self._listeners[run].add(listener)
+        items = self._follow_here(run, after, to_end, listener)
+        finalize(items, self._drop, run, listener)  # a generator that was never asked for an item has no ``finally``
+        return items
+
+    async def close(self) -> None:
+        """Stop driving: each run is given back, due at once, for the next driver; questions stay open."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Followers
+
+    async def _follow(self, run: str, after: int, to_end: bool) -> AsyncGenerator[Item]:
+        place = _Place(await self._past(run), after, to_end)
+        while not self._is_closed and not place.is_over:
+            told = self._driven.get(run)
+            ways = self._read_on(run, place) if told is None else self._hear(place, told)
+            async with aclosing(ways) as items:
+                async for item in items:
+                    yield item
+
+    async def _follow_here(self, run: str, after: int, to_end: bool, listener: object) -> AsyncGenerator[Item]:
+        """Follow a run that is in no store: it ends when its last listener goes away."""
+        try:
+            async with aclosing(self._follow(run, after, to_end)) as items:
+                async for item in items:
+                    yield item
+        except (GeneratorExit, asyncio.CancelledError):
+            self._go_away(run, listener)
+            raise
+        finally:
+            self._leave(run, listener)
+
+    def _leave(self, run: str, listener: object) -> bool:
+        """Stop listening; return whether it was the last listener of the run."""
+        listeners = self._listeners[run]
+        was_listening = listener in listeners
+        listeners.discard(listener)
+        if not listeners:
+            del self._listeners[run]
+        return was_listening and not listeners
+
+    def _go_away(self, run: str, listener: object) -> None:
+        """Stop listening; as the last one, cancel the run unless it has ended or waits for a person."""
+        if not self._leave(run, listener):
+            return
+        with suppress(NotAsked, RunUnknown):
+            if not is_settled(self.runs.store.get(run)):
+                self.runs.cancel(run, "the last listener has gone away")
+                self._start(run)
+
+    def _drop(self, run: str, listener: object) -> None:
+        """Make a listener go away, in whatever thread its generator was collected."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._go_away, run, listener)
+
+    async def _past(self, run: str) -> Follower:
+        return await asyncio.to_thread(Follower, self.runs, run, self._definition, True)
+
+    async def _hear(self, place: _Place, told: Told) -> AsyncGenerator[Item]:
+        """Yield what lies before the drive of a run, then what its driver tells."""
+        base = await told.base()
+        for item in await asyncio.to_thread(place.read, base):
+            yield item
+        if base is not None:
+            async for steps, event in told.items():
+                if place.is_new(place.counted + steps, event):
+                    yield place.counted + steps, event
+                if place.ends_with(event):
+                    return
+            place.pass_by(place.counted + told.steps, told.waits)
+        told.raise_error()
+
+    async def _read_on(self, run: str, place: _Place) -> AsyncGenerator[Item]:
+        """Yield what the journal of a run has besides, and the last event if it rests; or wait for more."""
+        for item in await asyncio.to_thread(place.read, None):
+            yield item
+        row = place.past.run
+        if is_settled(row) and run not in self._driven:
+            if (problem := stuck_problem(row)) is not None:
+                raise ReplayError(f"the run {run!r} is stuck until 'stuck' is answered: {problem}")
+            last = place.past.last()
+            if row.waits != place.waits or isinstance(last, Done):  # before its end it may have waited for a time alone
+                yield place.counted, last
+                place.waits = row.waits
+            if place.ends_with(last):
+                return
+        await self._wait(run, place.past)
+
+    async def _wait(self, run: str, past: Follower) -> None:
+        """Wait until there is more in the journal, or until the run can be driven here."""
+        if self._is_left(past.run):
+            self._start(run)
+        if run in self._driven:
+            return
+
+        def is_news(row: Run) -> bool:
+            return row.n != past.n or row.is_ended or row.waits != past.run.waits or self._is_left(row)
+
+        watched = asyncio.wrap_future(self.runs.watcher.watch(run, is_news))
+        await asyncio.wait([watched], timeout=SWEEP_S)
+        watched.cancel()
+
+    # Drivers
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError("this Live is closed, since the service ends")
+
+    def _start(self, run: str) -> None:
+        """Drive a run here, unless it is or others do."""
+        if self._drives and not self._is_closed and run not in self._driven:
+            self._driven[run] = told = Told()
+            self._keep(self._drive(run, told))
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _drive(self, run: str, told: Told) -> None:
+        try:
+            process, recorder = await aclaim(self.runnable.resumption({"run_id": run, **self._options}))
+            if recorder is not None:
+                recorder.rests_for_people = True
+                told.begin(recorder.lease.n)
+                await self.runnable.adrive_claimed(process, recorder, told.take)
+        except (RunBusy, LeaseLost, RunUnknown):
+            pass  # others drive it, or have deleted it: the journal tells
+        except Exception as error:
+            LOG.warning("run %s cannot be driven", run, exc_info=error)
+            told.error = error
+        finally:
+            del self._driven[run]
+            told.end()
+        if not self.has_store:
+            self._bound_memory(run)
+        if told.error is None:
+            await self._look_after(run, told)
+
+    async def _look_after(self, run: str, told: Told) -> None:
+        """Go on with a run that was answered as it came to rest, or that waits for a time."""
+        try:
+            row = await asyncio.to_thread(self.runs.store.get, run)
+        except RunUnknown:
+            return
+        if row.is_ended or row.due_s is None or row.holder is not None:
+            return
+        await asyncio.sleep(max(0.0 if told.steps else RETRY_S, row.due_s - time.time()))
+        self._start(run)
+
+    async def _sweep(self) -> None:
+        """Take up the runs that an OS process has left behind."""
+        while True:
+            try:
+                for run in await asyncio.to_thread(self._left_behind):
+                    self._start(run)
+            except Exception as error:  # the store's; it may be back at the next look
+                LOG.warning("the runs of %r cannot be listed: %s", self._definition.agent, error)
+            await asyncio.sleep(SWEEP_S)
+
+    def _left_behind(self) -> list[str]:
+        """Return runs of this service that are due and have no holder, however many others have one."""
+        which: RunFilter = {"agent": self._definition.agent, "service": self._service, "ended": False}
+        which["due_before"] = time.time()
+        due = each_listed(self.runs.store, at_a_time=TAKEN_UP, **which)
+        left = (row.id for row in due if self._is_left(row) and row.id not in self._driven)
+        return [*islice(left, TAKEN_UP)]
+
+    def _is_left(self, run: Run) -> bool:
+        """Return whether a run waits for this service; what others have begun waits for a `Worker`."""
+        is_free = not run.is_ended and run.holder is None and run.due_s is not None and run.due_s <= time.time()
+        return self._drives and run.service == self._service and is_free
+
+    # Without a store
+
+    def _bound_memory(self, run: str, conversation: str = "") -> None:
+        """Note how large a run is by now; forget the conversations that have rested longest, beyond what is kept."""
+        store = self.runs.store
+        with suppress(RunUnknown):
+            loaded = store.load(run)
+            texts = (loaded.header, *loaded.lines)
+            size = sum(map(len, texts)) + (len(loaded.snapshot[1]) if loaded.snapshot else 0)
+            self._kept.note(run, conversation, size)
+        for name, runs in self._kept.beyond(self.kept_runs, self.kept_bytes):
+            if run in runs or any(one in self._driven or self._listeners.get(one) for one in runs):
+                continue
+            for one in runs:
+                with suppress(RunUnknown, RunBusy):
+                    store.delete(one)
+            store.forget(name)  # type: ignore[attr-defined]  # of a `MemoryStore`
+            self._kept.drop(name)
+
+
+def with_store(runnable: Any, store: Any) -> Any:
+    """Return an agent or flow with another store.
+
+    Raises:
+        UsageError: It is none, or of a class whose configuration says where its store is.
+    """
+    if isinstance(runnable, AgentBase) or not isinstance(runnable, Runnable):
+        raise UsageError(f"expected an agent or a flow with a store, got {shown(runnable)}; pass it store='runs.db'")
+    if hasattr(runnable, "changed"):
+        return runnable.changed(store=store)
+    return replace(runnable, store=store)  # type: ignore[type-var]
+
+
+def _task_of(runnable: Any, message: Message) -> Any:
+    """Return what a message asks of an agent; of a flow, the data that its text is."""
+    adapter = getattr(runnable, "adapter", None)
+    if adapter is None:
+        return message if hasattr(runnable, "conversation") else message.text
+    with suppress(ValueError):
+        return adapter.validate_python(message.text)
+    try:
+        return adapter.validate_json(message.text)
+    except ValueError as error:
+        raise BadRequest(f"the text: expected data of the flow {runnable.name!r}: {error}", "bad_data") from None
+
+
+class _Kept:
+    """How large the conversations are that are kept in memory, the one that has rested longest first."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, dict[str, int]] = {}  # of runs, by conversation; a run that is of none is one itself
+        self._of: dict[str, str] = {}  # the conversations of runs
+
+    def note(self, run: str, conversation: str, size: int) -> None:
+        name = self._of.setdefault(run, conversation or run)
+        self._sizes[name] = {**self._sizes.pop(name, {}), run: size}
+
+    def drop(self, name: str) -> None:
+        for run in self._sizes.pop(name):
+            del self._of[run]
+
+    def beyond(self, most_runs: int, most_bytes: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield conversations and their runs, to be dropped, until no more are left than there is room for."""
+        for name in tuple(self._sizes):
+            size = sum([sum(sizes.values()) for sizes in self._sizes.values()])
+            if len(self._of) <= most_runs and size <= most_bytes:
+                return
+            yield name, tuple(self._sizes[name])
+
+
+class _Place:
+    """Where a listener is in a run.
+
+    Args:
+        past: Reads the journal.
+        after: How many steps it knows.
+        to_end: Whether to keep following while the run waits for a person.
+    """
+
+    def __init__(self, past: Follower, after: int, to_end: bool) -> None:
+        self.past = past
+        self.counted = 0  # steps that were read in the journal
+        self.waits: Any = None  # the questions of which it was told last
+        self.is_over = False
+        self._after, self._to_end = after, to_end
+
+    def read(self, base: int | None) -> list[Item]:
+        """Return what is new in the journal, up to the entry with this number; None: in all of it."""
+        found = [(self._count(event), event) for event in read_on(self.past, base)]
+        new = [item for item in found if self.is_new(*item)]
+        self._after = max(self._after, self.counted)
+        return new
+
+    def _count(self, event: Event) -> int:
+        self.counted += is_step(event)
+        return self.counted
+
+    def is_new(self, steps: int, event: Event) -> bool:
+        """Return whether an event lies behind the steps that are known."""
+        return steps > self._after or (steps == self._after and not is_step(event))
+
+    def ends_with(self, event: Event) -> bool:
+        """Return whether an event is the last one."""
+        self.is_over = is_last(event, self._to_end)
+        return self.is_over
+
+    def pass_by(self, steps: int, waits: Any) -> None:
+        """Note what a driver has told, which the journal has as well."""
+        self._after, self.waits = max(self._after, steps), waits
+
+
+def read_on(past: Follower, base: int | None = None) -> list[Event]:
+    """Return the events of the entries that were not read yet, up to the entry with this number; None: of all."""
+    if base is not None and past.n >= base:
+        return []
+    loaded = past.load()
+    if base is not None and past.n + len(loaded.lines) > base:
+        loaded = loaded.changed(lines=loaded.lines[: base - past.n], run=loaded.run.changed(n=base))
+    return [*past.events(loaded)]

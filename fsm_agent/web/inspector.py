@@ -1,0 +1,566 @@
+"""The inspector: its pages, their news, and what its forms do.  It has no state but a few runs that were read."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from fsm_agent._internal.values import to_json
+from fsm_agent.errors import FsmAgentError, UsageError
+from fsm_agent.functions.deps import LATER
+from fsm_agent.store.errors import NotAsked, RunUnknown
+from fsm_agent.store.reading import RunReading, read
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import RunCount, Store
+from fsm_agent.web import run_list as wording
+from fsm_agent.web.auth import Headers, derived, is_same, new_token
+from fsm_agent.web.entries import compared, labels, past, story, timeline, tried
+from fsm_agent.web.machines import picture
+from fsm_agent.web.questions import FormError, QuestionForm, asked_subject, asked_text, outcome_of, question_form
+from fsm_agent.web.run_list import Filters, found_runs, is_undriven_now, run_state
+
+Form = Mapping[str, str]
+Act = Callable[[Runs, str, Form, str, Any], str]  # runs, the name of one, the form, who, its code: which is shown then
+
+
+def answer(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
+    """Answer a question.
+
+    Raises:
+        FormError: A field is wrong.
+        NotAsked: The question is not open any more.
+    """
+    key = form.get("key", "")
+    question = next((one for one in runs.store.get(run).waits if one.key == key), None)
+    if question is None:
+        raise NotAsked(f"the run {run!r} no longer asks {key!r}")
+    runs.answer(run, {key: outcome_of(question, form)}, by=by)
+    return run
+
+
+def cancel(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
+    """Cancel a run; its next driver ends it."""
+    runs.cancel(run, form.get("reason", ""), by=by)
+    return run
+
+
+def retry(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
+    """Continue a failed run."""
+    runs.retry(run, by=by)
+    return run
+
+
+def fork(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
+    """Make another run that continues from an entry; with the code of its agent, it rests as the run did."""
+    at, name = form.get("at", ""), form.get("name", "").strip()
+    if not name:
+        raise UsageError("expected a name for the fork, got none")
+    if not (at.isascii() and at.isdigit() and len(at) < 10):
+        raise UsageError(f"entry: expected a number, got {at!r:.200}")
+    return str(runs.fork(run, int(at), name, definition, by=by))
+
+
+def delete(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
+    """Delete a run whose name was typed."""
+    if form.get("confirm") != run:
+        raise UsageError(f"expected the name of the run to delete it, got another; type {run!r}")
+    if conversation := runs.needed_by(run):
+        raise UsageError(f"the run stays: the conversation {conversation!r} cannot be read without it")
+    runs.store.delete(run)
+    return ""
+
+
+ACTS: dict[str, Act] = {"answer": answer, "cancel": cancel, "retry": retry, "fork": fork, "delete": delete}
+
+LOOK_S = 0.1  # between two looks at the store
+BEAT_S = 15.0  # a comment is sent so often, so that closed pages are noticed
+MOST_PAGES = 32  # that are followed at a time
+ALL = ""  # in place of the name of a run: the newest of all
+GONE, AWAY, REPLACED = "gone", "away", "replaced"  # marks: no such run; the store cannot be read; another file is there
+
+
+class _Page(NamedTuple):
+    run: str
+    loop: asyncio.AbstractEventLoop
+    news: asyncio.Queue[str]
+
+    def tell(self, mark: str) -> None:
+        """Put a mark in place of the one before."""
+        while not self.news.empty():
+            self.news.get_nowait()
+        self.news.put_nowait(mark)
+
+
+class News:
+    """Marks of runs, each another than the one before; thread-safe.
+
+    Args:
+        store: The store.
+        file: Its file, if it is one.
+    """
+
+    def __init__(self, store: Store, file: Path | None = None) -> None:
+        self._store, self._file = store, file
+        self._identity = self._identify()
+        self._changed = threading.Condition()
+        self._pages: list[_Page] = []
+        self._thread: threading.Thread | None = None
+        self.is_closed = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many pages as may be."""
+        return len(self._pages) >= MOST_PAGES
+
+    def mark(self, run: str = ALL) -> str:
+        """Return what a run, or the newest of all, is known by as the store has it now."""
+        if self._identify() != self._identity:
+            return REPLACED
+        try:
+            row = self._store.get(run) if run else next(iter(self._store.list(limit=1)), None)
+        except RunUnknown:
+            return GONE
+        except (FsmAgentError, OSError):
+            return AWAY
+        return hashlib.blake2b(to_json(row).encode(), digest_size=8).hexdigest() if row else "-"
+
+    async def marks(self, run: str = ALL) -> AsyncGenerator[str | None, None]:
+        """Yield the mark of a run, then each that follows; None: nothing has happened for a while."""
+        page = _Page(run, asyncio.get_running_loop(), asyncio.Queue())
+        self._add(page)
+        try:
+            while not self.is_closed:
+                try:
+                    mark = await asyncio.wait_for(page.news.get(), BEAT_S)
+                except TimeoutError:
+                    yield None
+                else:
+                    if mark:
+                        yield mark
+        finally:
+            with self._changed:
+                self._pages.remove(page)
+
+    def close(self) -> None:
+        """End all streams."""
+        self.is_closed = True
+        with self._changed:
+            pages = [*self._pages]
+            self._changed.notify()
+        for page in pages:
+            _send(page, page.tell, "")
+
+    def _add(self, page: _Page) -> None:
+        with self._changed:
+            self._pages.append(page)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True, name="fsm_agent inspector news")
+                self._thread.start()
+            self._changed.notify()
+
+    def _work(self) -> None:
+        told: dict[int, str] = {}  # by page
+        while True:
+            with self._changed:
+                pages = [*self._pages]
+                if self.is_closed or not pages:
+                    self._thread = None
+                    return
+            started_s = time.monotonic()
+            marks = {run: self.mark(run) for run in {page.run for page in pages}}
+            told = {id(page): told.get(id(page), "") for page in pages}
+            for page in pages:
+                if told[id(page)] != marks[page.run]:
+                    told[id(page)] = marks[page.run]
+                    _send(page, page.tell, marks[page.run])
+            took_s = time.monotonic() - started_s
+            with self._changed:  # a new page is looked at at once; a slow store gets as long a rest as a look took
+                self._changed.wait(max(LOOK_S - took_s, min(took_s, 1.0)))
+
+    def _identify(self) -> tuple[int, int] | None:
+        """Return what tells the file of the store from another one at its path; None: there is none."""
+        if self._file is None:
+            return None
+        try:
+            found = self._file.stat()
+        except OSError:
+            return -1, -1
+        return found.st_dev, found.st_ino
+
+
+def _send(page: _Page, tell: Callable[[str], None], mark: str) -> None:
+    with suppress(RuntimeError):  # the loop is closed
+        page.loop.call_soon_threadsafe(tell, mark)
+
+
+SHOWN = 200  # entries in a page; the machine and the timeline have all, and a page gets earlier ones when it goes there
+MOST_BODY = 1_000_000  # bytes of a form
+_MOST_FIELDS = 200
+_KEPT = 8  # runs that were read
+_COUNTED_S = 20.0  # how long counts of all runs stay as they are
+_HERE = Path(__file__).parent
+Failed: TypeAlias = tuple[str, FormError, Mapping[str, str]]  # the key of a question, what is wrong, what was typed
+
+
+class Inspector:
+    """The runs of a store, for browsers; see `inspector_app`."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        *,
+        name: str = "runs",
+        file: Path | None = None,
+        agents: Sequence[Any] = (),
+        prompts: Sequence[Any] = (),
+        is_read_only: bool = False,
+        user: Callable[[Mapping[str, Any]], str] | None = None,
+        origins: Collection[str] = (),
+    ) -> None:
+        self.runs, self.name, self.is_read_only = runs, name, is_read_only
+        self.news = News(runs.store, file)
+        self._agents = {agent.name: agent for agent in agents}
+        self._prompts = {prompt.path: prompt for prompt in prompts}
+        self._form_token = derived(new_token(), "forms")
+        self._user = user or _signed_in
+        self._readings: OrderedDict[str, RunReading] = OrderedDict()
+        self._counts: tuple[float, Sequence[RunCount]] = (0.0, ())
+        self._lock = threading.Lock()
+        errors = dict.fromkeys((FsmAgentError, OSError, RecursionError), _failed(self))
+        self.app = Starlette(
+            routes=[
+                Route("/", self.list),
+                Route("/run", self.run),
+                Route("/items", self.items),
+                Route("/moment", self.moment),
+                Route("/picture", self.picture),
+                Route("/news", self.run_news),
+                Route("/compare", self.compare),
+                Route("/export", self.export),
+                Route("/events", self.events),
+                Route("/do/{act}", self.do, methods=["POST"]),
+                Mount("/static", StaticFiles(directory=_HERE / "static")),
+            ],
+            middleware=[Middleware(Headers, origins=origins)],
+            exception_handlers=errors,
+        )
+
+    def close(self) -> None:
+        """End all streams; the store stays open."""
+        self.news.close()
+
+    # Pages
+
+    def html(self, request: Request, template: str, **values: Any) -> str:
+        """Return a template that is filled in."""
+        rendered: str = (
+            _templates()
+            .get_template(template)
+            .render(
+                base=request.scope.get("root_path", ""),
+                form=self._form_token,
+                store=self.name,
+                is_read_only=self.is_read_only,
+                **values,
+            )
+        )
+        return rendered.encode("utf-8", "replace").decode()  # half a surrogate pair, of a damaged journal
+
+    def list(self, request: Request) -> Response:
+        """Answer with a page of runs, or with its rows alone."""
+        filters = Filters.of(request.query_params)
+        found = found_runs(self.runs.store, filters)
+        values = {"found": found, "filters": filters, "mark": self.news.mark()}
+        if "rows" in request.query_params:
+            return HTMLResponse(self.html(request, "rows.html", **values))
+        counts = self._counted()
+        return HTMLResponse(
+            self.html(
+                request,
+                "list.html",
+                **values,
+                agents=sorted({count.agent for count in counts}),
+                states=sorted({count.state for count in counts if count.state}),
+                asked=sum([count.count for count in counts if count.waits_for and not count.is_ended]),
+                failed=sum([count.count for count in counts if count.is_failed]),
+                total=sum([count.count for count in counts]),
+            )
+        )
+
+    def run(self, request: Request) -> Response:
+        """Answer with the page of a run."""
+        return self._run_page(request, _name(request))
+
+    def _run_page(self, request: Request, run: str, failed: Failed | None = None) -> Response:
+        mark = self.news.mark(run)
+        reading = self.read(run)
+        last, count = _number(request, "until", 0), len(reading.entries)
+        until = last if 0 < last <= count else count
+        values = self._values(reading, _inside(request, reading), failed)
+        values |= {"items": story(reading, until - SHOWN, until), "mark": mark, "until": until}
+        return HTMLResponse(self.html(request, "run.html", **values), 200 if failed is None else 422)
+
+    def _values(self, reading: RunReading, inside: str, failed: Failed | None = None) -> dict[str, Any]:
+        """Return what the pieces of a run's page need."""
+        key, error, typed = failed or ("", None, {})
+        asked = [] if reading.run.is_ended else [question_form(question) for question in reading.run.waits]
+        return {
+            "r": reading,
+            "run": reading.run,
+            "inside": inside,
+            "labels": labels(reading),
+            "machine": picture(reading, reading.processes[inside]),
+            "timeline": timeline(reading),
+            "questions": [_filled(form, error, typed) if form.key == key else _filled(form) for form in asked],
+            "answered": {post.key: post for post in reading.posts},
+            "tried": tried(story(reading, len(reading.entries) - SHOWN))[-5:] if reading.run.is_failed else [],
+            "has_code": reading.header.agent in self._agents,
+        }
+
+    def items(self, request: Request) -> Response:
+        """Answer with the entries of a run after one of them, and up to another."""
+        reading = self.read(_name(request))
+        items = story(reading, _number(request, "after", 0), _number(request, "until", len(reading.entries)))
+        return HTMLResponse(self.html(request, "items.html", items=items, run=reading.run))
+
+    def picture(self, request: Request) -> Response:
+        """Answer with the machine of a process in a run."""
+        reading, path = self.read(_name(request)), request.query_params.get("inside", "")
+        if path not in reading.processes:
+            raise UsageError(f"expected a path inside the run, got {path!r:.200}")
+        drawn = picture(reading, reading.processes[path])
+        return HTMLResponse(self.html(request, "machine.html", machine=drawn, inside=path))
+
+    def moment(self, request: Request) -> Response:
+        """Answer with a run as it was after an entry: by its code, if it is known."""
+        name, n = _name(request), _number(request, "n", 0)
+        reading = self.read(name)
+        if not 0 <= n <= len(reading.entries):
+            raise UsageError(f"the run {name!r} has no entry {n}")
+        definition = self._definition(reading)
+        folded = None if definition is None else past(self.runs, name, n, definition)
+        values = {"moment": reading.at(n), "past": folded, "labels": labels(reading), "r": reading}
+        return HTMLResponse(self.html(request, "moment.html", **values))
+
+    def compare(self, request: Request) -> Response:
+        """Answer with two runs side by side."""
+        a, b = [self.read(request.query_params.get(name, "")) for name in "ab"]
+        return HTMLResponse(self.html(request, "compare.html", a=a, b=b, c=compared(a, b)))
+
+    def export(self, request: Request) -> Response:
+        """Answer with the journal of a run as lines of JSON."""
+        lines = self.runs.export(_name(request))
+        headers = {"content-disposition": 'attachment; filename="run.jsonl"'}
+        return StreamingResponse((f"{line}\n" for line in lines), media_type="application/jsonl", headers=headers)
+
+    def read(self, run: str) -> RunReading:
+        """Return a run as the store has it now; it is read once for each change."""
+        row = self.runs.store.get(run)
+        with self._lock:
+            kept = self._readings.get(run)
+            if kept is not None and kept.run == row and row.holder is None:
+                self._readings.move_to_end(run)
+                return kept
+        reading = read(self.runs, run)
+        with self._lock:
+            self._readings[run] = reading
+            while len(self._readings) > _KEPT:
+                self._readings.popitem(last=False)
+        return reading
+
+    def _counted(self) -> Sequence[RunCount]:
+        """Return how many runs there are; it looks at all of them, so not at each page."""
+        at_s, counts = self._counts
+        if time.monotonic() - at_s > _COUNTED_S or not at_s:
+            counts = self.runs.store.stats()
+            self._counts = time.monotonic(), counts
+        return counts
+
+    def _definition(self, reading: RunReading) -> Any:
+        """Return how the process of a run is made; None: its code is not known here."""
+        agent = self._agents.get(reading.header.agent)
+        return None if agent is None else agent.definition_of_run(reading.header, LATER, self._prompts)
+
+    # Live
+
+    async def events(self, request: Request) -> Response:
+        """Answer with a stream of marks of a run, or of the newest of all."""
+        if self.news.is_full:
+            return PlainTextResponse(f"{MOST_PAGES} pages are followed already", 503, {"retry-after": "5"})
+        marks = self.news.marks(request.query_params.get("id", ALL))
+        return StreamingResponse(_as_events(marks), media_type="text/event-stream")
+
+    def run_news(self, request: Request) -> Response:
+        """Answer with what is new in a run after an entry, as pieces of its page."""
+        name = _name(request)
+        mark = self.news.mark(name)
+        if mark == GONE:
+            return JSONResponse({"mark": mark})
+        reading = self.read(name)
+        values = self._values(reading, _inside(request, reading))
+        after = _number(request, "after", 0)
+        undone = [entry.undoes_to for entry in reading.entries[after:] if entry.undoes_to is not None]
+        after = min([after, *undone])  # what a retry has undone since then looks otherwise now
+        values["items"] = story(reading, after, after + SHOWN)
+        pieces = {piece: self.html(request, f"{piece}.html", **values) for piece in ("head", "asks", "inside", "items")}
+        news = {"mark": mark, "timeline": values["timeline"], **pieces}
+        return Response(json.dumps(news), media_type="application/json")
+
+    # Acts
+
+    async def do(self, request: Request) -> Response:
+        """Do what a form says, and show the run."""
+        act = ACTS.get(request.path_params["act"])
+        if act is None:
+            return PlainTextResponse("unknown action", 404)
+        if self.is_read_only:
+            return PlainTextResponse("the inspector only reads; start it without --read-only to answer", 403)
+        form = await _form(request)
+        if form is None:
+            return PlainTextResponse("expected a form of moderate size, got none or a larger one", 413)
+        if not is_same(form.get("form", ""), self._form_token):
+            return PlainTextResponse("expected a form of this inspector, got another; load its page again", 403)
+        return await run_in_threadpool(self._do, request, act, form)
+
+    def _do(self, request: Request, act: Any, form: Mapping[str, str]) -> Response:
+        run, base = form.get("id", ""), request.scope.get("root_path", "")
+        definition = self._definition(self.read(run)) if act is ACTS["fork"] else None
+        try:
+            shown = act(self.runs, run, form, self._user(request.scope), definition)
+        except FormError as error:
+            return self._run_page(request, run, (form.get("key", ""), error, form))
+        with self._lock:
+            self._readings.pop(run, None)
+        return RedirectResponse(f"{base}/run?{urlencode({'id': shown})}" if shown else f"{base}/", 303)
+
+
+@cache
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("fsm_agent.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    names = ("ago", "clock", "money", "pretty", "shown", "since", "span", "tokens")
+    found.filters.update({name: getattr(wording, name) for name in names})
+    found.filters["json"] = lambda value: json.dumps(value, separators=(",", ":"))
+    found.globals.update(run_state=run_state, is_undriven=is_undriven_now)
+    found.globals.update(asked_subject=asked_subject, asked_text=asked_text)
+    return found
+
+
+def inspector_app(
+    runs: Runs,
+    *,
+    name: str = "runs",
+    agents: Sequence[Any] = (),
+    read_only: bool = False,
+    user: Callable[[Mapping[str, Any]], str] | None = None,
+    origins: Collection[str] = (),
+) -> Starlette:
+    """Return the inspector as an ASGI application, to be mounted behind one's own authentication.
+
+    It has none itself: all who reach it see all runs of the store, and may answer their questions.  Forms are taken
+    from its own pages only.  ``fsm-agent inspect`` serves it on this machine, behind a token.
+
+    Args:
+        runs: The runs to show.
+        name: The store, for people.
+        agents: Agents and flows.  Their runs are read with their code: dialogs and data as they were at each step.
+        read_only: Refuse all that writes; a store that was opened for reading only refuses it, too.
+        user: Returns who answers, from the ASGI scope; None: the name that `starlette`'s authentication has found.
+        origins: The origins of the pages, as ``https://ops.example.com``, where a proxy changes the Host of requests;
+            empty: that of the Host.
+
+    Examples:
+        >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
+        >>> app = inspector_app(agent.runs, agents=[agent])        # Mount("/runs", app) behind a login of one's own
+    """
+    inspector = Inspector(runs, name=name, agents=agents, is_read_only=read_only, user=user, origins=origins)
+    return inspector.app
+
+
+def _failed(inspector: Inspector) -> Callable[[Request, Exception], Response]:
+    def answer(request: Request, error: Exception) -> Response:
+        status = 404 if isinstance(error, RunUnknown) else 409
+        if request.url.path.rpartition("/")[2] in ("items", "moment", "news", "picture"):
+            return PlainTextResponse(wording.shown(error), status)
+        return HTMLResponse(inspector.html(request, "error.html", error=wording.shown(error)), status)
+
+    return answer
+
+
+def _signed_in(scope: Mapping[str, Any]) -> str:
+    return str(getattr(scope.get("user"), "display_name", ""))
+
+
+def _name(request: Request) -> str:
+    name = request.query_params.get("id", "")
+    if not name:
+        raise UsageError("expected the name of a run, got none; pass ?id=…")
+    return name
+
+
+def _inside(request: Request, reading: RunReading) -> str:
+    """Return the process whose machine is wanted; the run itself, if there is no such."""
+    inside = request.query_params.get("inside", "")
+    return inside if inside in reading.processes else ""
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
+
+
+async def _form(request: Request) -> Mapping[str, str] | None:
+    """Return the fields of a form; None: it is too large, or none."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BODY:
+            return None
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        return None
+
+
+def _filled(
+    form: QuestionForm, error: FormError | None = None, typed: Mapping[str, str] | None = None
+) -> tuple[QuestionForm, Mapping[str, str], Mapping[str, str]]:
+    """Return a form, what is wrong with its fields, and what was typed into them."""
+    return form, {} if error is None else error.errors, typed or {}
+
+
+async def _as_events(marks: AsyncIterator[str | None]) -> AsyncIterator[str]:
+    yield "retry: 1000\n\n"
+    async for mark in marks:
+        yield ": here\n\n" if mark is None else f"data: {mark}\n\n"

@@ -1,0 +1,222 @@
+"""The list of runs: its filters, which stand in the address, and a page of it in groups; open questions come first.
+
+Spans, moments, tokens, money and JSON are here as people read them; all text is escaped by the templates.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from fsm_agent._internal.durations import format_duration, format_moment
+from fsm_agent._internal.plain_text import plain
+from fsm_agent.messages.reply import Usage
+from fsm_agent.store.listing import STUCK, is_undriven
+from fsm_agent.store.store import Run, RunFilter, Store
+
+PAGE = 50  # runs
+FIRST = 10  # of them, those that ask and come first
+AGES = {"hour": 3_600.0, "day": 86_400.0, "week": 604_800.0}
+ONLY = {"": "All", "asked": "Asking", "open": "Open", "ended": "Ended", "failed": "Failed"}
+_MOST_WORDS = 200
+
+
+class Filters(NamedTuple):
+    """What is looked for, as the address has it."""
+
+    words: str = ""
+    agent: str = ""
+    state: str = ""
+    only: str = ""
+    age: str = ""
+    after: str = ""  # the `next` of the page before
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filters:
+        """Return the filters in an address; what is none is left out."""
+        values = {name: query.get(name, "")[:_MOST_WORDS] for name in cls._fields}
+        values["only"] = values["only"] if values["only"] in ONLY else ""
+        values["age"] = values["age"] if values["age"] in AGES else ""
+        return cls(**values)
+
+    def address(self, **changes: str) -> str:
+        """Return the address with these filters, some of them changed."""
+        return urlencode([(name, value) for name, value in self._replace(**changes)._asdict().items() if value])
+
+    @property
+    def which(self) -> RunFilter:
+        """The filters as a store takes them."""
+        found = RunFilter(text=self.words)
+        if self.agent:
+            found["agent"] = self.agent
+        if self.state:
+            found["state"] = self.state
+        if self.age:
+            found["changed_after"] = time.time() - AGES[self.age]
+        if self.only in ("open", "asked"):
+            found["ended"] = False
+        if self.only == "ended":
+            found["ended"] = True
+        if self.only == "failed":
+            found["failed"] = True
+        if self.only == "asked":
+            found["asked"] = True
+        return found
+
+
+class Row(NamedTuple):
+    """A run in the list."""
+
+    run: Run
+    conversation: str = ""  # that it is a turn of; empty: of none, or its name does not tell
+    is_later: bool = False  # it stands below another turn of its conversation
+
+    @property
+    def since_s(self) -> float:
+        """Unix time since when it waits: for an answer, or for a driver since it is due."""
+        due_s = self.run.due_s if is_undriven_now(self.run) and not self.run.waits else None
+        return max(self.run.updated_s, due_s or 0.0)
+
+
+class Group(NamedTuple):
+    """Runs of a page that an operator treats alike."""
+
+    title: str
+    time: str  # what the column of times has: one of those below
+    rows: Sequence[Row]
+
+
+WAITING, ELAPSED, CONTINUES = "Waiting since", "Elapsed", "Continues"
+_GROUPS = {  # title: the column of times
+    "Waiting for an answer": WAITING,
+    "No driver: due for a worker": WAITING,
+    "Running": ELAPSED,
+    "Paused": CONTINUES,
+    "Failed": ELAPSED,
+    "Ended": ELAPSED,
+}
+
+
+class Found(NamedTuple):
+    """A page of runs."""
+
+    groups: list[Group]
+    next: str | None
+    has_more_asking: bool
+
+
+def found_runs(store: Store, filters: Filters) -> Found:
+    """Return the runs of a page; the first page of all begins with those that ask."""
+    asking: list[Run] = []
+    has_more = False
+    if filters.only in ("", "open") and not filters.after:
+        which = filters.which
+        which["ended"], which["asked"] = False, True
+        first = store.list(limit=FIRST, **which)
+        asking, has_more = [*first], first.next is not None
+    page = store.list(after=filters.after or None, limit=PAGE, **filters.which)
+    above = {run.id for run in asking}
+    return Found(_grouped([*asking, *[run for run in page if run.id not in above]], store), page.next, has_more)
+
+
+def _grouped(runs: Iterable[Run], store: Store) -> list[Group]:
+    """Return the groups of runs that there are; the turns of a conversation stand together in each."""
+    grouped: dict[str, dict[str, list[Row]]] = {title: {} for title in _GROUPS}
+    known: dict[str, bool] = {}
+    for run in runs:
+        conversation = run.id.rpartition(":")[0]
+        if conversation and conversation not in known:
+            known[conversation] = bool(store.head(conversation).run)
+        is_turn = known.get(conversation, False)
+        turns = grouped[_group_of(run)].setdefault(f"turns of {conversation}" if is_turn else f"run {run.id}", [])
+        turns.append(Row(run, conversation if is_turn else "", is_later=bool(turns)))
+    return [
+        Group(title, _GROUPS[title], [row for rows in found.values() for row in rows])
+        for title, found in grouped.items()
+        if found
+    ]
+
+
+def _group_of(run: Run) -> str:
+    if run.is_ended:
+        return "Failed" if run.is_failed else "Ended"
+    if run.waits:
+        return "Waiting for an answer"
+    if run.holder is not None:
+        return "Running"
+    return "No driver: due for a worker" if is_undriven_now(run) else "Paused"
+
+
+def is_undriven_now(run: Run) -> bool:
+    """Return whether a run is due, and has no driver."""
+    return is_undriven(run, time.time())
+
+
+def run_state(run: Run) -> tuple[str, str]:
+    """Return the state of a run for people, and its tone."""
+    if run.is_ended:
+        return run.state, "failure" if run.is_failed else "success"
+    if run.holder is not None:
+        return run.state or "begins", "running"
+    if run.waits:
+        return run.state, "failure" if any(one.key == STUCK for one in run.waits) else "person"
+    return run.state or ("begun" if run.n else "not begun"), "waiting"
+
+
+SHOWN = 20_000  # characters of one text on a page; the export has all
+_LINE = 76  # characters of JSON that stay in one line
+
+
+def span(seconds: float) -> str:
+    """Return a span of time in its largest units; empty: a clock was set back, or a file holds any number."""
+    return format_duration(seconds, with_days=True) if 0 <= seconds < 1e12 else ""
+
+
+def ago(at_s: float) -> str:
+    """Return how long ago a moment was, in one unit."""
+    seconds = max(0.0, time.time() - at_s)
+    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= unit_s:
+            return f"{seconds // unit_s:.0f} {unit} ago"
+    return "now" if seconds < 1 else f"{seconds:.0f} s ago"
+
+
+def since(at_s: float) -> str:
+    """Return the span from a moment to now."""
+    return span(max(0.0, time.time() - at_s))
+
+
+def clock(at_s: float) -> str:
+    """Return a moment in UTC; empty: not known."""
+    return format_moment(at_s) if at_s else ""
+
+
+def tokens(usage: Usage) -> str:
+    """Return tokens as input + output; empty: there were none."""
+    return f"{usage.input_tokens or 0:,} + {usage.output_tokens or 0:,}" if usage.total_tokens else ""
+
+
+def money(usage: Usage) -> str:
+    """Return a cost; empty: it was not tracked."""
+    cost = usage.cost_usd
+    return "" if cost is None else f"${cost:.4f}" if cost >= 0.0001 or not cost else f"${cost:.6f}"
+
+
+def shown(text: Any) -> str:
+    """Return text without control characters and marks that reorder it, cut if it is very long."""
+    text = plain(str(text))
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text) - SHOWN:,} more characters are in the export)"
+
+
+def pretty(text: Any, *, is_spread: bool = False) -> str:
+    """Return JSON in a line if it is short, or with line breaks; other text as it is."""
+    try:
+        value = json.loads(text) if isinstance(text, str | bytes) else text
+        line = json.dumps(value, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError):
+        return shown(text)
+    is_line = len(line) <= _LINE and not is_spread
+    return shown(line if is_line else json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,108 @@
+"""The inspector as a server on this machine alone, for the command."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from fsm_agent.errors import ConfigError
+from fsm_agent.store.runs import Runs
+from fsm_agent.web.auth import locked
+from fsm_agent.web.inspector import Inspector
+
+HOST = "127.0.0.1"
+_CONNECTIONS = 100  # at a time
+_MOST_HEADERS = 64 * 1024  # bytes
+
+
+class InspectorServer:
+    """A server of the inspector; its address holds a token, without which nothing is shown.
+
+    Args:
+        runs: The runs.
+        port: The port; 0: any that is free.
+        name: The store, for people.
+        file: Its file, if it is one.
+        agents: Agents and flows, whose runs are then read with their code.
+        prompts: Prompts of their tasks.
+        is_read_only: No act is done.
+
+    Raises:
+        ConfigError: The port cannot be used.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        *,
+        port: int = 0,
+        name: str = "runs",
+        file: Path | None = None,
+        agents: Sequence[Any] = (),
+        prompts: Sequence[Any] = (),
+        is_read_only: bool = False,
+    ) -> None:
+        self._socket = _listen(port)
+        self.port = int(self._socket.getsockname()[1])
+        self.inspector = Inspector(
+            runs, name=name, file=file, agents=agents, prompts=prompts, is_read_only=is_read_only, user=_user
+        )
+        app, self.url = locked(self.inspector.app, host=HOST, port=self.port, command="inspect")
+        config = uvicorn.Config(
+            app,
+            log_level="error",
+            lifespan="off",
+            server_header=False,
+            limit_concurrency=_CONNECTIONS,
+            h11_max_incomplete_event_size=_MOST_HEADERS,
+            timeout_graceful_shutdown=2,
+        )
+        self._server = _Server(config, self.inspector)
+
+    def run(self) -> None:
+        """Serve until a signal, or `stop`."""
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self.inspector.close()
+            self._socket.close()
+
+    def stop(self) -> None:
+        """Make `run` return; from any thread."""
+        self.inspector.close()
+        self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """A server whose streams end before it does: it would wait for them."""
+
+    def __init__(self, config: uvicorn.Config, inspector: Inspector) -> None:
+        super().__init__(config)
+        self._inspector = inspector
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """End at a signal."""
+        self._inspector.close()
+        super().handle_exit(sig, frame)
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        listening = socket.create_server((HOST, port))
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"port {port} of {HOST} cannot be used: {reason}") from None
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio would not: each answer took 40 ms longer
+    return listening
+
+
+def _user(scope: Any) -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may have no name for its user
+        return ""

@@ -1,0 +1,424 @@
+"""Folds: each event of a run gives what a page's protocol says of it.
+
+A fold needs no event loop and no HTTP, and serves one stream.  What the protocols have in common is here: which text
+of a reply was told already, which functions still have no result, which processes are inside.  A reply may come in
+pieces, as its rest or as a whole.  The arguments of a function come at once, since they are masked: a piece of a key
+would not be recognized.  `sse` has the lines in which a stream goes to a browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, TypeAlias
+
+from fsm_agent._internal.redaction import mask_keys, masked_arguments
+from fsm_agent.call.record import State
+from fsm_agent.errors import FsmAgentError
+from fsm_agent.messages.event import (
+    ArgumentsDelta,
+    Done,
+    Event,
+    FunctionCallCompleted,
+    FunctionCallStarted,
+    FunctionEnded,
+    FunctionProgress,
+    FunctionStarted,
+    HistoryChanged,
+    PartialOutput,
+    ReasoningDelta,
+    ReplyCompleted,
+    RequestStarted,
+    Stepped,
+    Suspended,
+    TextDelta,
+)
+from fsm_agent.messages.event_json import about_question, event_data, json_data, masked_data, parsed
+from fsm_agent.messages.message import Reasoning
+from fsm_agent.messages.question import Question
+from fsm_agent.prompts.output import ANSWER
+from fsm_agent.runtime.log import LOG
+from fsm_agent.web.event_log import unwrapped
+
+Data: TypeAlias = dict[str, Any]
+TEXT, REASONING = "text", "reasoning"
+NOT_RUN = "it was not run"
+_IS_CALL = re.compile(r"[0-9]+\.[0-9]+").fullmatch  # the id of a function that a model requested
+_STATES = frozenset(map(str, State))
+
+
+class _Inside:
+    """What was told of one process: the run itself, or one inside it."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of its messages
+        self.open = ""  # TEXT or REASONING: the message that is being told
+        self.told = {TEXT: "", REASONING: ""}  # of the present reply
+        self.calls: dict[int, tuple[str, str, str]] = {}  # of the present reply: id, name and arguments so far
+        self.pending: Sequence[Any] = ()  # functions of a reply that came as a whole
+        self.asked: dict[str, str] = {}  # names of functions without a result, by id
+        self.known: set[str] = set()  # ids of functions that were told
+        self.ended: set[str] = set()  # and of those whose end was; a stream may begin between both
+
+
+class Fold(ABC):
+    """What one stream tells a client of the events of a run: `AgUi`, `AiSdk` and `JsonEvents` are folds.
+
+    Examples:
+        >>> fold: Fold = AgUi("t1", "r1")
+        >>> [data["type"] for data in fold.take(TextDelta("Hel"))]
+        ['TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT']
+    """
+
+    @abstractmethod
+    def begin(self) -> list[Data]:
+        """Return what the stream begins with."""
+
+    @abstractmethod
+    def take(self, event: Event) -> list[Data]:
+        """Return what is told of an event; empty: nothing.
+
+        Args:
+            event: The next event of the run.
+        """
+
+    @abstractmethod
+    def failed(self, text: str, code: str = "") -> list[Data]:
+        """Return the end of a stream that failed."""
+
+
+class JsonEvents(Fold):
+    """A fold into the events themselves, as `event_data` has them, for a front end of your own.
+
+    An event of an agent or flow inside also has a ``path``.  A stream that fails ends with the type ``error``.
+
+    Examples:
+        >>> fold = JsonEvents()
+        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in fold.take(event)]
+        >>> [data["text"] for data in told if data["type"] == "text_delta"], told[-1]["type"]
+        (['Hi.'], 'result')
+    """
+
+    def begin(self) -> list[Data]:
+        """Return nothing: the first event is the begin."""
+        return []
+
+    def take(self, event: Event) -> list[Data]:
+        """Return the event as JSON data."""
+        path, event = unwrapped(event)
+        return [{**event_data(event), **({"path": path} if path else {})}]
+
+    def failed(self, text: str, code: str = "") -> list[Data]:
+        """Return the error."""
+        return [{"type": "error", "message": text, "code": code}]
+
+
+class ProtocolFold(Fold):
+    """A fold into the words of a protocol."""
+
+    def __init__(self, *, tells_again: bool = False) -> None:
+        self._inside: dict[str, _Inside] = {"": _Inside()}
+        self._tells_again = tells_again  # functions that were called before the stream began, once they run
+
+    def take(self, event: Event) -> list[Data]:
+        """Return what the protocol says of an event; empty: it has no words for it."""
+        path, event = unwrapped(event)
+        found: list[Data] = []
+        if path not in self._inside:
+            self._inside[path] = _Inside()
+            found += self._entered(path)
+        return found + self._take(path, self._inside[path], event)
+
+    def _take(self, path: str, seen: _Inside, event: Any) -> list[Data]:  # noqa: C901, PLR0911, PLR0912  # one a case
+        match event:
+            case RequestStarted():
+                seen.told, seen.calls, seen.pending = {TEXT: "", REASONING: ""}, {}, ()
+                return [*self._close(path, seen), *self._requested(path)]
+            case TextDelta():
+                return self._say(path, seen, TEXT, event.text)
+            case ReasoningDelta():
+                return self._say(path, seen, REASONING, event.text)
+            case FunctionCallStarted():
+                seen.calls[event.index] = event.id, event.name, ""
+                return self._close(path, seen)
+            case ArgumentsDelta() if event.index in seen.calls:
+                id, name, so_far = seen.calls[event.index]
+                seen.calls[event.index] = id, name, so_far + event.text
+            case FunctionCallCompleted() if event.index in seen.calls:
+                return self._ask(path, seen, *seen.calls[event.index])
+            case ReplyCompleted():
+                return self._complete(path, seen, event)
+            case HistoryChanged():
+                first, pending, seen.pending = event.added[0], seen.pending, ()
+                asked = [(f"{first}.{n}", call.name, call.arguments_json) for n, call in enumerate(pending)]
+                return [data for each in asked for data in self._ask(path, seen, *each)]
+            case FunctionStarted() if self._tells_again and _IS_CALL(event.id):
+                return self._ask(path, seen, event.id, event.name, event.arguments_json)
+            case FunctionProgress():
+                return self._progressed(_under(path, event.id), masked_data({"data": event.data})["data"])
+            case FunctionEnded():
+                return self._end_function(path, seen, event)
+            case PartialOutput() if not path:
+                return self._output(masked_data({"data": event.data})["data"])
+            case Stepped():
+                return self._step(path, seen, event)
+            case Suspended():
+                return [*self._close_all(event.questions), *self._waits(event.questions)]
+            case Done():
+                return [*self._close_all(()), *self._ended(event.result)]
+        return []
+
+    def _ended(self, result: Any) -> list[Data]:
+        told = result.to_dict()
+        if not told["failed"]:
+            return self._done(told.get("data", told.get("output")))
+        if told["reason"] == "cancelled":
+            return self._cancelled()
+        text = ": ".join(filter(None, [told["reason"], told["detail"]]))
+        return self.failed(text, str(told["reason"] or "").replace(" ", "_"))
+
+    # Texts
+
+    def _say(self, path: str, seen: _Inside, kind: str, text: str) -> list[Data]:
+        if not text:
+            return []
+        found: list[Data] = []
+        if seen.open != kind:
+            found = self._close(path, seen)
+            seen.open = kind
+            seen.number += 1
+            found += self._began(path, kind, seen.number)
+        seen.told[kind] += text
+        return [*found, *self._piece(path, kind, seen.number, text)]
+
+    def _close(self, path: str, seen: _Inside) -> list[Data]:
+        kind, seen.open = seen.open, ""
+        return self._finished(path, kind, seen.number) if kind else []
+
+    def _complete(self, path: str, seen: _Inside, event: ReplyCompleted) -> list[Data]:
+        """Tell what no piece has told of a reply; if other pieces were told, tell it anew."""
+        message, found = event.reply.message, list[Data]()
+        reasoning = "".join([part.text for part in message.parts if isinstance(part, Reasoning)])
+        for kind, whole in ((REASONING, reasoning), (TEXT, message.text)):
+            told = seen.told[kind]
+            if not whole.startswith(told):
+                found += self._close(path, seen)
+                told = "" if kind == TEXT else whole  # pieces of reasoning may be a summary of it
+            found += self._say(path, seen, kind, whole[len(told) :])
+        seen.pending = message.function_calls
+        return [*found, *self._close(path, seen)]
+
+    # Functions
+
+    def _ask(self, path: str, seen: _Inside, id: str, name: str, arguments: str) -> list[Data]:
+        if id in seen.known or name == ANSWER:
+            return []
+        seen.known.add(id)
+        seen.asked[id] = name
+        return [*self._close(path, seen), *self._called(path, _under(path, id), name, masked_arguments(arguments))]
+
+    def _end_function(self, path: str, seen: _Inside, event: FunctionEnded) -> list[Data]:
+        seen.asked.pop(event.id, None)
+        if event.id in seen.ended or not _IS_CALL(event.id):
+            return []
+        again = self._ask(path, seen, event.id, event.name, "") if self._tells_again else []
+        seen.asked.pop(event.id, None)
+        seen.ended.add(event.id)
+        id = _under(path, event.id)
+        return [*again, *self._leave(_under(path, f"run:{event.id}"), ()), *self._returned(path, id, event)]
+
+    def _refused(self, path: str, seen: _Inside) -> list[Data]:
+        """Return the ends of functions that have none of their own: the model was told at once why not."""
+        found = [FunctionEnded(id, name, NOT_RUN, True, 0.0) for id, name in [*seen.asked.items()]]
+        return [data for ended in found for data in self._end_function(path, seen, ended)]
+
+    # Steps
+
+    def _step(self, path: str, seen: _Inside, step: Stepped) -> list[Data]:
+        prefix, _, id = step.key.partition(":")
+        if step.trigger == "denied" and prefix == "ask" and id not in seen.ended:
+            seen.asked.pop(id, None)
+            seen.ended.add(id)
+            if self._tells_again and id not in seen.known:
+                return []
+            return self._denied(path, _under(path, id), step.detail)
+        if str(step.to) not in _STATES:
+            inside = [name for name in self._inside if name.startswith(_under(path, "")) and name != path]
+            left = [data for name in reversed(inside) for data in self._leave(name, ())]
+            return [*left, *([] if path else self._stepped(str(step.to)))]
+        if step.trigger in ("functions_asked", "answered") and str(step.to) != State.TOOL_INTERRUPT:
+            return self._refused(path, seen)
+        return []
+
+    def _leave(self, path: str, questions: Sequence[Question]) -> list[Data]:
+        seen = self._inside.pop(path, None)
+        if seen is None:
+            return []
+        refused = [] if questions else self._refused(path, seen)
+        return [*self._close(path, seen), *refused, *self._left(path, questions)]
+
+    def _close_all(self, questions: Sequence[Question]) -> list[Data]:
+        root = self._inside[""]
+        inside = [path for path in self._inside if path]
+        found = [data for path in reversed(inside) for data in self._leave(path, questions)]
+        return [*found, *self._close("", root), *([] if questions else self._refused("", root))]
+
+    # The words of the protocol
+
+    @abstractmethod
+    def _began(self, path: str, kind: str, number: int) -> list[Data]: ...
+    @abstractmethod
+    def _piece(self, path: str, kind: str, number: int, text: str) -> list[Data]: ...
+    @abstractmethod
+    def _finished(self, path: str, kind: str, number: int) -> list[Data]: ...
+    @abstractmethod
+    def _called(self, path: str, id: str, name: str, arguments: str) -> list[Data]: ...
+    @abstractmethod
+    def _returned(self, path: str, id: str, event: FunctionEnded) -> list[Data]: ...
+    @abstractmethod
+    def _denied(self, path: str, id: str, reason: str) -> list[Data]: ...
+    @abstractmethod
+    def _progressed(self, id: str, data: Any) -> list[Data]: ...
+    @abstractmethod
+    def _output(self, data: Any) -> list[Data]: ...
+    @abstractmethod
+    def _waits(self, questions: Sequence[Question]) -> list[Data]: ...
+    @abstractmethod
+    def _done(self, output: Any) -> list[Data]: ...
+    @abstractmethod
+    def _cancelled(self) -> list[Data]: ...
+
+    def _requested(self, path: str) -> list[Data]:
+        return []
+
+    def _entered(self, path: str) -> list[Data]:
+        return []
+
+    def _left(self, path: str, questions: Sequence[Question]) -> list[Data]:
+        return []
+
+    def _stepped(self, state: str) -> list[Data]:
+        return []
+
+    def _name_of(self, path: str) -> str:
+        """Return the name of a process inside: of its function, or of its state."""
+        outer, _, own = path.rpartition("/")
+        seen = self._inside.get(outer)
+        id = own.partition(":")[2]
+        return seen.asked.get(id, own) if seen is not None else own
+
+
+def _under(path: str, id: str) -> str:
+    return f"{path}/{id}" if path else id
+
+
+def call_of(key: str) -> str:
+    """Return the id, on the page, of the function that a question is about."""
+    path, _, own = key.rpartition("/")
+    return _under(path, own.partition(":")[2])
+
+
+def shown_result(event: FunctionEnded) -> str:
+    """Return the result of a function as pages get it."""
+    return masked_arguments(event.text) if event.text[:1] in "{[" else mask_keys(event.text)
+
+
+def shown_question(question: Question) -> Data:
+    """Return what a question is about, without what is secret."""
+    shown: Data = masked_data({"about": json_data(about_question(question))})
+    return shown
+
+
+def as_json(text: str) -> Any:
+    """Return the JSON data that a text is, or the text."""
+    found = parsed(text)
+    return text if found is None and text.strip() != "null" else found
+
+
+def arguments_of(text: str) -> Any:
+    """Return the arguments of a function as an object."""
+    found = as_json(text)
+    return found if isinstance(found, dict) else {"arguments": found} if found not in ("", None) else {}
+
+
+ALIVE_S = 15.0  # after which a comment is sent, so that no proxy takes a quiet connection for a dead one
+
+
+async def sse(
+    items: AsyncGenerator[tuple[int, Event]], fold: Fold, *, end: str = "", alive_s: float = ALIVE_S
+) -> AsyncGenerator[str]:
+    r"""Yield what a fold makes of the events of a run, as server-sent events; each has its number of steps as its id.
+
+    Errors become events of the protocol, those of bugs without details.
+
+    Args:
+        items: What `Live.follow` yields; it is closed when the client goes away.
+        fold: The fold.
+        end: What comes last, such as ``data: [DONE]``.
+        alive_s: After how many quiet seconds a comment is sent.
+
+    Examples:
+        >>> async def main():
+        ...     async with Live(Agent(Script("Hi."), name="host")) as live:
+        ...         run = await live.begin("Hello")
+        ...         return [line async for line in sse(live.follow(run), AgUi("t1", "r1"))]
+        >>> import asyncio
+        >>> asyncio.run(main())[0]
+        'data: {"type": "RUN_STARTED", "threadId": "t1", "runId": "r1", "protocolVersion": "1.0"}\n\n'
+    """
+    for data in fold.begin():
+        yield _lines(data)
+    coming: asyncio.Task[tuple[int, Event]] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(items))
+            await asyncio.wait([coming], timeout=alive_s)
+            if not coming.done():
+                yield ": alive\n\n"
+                continue
+            steps, event = coming.result()
+            coming = None
+            for data in fold.take(event):
+                yield f"id: {steps}\n{_lines(data)}"
+    except StopAsyncIteration:
+        pass
+    except Exception as error:
+        for data in fold.failed(*told_error(error)):
+            yield _lines(data)
+    finally:
+        if coming is not None and not coming.done():
+            coming.cancel()
+            await asyncio.wait([coming])
+        await items.aclose()
+    if end:
+        yield end
+
+
+async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:
+    r"""Raise an error in place of the events, for `sse` to tell.
+
+    Examples:
+        >>> async def main():
+        ...     told = sse(failing(BadRequest("no name", "bad_name")), AgUi("t1", "r1"))
+        ...     return [line async for line in told][-1]
+        >>> import asyncio
+        >>> asyncio.run(main())
+        'data: {"type": "RUN_ERROR", "message": "no name", "code": "bad_name"}\n\n'
+    """
+    raise error
+    yield  # makes it a generator
+
+
+def told_error(error: Exception) -> tuple[str, str]:
+    """Return the text and the code of an error for a client; of a bug, nothing but that there is one."""
+    if isinstance(error, FsmAgentError):
+        return mask_keys(str(error)), getattr(error, "code", type(error).__name__)
+    LOG.error("a stream failed", exc_info=error)
+    return "an internal error; see the log of the server", "InternalError"
+
+
+def _lines(data: Data | Any) -> str:
+    return f"data: {json.dumps(data)}\n\n"

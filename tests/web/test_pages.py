@@ -1,0 +1,521 @@
+"""Do the pages show what is in a store, of each kind?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from support.inspected_runs import fill, forecaster, letters, shop, suspended
+from support.inspector_pages import Markup, Pages
+from support.kept_runs import OWN_CLOCK
+from support.postgres import NOT_HERE, PostgresServer, programs
+
+from fsm_agent import Agent, Approved, CallFailed, Limits, Runs, function
+from fsm_agent.diagrams import lifecycle
+from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
+from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore
+from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.web import inspector_app
+
+ALL = {
+    *("order-22", "note-1", "letter-9", "ticket-8", "rent-11", "desk-3", "customer-17:2-call-2"),
+    *("customer-17:1-call-1", "order-17", "degrees-paris", "degrees-rome"),
+}
+ASKING = {"order-22", "note-1", "letter-9", "ticket-8", "rent-11", "desk-3"}
+
+
+@pytest.fixture(scope="module", params=["memory", pytest.param("postgres", marks=pytest.mark.nightly)])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    if request.param != "postgres":
+        with closing(fill(MemoryStore())) as filled:
+            yield filled
+        return
+    if programs() is None:
+        pytest.skip(NOT_HERE)
+    server = PostgresServer()
+    try:
+        with closing(Runs(server.url())) as made:
+            yield fill(made.store)
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def pages(runs: Runs) -> Pages:
+    return Pages(inspector_app(runs))
+
+
+def listed(page: Markup) -> list[str]:
+    return [row["data-id"] for row in page.all("tr") if "data-id" in row]
+
+
+def grouped(pages: Pages, **query: str) -> dict[str, list[str]]:
+    """The names of the runs in the list, by the title of their table."""
+    tables = pages.get("/", **query).text.split('<table class="runs"')[1:]
+    titles = [found[1] for table in tables if (found := re.search(r"<caption>([^<]*)<", table))]
+    names = [re.findall(r'data-id="([^"]*)"', table) for table in tables]
+    return dict(zip(titles, names, strict=True))
+
+
+def test_runs_are_in_groups_by_what_they_need():
+    runs = Runs(MemoryStore())
+    forecaster(runs, "12").call("How warm is it?", run_id="ended")
+    with suppress(CallFailed):
+        forecaster(runs, "warm", limits=Limits(parse_retries=0)).call("How warm is it?", run_id="failed")
+    suspended(lambda: shop(runs).call("Where is my parcel?", run_id="asks"))
+    shop(runs).submit("Where is my parcel?", run_id="due")
+    shop(runs).submit("Where is my parcel?", run_id="later", delay_s=3600)
+    shop(runs).submit("Where is my parcel?", run_id="driven")
+    runs.store.claim("a worker", for_s=60.0, run="driven")
+    pages = Pages(inspector_app(runs))
+    groups = {"Waiting for an answer": ["asks"], "No driver: due for a worker": ["due"], "Running": ["driven"],
+              "Paused": ["later"], "Failed": ["failed"], "Ended": ["ended"]}  # fmt: skip
+    assert grouped(pages) == groups
+    assert [*grouped(pages)] == [*groups]
+    assert grouped(pages, only="failed") == {"Failed": ["failed"]}
+    heads = re.findall(r"<th [^>]*>(?:<[^>]*>)*([^<]*)", pages.get("/").text)
+    assert "Entries" not in heads
+    assert (heads.count("Waiting since"), heads.count("Elapsed"), heads.count("Continues")) == (2, 3, 1)
+
+
+def test_a_run_waits_for_a_driver_since_it_was_due():
+    clock = FakeClock(start_s=1_700_000_000.0)
+    runs = Runs(MemoryStore(clock=clock.now))
+    nap = pause("nap", 600)
+    flow = Flow("f", str, start=nap, rows=[nap.elapsed(end("over"))], store=runs, world={"clock": clock})
+    suspended(lambda: flow.call("it", run_id="late"))
+    row = runs.store.get("late")
+    (since,) = [one["data-at"] for one in Pages(inspector_app(runs)).page("/").all("time")]
+    assert float(since) == row.due_s
+    assert row.due_s > row.updated_s
+
+
+def test_the_turns_of_a_conversation_stand_together():
+    runs = Runs(MemoryStore())
+    agent = Agent(Script(*["Hi."] * 4), name="host", store=runs)
+    talk = agent.conversation("ada:17")
+    talk.call("I am Ada.")
+    (first,) = [row.id for row in runs.store.list()]
+    agent.call("Hello", run_id="of no conversation:1-x")
+    talk.call("Who am I?")
+    second = runs.store.list()[0].id
+    pages = Pages(inspector_app(runs))
+    assert grouped(pages) == {"Ended": [second, first, "of no conversation:1-x"]}
+    page = pages.page("/")
+    assert [row["data-id"] for row in page.all("tr") if row.get("class") == "turn"] == [first]
+    text = " ".join(page.text.split())
+    assert text.count("conversation ada:17") == 1
+    assert "conversation of no conversation" not in text
+
+
+def test_a_run_that_nobody_has_driven_is_not_begun() -> None:
+    agent = Agent(Script("Done."), name="clerk", store=MemoryStore())
+    agent.submit("Tidy up.", run_id="tidy", delay_s=3600)
+    assert "not begun" in Pages(inspector_app(agent.runs)).page("/").text
+
+
+def test_open_questions_come_first(pages):
+    page = pages.page("/")
+    names = listed(page)
+    assert len(names) == len(ALL)
+    assert set(names) == ALL
+    assert set(names[: len(ASKING)]) == ASKING
+    assert "Waiting for an answer" in page.text
+    assert "11 runs" in page.text
+    text = " ".join(page.text.split())
+    for said in ("asks for approval of refund", "is in doubt about transfer", "asks review"):
+        assert said in text, said
+
+
+@pytest.mark.parametrize(
+    ("query", "right"),
+    [
+        ({"words": "DEGREES"}, {"degrees-rome", "degrees-paris"}),
+        ({"words": "umbrella"}, {"desk-3"}),  # of the task
+        ({"agent": "shop"}, {"order-17", "order-22"}),
+        ({"state": "review"}, {"letter-9", "ticket-8"}),
+        ({"only": "asked"}, ASKING),
+        ({"only": "open"}, ASKING),
+        ({"only": "ended"}, ALL - ASKING),
+        ({"only": "failed"}, {"degrees-paris"}),
+        ({"age": "hour"}, ALL),
+        ({"only": "ended", "agent": "shop", "words": "parcel"}, {"order-17"}),
+        ({"only": "nonsense", "age": "never"}, ALL),
+        ({"words": "no such words"}, set()),
+    ],
+)
+def test_filters_stand_in_the_address(pages, query, right):
+    page = pages.page("/", **query)
+    assert set(listed(page)) == right
+    assert set(listed(pages.page("/", rows="1", **query))) == right
+    for name, value in query.items():
+        if name == "words":
+            assert page.all("input", name="words")[0]["value"] == value
+        elif name in ("agent", "state"):
+            assert [one["value"] for one in page.all("option") if "selected" in one if one["value"] == value]
+    assert ("no such runs" in page.text) == (not right)
+
+
+def test_a_run_is_shown_whole(pages):
+    page = pages.page("/run", id="order-17")
+    text = " ".join(page.text.split())
+    assert [item["data-n"] for item in page.all("article")] == [str(n) for n in range(1, 8)]
+    for said in (
+        "Where is my parcel? I am Ada.", "find_order", '{"customer": "Ada"}', "refund",
+        "The parcel is lost. I would pay the customer back.", "ann approves refund", "refund returned",
+        "19.50 EUR for A-17 are on their way", "$0.0005", "960 + 120", "4711", "verified by its digests",
+        "functions asked → ToolInterrupt", "answered → Completed",
+    ):  # fmt: skip
+        assert said in text, said
+    assert page.all("svg", role="img")
+    assert {"Seeded", "Calling", "ToolInterrupt", "Completed", "Failed"} <= {g.get("data-state") for g in page.all("g")}
+
+
+def drawn(pages: Pages, run: str, inside: str = "") -> ElementTree.Element:
+    return ElementTree.fromstring(pages.get("/picture", id=run, inside=inside).text)
+
+
+def boxes_in(svg: ElementTree.Element) -> dict[str, tuple[float, float, float, float]]:
+    """The borders of each state: left, top, right, bottom."""
+    found = {}
+    for state in svg.iterfind("g[@data-state]"):
+        x, y, width, height = [float(state.find("rect").get(name)) for name in ("x", "y", "width", "height")]  # type: ignore[union-attr, arg-type]
+        found[str(state.get("data-state"))] = x, y, x + width, y + height
+    return found
+
+
+def points_of(line: str) -> Iterator[tuple[float, float]]:
+    """Points of a cubic Bézier curve."""
+    a, b, c, d = zip(*[iter(map(float, re.findall(r"-?\d+", line)))] * 2, strict=True)
+    for n in range(21):
+        t = n / 20
+        yield tuple((1 - t) ** 3 * a[i] + 3 * t * (1 - t) ** 2 * b[i] + 3 * t * t * (1 - t) * c[i] + t**3 * d[i]
+                    for i in (0, 1))  # type: ignore[misc]  # fmt: skip
+
+
+def test_the_usual_way_of_an_agent_call_leads_from_left_to_right(pages):
+    boxes = boxes_in(drawn(pages, "order-17"))
+    usual = [boxes[state] for state in ("Seeded", "Calling", "Checking", "Completed")]
+    assert len({(top, bottom) for _, top, _, bottom in usual}) == 1
+    assert [left for left, *_ in usual] == sorted(left for left, *_ in usual)
+    usual_ways = {(edge.source, edge.target) for edge in lifecycle(level="overview").edges}
+    for run in ("order-17", "degrees-paris"):
+        ways = {(way.get("data-from"), way.get("data-to")) for way in drawn(pages, run).iterfind("g[@data-from]")}
+        assert usual_ways <= ways
+    assert ("Calling", "Failed") in ways  # the run has taken it
+
+
+def test_a_way_says_on_itself_by_which_entries_it_was_taken_and_why_to_those_who_point_at_it(pages):
+    svg = drawn(pages, "degrees-paris")
+    ways = [*svg.iterfind("g[@data-from]")]
+    titles = {(way.get("data-from"), way.get("data-to")): way.findtext("title") for way in ways}
+    assert all(titles.values())
+    assert titles["Calling", "Backoff"] == "Calling → Backoff: model failed (entries 2, 4)"
+    assert titles["Calling", "Failed"] == "Calling → Failed: model failed (entry 6)"
+    assert titles["Calling", "Completed"] == "Calling → Completed: answered"
+    numbers = {"".join(text.itertext()).strip() for text in svg.iterfind("text[@class='numbers']")}
+    assert numbers == {"1", "2, 4", "3, 5", "6"}
+    for way in ways:  # it is wide enough to be pointed at
+        assert [path.get("class") for path in way.iterfind("path")] == ["hit", "line"]
+
+
+def test_no_way_goes_through_a_state_and_no_name_leaves_its_box(pages, runs):
+    seen = 0
+    for run in ALL:
+        paths = {link.get("data-inside", "") for link in pages.page("/run", id=run).all("a")}
+        for inside in paths:
+            svg = drawn(pages, run, inside)
+            boxes = boxes_in(svg)
+            for way in svg.iterfind("g[@data-from]"):
+                seen += 1
+                line = str(way.find("path").get("d"))  # type: ignore[union-attr]
+                others = [box for name, box in boxes.items() if name not in (way.get("data-from"), way.get("data-to"))]
+                for x, y in points_of(line):
+                    assert not any(a < x < c and b < y < d for a, b, c, d in others), (run, inside, way.attrib)
+            for state in svg.iterfind("g[@data-state]"):
+                left, _, right, _ = boxes[str(state.get("data-state"))]
+                assert all(len(str(text.text)) * 6 < right - left for text in state.iterfind("text"))
+    assert seen > 100
+
+
+def test_what_failed_says_what_was_tried(pages):
+    page = pages.page("/run", id="degrees-paris")
+    text = " ".join(page.text.split())
+    assert "Why it failed" in text
+    assert re.findall(r"attempt (\d) failed; status 529", text) == ["1", "2", "3"]
+    assert text.count("again after") == 2  # not after the last
+    assert page.all("button", id="retry")
+    assert not pages.page("/run", id="degrees-rome").all("button", id="retry")
+
+
+def test_a_refused_reply_says_what_the_model_was_told_and_the_last_one_why_the_call_failed():
+    runs = Runs(MemoryStore())
+    replies = ["It is warm.", call("weather"), call("forecast", city="Rome"), "Warm."]
+    with suppress(CallFailed):
+        forecaster(runs, *replies, limits=Limits(parse_retries=1)).call("How many degrees?", run_id="r")
+    page = Pages(inspector_app(runs)).page("/run", id="r")
+    text = " ".join(page.text.split())
+    for said in ("could not be used: the answer has no int", "city: Field required", "no function 'forecast'"):
+        assert f"The model was told: {said}" in text or said in text.partition("The model was told:")[2], said
+    assert "The call failed: the answer has no int" in text
+    assert "the answer has no int" in text.partition("Why it failed")[2].partition("Began")[0]
+
+
+def test_a_question_says_until_when_it_can_be_answered_in_the_list_and_in_its_form():
+    @wait(bool, within_s=3600)
+    def ok(data: str) -> str:
+        return f"May {data} be sent?"
+
+    runs = Runs(MemoryStore())
+    rows = [ok.done(end("yes")), ok.elapsed(end("late"))]
+    world = {"clock": FakeClock(start_s=2_000_000_000.0)}
+    with suppress(FlowSuspended):
+        Flow("asking", str, start=ok, rows=rows, store=runs, world=world).call("it", run_id="r")
+    pages = Pages(inspector_app(runs))
+    for page in (pages.page("/"), pages.page("/run", id="r")):
+        assert "May it be sent?" in page.text
+        assert "until 2033-05-18 04:33:20 UTC" in page.text
+    suspended(lambda: shop(runs).call("Where is my parcel? I am Ada.", run_id="always"))
+    assert "until" not in pages.page("/run", id="always").text
+
+
+def test_a_run_that_is_due_and_has_no_driver_says_so():
+    runs = Runs(MemoryStore())
+    shop(runs).submit("Where is my parcel?", run_id="waits")
+    forecaster(runs, "12").call("How warm is it?", run_id="ended")
+    pages = Pages(inspector_app(runs))
+    words = "no driver: due for a worker"
+    assert pages.page("/").text.lower().count(words) == 1
+    assert words in pages.page("/run", id="waits").text
+    assert words not in pages.page("/run", id="ended").text
+
+
+def test_agents_and_members_inside_are_unfolded(pages):
+    page = pages.page("/run", id="desk-3")
+    assert {link["data-inside"] for link in page.all("a") if "data-inside" in link} == {"", "run:1.0"}
+    ticket = pages.page("/run", id="ticket-8")
+    paths = [link["data-inside"] for link in ticket.all("a") if "depth" in link.get("class", "")]
+    assert paths[0] == ""
+    assert [path for path in paths if path.endswith(("draft_warmly", "draft_tersely"))]
+    inside = pages.page("/run", id="desk-3", inside="run:1.0")
+    assert inside.all("a", data_inside="run:1.0", aria_current="true")
+    assert pages.page("/picture", id="ticket-8", inside=paths[1]).all("svg", data_picture=paths[1])
+    assert pages.get("/picture", id="ticket-8", inside="nothing").status_code == 409
+    flow = {g["data-state"] for g in ticket.all("g") if "data-state" in g}
+    assert {"triage", "research", "customer", "drafting", "review", "sent", "rejected"} <= flow
+
+
+def test_a_retry_undoes_what_is_shown(tmp_path: Path):
+    with closing(fill(SqliteStore(tmp_path / "runs.db", clock=OWN_CLOCK))) as runs:
+        step = runs.retry("degrees-paris", by="bob")
+        pages = Pages(inspector_app(runs))
+        page = pages.page("/run", id="degrees-paris")
+        undone = [item["data-n"] for item in page.all("article") if "undone" in item["class"].split()]
+        assert undone == [str(n) for n in range(step + 1, 7)]
+        drawn = pages.get("/picture", id="degrees-paris", inside="")
+        assert drawn.status_code == 200
+        assert "Calling" in drawn.text
+        assert "retried" not in drawn.text, "it is no way of the machine"
+        assert "bob retries" in " ".join(page.text.split())
+        line = json.loads(page.all("div", data_page="run")[0]["data-timeline"])
+        assert [(move[0], move[1]) for move in line["processes"][""] if move[3]] == [(7, "Failed")]
+
+
+def test_news_of_a_retry_have_what_it_undoes(tmp_path: Path):
+    with closing(fill(SqliteStore(tmp_path / "runs.db", clock=OWN_CLOCK))) as runs:
+        pages = Pages(inspector_app(runs))
+        step = runs.retry("degrees-paris")
+        items = Markup(pages.get("/news", id="degrees-paris", after="6").json()["items"]).all("article")
+        undone = [item["data-n"] for item in items if "undone" in item["class"].split()]
+        assert undone == [str(n) for n in range(step + 1, 7)]
+        assert items[-1]["data-n"] == "7"
+
+
+def test_a_moment_is_read_without_code_and_folded_with_it(pages, runs):
+    bare = " ".join(pages.page("/moment", id="desk-3", n="6").text.split())
+    assert "desk ToolInterrupt" in bare
+    assert "billing ToolInterrupt" in bare
+    assert "--agents MODULE" in bare
+    known = Pages(inspector_app(runs, agents=[shop(runs), letters(runs)]))
+    told = " ".join(known.page("/moment", id="order-17", n="3").text.split())
+    assert "waits for model:1" in told
+    assert "You help the customers of a shop." in told
+    assert "The money is on its way" not in told
+    assert "The money is on its way" in known.page("/moment", id="order-17", n="7").text
+    letter = known.page("/moment", id="letter-9", n="1")
+    assert '"text": "Dear Bob, thank you."' in letter.text
+    assert "answer:review#1" in letter.text
+    assert known.get("/moment", id="order-17", n="8").status_code == 409
+
+
+def test_the_messages_of_a_branch_are_seen_where_the_model_saw_them(runs):
+    pages = Pages(inspector_app(runs, agents=[forecaster(runs)]))
+    branch = pages.page("/moment", id="degrees-rome", n="6")
+    assert "It is rather warm." in branch.text
+    assert branch.all("li", class_="assistant branch")
+    assert "It is rather warm." not in pages.page("/moment", id="degrees-rome", n="7").text
+
+
+def test_code_that_decides_otherwise_is_a_plain_problem(runs):
+    other = Agent(Script(), name="forecaster", output=str, store=runs)
+    changed = Pages(inspector_app(runs, agents=[other])).page("/moment", id="degrees-rome", n="6")
+    assert changed.all("p", class_="problem")
+
+
+def test_two_runs_side_by_side(pages, runs):
+    page = pages.page("/compare", a="degrees-rome", b="degrees-paris")
+    text = " ".join(page.text.split())
+    assert "They part at entry 2. They begin differently." in text
+    assert "1 equal entry" in text
+    assert page.all("tr", id="first")[0]["class"] == "other first"
+    assert "outcome.kind replied model_failed" in text
+    same = pages.page("/compare", a="order-17", b="order-17")
+    assert "Their entries are the same." in same.text
+    assert not [row for row in same.all("tr") if "first" in row.get("class", "")]
+    assert pages.page("/compare", 404, a="order-17", b="nobody")
+
+
+def test_an_export_is_that_of_the_command(pages, runs):
+    answer = pages.get("/export", id="order-17")
+    assert answer.text == "".join(f"{line}\n" for line in runs.export("order-17"))
+    assert "attachment" in answer.headers["content-disposition"]
+    assert all(json.loads(line) for line in answer.text.splitlines())
+
+
+def test_news_are_the_pieces_of_the_page(pages):
+    news = pages.get("/news", id="order-17", after="5").json()
+    assert [item["data-n"] for item in Markup(news["items"]).all("article")] == ["6", "7"]
+    page = pages.page("/run", id="order-17").all("div", data_page="run")[0]
+    assert news["mark"] == page["data-mark"]
+    assert news["timeline"] == json.loads(page["data-timeline"])
+    for piece in ("head", "asks", "inside"):
+        Markup(news[piece]).assert_harmless()
+    assert pages.get("/news", id="nobody").json() == {"mark": "gone"}
+
+
+def test_a_page_of_the_list_has_a_next_one() -> None:
+    runs, count = Runs(MemoryStore()), 60
+    for n in range(count):
+        runs.store.create(f"r{n}", "{}", agent="host")
+    pages, found = Pages(inspector_app(runs)), list[str]()
+    page = pages.page("/")
+    while True:
+        found += listed(page)
+        older = page.all("a", id="older")
+        if not older:
+            break
+        page = pages.page(older[0]["href"])
+    assert sorted(found) == sorted(f"r{n}" for n in range(count))
+
+
+def test_earlier_entries_are_on_pages_of_their_own() -> None:
+    runs = Runs(MemoryStore())
+
+    @function
+    def look(n: int) -> str:
+        """Look."""
+        return f"the result of {n}"
+
+    script = Script(*[[call("look", n=n) for n in range(70)] for _ in range(3)], "Done.")
+    Agent(script, functions=[look], name="host", store=runs, limits=Limits(rounds=None)).call("Go.", run_id="r")
+    pages, count = Pages(inspector_app(runs)), runs.store.get("r").n
+    page = pages.page("/run", id="r")
+    assert [item["data-n"] for item in page.all("article")] == [str(n) for n in range(count - 199, count + 1)]
+    (earlier,) = [link["href"] for link in page.all("a") if "until=" in link["href"]]
+    assert [item["data-n"] for item in pages.page(earlier).all("article")] == [str(n) for n in range(1, count - 199)]
+    for wrong in ("-1", "9" * 50, "\u00b2"):
+        assert len(pages.page("/run", id="r", until=wrong).all("article")) == 200
+    items = pages.page("/items", id="r", after="1", until="3").all("article")
+    assert [item["data-n"] for item in items] == ["2", "3"]
+
+
+def test_a_run_is_read_once_for_each_change_and_what_others_do_is_seen() -> None:
+    reads = list[str]()
+
+    class Noting(MemoryStore):
+        def load(self, run: str, **options: Any) -> Any:
+            reads.append(run)
+            return super().load(run, **options)
+
+    runs = Runs(Noting())
+    suspended(lambda: shop(runs).call("Where is my parcel?", run_id="r"))
+    pages = Pages(inspector_app(runs))
+    pages.page("/run", id="r")
+    read = len(reads)
+    pages.page("/run", id="r")
+    assert len(reads) == read
+    runs.answer("r", {runs.only_question("r"): Approved()}, by="ann")
+    assert "ann has answered" in " ".join(pages.page("/run", id="r").text.split())
+    shop(runs, "It is paid.").resume("r")
+    assert len(pages.page("/run", id="r").all("article")) == 7
+
+
+@pytest.mark.parametrize("path", ["/run", "/items", "/moment", "/picture", "/export"])
+def test_a_run_that_is_not_there_is_a_plain_error(pages, path):
+    assert pages.get(path, id="nobody").status_code == 404
+    assert "the run 'nobody'" in Markup(pages.get(path, id="nobody").text).text
+    assert pages.get(path).status_code == 409  # without a name
+
+
+def test_it_can_stand_under_a_path(runs):
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    pages = Pages(Starlette(routes=[Mount("/ops/runs", inspector_app(runs, name="ours"))]))
+    page = pages.page("/ops/runs/")
+    assert page.all("html", data_base="/ops/runs")
+    for name in ("href", "src", "action"):
+        for _, attributes in page.elements:
+            assert attributes.get(name, "/ops/runs/").startswith(("/ops/runs/", "#")), attributes
+    for link in page.all("a"):
+        if not link["href"].startswith("#"):
+            assert pages.get(link["href"]).status_code == 200
+    script = pages.get("/ops/runs/static/inspector.js")
+    assert "javascript" in script.headers["content-type"]
+
+
+def test_all_that_is_linked_is_there(pages):
+    """Each address in each page of each run."""
+    seen, left = set[str](), ["/"]
+    while left:
+        address = left.pop()
+        answer = pages.get(address)
+        assert answer.status_code == 200, address
+        seen.add(address)
+        if "html" in answer.headers["content-type"]:
+            page = Markup(answer.text)
+            page.assert_harmless()
+            found = {one["href"].partition("#")[0] for tag in ("a", "link") for one in page.all(tag)}
+            left += [one for one in found if one and one not in seen and one not in left]
+    assert len(seen) > 40
+
+
+def test_a_store_that_is_read_only_is_shown(tmp_path: Path):
+    path = tmp_path / "runs.db"
+    fill(SqliteStore(path, clock=OWN_CLOCK)).close()
+    with closing(Runs(path, read_only=True)) as runs:
+        pages = Pages(inspector_app(runs))  # though nobody has said so to the application
+        assert set(listed(pages.page("/"))) == ALL
+        assert pages.page("/run", id="order-22").all("button", value="approved")
+        answer = pages.do("cancel", "order-22", reason="no")
+        assert answer.status_code == 409
+        assert "That did not work" in answer.text
+        with pytest.raises(ReadOnly):
+            runs.cancel("order-22")
+
+
+def test_a_comparison_says_how_much_more_there_is() -> None:
+    with closing(MemoryStore()) as store:
+        for name in ("one", "two"):
+            extra = {f"{name}-{number}": number for number in range(30)}
+            Agent(Script("Done."), name="clerk", store=store).call("Tidy up.", run_id=name, extra=extra)
+        text = Pages(inspector_app(Runs(store))).page("/compare", a="one", b="two").text
+    (more,) = re.findall(r"and (\d+) more", text)
+    assert 0 < int(more) < 60
+    assert int(more) + text.count("one-") + text.count("two-") >= 60

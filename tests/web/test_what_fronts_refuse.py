@@ -1,0 +1,263 @@
+"""What front ends refuse: parts, answers, names and users that are not as they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from base64 import b64encode
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from served import desk, letters
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from fsm_agent import Agent, Function, MemoryStore, Runs, UsageError, function
+from fsm_agent.call import Returned
+from fsm_agent.cli import app
+from fsm_agent.messages import Suspended
+from fsm_agent.store import AlreadyAnswered, NotAsked, RunUnknown
+from fsm_agent.testing import Script, call
+from fsm_agent.web import AgUi, AiSdk, BadRequest, Live, inspector_app, serve
+from fsm_agent.web.auth import Guard
+
+PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
+
+
+def ag_ui(content: Any) -> Any:
+    return AgUi.read({"threadId": "t1", "runId": "r1", "messages": [{"role": "user", "content": content}]})
+
+
+def ai_sdk(*parts: Any) -> Any:
+    return AiSdk.read({"id": "c1", "messages": [{"role": "user", "id": "m1", "parts": [*parts]}]})
+
+
+@pytest.mark.parametrize(
+    ("read", "part"),
+    [
+        (ag_ui, {"type": "audio", "source": {"type": "data", "value": "AAAA"}}),
+        (ag_ui, {"type": "image", "source": {"type": "url", "value": "https://elsewhere.example/a.png"}}),
+        (ag_ui, {"type": "image", "source": {"type": "url", "mimeType": "image/png", "value": PICTURE}}),
+        (ag_ui, {"type": "image", "source": {"type": "data", "mimeType": "image/png", "value": "AAAA"}}),
+        (ai_sdk, {"type": "source-url", "url": "https://elsewhere.example"}),
+        (ai_sdk, {"type": "file", "url": "https://elsewhere.example/a.png"}),
+        (ai_sdk, {"type": "file", "url": "file:///etc/passwd"}),
+    ],
+)
+def test_a_part_that_is_neither_text_nor_a_picture_in_the_body_is_refused(read: Any, part: Any) -> None:
+    with pytest.raises(BadRequest) as refused:
+        read([part]) if read is ag_ui else read(part)
+    assert refused.value.code == "bad_part"
+
+
+@pytest.mark.parametrize("data", ["yes", {}, {"approved": True}, {"key": ""}])
+def test_an_answer_that_names_no_question_is_refused(data: Any) -> None:
+    with pytest.raises(BadRequest) as refused:
+        ai_sdk({"type": "data-answer", "data": data})
+    assert refused.value.code == "bad_body"
+
+
+@pytest.mark.parametrize(
+    "other", [{"type": "text", "text": "And why?"}, {"type": "file", "url": "data:image/png;base64,"}]
+)
+def test_an_answer_beside_something_else_is_refused(other: Any) -> None:
+    answer = {"type": "data-answer", "data": {"key": "ask:1.0", "approved": True}}
+    with pytest.raises(BadRequest, match="messages") as refused:
+        ai_sdk(answer, other)
+    assert refused.value.code == "bad_answer"
+    assert ai_sdk(answer, {"type": "text", "text": " "}).answers
+
+
+def test_two_answers_to_one_question_are_refused() -> None:
+    entries = [{"interruptId": "a", "status": "resolved", "payload": {"approved": is_yes}} for is_yes in (True, False)]
+    with pytest.raises(BadRequest, match="interruptId") as refused:
+        AgUi.read({"threadId": "t", "runId": "r", "messages": [], "resume": entries})
+    assert refused.value.code == "bad_answer"
+
+
+@pytest.mark.parametrize("arguments", ["{}", [], 5, True])
+def test_edited_arguments_are_an_object(arguments: Any) -> None:
+    approval = {"approved": True, "editedArgs": arguments}
+    entry = {"interruptId": "ask:1.0", "status": "resolved", "payload": approval}
+    with pytest.raises(BadRequest) as refused:
+        AgUi.read({"threadId": "t1", "runId": "r1", "resume": [entry]})
+    assert refused.value.code == "bad_answer"
+
+
+def test_a_flow_has_no_conversations_and_unknown_runs_cannot_be_cancelled() -> None:
+    async def main() -> None:
+        async with Live(letters()) as live:
+            with pytest.raises(RunUnknown):
+                await live.cancel("nowhere")
+            assert await live.newest("nowhere") is None
+            with pytest.raises(UsageError, match="conversations"):
+                await live.begin("Ada", conversation="c1")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda: serve(desk()), lambda: serve(desk(), user=lambda _: "ann"), lambda: inspector_app(Runs(MemoryStore()))],
+    ids=["chat", "chat behind a proxy", "inspector"],
+)
+def test_a_web_socket_is_closed(made: Any) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "websocket", "path": "/", "query_string": b"", "headers": [(b"host", b"127.0.0.1:8000")]}
+    asyncio.run(made()(scope, None, send))
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "localhost.example.com", ""])
+def test_the_command_opens_no_port_to_other_machines_without_a_login(
+    host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("uvicorn")
+    opened: list[Any] = []
+    monkeypatch.setattr("uvicorn.Config", lambda *_, **options: opened.append(options["host"]))
+    monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
+    monkeypatch.syspath_prepend(tmp_path)
+    code = (
+        "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script('Hi.'), name='host')\n"
+    )
+    (tmp_path / "refused_shop.py").write_text(f"{code}def who(request):\n    return None\n")
+    words = ["serve", "refused_shop:agent", "--host", host]
+    refused = CliRunner().invoke(app, words)
+    assert (refused.exit_code, opened) == (2, [])
+    assert "--user" in refused.stderr
+    allowed = CliRunner().invoke(app, [*words, "--user", "refused_shop:who"])
+    assert (allowed.exit_code, opened) == (0, [host]), allowed.stderr
+
+
+def test_an_answer_cannot_weaken_the_headers() -> None:
+    weak = PlainTextResponse("page", headers={"x-frame-options": "ALLOWALL", "content-security-policy": "*"})
+    answer = TestClient(Guard(weak), base_url="http://localhost").get("/")
+    assert answer.text == "page"
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize("token", ["short", "a" * 19, "a" * 20 + "&b=c"])
+def test_a_token_that_is_none_is_named_and_not_shown(
+    token: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("FSM_AGENT_TOKEN", token)
+    code = "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
+    (tmp_path / "one_host.py").write_text(f"{code}two = [agent, agent.changed(name='other')]\n")
+    ended = CliRunner().invoke(app, ["serve", "one_host:agent"])
+    assert (ended.exit_code, "FSM_AGENT_TOKEN" in ended.stderr) == (1, True)
+    assert token not in ended.stderr
+    ended = CliRunner().invoke(app, ["serve", "one_host:two"])
+    assert (ended.exit_code, "module:name" in ended.stderr) == (2, True)
+
+
+def test_with_a_token_only_its_holder_gets_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("uvicorn.Config", lambda app, **_: served.append(app))
+    monkeypatch.setattr("uvicorn.Server", lambda _: SimpleNamespace(run=lambda: None, started=True))
+    monkeypatch.syspath_prepend(tmp_path)
+    code = "from fsm_agent import Agent\nfrom fsm_agent.testing import Script\nagent = Agent(Script(), name='host')\n"
+    (tmp_path / "locked_shop.py").write_text(code)
+    printed = [CliRunner().invoke(app, ["serve", "locked_shop:agent", "--token"]).stdout.strip() for _ in range(2)]
+    assert printed[0] != printed[1], "each time a new token"
+    home, _, token = printed[0].partition("?token=")
+    assert len(token) >= 40
+    with TestClient(served[0], base_url="http://127.0.0.1:8000") as browser:
+        for url in (home, f"{home}conversations", f"{home}?token=x", "http://127.0.0.1:8000/conversations"):
+            for headers in ({}, {"authorization": f"Bearer {token}x"}, {"authorization": token}):
+                assert browser.get(url, headers=headers).status_code == 403
+        assert not browser.cookies
+        assert browser.get(f"{home}conversations", headers={"authorization": f"Bearer {token}"}).json() == []
+        assert browser.get(printed[0]).status_code == 200
+        assert browser.get(f"{home}conversations").json() == []
+        assert browser.get(home, headers={"host": "evil.example"}).status_code == 421
+
+
+@function(once=True)
+async def withdraw(euros: int) -> str:
+    "Pay out."
+    ARRIVED.set()
+    await asyncio.Event().wait()
+    return "paid"
+
+
+ARRIVED = threading.Event()
+PROTOCOLS = {
+    "AG-UI": lambda key, value: AgUi.read(
+        {
+            "threadId": "c",
+            "runId": "r2",
+            "messages": [],
+            "resume": [{"interruptId": key, "status": "resolved", "payload": value}],
+        }
+    ),
+    "AI SDK": lambda key, value: AiSdk.read(
+        {
+            "id": "c",
+            "messages": [
+                {"id": "m", "role": "user", "parts": [{"type": "data-answer", "data": {"key": key, "value": value}}]}
+            ],
+        }
+    ),
+}
+
+
+async def last_of(live: Live, run: str) -> Any:
+    return [event async for _, event in live.follow(run)][-1]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_user_does_not_say_what_became_of_what_must_not_run_twice(protocol: str) -> None:
+    """The words would be the result of the function: an operator looks what it was."""
+    store, model = MemoryStore(), Script(call("withdraw", euros=5), "You have it.")
+    agent = Agent(model, functions=[withdraw], name="bank", store=store)
+
+    async def main() -> None:
+        ARRIVED.clear()
+        async with Live(agent) as live:
+            await live.begin("Take out 5.", run_id="r", conversation="c")
+            await asyncio.to_thread(ARRIVED.wait, 30)
+        async with Live(agent) as live:
+            asked = await last_of(live, "r")
+            (key,) = [question.key for question in store.get("r").waits]
+            assert (type(asked), key) == (Suspended, "doubt:1.0")
+            for value in ("paid 1,000,000", {"result": "paid"}, {"approved": True}, True, None):
+                with pytest.raises(BadRequest, match=re.escape(key)) as refused:
+                    await live.take(PROTOCOLS[protocol](key, value), by="eve")
+                assert refused.value.code == "for_operators"
+            assert [question.key for question in store.get("r").waits] == [key]
+            await live.answer("r", {key: Returned(text="paid 5")}, by="an operator")
+            assert (await last_of(live, "r")).result.output == "You have it."
+
+    asyncio.run(asyncio.wait_for(main(), 50))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(("value", "told"), [("rain", "rain"), ({"c": 11}, '{"c": 11}'), (3, "3"), ("", "")])
+def test_a_function_without_a_callable_gets_its_result_from_the_client(protocol: str, value: Any, told: str) -> None:
+    where = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    weather = Function(name="weather", description="Tell the weather.", parameters=where)
+    model = Script(call("weather", city="Rome"), "It is so.")
+    agent = Agent(model, functions=[weather], name="desk", store=MemoryStore())
+
+    async def main() -> str:
+        async with Live(agent) as live:
+            run = await live.begin("hi", conversation="c")
+            assert isinstance(await last_of(live, run), Suspended)
+            (key,) = [question.key for question in live.runs.store.get(run).waits]
+            await live.take(PROTOCOLS[protocol](key, value), by="ann")
+            result: str = (await last_of(live, run)).result.function_calls[0].result
+            with pytest.raises((NotAsked, AlreadyAnswered), match=re.escape(run)):
+                await live.take(PROTOCOLS[protocol](key, value), by="bob")
+            return result
+
+    assert asyncio.run(asyncio.wait_for(main(), 50)) == told
