@@ -35,7 +35,6 @@ docs: .venv/dev  ## build the site, strictly, into site/
 pictures: .venv/dev  ## draw again what the pages show: machines, terminals, recipes, tables of names
 	$(PYTHON) -c "from fsm_agent.diagrams import write_lifecycle; write_lifecycle('diagrams')"
 	$(PYTHON) tools/name_table.py
-	PYTHONPATH=tests $(PYTHON) tools/recipe_pages.py
 	PYTHONPATH=tests $(PYTHON) tools/page_pictures.py
 	PYTHONPATH=tests $(PYTHON) tools/run_picture.py
 	PYTHONPATH=tests $(PYTHON) tools/terminal_pictures.py

@@ -34,6 +34,26 @@ WITH_VERBS = {"Agent", "Conversation", "Flow", "Orchestrator"}  # which they sha
 TITLES = {"flows.orchestrator": "Orchestrator", "mcp": "MCP", "cli": "Command line"}
 
 
+EXAMPLES = {  # the pages that are made from files, by the file
+    path.relative_to(ROOT).as_posix(): f"recipes/{path.stem.replace('_', '-')}.md"
+    for path in [
+        *sorted((ROOT / "examples" / "recipes").glob("*.py")),
+        *(ROOT / "examples" / f"{name}.py" for name in ("coder", "documents", "nightly", "chat_completions")),
+    ]
+}
+
+
+def example_page(file: str) -> str:
+    """Return the page of an example: its docstring, its picture if it has one, and its code."""
+    text = (ROOT / file).read_text("utf-8")
+    about, code = text.removeprefix('"""').split('"""\n', 1)
+    title, _, about = about.partition("\n")
+    picture = Path(EXAMPLES[file]).with_suffix(".svg")
+    shown = f"![The picture of {title}]({picture.name})\n\n" if (ROOT / "docs" / picture).exists() else ""
+    address = "../" * 2 + file
+    return f"# {title.rstrip('.')}\n{about}\n{shown}[`{file}`]({address}):\n\n```python\n{code.strip()}\n```\n"
+
+
 def public_names(package: str) -> list[str]:
     """Return the names of a package, as a reader looks for them."""
     return sorted(import_module(package).__all__, key=str.lower)
@@ -94,6 +114,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add what is not in `docs`; what is only for the repository goes."""
     made = {f"reference/{name}.md": reference_page(name) for name in PACKAGES}
     made["reference/index.md"] = reference_index()
+    made |= {page: example_page(file) for file, page in EXAMPLES.items()}
     for name, page in OF_THE_REPOSITORY.items():
         made[page] = (ROOT / name).read_text("utf-8")
     for path, text in made.items():
@@ -130,6 +151,8 @@ def _address(link: str, page: str, config: MkDocsConfig, files: Files) -> str:
     own = posixpath.dirname(page) or "."
     if target == "docs/names.md":
         return posixpath.relpath("reference/index.md", own)
+    if target in EXAMPLES and EXAMPLES[target] != page:
+        return posixpath.relpath(EXAMPLES[target], own)
     if target in OF_THE_REPOSITORY:
         return posixpath.relpath(OF_THE_REPOSITORY[target], own)
     if target.startswith("docs/"):

@@ -1,7 +1,20 @@
-"""An endpoint like OpenAI's chat completions, so that any chat page can talk to an agent.
+"""An endpoint for chat pages.
 
-Run it with ``uvicorn examples.chat_completions:app``; its base URL is http://127.0.0.1:8000/v1.  ``MODEL`` names a
-model, such as ``openai:gpt-5-mini``; by default the embedded one answers, which needs no key.
+After this page any chat page or program that speaks OpenAI's chat completions can use your agents as models.
+
+Text, streams, dialogs and named errors work with the official client. The protocol has no place for approvals, runs,
+functions of the caller and typed answers. The functions are those of the agent, on the server, and a call that waits
+for a person ends with an error. If you need more, serve the agent as
+[tools of an MCP server](../mcp.md). The endpoint has no login of its own: keep it on this machine, or put a login in
+front of it.
+
+It uses Starlette, which the extra `mcp` installs; FastAPI takes the same functions. `MODEL` names the model; without
+it, the embedded one (extra `local`) answers:
+
+```sh
+uvicorn examples.chat_completions:app
+curl http://127.0.0.1:8000/v1/models
+```
 """
 
 import json
@@ -90,4 +103,4 @@ app = Starlette(
 )
 
 if __name__ == "__main__":
-    sys.exit(__doc__)
+    sys.exit("usage: uvicorn examples.chat_completions:app")

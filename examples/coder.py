@@ -1,6 +1,23 @@
-"""A coding agent for one folder: it reads and writes files, and runs commands that you allow at the terminal.
+"""A coding agent.
 
-Run it with ``python examples/coder.py FOLDER "Make the tests pass." [provider:model]``.
+After this page you have an agent that works on one folder: it reads, changes and tests files, and asks before it runs a
+command.
+
+- Files outside the folder are refused, also behind links. Only `shell` needs approval; its commands are your
+  responsibility.
+- The terminal asks about each command. `a` allows the same command until the end; any other answer goes to the model.
+- `Limits` are the budget: rounds, tokens, time. A model that asks for the same thing three times in a row gets a
+  warning.
+- The model sees what a function raises, and the log has its traceback, in case it is a bug. A `Retry` instead of the
+  `ValueError` goes to the model without one.
+- A read does not run twice for the same arguments while nothing has changed. `shell` is `repeatable`, because the tests
+  must run again.
+
+```sh
+python examples/coder.py . "Make the tests pass." openai:gpt-5-mini
+```
+
+In the [recipe](coding-agent.md), the agent works in phases and cannot edit before there is a plan.
 """
 
 import subprocess
@@ -85,5 +102,5 @@ def main(folder: str, task: str, model: str = "openai:gpt-5-mini") -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
-        sys.exit(__doc__)
+        sys.exit('usage: python examples/coder.py FOLDER "Make the tests pass." [provider:model]')
     main(*sys.argv[1:])

@@ -1,6 +1,14 @@
-"""Questions about a folder of documents: the agent searches them, and its answer names where it found what.
+"""Questions about documents.
 
-Run it with ``python examples/documents.py FOLDER "When does the lease end?" [provider:model]``.
+After this page your agent answers from a folder of documents, and names the passages that support the answer.
+
+- The agent searches as often as it likes, with words of its own. Up to some thousand passages you need no vector index.
+- `deps` are the library: one agent serves many folders.
+- `check` refuses sources that do not exist; the model is told, and tries again.
+
+```sh
+python examples/documents.py ~/papers "When does the lease end?" openai:gpt-5-mini
+```
 """
 
 import math
@@ -86,5 +94,5 @@ def main(folder: str, question: str, model: str = "openai:gpt-5-mini") -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
-        sys.exit(__doc__)
+        sys.exit('usage: python examples/documents.py FOLDER "When does the lease end?" [provider:model]')
     main(*sys.argv[1:])

@@ -1,8 +1,18 @@
-"""A nightly batch: each new ticket is a run in a store, workers do them, and the morning has a report.
+"""A nightly batch.
 
-python examples/nightly.py submit tickets.jsonl     # by cron, in the evening; twice does nothing twice
-python examples/nightly.py work                     # as many as you like, on any machine that reaches the store
-python examples/nightly.py report                   # in the morning
+After this page you can have many tasks done overnight by any number of workers, each exactly once, with a report in
+the morning.
+
+- A ticket is a run with a name of its own. Submitting it twice changes nothing.
+- Workers share the store: a file, or Postgres for several machines. If a worker is killed, nothing is lost: another
+  takes over its runs.
+- A failed ticket says why, and `fsm-agent runs retry` continues it.
+
+```sh
+python examples/nightly.py submit tickets.jsonl
+python examples/nightly.py work
+python examples/nightly.py report
+```
 """
 
 import json
@@ -75,4 +85,4 @@ if __name__ == "__main__":
         case ["report"]:
             report()
         case _:
-            sys.exit(__doc__)
+            sys.exit("usage: python examples/nightly.py submit tickets.jsonl | work | report")

@@ -1,54 +1,68 @@
-"""Draw what pages say in Mermaid, for the site, with `dot` installed.
+"""Draw the pictures of pages for the site, with `dot` installed.
 
     PYTHONPATH=tests python tools/page_pictures.py            # draws what is out of date
     PYTHONPATH=tests python tools/page_pictures.py --check    # exit status 1 if anything is
 
-GitHub draws Mermaid itself; a site would have to fetch a program for it.  So each page has its picture beside it as an
-SVG, which says what it was drawn from.
+GitHub draws Mermaid itself; a site would have to fetch a program for it.  So each page with Mermaid, and each recipe,
+has its picture as an SVG, which says what it was drawn from.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import runpy
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-import recipe_pages
 from support.paths import ROOT
 
 from fsm_agent.diagrams import Diagram, Edge, Node, render
-from fsm_agent.flows import flow_diagram
+from fsm_agent.flows import Flow, flow_diagram
 
 MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ARROW = re.compile(r"^ +(\w+) -(-|\.-)>(?:\|([^|]+)\|)? (\w+)$", re.MULTILINE)
-RECIPES = {recipe_pages.page(name): name for name in recipe_pages.NAMES}
-PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if MERMAID.search(page.read_text("utf-8"))]
 GOOD_ENDS, BAD_ENDS = {"Completed", "Ended", "Output", "sent"}, {"Failed", "stuck"}
 
 
-def mermaid(page: Path) -> str:
-    """Return what a page says in Mermaid; it has one picture."""
-    (block,) = MERMAID.findall(page.read_text("utf-8"))
-    return str(block)
+class Picture(NamedTuple):
+    path: Path
+    mermaid: str
+    diagram: Callable[[], Diagram]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.mermaid.encode()).hexdigest()[:16]
+
+    @property
+    def is_stale(self) -> bool:
+        return not self.path.exists() or f"drawn from {self.digest}" not in self.path.read_text("utf-8")
+
+    def draw(self) -> None:
+        svg = render(self.diagram(), "svg")
+        self.path.write_text(f"{svg.rstrip()}\n<!-- drawn from {self.digest} -->\n", "utf-8")
 
 
-def digest(page: Path) -> str:
-    return hashlib.sha256(mermaid(page).encode()).hexdigest()[:16]
+def of_page(page: Path) -> Picture:
+    """Return the picture of a page, which has one."""
+    (mermaid,) = MERMAID.findall(page.read_text("utf-8"))
+    return Picture(page.with_suffix(".svg"), mermaid, partial(diagram_of, page, mermaid))
 
 
-def drawn_from(page: Path) -> str:
-    """Return the digest of what the picture of a page was drawn from; empty: it has none."""
-    picture = page.with_suffix(".svg")
-    found = re.search(r"drawn from (\w+)", picture.read_text("utf-8")) if picture.exists() else None
-    return found[1] if found else ""
+def of_recipe(file: Path) -> Picture:
+    """Return the picture of a recipe: of the last flow of its file."""
+    flow = [value for value in runpy.run_path(str(file)).values() if isinstance(value, Flow)][-1]
+    diagram = flow_diagram(flow)
+    path = ROOT / "docs" / "recipes" / f"{file.stem.replace('_', '-')}.svg"
+    return Picture(path, render(diagram, "mermaid"), lambda: diagram)
 
 
-def diagram(page: Path) -> Diagram:
-    if page in RECIPES:
-        return flow_diagram(recipe_pages.flow(RECIPES[page]))
-    arrows = ARROW.findall(mermaid(page))
-    assert len(arrows) == mermaid(page).count("->"), page
+def diagram_of(page: Path, mermaid: str) -> Diagram:
+    arrows = ARROW.findall(mermaid)
+    assert len(arrows) == mermaid.count("->"), page
     names = dict.fromkeys(name for source, _, _, target in arrows for name in (source, target))
     nodes = [
         Node(
@@ -70,10 +84,11 @@ def diagram(page: Path) -> Diagram:
 
 
 if __name__ == "__main__":
-    stale = [page for page in PAGES if drawn_from(page) != digest(page)]
+    pages = [page for page in sorted((ROOT / "docs").rglob("*.md")) if MERMAID.search(page.read_text("utf-8"))]
+    recipes = sorted((ROOT / "examples" / "recipes").glob("*.py"))
+    stale = [one for one in [*map(of_page, pages), *map(of_recipe, recipes)] if one.is_stale]
     if "--check" in sys.argv[1:]:
-        sys.exit("".join(f"out of date: the picture of {page.relative_to(ROOT)}\n" for page in stale) or 0)
-    for page in stale:
-        svg = render(diagram(page), "svg")
-        page.with_suffix(".svg").write_text(f"{svg.rstrip()}\n<!-- drawn from {digest(page)} -->\n", "utf-8")
-        print(page.with_suffix(".svg").relative_to(ROOT))
+        sys.exit("".join(f"out of date: {one.path.relative_to(ROOT)}\n" for one in stale) or 0)
+    for one in stale:
+        one.draw()
+        print(one.path.relative_to(ROOT))

@@ -1,7 +1,32 @@
-"""An approval chain: the more money, the more people; who does not answer within two days is passed over.
+"""An approval chain.
 
-Run it with ``python examples/recipes/approval_chain.py``, and answer with ``… approve ann`` or ``… refuse ann why``,
-each in a process of its own: the run waits in approvals.db.
+The more money, the more people approve it; someone who does not answer within two days is passed over. A request can
+wait for people for weeks, in a file, and every answer is a type that the table has rows for: there is no forgotten
+"maybe".
+
+- The chain is rows. An `Approve` goes up, or is paid, by a guard on the amount; anyone's `Refuse` ends it.
+- A state's `within_s` and its `elapsed` row are the escalation. `fsm-agent worker` continues the run when its time has
+  come.
+- Paying is `once=True`, under one idempotency key.
+- An answer may come from a web form, as JSON: `Returned(text='{"Approve": {"by": "ann"}}')`. Anything other than an
+  `Approve` or a `Refuse` is refused, and the question stays open.
+
+```console
+$ python examples/recipes/approval_chain.py
+lead: a server for 4000?
+$ python examples/recipes/approval_chain.py approve ann
+lead: a server for 4000?
+ann has signed, and manager is asked
+$ python examples/recipes/approval_chain.py refuse bob "too much"
+manager: a server for 4000, signed by ann?
+refused: bob: too much
+$ python examples/recipes/approval_chain.py
+refused: bob: too much
+```
+
+**When not to use it.** To approve one function that a model wants to call, `needs_approval=True` is enough: see
+[approval](../approval.md). To ask all people at once, use `gather` or `each` over people; each can answer on another
+day.
 """
 
 import sys

@@ -1,8 +1,21 @@
-"""A coding agent in phases: it plans, edits and tests, and it cannot edit before there is a plan.
+"""A coding agent in phases.
 
-Run it with ``python examples/recipes/coding_agent.py [provider:model]``: without a model, scripts stand in for one.
-Each phase is a state, in which the model has other functions, and the dialog continues.  `PhaseDetector` tells
-afterwards in which phase a call was.
+The agent plans, edits and tests, and it *cannot* edit before there is a plan: in the first phase the model has no
+function that writes. You need not trust a prompt for this, because you can prove it: `explore` walks every way, and
+`tests/flows/test_phases_flow.py` does.
+
+- A phase is a state with an agent of its own. `whole=True` gives the dialog, which the next phase continues.
+- A state runs the tests to decide whether the edit is right. After three failed edits the flow ends.
+- `PhaseDetector` tells afterwards which phase a call was in; no row depends on it.
+
+```console
+$ python examples/recipes/coding_agent.py
+done: add subtracts: make it add.
+discover > edit > validate > validate > edit > validate
+```
+
+**When not to use it.** If the model may do everything at any time, one `Agent` with all functions is shorter, and finds
+its order by itself. Use phases to keep something from happening too early.
 """
 
 import sys

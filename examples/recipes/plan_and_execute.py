@@ -1,6 +1,22 @@
-"""Plan and execute: a plan, its first step, and a new plan from what came of it, until there is an answer.
+"""Plan and execute.
 
-Run it with ``python examples/recipes/plan_and_execute.py``: scripts stand in for the models.
+A large model plans, a small one does one step at a time, and its result shapes the next plan. So a cheap model can do
+long tasks, you can read the plan in the run's data at any moment, and you can stop or change it between two steps.
+
+- `replanning` gives one of two types, `Answer` or `Plan`, and each has its rows.
+- An empty plan is an end with a name, and not a crash three states later.
+- `FlowLimits(steps=30)` bounds a planner that always finds one more step.
+
+```console
+$ python examples/recipes/plan_and_execute.py
+who won in 2024: Jannik Sinner
+where Jannik Sinner is from: Sexten
+answered: Sexten
+```
+
+**When not to use it.** For a question that takes two or three function calls, an `Agent` with these functions is
+shorter and faster. If steps run side by side, depend on each other and need validation, use [the
+orchestrator](../orchestrator.md).
 """
 
 from dataclasses import dataclass, replace

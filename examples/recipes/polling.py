@@ -1,6 +1,21 @@
-"""Polling with a limit: a job is begun once and looked at every now and then, a number of times, under a deadline.
+"""Polling with a limit.
 
-Run it with ``python examples/recipes/polling.py``: a counter stands in for the job.
+A job runs somewhere else, and there is no callback. The flow starts it once and polls until it is ready. So you can
+wait hours for a batch, a build or a video without a waiting process: with a store, the run is a row in a database
+between two polls, and `fsm-agent worker` continues it when its time has come.
+
+- `looking` gives one of two types, and each has its rows. The data count the polls that found nothing.
+- The nap is as long as the server asked for (`Retry-After`): `pause` takes a function of the data.
+- Two limits end it: a number of polls, by a guard, and the deadline of the whole flow.
+- `submitting` is `once=True`: after a crash, no second job is begun without asking.
+
+```console
+$ python examples/recipes/polling.py
+ready after 2 naps: A LONG TEXT
+```
+
+**When not to use it.** If the other side can call back, let it answer a `wait`, which costs nothing while it waits. To
+retry only transient errors, `@execute(retries=Retries(…))` needs no table.
 """
 
 from dataclasses import dataclass, replace

@@ -1,6 +1,23 @@
-"""A quorum: three models are asked at once, two answers are enough, and a larger one decides where they differ.
+"""A quorum.
 
-Run it with ``python examples/recipes/quorum.py``: scripts stand in for the models.
+Three models are asked at once, and two answers are enough; then the third request is abandoned. So one slow or broken
+provider costs neither time nor an error, and two models agree on every important answer.
+
+- `gather(…, enough=2)` gives the first two answers, in the order written, and abandons the rest.
+- If the two differ, a larger model decides; it is asked only in these few cases.
+- `within_s` bounds the whole state. Too few answers (`failed`) and too little time (`elapsed`) lead to the same state.
+
+```console
+$ python examples/recipes/quorum.py
+published: safe, unsafe
+Seeded --begun--> voting
+voting --done--> judging
+judging --done SAFE--> published
+```
+
+**When not to use it.** If all opinions count, leave `enough` out. If the first answer is as good as any, use `race`.
+Three small models that agree may also be wrong together: a quorum protects against noise and outages, and proves
+nothing.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,22 @@
-"""Reflexion: an answer that criticizes itself, looks up what it missed, and is revised, a number of times.
+"""Reflexion.
 
-Run it with ``python examples/recipes/reflexion.py``: scripts stand in for the models.
+A model answers and criticizes its own answer, says what to search for, and revises the answer with the results, several
+times. So an answer has sources, and you decide how many rounds it is worth.
+
+- The answer, its criticism and the queries are one type, `Draft`. If a reply does not fit it, the call itself asks
+  again.
+- The searches of a round run side by side, in an `each`.
+- It ends after `REVISIONS`, or earlier, when there is nothing left to search for.
+
+```console
+$ python examples/recipes/reflexion.py
+written after 2 revisions: It rains more in Rome.
+[rain 2025: 3 pages] [rain 2026: 3 pages] [rain in Rome: 3 pages]
+```
+
+**When not to use it.** If a check can say what is wrong (a test, a parser, a validator), use it: `Retries` and parsers
+of a call repeat the request with the reason, and [the coding agent](coding-agent.md) has a state that runs the tests. A
+model that criticizes without new facts mostly rephrases.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,29 @@
-"""A reminder: an invoice is waited for until it is due, then reminded of once a week, three times, and handed over.
+"""A reminder.
 
-Run it with ``python examples/recipes/reminder.py``, and pay with ``… 80`` in another process: the run waits in
-invoices.db.
+The flow waits for a payment until the invoice is due, then sends a reminder once a week, three times, and then hands
+the invoice over. You can tie any wait to a date in your data in this way: a due date, an appointment, a server's
+`Retry-After`.
+
+- `until=` is a function of the data. The state is entered again after each reminder, with the moment of the next one.
+- A week counts from the reminder, not from the due date: a worker that was down for a month sends one reminder, and not
+  three at once. Only a function may read the clock, so it returns when it sent the letter.
+- One `wait` takes payments at any time, in parts as well. A part does not prolong the wait: the moment is in the data.
+- Nothing runs in between. `fsm-agent worker` continues the run when its moment has come, and any process that receives
+  a payment calls `flow.resume(run_id, {payment: 80})`.
+- Reminding is `once=True`, so a crash does not send the same reminder twice without asking.
+
+```console
+$ python examples/recipes/reminder.py
+remind ann of 80
+payment: 80 of ann, after 1 reminder(s)
+$ python examples/recipes/reminder.py 30
+payment: 50 of ann, after 1 reminder(s)
+$ python examples/recipes/reminder.py 50
+paid: 80
+```
+
+**When not to use it.** For something that happens every Monday for all customers, use cron, and a flow for each
+customer. If the time is a constant, `within_s=` says it more plainly.
 """
 
 import sys

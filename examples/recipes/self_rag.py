@@ -1,6 +1,20 @@
-"""Self-RAG: documents are graded before they are used, and an answer before it is given.
+"""Self-RAG.
 
-Run it with ``python examples/recipes/self_rag.py``: scripts stand in for the models, a dictionary for the index.
+Documents are graded before they are used, and an answer before it is given: do the documents support it, and does it
+answer the question? So "I do not know" is an end of your flow, and not a sentence of a model.
+
+- Each grade is a state, a small model with `output=bool`, and `True` and `False` have a row each.
+- The documents are graded side by side, in an `each`; the action of the row drops those that are not relevant.
+- One counter bounds all three loops: a new query, an unsupported answer, a useless answer.
+
+```console
+$ python examples/recipes/self_rag.py
+answered after 1 new query: A store is the memory of an agent.
+```
+
+**When not to use it.** It asks a model five times where plain retrieval asks once. First measure whether wrong
+documents are your problem: better retrieval is cheaper than grading, and a call with citations that a parser checks is
+shorter.
 """
 
 from dataclasses import dataclass, replace

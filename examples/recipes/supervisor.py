@@ -1,6 +1,23 @@
-"""A supervisor: a model says who works next; each worker reports to it, and it says when the work is done.
+"""A supervisor.
 
-Run it with ``python examples/recipes/supervisor.py``: scripts stand in for the models.
+A model says who works next, each worker reports to it, and it says when the work is done. To add a worker, add a member
+of an enum, a state and two rows. The trace shows who was sent, when, and with what result.
+
+- The choice is an `Enum`. If the model invents a name, the call itself asks again; a member without a row is refused
+  when the flow is made.
+- `FlowLimits(steps=20)` ends a supervisor that is never satisfied, and the trace shows everything that it has spent.
+- A worker that needs several states is a flow of its own, in a `subflow`: teams of teams are the same table again.
+
+```console
+$ python examples/recipes/supervisor.py
+finished
+GDP of the UK: 2.3, 2.5, 2.7
+plot([2.3, 2.5, 2.7])
+```
+
+**When not to use it.** If the order is known, write rows: a model that chooses what a table could say costs a request
+for each step, and is sometimes wrong. If the work can be planned at the start, [plan and execute](plan-and-execute.md)
+asks the large model less often; [the orchestrator](../orchestrator.md) adds retries and validation to that.
 """
 
 from dataclasses import dataclass, replace

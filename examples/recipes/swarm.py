@@ -1,6 +1,23 @@
-"""A swarm: agents over one dialog, each of which answers the user or hands over to another; none is above the others.
+"""A swarm.
 
-Run it with ``python examples/recipes/swarm.py``: scripts stand in for the models.
+Several agents talk to one user over one dialog. The active one answers, or hands over to a colleague who reads
+everything that was said; none is above the others. Use this for desks, languages or experts that pass a customer on.
+The agent that spoke last answers the next turn, in any process.
+
+- All agents are one state; the data choose its agent. A handover is a type of answer, beside the reply.
+- The dialog is in the data, and continues from agent to agent with each one's own system prompt and functions.
+- The user is a `wait`, so a turn may come next week: with `store=` it is `swarm.resume(run_id, {user: "…"})`.
+
+```console
+$ python examples/recipes/swarm.py
+bob: Arr!
+alice: 12
+over
+```
+
+**When not to use it.** If the agents need not see each other's words, give one agent the others [as
+functions](../agents.md): it keeps the dialog, and they stay small. If one of them is responsible for the whole, use a
+[supervisor](supervisor.md). If handovers go round in circles, count them in the data, with a guard.
 """
 
 from dataclasses import dataclass, field, replace

@@ -208,7 +208,7 @@ class TestNightly:
         ]
 
 
-# The endpoint of `docs/chat-completions.md`, and the official client of OpenAI
+# The endpoint of `examples/chat_completions.py`, and the official client of OpenAI
 
 SECRET = "sk-recognisable0123456789"
 HELLO: Any = [{"role": "user", "content": "Hello"}]
