@@ -7,7 +7,7 @@ from typing import Any
 
 from fsm_agent import Agent, function
 from fsm_agent.runtime import SystemClock
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 MODEL_S = 0.05
 
@@ -20,7 +20,12 @@ class Model(Script):
         return await super().acomplete(request)
 
     def _next(self, request: Any, timeout_s: float | None) -> Any:
-        calls = [call("look_up", item="kettle"), call("look_up", item="cup"), call("look_up", item="pot"), call("pay")]
+        calls = [
+            function_call("look_up", item="kettle"),
+            function_call("look_up", item="cup"),
+            function_call("look_up", item="pot"),
+            function_call("pay"),
+        ]
         done = sum(message.role == "assistant" for message in request.messages)
         steps: list[Any] = [calls[0], calls[1:3], calls[3], "Paid."]
         return self._make_reply(steps[done], request, timeout_s)

@@ -26,7 +26,7 @@ from support.postgres import PostgresServer
 from benchmarks.works import TASK, turns
 from fsm_agent.agents import Agent
 from fsm_agent.store import Runs
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.workers import Worker
 
 MODEL_S, ROUNDS, AT_ONCE = 0.05, 3, 8
@@ -47,7 +47,7 @@ class Model(Script):
 
     def _next(self, request: Any, timeout_s: float | None) -> Any:
         done = sum(message.role == "tool" for message in request.messages)
-        reply = SCRIPT[-1].text if done == ROUNDS else call("add", a=0, b=1000 * done)
+        reply = SCRIPT[-1].text if done == ROUNDS else function_call("add", a=0, b=1000 * done)
         return self._make_reply(reply, request, timeout_s)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from fsm_agent import Agent, Approved, CallSuspended, Denied, Limits, function, snapshot
 from fsm_agent.call import AskApproval, Request
 from fsm_agent.messages import FunctionResult
-from fsm_agent.testing import Script, ScriptEntry, call
+from fsm_agent.testing import Script, ScriptEntry, function_call
 
 FILE = Path("call.json")
 
@@ -28,7 +28,7 @@ def agent(*replies: ScriptEntry) -> Agent:
 
 def ask() -> None:
     try:
-        agent(call("refund", order="A-17", amount_eur=25)).call("Refund order A-17, please.")
+        agent(function_call("refund", order="A-17", amount_eur=25)).call("Refund order A-17, please.")
     except CallSuspended as suspended:
         FILE.write_text(snapshot(suspended.call))
         print(f"suspended: {suspended}")

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from fsm_agent import Agent, Client, Context, Dialog, Prompt, function
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @dataclass
@@ -83,7 +83,7 @@ async def ask_async(agent: Agent[SupportDeps, SupportOutput], query: str, deps: 
 def rehearsed() -> Script:
     """Return a script of a model that first exceeds the scale of risks, and is asked again."""
     return Script(
-        call("customer_balance", include_pending=True),
+        function_call("customer_balance", include_pending=True),
         '{"advice": "Maria, your balance is 123.45 EUR.", "block_card": false, "risk": 11}',
         '{"advice": "Maria, your balance is 123.45 EUR.", "block_card": false, "risk": 1}',
     )

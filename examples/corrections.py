@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from fsm_agent import Agent, Prompts
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 class Order(BaseModel):
@@ -28,7 +28,7 @@ prompts = Prompts("orders", directory=Path(__file__).with_name("prompts"), names
 
 def main() -> None:
     model = Script(
-        call("stock", item="lamp"),
+        function_call("stock", item="lamp"),
         '{"item": "lamp", "count": 5}',
         '{"item": "lamp", "count": 3}',
     )

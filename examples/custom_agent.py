@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from fsm_agent import AgentBase, Dialog, Prompt, Prompts, build_agent, function
 from fsm_agent.prompts import register_prompt
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 NOTES = {"sky": "Air scatters short waves of light more than long ones (Rayleigh, 1871)."}
 
@@ -86,7 +86,7 @@ class AsyncResearch(AgentBase[str]):
 def rehearsed() -> Script:
     """Return a script of a model that looks for the notes, forgets the form once, and then answers."""
     return Script(
-        call("search_notes", topic="sky"),
+        function_call("search_notes", topic="sky"),
         "Air scatters blue light.",
         '{"facts": ["Air scatters short waves more."]}',
         "Air scatters blue light most.",

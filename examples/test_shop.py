@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fsm_agent import Agent, CallFailed, Limits
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 PRICES = {"lamp": 30, "chair": 80}
 
@@ -26,7 +26,7 @@ def shop(model: Script) -> Agent:
 
 @pytest.fixture
 def model() -> Iterator[Script]:
-    with Script(call("price", item="lamp"), "30") as script:
+    with Script(function_call("price", item="lamp"), "30") as script:
         yield script  # at the end it checks that each reply was asked for
 
 

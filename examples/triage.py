@@ -7,7 +7,7 @@ another, and the next turn begins with the one who has it.
 import sys
 
 from fsm_agent import Agent, Client, function, handoff
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @function
@@ -41,11 +41,17 @@ def support(triage: str | Client, billing: str | Client, repairs: str | Client) 
 
 def scripted() -> Agent:
     return support(
-        Script(call("transfer_to_billing", reason="a refund"), call("transfer_to_repairs", reason="a broken router")),
         Script(
-            "Which order?", call("find_order", number=17), "Your 30 EUR are on their way.", call("transfer_to_triage")
+            function_call("transfer_to_billing", reason="a refund"),
+            function_call("transfer_to_repairs", reason="a broken router"),
         ),
-        Script(call("restart", device="router"), "Your router is running again."),
+        Script(
+            "Which order?",
+            function_call("find_order", number=17),
+            "Your 30 EUR are on their way.",
+            function_call("transfer_to_triage"),
+        ),
+        Script(function_call("restart", device="router"), "Your router is running again."),
     )
 
 

@@ -282,7 +282,8 @@ class Retry(FsmAgentError):
         ...     if order < 1:
         ...         raise Retry("Orders are counted from 1.")
         ...     return "a lamp"
-        >>> agent = Agent(Script(call("find", order=0), call("find", order=1), "A lamp."), functions=[find])
+        >>> model = Script(function_call("find", order=0), function_call("find", order=1), "A lamp.")
+        >>> agent = Agent(model, functions=[find])
         >>> agent.call("What is the first order?").output
         'A lamp.'
     """
@@ -580,7 +581,7 @@ class CallSuspended(FsmAgentError):
         ...     "Erase."
         ...     return "gone"
         >>> try:
-        ...     Agent(Script(call("erase")), functions=[erase]).call("Tidy up.")
+        ...     Agent(Script(function_call("erase")), functions=[erase]).call("Tidy up.")
         ... except CallSuspended as error:
         ...     print([effect.key for effect in error.call.effects])
         ['ask:1.0']

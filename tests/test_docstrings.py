@@ -1,7 +1,7 @@
 """Does each public name have an example in its docstring, and is it true?
 
-An example knows the names at the top of the package, those of its own sub-package, and `Script`, `call`, `Pieces` and
-`token_reply`.
+An example knows the names at the top of the package, those of its own sub-package, and `Script`,
+`function_call`, `Pieces` and `token_reply`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fsm_agent.call import Limits
 
 NAMES = [(package, name) for package in PACKAGES for name in import_module(f"fsm_agent.{package}").__all__]
 KNOWN = {name: getattr(fsm_agent, name) for name in fsm_agent.__all__}
-KNOWN |= {name: getattr(testing, name) for name in ("Pieces", "Script", "call", "token_reply")}
+KNOWN |= {name: getattr(testing, name) for name in ("Pieces", "Script", "function_call", "token_reply")}
 KNOWN |= {"Annotated": typing.Annotated, "Literal": typing.Literal, "__name__": "example"}
 SKIPPED = {  # examples that need what is not here, or a class of the reader's own
     *("context.tiktoken_of", "workers.Engine", "diagrams.write_lifecycle", "providers.Codec"),

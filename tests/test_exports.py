@@ -26,7 +26,6 @@ SUB_PACKAGES = [import_module(f"fsm_agent.{name}") for name in PACKAGES]
 LAZY = [fsm_agent, *[module for module in SUB_PACKAGES if module.__name__ != "fsm_agent.errors"]]
 EVERY = [(module, name) for module in [fsm_agent, *SUB_PACKAGES] for name in module.__all__]
 SHARED = {  # by what the word means where: elsewhere it would be another word for the same
-    "call": {"fsm_agent.flows", "fsm_agent.testing"},  # a state, and a reply
     "serve": {"fsm_agent.web", "fsm_agent.mcp"},  # a chat page, and tools
 }
 NEED_STARLETTE = {("fsm_agent.web", "inspector_app"), ("fsm_agent.web", "serve")}

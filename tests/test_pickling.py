@@ -35,7 +35,7 @@ from fsm_agent import (
 )
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import Overloaded
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 class Unit(Enum):
@@ -144,7 +144,7 @@ def test_a_copy_needs_no_module():
 
 
 def test_an_agent_is_what_it_was_made_of():
-    with Script("3", call("add", a=1, b=2), "3") as script:
+    with Script("3", function_call("add", a=1, b=2), "3") as script:
         agent = Agent(script, functions=[add], system="Be terse.", limits=Limits(rounds=2), output=int)
         assert agent.call("1 + 2?").output == 3  # with a client, a world and prompts kept beside the fields
         assert [f.name for f in copy.deepcopy(agent).functions] == ["add"]
@@ -156,7 +156,7 @@ def test_an_agent_is_what_it_was_made_of():
 
 
 def test_a_result_is_read_in_another_process():
-    agent = Agent(Script(call("add", a=1, b=2), "3"), functions=[add], output=int)
+    agent = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add], output=int)
     result = agent.call("1 + 2?", deps=threading.Lock())  # of no use to a call that has ended
     same = sent(result)
     assert isinstance(same, CallResult)
@@ -172,7 +172,7 @@ def failed(*entries: Any, **options: Any) -> CallFailed:
 
 
 def suspended(functions: list[Any], deps: Any = None) -> CallSuspended:
-    agent = Agent(Script(call("erase", path="n.txt")), functions=functions, settings=Settings(temperature=0.5))
+    agent = Agent(Script(function_call("erase", path="n.txt")), functions=functions, settings=Settings(temperature=0.5))
     with pytest.raises(CallSuspended) as caught:
         agent.call("hi", deps=deps)
     return caught.value
@@ -278,7 +278,7 @@ def ask(dialog: Dialog, *entries: Any) -> CallResult:
 def test_all_of_it_through_other_processes():
     dialog = Agent(Script("yes"), functions=[add]).call("Can you add?").dialog.put("1 + 2?")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        result = pool.submit(ask, dialog, call("add", a=1, b=2), "3").result()
+        result = pool.submit(ask, dialog, function_call("add", a=1, b=2), "3").result()
         assert (result.text, result.function_calls[0].result) == ("3", "3")
         assert result.dialog.top_prompt is not None
         assert result.dialog.top_prompt.by_name == {"add": add, "erase": erase}
@@ -286,6 +286,6 @@ def test_all_of_it_through_other_processes():
             pool.submit(ask, dialog, Overloaded("too busy", status=529)).result()
         assert caught.value.reason is Reason.MODEL_FAILED
         with pytest.raises(CallSuspended) as waits:
-            pool.submit(ask, dialog, call("erase", path="n")).result()
+            pool.submit(ask, dialog, function_call("erase", path="n")).result()
         assert isinstance(waits.value.call, AgentCall)
         assert waits.value.call.effects[0].key.startswith("ask:")

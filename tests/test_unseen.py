@@ -32,7 +32,7 @@ from fsm_agent.functions import Function, function
 from fsm_agent.messages import HostedMCP
 from fsm_agent.prompts import Prompt
 from fsm_agent.store import MemoryStore, Runs, SqliteStore, Store
-from fsm_agent.testing import Script, call, vcr_config
+from fsm_agent.testing import Script, function_call, vcr_config
 
 HEADERS = {
     "X-Password": "pass-word-4711",
@@ -163,7 +163,7 @@ def test_lines_about_user_code_that_quotes_a_key(on_error: Any, written: Any) ->
     def parse(text: str) -> str:
         raise ZeroDivisionError(text)
 
-    asked = Script(call("look"), RateLimited(f"slow down, {LIKELY}", retry_after_s=0.001), LIKELY, LIKELY)
+    asked = Script(function_call("look"), RateLimited(f"slow down, {LIKELY}", retry_after_s=0.001), LIKELY, LIKELY)
     looking = Function.of(look, on_error=on_error)
     agent = Agent(asked, limits=Limits(parse_retries=1))
     with pytest.raises(CallFailed):

@@ -62,7 +62,7 @@ from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import register_prompt
 from fsm_agent.runtime import Cache
-from fsm_agent.testing import Delayed, Script, call, explore, registries, token_reply
+from fsm_agent.testing import Delayed, Script, explore, function_call, registries, token_reply
 from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
@@ -126,14 +126,14 @@ def result() -> Any:
 def asked() -> Agent[Any, Any]:
     """An agent whose run 'r1' waits for an approval."""
     adder = Function.of(add, needs_approval=True)
-    made = agent(call("add", a=1, b=2), "3", functions=[adder], store=MemoryStore())
+    made = agent(function_call("add", a=1, b=2), "3", functions=[adder], store=MemoryStore())
     with pytest.raises(CallSuspended):
         made.call("1 + 2?", run_id="r1")
     return made
 
 
 def asked_by_hand() -> Any:
-    made = agent(call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)])
+    made = agent(function_call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)])
     with pytest.raises(CallSuspended) as suspended:
         made.call("1 + 2?")
     return suspended.value.call
@@ -172,7 +172,7 @@ def wrong_role_of_a_client() -> None:
 
 
 def injected() -> None:
-    suspended = agent(call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)]).seed("x")
+    suspended = agent(function_call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)]).seed("x")
     suspended.advance("", Injected((Message(role="usr"),)))
 
 
@@ -301,7 +301,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {  # what is done, 
         "r1",
     ),
     "an approval that never comes": (
-        lambda: agent(call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)]).call("?"),
+        lambda: agent(function_call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)]).call("?"),
         "CallSuspended",
         "ask:1.0",
     ),
@@ -715,7 +715,7 @@ class TestDeps:
         return context.deps.name
 
     def ask(self, used: Any, deps: Any = None) -> str:
-        script = Script(call(Function.of(used).name), "ok")
+        script = Script(function_call(Function.of(used).name), "ok")
         return Agent(script, functions=[used]).call("x", deps=deps).function_calls[0].result or ""
 
     def test_who_forgot_them_is_told_and_not_the_model(self) -> None:
@@ -788,7 +788,7 @@ def test_braces_that_are_meant_are_left_alone(braces: str) -> None:
 def test_an_agent_among_functions_is_one() -> None:
     inner = Script("Paris")
     guide = Agent(inner, name="guide")
-    outer = Script(call("guide", task="Capital of France?"), "It is Paris.")
+    outer = Script(function_call("guide", task="Capital of France?"), "It is Paris.")
     assert Agent(outer, functions=[add, guide]).call("?").output == "It is Paris."
     assert inner.requests[0].messages[-1].text == "Capital of France?"
     assert [f.name for f in Prompt("x", functions=[guide]).offers] == ["guide"]

@@ -29,7 +29,7 @@ A_CALL_AND_A_FLOW = """
 import asyncio
 from fsm_agent import Agent, function
 from fsm_agent.flows import Flow, end, execute, into
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 @function(timeout_s=5)
 def add(a: int, b: int) -> int:
@@ -40,7 +40,7 @@ def add(a: int, b: int) -> int:
 def twice(x: int) -> int:
     return 2 * x
 
-agent = Agent(Script(call("add", a=1, b=2), "3", call("add", a=1, b=2), "3"), functions=[add])
+agent = Agent(Script(function_call("add", a=1, b=2), "3", function_call("add", a=1, b=2), "3"), functions=[add])
 print(agent.call("1 + 2?").output, asyncio.run(agent.acall("1 + 2?")).output)
 doubling = Flow("doubling", int, start=twice, rows=[twice.done(end("over"), do=lambda x, y: y)])
 print(doubling.call(4).output)
@@ -48,14 +48,14 @@ print(doubling.call(4).output)
 A_RUN = """
 import sys
 from fsm_agent import Agent, Approved, CallSuspended, Worker, function
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 @function(needs_approval=True)
 def refund(order: str) -> str:
     "Pay back."
     return "paid"
 
-shop = Agent(Script(call("refund", order="A")) if "begin" in sys.argv else Script("Done."), functions=[refund],
+shop = Agent(Script(function_call("refund", order="A")) if "begin" in sys.argv else Script("Done."), functions=[refund],
              name="shop", store="runs.db")
 if "begin" in sys.argv:
     try:

@@ -17,7 +17,7 @@ from service import running
 from support.paths import ROOT
 
 from fsm_agent import Agent, function
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.web import serve
 
 LOOKS: dict[str, dict[str, Any]] = {
@@ -51,7 +51,9 @@ def main() -> None:
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         for name, look in LOOKS.items():
-            model = Script(call("find_order", number="A-17"), FOUND, call("refund", number="A-17", euros=40))
+            model = Script(
+                function_call("find_order", number="A-17"), FOUND, function_call("refund", number="A-17", euros=40)
+            )
             agent = Agent(model, name="support", functions=[find_order, refund], store=f"{folder}/{name}.db")
             with running(serve(agent)) as base:
                 page = browser.new_page(**look)

@@ -10,7 +10,7 @@ from support.paths import ROOT
 from fsm_agent import Agent, RateLimited, Reply, Usage, function
 from fsm_agent.diagrams import Diagram, trace_diagram, write
 from fsm_agent.messages import FunctionCall, Message
-from fsm_agent.testing import Delayed, Script, call
+from fsm_agent.testing import Delayed, Script, function_call
 
 
 @function
@@ -22,7 +22,7 @@ def add(a: int, b: int) -> int:
 def run_picture() -> Diagram:
     model = Script(
         RateLimited("slow down", retry_after_s=7),
-        _late(0.9, call("add", a=17, b=25), Usage(input_tokens=85, output_tokens=18)),
+        _late(0.9, function_call("add", a=17, b=25), Usage(input_tokens=85, output_tokens=18)),
         _late(0.6, "forty-two", Usage(input_tokens=112, output_tokens=4)),
         _late(0.5, "42", Usage(input_tokens=171, output_tokens=2)),
     )

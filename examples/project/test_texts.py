@@ -7,13 +7,13 @@ import texts_agent
 
 from fsm_agent import CallFailed, build_agent
 from fsm_agent.messages import FunctionResult
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 CONFIG = Path(__file__).with_name("texts.toml")
 
 
 def test_it_counts_with_its_function_and_answers() -> None:
-    script = Script(call("count_words", text="one two"), '{"text": "Two.", "confidence": 0.9}')
+    script = Script(function_call("count_words", text="one two"), '{"text": "Two.", "confidence": 0.9}')
     agent = build_agent(texts_agent.Texts, CONFIG, client=script)
     answer = agent("How many words has 'one two'?")
     assert answer.text == "Two."

@@ -25,8 +25,7 @@ from typing import Any
 from fsm_agent import Agent, CallResult, Client, Dialog, client_for
 from fsm_agent.call import PhaseDetector
 from fsm_agent.flows import Flow, call, end, failure
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 FILES = {"main.py": "def add(a, b):\n    return a - b\n"}
 
@@ -114,15 +113,15 @@ phases = Flow(
 def scripted() -> dict[Any, Client]:
     fixed = "def add(a, b):\n    return a + b\n"
     return {
-        planning: Script(asks("grep", pattern="def add"), "add subtracts: make it add."),
+        planning: Script(function_call("grep", pattern="def add"), "add subtracts: make it add."),
         editing: Script(
-            asks("write", path="main.py", text="def add(a, b):\n    return a * b + 1\n"),
+            function_call("write", path="main.py", text="def add(a, b):\n    return a * b + 1\n"),
             "Done.",
-            asks("grep", pattern="return"),
-            asks("write", path="main.py", text=fixed),
+            function_call("grep", pattern="return"),
+            function_call("write", path="main.py", text=fixed),
             "Now it adds.",
         ),
-        validating: Script(asks("run_tests"), "false", asks("run_tests"), "true"),
+        validating: Script(function_call("run_tests"), "false", function_call("run_tests"), "true"),
     }
 
 

@@ -26,8 +26,7 @@ from typing import Any
 
 from fsm_agent import Agent, CallResult, Dialog, function
 from fsm_agent.flows import Flow, FlowSuspended, call, end, into, wait
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 
 class Name(Enum):
@@ -110,7 +109,9 @@ swarm = Flow(
 
 def main() -> None:
     said = iter(["What is 5 + 7?", "bye"])
-    model = Script('{"to": "bob"}', '{"text": "Arr!"}', '{"to": "alice"}', asks("add", a=5, b=7), '{"text": "12"}')
+    model = Script(
+        '{"to": "bob"}', '{"text": "Arr!"}', '{"to": "alice"}', function_call("add", a=5, b=7), '{"text": "12"}'
+    )
     run = swarm.seed(Chat("May I speak to Bob?"), clients={speaking: model})
     while True:
         try:

@@ -148,9 +148,9 @@ class AskApproval(EffectValue, frozen=True):
         ... def erase() -> str:
         ...     "Erase."
         ...     return "gone"
-        >>> asked = Agent(Script(call("erase")), functions=[erase]).seed("Tidy up.")
+        >>> asked = Agent(Script(function_call("erase")), functions=[erase]).seed("Tidy up.")
         >>> try:
-        ...     Agent(Script(call("erase")), functions=[erase]).run(asked)
+        ...     Agent(Script(function_call("erase")), functions=[erase]).run(asked)
         ... except CallSuspended as waiting:
         ...     print([(effect.key, effect.call.name) for effect in waiting.call.effects])
         [('ask:1.0', 'erase')]
@@ -172,7 +172,7 @@ class StartFunction(EffectValue, frozen=True):
     """The record that a function that must not run twice is about to start.
 
     Examples:
-        >>> StartFunction("start:1.0", call("pay", order=17)).call.name
+        >>> StartFunction("start:1.0", function_call("pay", order=17)).call.name
         'pay'
     """
 
@@ -188,7 +188,7 @@ class RunFunction(EffectValue, frozen=True):
     Examples:
         >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
         >>> try:
-        ...     Agent(Script(call("weather")), functions=[weather]).call("?")
+        ...     Agent(Script(function_call("weather")), functions=[weather]).call("?")
         ... except CallSuspended as waiting:
         ...     print([(effect.key, effect.call.name) for effect in waiting.call.effects])
         [('run:1.0', 'weather')]

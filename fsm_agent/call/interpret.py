@@ -134,7 +134,7 @@ class Stop(Value, frozen=True):
         ...     return "found"
         >>> def enough(context):
         ...     return Stop("seen enough", output_json='"found"')
-        >>> Agent(Script(call("look")), functions=[look], stop_when=enough).call("Look.").output
+        >>> Agent(Script(function_call("look")), functions=[look], stop_when=enough).call("Look.").output
         'found'
     """
 

@@ -145,7 +145,7 @@ class Approved(_Checked, frozen=True, kw_only=True, tag="approved"):
         ... def erase() -> str:
         ...     "Erase."
         ...     return "gone"
-        >>> agent = Agent(Script(call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
+        >>> agent = Agent(Script(function_call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
         >>> try:
         ...     agent.call("Tidy up.", run_id="tidy")
         ... except CallSuspended:
@@ -164,7 +164,7 @@ class Modified(_Checked, frozen=True, tag="modified"):
         ... def erase(path: str) -> str:
         ...     "Erase a file."
         ...     return f"{path} is gone"
-        >>> agent = Agent(Script(call("erase", path="new.txt"), "Done."), functions=[erase], approve=approve)
+        >>> agent = Agent(Script(function_call("erase", path="new.txt"), "Done."), functions=[erase], approve=approve)
         >>> agent.call("Tidy up.").function_calls[0].result
         'old.txt is gone'
     """
@@ -180,7 +180,7 @@ class Denied(_Checked, frozen=True, tag="denied"):
         ... def erase() -> str:
         ...     "Erase."
         ...     return "gone"
-        >>> model = Script(call("erase"), "I left it.")
+        >>> model = Script(function_call("erase"), "I left it.")
         >>> Agent(model, functions=[erase], approve=lambda call: Denied("not today")).call("Tidy up.").output
         'I left it.'
     """
@@ -193,7 +193,7 @@ class Returned(_Checked, frozen=True, kw_only=True, tag="returned"):
 
     Examples:
         >>> weather = Function(name="weather", parameters={"type": "object", "properties": {}})
-        >>> asked = Agent(Script(call("weather"), "Sunny."), functions=[weather])
+        >>> asked = Agent(Script(function_call("weather"), "Sunny."), functions=[weather])
         >>> try:
         ...     asked.call("What is the weather?")
         ... except CallSuspended as waiting:
@@ -220,7 +220,7 @@ class FunctionFailed(_Checked, frozen=True, kw_only=True, tag="function_failed")
         ...     "Dial."
         ...     raise ConnectionError("no line")
         >>> try:
-        ...     Agent(Script(call("dial")), functions=[dial]).call("Call Ada.")
+        ...     Agent(Script(function_call("dial")), functions=[dial]).call("Call Ada.")
         ... except CallFailed as error:
         ...     print(error.trace[-1].trigger, "in", error.function)
         function_failed in dial
@@ -240,7 +240,7 @@ class Started(_Checked, frozen=True, kw_only=True, tag="started"):
         ... def pay() -> str:
         ...     "Pay."
         ...     return "paid"
-        >>> [step.trigger for step in Agent(Script(call("pay"), "Done."), functions=[pay]).call("Pay.").trace]
+        >>> [step.trigger for step in Agent(Script(function_call("pay"), "Done."), functions=[pay]).call("Pay.").trace]
         ['begun', 'functions_asked', 'started', 'returned', 'answered']
     """
 
@@ -252,7 +252,7 @@ class Interrupted(_Checked, frozen=True, kw_only=True, tag="interrupted"):
         >>> pay = Function(name="pay", call=lambda: "paid", once=True)
         >>> asked = Agent(Script(), functions=[pay]).seed("Pay.")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
-        >>> _ = asked.advance("model:0", Replied(reply=Reply.of(call("pay"))))
+        >>> _ = asked.advance("model:0", Replied(reply=Reply.of(function_call("pay"))))
         >>> _ = asked.advance("start:1.0", Started())
         >>> _ = asked.advance("run:1.0", Interrupted())
         >>> asked.effects[0].key                                     # for `reconcile`, or for a person
@@ -268,7 +268,7 @@ class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
         >>> agent = Agent(Script("Paid."), functions=[pay])
         >>> asked = agent.seed("Pay.")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
-        >>> _ = asked.advance("model:0", Replied(reply=Reply.of(call("pay"))))
+        >>> _ = asked.advance("model:0", Replied(reply=Reply.of(function_call("pay"))))
         >>> _ = asked.advance("start:1.0", Started())
         >>> _ = asked.advance("run:1.0", Interrupted())
         >>> _ = asked.advance("doubt:1.0", RunAgain())

@@ -26,7 +26,7 @@ def stop_on(name: str) -> StopWhen:
         ... def report(text: str) -> str:
         ...     "Report."
         ...     return text
-        >>> model = Script(call("report", text="All is well."))
+        >>> model = Script(function_call("report", text="All is well."))
         >>> Agent(model, functions=[report], stop_when=stop_on("report")).call("How is it?").output
         {'text': 'All is well.'}
     """

@@ -64,7 +64,7 @@ class Context(Value, Generic[Deps], frozen=True, kw_only=True, eq=False):
         ... def stock(context: Context[dict], item: str) -> int:
         ...     "How many there are."
         ...     return context.deps[item]
-        >>> agent = Agent(Script(call("stock", item="lamp"), "Three."), functions=[stock])
+        >>> agent = Agent(Script(function_call("stock", item="lamp"), "Three."), functions=[stock])
         >>> agent.call("How many lamps?", deps={"lamp": 3}).function_calls[0].result
         '3'
     """

@@ -31,7 +31,7 @@ class Default(Value, frozen=True):
         ... def stock(item: str) -> int:
         ...     "How many there are."
         ...     raise ConnectionError("no line")
-        >>> agent = Agent(Script(call("stock", item="lamp"), "None."), functions=[stock])
+        >>> agent = Agent(Script(function_call("stock", item="lamp"), "None."), functions=[stock])
         >>> agent.call("How many?").function_calls[0].result
         '0'
     """
@@ -51,7 +51,7 @@ class Retries(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         ...     if len(tries) == 1:
         ...         raise ConnectionError("no line")
         ...     return "found"
-        >>> Agent(Script(call("look"), "Found."), functions=[look]).call("Look.").function_calls[0].result
+        >>> Agent(Script(function_call("look"), "Found."), functions=[look]).call("Look.").function_calls[0].result
         'found'
     """
 

@@ -58,7 +58,7 @@ class MCPToolError(Retry):
         ... def look() -> str:
         ...     "Look."
         ...     raise MCPToolError("the file is locked")             # as functions of an `MCPServer` do
-        >>> Agent(Script(call("look"), "Locked."), functions=[look]).call("Look.").function_calls[0].error
+        >>> Agent(Script(function_call("look"), "Locked."), functions=[look]).call("Look.").function_calls[0].error
         'the file is locked'
     """
 

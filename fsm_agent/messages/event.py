@@ -75,7 +75,7 @@ class FunctionCallCompleted(Value, frozen=True):
     It comes once more when a service resumes a call that it had left.
 
     Examples:
-        >>> events = Agent(Script(call("add", a=1), "3")).stream("1 + 2?")
+        >>> events = Agent(Script(function_call("add", a=1), "3")).stream("1 + 2?")
         >>> [event.call.arguments for event in events if isinstance(event, FunctionCallCompleted)]
         [{'a': 1}]
     """
@@ -227,7 +227,7 @@ class FunctionStarted(Value, frozen=True):
         ... def add(a: int, b: int) -> int:
         ...     "Add."
         ...     return a + b
-        >>> events = Agent(Script(call("add", a=1, b=2), "3"), functions=[add]).stream("1 + 2?")
+        >>> events = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add]).stream("1 + 2?")
         >>> [event.arguments_json for event in events if isinstance(event, FunctionStarted)]
         ['{"a": 1, "b": 2}']
     """
@@ -246,7 +246,7 @@ class FunctionProgress(Value, frozen=True):
         ...     "Copy."
         ...     context.emit("half")
         ...     return "copied"
-        >>> events = Agent(Script(call("copy"), "Done."), functions=[copy]).stream("Copy it.")
+        >>> events = Agent(Script(function_call("copy"), "Done."), functions=[copy]).stream("Copy it.")
         >>> [event.data for event in events if isinstance(event, FunctionProgress)]
         ['half']
     """
@@ -264,7 +264,7 @@ class FunctionEnded(Value, frozen=True):
         ... def add(a: int, b: int) -> int:
         ...     "Add."
         ...     return a + b
-        >>> events = Agent(Script(call("add", a=1, b=2), "3"), functions=[add]).stream("1 + 2?")
+        >>> events = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add]).stream("1 + 2?")
         >>> [(event.name, event.text) for event in events if isinstance(event, FunctionEnded)]
         [('add', '3')]
     """
@@ -367,7 +367,7 @@ class Suspended(Value, frozen=True):
         ... def erase() -> str:
         ...     "Erase."
         ...     return "gone"
-        >>> *_, last = Agent(Script(call("erase")), functions=[erase]).stream("Tidy up.")
+        >>> *_, last = Agent(Script(function_call("erase")), functions=[erase]).stream("Tidy up.")
         >>> last.keys
         ('ask:1.0',)
     """
@@ -394,7 +394,7 @@ class Inside(Value, frozen=True):
 
     Examples:
         >>> inner = Agent(Script("Guten Tag"), name="translator")
-        >>> outer = Agent(Script(call("translator", task="Good day"), "Done."), functions=[inner])
+        >>> outer = Agent(Script(function_call("translator", task="Good day"), "Done."), functions=[inner])
         >>> {event.path for event in outer.stream("Translate.") if isinstance(event, Inside)}
         {'run:1.0'}
     """

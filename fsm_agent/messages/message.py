@@ -247,7 +247,7 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     In a message it is as the model requested it; in `CallRecord.round` and `CallResult.function_calls` it is settled.
 
     Examples:
-        >>> request = call("add", a=17, b=25)
+        >>> request = function_call("add", a=17, b=25)
         >>> request.name, request.arguments
         ('add', {'a': 17, 'b': 25})
     """

@@ -39,7 +39,7 @@ class Throttle:
         ... def look() -> str:
         ...     "Look."
         ...     return "found"
-        >>> Agent(Script(call("look"), "Found."), functions=[look]).call("Look.").output
+        >>> Agent(Script(function_call("look"), "Found."), functions=[look]).call("Look.").output
         'Found.'
     """
 
@@ -93,7 +93,8 @@ class Cache:
         ...     "How many there are."
         ...     calls.append(item)
         ...     return 3
-        >>> agent = Agent(Script(call("stock", item="lamp"), "3", call("stock", item="lamp"), "3"), functions=[stock])
+        >>> asked = function_call("stock", item="lamp")
+        >>> agent = Agent(Script(asked, "3", asked, "3"), functions=[stock])
         >>> agent.call("How many?").output, agent.call("How many?").output, len(calls)
         ('3', '3', 1)
     """

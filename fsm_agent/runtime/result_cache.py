@@ -90,7 +90,7 @@ class ResultCache:
         ...     "Read."
         ...     return "a long line " * 10_000
         >>> cache = ResultCache(ttl_s=600)
-        >>> model, pipeline = Script(call("read"), "Read."), ResultPipeline(cacher=cache.cacher)
+        >>> model, pipeline = Script(function_call("read"), "Read."), ResultPipeline(cacher=cache.cacher)
         >>> agent = Agent(model, functions=[read, cache.function], results=pipeline)
         >>> len(agent.call("Read it.").dialog.messages[-2].parts[0].text) < 20_000
         True

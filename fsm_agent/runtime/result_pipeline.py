@@ -76,7 +76,7 @@ class ResultPipeline(Value, frozen=True, kw_only=True, metaclass=OptionsType):
         ...     "Read."
         ...     return "long " * 1_000
         >>> pipeline = ResultPipeline(processor=truncate(100))
-        >>> agent = Agent(Script(call("read"), "Read."), functions=[read], results=pipeline)
+        >>> agent = Agent(Script(function_call("read"), "Read."), functions=[read], results=pipeline)
         >>> len(agent.call("Read it.").dialog.messages[-2].parts[0].text) <= 100
         True
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fsm_agent.testing.script import Script as Script
     from fsm_agent.testing.script import ScriptEntry as ScriptEntry
     from fsm_agent.testing.script import ScriptError as ScriptError
-    from fsm_agent.testing.script import call as call
+    from fsm_agent.testing.script import function_call as function_call
     from fsm_agent.testing.script import model_requests as model_requests
     from fsm_agent.testing.script import no_model_requests as no_model_requests
     from fsm_agent.testing.script import token_reply as token_reply
@@ -33,8 +33,8 @@ else:
             "exploration": "Explored explore",
             "recordings": "vcr_config",
             "script": (
-                "Delayed FakeClock Pieces Script ScriptEntry ScriptError call model_requests no_model_requests "
-                "token_reply"
+                "Delayed FakeClock Pieces Script ScriptEntry ScriptError function_call model_requests "
+                "no_model_requests token_reply"
             ),
             "values": "as_json check_record registries",
         },

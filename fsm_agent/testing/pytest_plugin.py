@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def script() -> Iterator[Callable[..., Script]]:
     """Make `Script`s, and fail the test if replies are left over.
 
-    ``agent = Agent(script("hello", call("add", a=1, b=2)))``
+    ``agent = Agent(script("hello", function_call("add", a=1, b=2)))``
     """
     from fsm_agent.testing import Script
 

@@ -48,7 +48,7 @@ ScriptEntry: TypeAlias = (
 """What a `Script` can reply.
 
 Examples:
-    >>> entries: list[ScriptEntry] = ["Hello.", RateLimited("busy"), call("add", a=1, b=2)]
+    >>> entries: list[ScriptEntry] = ["Hello.", RateLimited("busy"), function_call("add", a=1, b=2)]
     >>> len(Script(*entries).requests)
     0
 """
@@ -156,15 +156,15 @@ class Delayed:
         self.entry = entry
 
 
-def call(name: str, /, **arguments: Any) -> FunctionCall:
-    """Return a model's request to call a function: ``call("add", a=17, b=25)``.
+def function_call(name: str, /, **arguments: Any) -> FunctionCall:
+    """Return a model's request to call a function: ``function_call("add", a=17, b=25)``.
 
     Args:
         name: The name of the function.
         arguments: Its arguments, which JSON can hold.
 
     Examples:
-        >>> request = call("add", a=17, b=25)
+        >>> request = function_call("add", a=17, b=25)
         >>> request.name, request.arguments
         ('add', {'a': 17, 'b': 25})
     """
@@ -216,7 +216,7 @@ class Script(SyncVerbs):
     """A model with scripted replies.
 
     Args:
-        entries: One for each request: text; an output that is a pydantic model; a function call (`call`) or several
+        entries: One for each request: text; an output that is a pydantic model; a `function_call` or several
             parts in a list; a whole `Reply` (usage, logprobs, finish); an exception to be raised, of which a
             `ProviderError` fails the request and any other reaches the caller as it is; `Delayed` or `Pieces`; or a
             function of the request that returns one of these; it runs in the event loop, so it must not block.
@@ -390,7 +390,9 @@ class Script(SyncVerbs):
                 return Reply(message=Message.of("assistant", *entry)), None
             case _ if callable(entry) and not isinstance(entry, type):
                 return self._make_reply(entry(request), request, timeout_s)
-        right = "a text, call('name', …), a list of both, a Reply, a ProviderError, or a function of the request"
+        right = (
+            "a text, function_call('name', …), a list of both, a Reply, a ProviderError, or a function of the request"
+        )
         raise UsageError(f"the reply of a script: expected {right}, got {entry!r:.80}")
 
     def __enter__(self) -> Self:

@@ -86,7 +86,7 @@ class Worker:
         ... def erase() -> str:
         ...     "Erase."
         ...     return "gone"
-        >>> clerk = Agent(Script(call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
+        >>> clerk = Agent(Script(function_call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
         >>> try:
         ...     clerk.call("Tidy up.", run_id="tidy")
         ... except CallSuspended:

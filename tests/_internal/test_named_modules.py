@@ -15,7 +15,7 @@ from fsm_agent.testing import registries
 PROGRAM = """\
 from fsm_agent import AgentBase, build_agent, function
 from fsm_agent.prompts import Prompts
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 @function
 def search(query: str) -> str:
@@ -26,7 +26,7 @@ class Reporter(AgentBase):
     agent_type = "reporter"
 
 prompt = Prompts()("ask")
-agent = build_agent({"agent_type": "one_file:Reporter"}, client=Script(call("search", query="lamps"), "Told."))
+agent = build_agent({"agent_type": "one_file:Reporter"}, client=Script(function_call("search", query="lamps"), "Told."))
 answer = agent.call(prompt(task="lamps"))
 print(answer.output, answer.function_calls[0].result, type(agent) is Reporter)
 """

@@ -38,7 +38,7 @@ from fsm_agent.flows import Flow, end, execute, failure, into, wait
 from fsm_agent.flows import call as asking
 from fsm_agent.functions import Default
 from fsm_agent.messages import Event, FunctionCall, Reply, ReplyCompleted, RequestStarted, Usage, Where
-from fsm_agent.testing import FakeClock, Script, as_json, call
+from fsm_agent.testing import FakeClock, Script, as_json, function_call
 
 ID = "one"  # of each call and of each run
 A_MOMENT_S = 0.002
@@ -148,13 +148,15 @@ class Replying(Script):
 
     def _call(self, chance: Random, request: Request) -> FunctionCall:
         if chance.random() < 0.05:
-            return chance.choice([call("nowhere"), FunctionCall(name="add", arguments_json='{"a": ')])
+            return chance.choice([function_call("nowhere"), FunctionCall(name="add", arguments_json='{"a": ')])
         function = chance.choice(request.functions)
         if function.name == "give_final_answer":
             return FunctionCall(name=function.name, arguments_json=chance.choice(ANSWERS[self.output]))
         kinds = {"integer": [1, 2, "x"] if chance.random() < 0.1 else [1, 2], "string": ["a", "b"]}
         fields = function.parameters.get("properties", {})
-        return call(function.name, **{name: chance.choice(kinds[field["type"]]) for name, field in fields.items()})
+        return function_call(
+            function.name, **{name: chance.choice(kinds[field["type"]]) for name, field in fields.items()}
+        )
 
 
 class RandomAgents:

@@ -31,7 +31,7 @@ from fsm_agent.call import Reason
 from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
 from fsm_agent.messages import Reply, Usage
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script, call, registries
+from fsm_agent.testing import Script, function_call, registries
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,11 @@ class Steps:
         self.seen.append((event.trigger, event.source, event.to))
 
 
-REPLIES = (call("measure", city="Berlin"), '{"text": "Hot.", "degrees": 99}', '{"text": "Mild.", "degrees": 11}')
+REPLIES = (
+    function_call("measure", city="Berlin"),
+    '{"text": "Hot.", "degrees": 99}',
+    '{"text": "Mild.", "degrees": 11}',
+)
 
 
 def test_without_a_call_it_asks_its_sub_agent_sync_and_async_alike():
@@ -161,7 +165,7 @@ def test_sub_agents_take_in_code_everything_that_an_agent_takes():
             draft = self.agents["author"].call(task, deps=1.0).output
             return self.agents["editor"].call(draft).output
 
-    script = Script(call("measure", city="Rome"), "Warm.", '{"text": "Warm.", "degrees": 20}')
+    script = Script(function_call("measure", city="Rome"), "Warm.", '{"text": "Warm.", "degrees": 20}')
     paper = Paper({"limits": {"recalls": 5}, "agent_configs": {"editor": {"system": "You shorten."}}}, client=script)
     assert paper("Rome?").text == "Warm."
     assert asked == ["measure"]
@@ -501,7 +505,7 @@ class Asking(AgentBase[str], register=False):
     agent_type = "asking"
 
     def answer(self, task: str) -> str:
-        return str(Agent(Script(call("erase")), functions=[erase], name="eraser").call(task))
+        return str(Agent(Script(function_call("erase")), functions=[erase], name="eraser").call(task))
 
 
 ONCE = Limits(parse_retries=0)
@@ -517,7 +521,7 @@ OWN_CODE: dict[str, tuple[Callable[[Any], Any], str, bool]] = {  # what is made,
         True,
     ),
     "a function": (
-        lambda store: Agent(Script(call("look")), name="clerk", functions=[look], store=store),
+        lambda store: Agent(Script(function_call("look")), name="clerk", functions=[look], store=store),
         "KeyError",
         False,
     ),
@@ -554,7 +558,7 @@ def test_code_in_place_of_a_model_that_meets_a_question_is_told_what_can_wait():
 
 def test_an_agent_around_is_told_whose_exception_it_was():
     inner = Careless(client=Script(), name="clerk")
-    outer = Agent(Script(call("ask", task="?"), "It is down."), functions=[inner.as_function("ask", "Asks.")])
+    outer = Agent(Script(function_call("ask", task="?"), "It is down."), functions=[inner.as_function("ask", "Asks.")])
     (asked,) = outer.call("?").function_calls
     assert "KeyError" in (asked.error or "")
     assert "model failed" not in (asked.error or "")

@@ -47,7 +47,7 @@ from fsm_agent.messages import (
     Suspended,
     TextDelta,
 )
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 def test_a_task_in_words(script):
@@ -74,7 +74,7 @@ def test_no_argument_of_a_model_is_taken_for_the_deps(script):
         """Say whose."""
         return ctx.deps
 
-    one = script(call("whose", ctx={"deps": "admin"}, deps="admin"), call("whose"), "ok")
+    one = script(function_call("whose", ctx={"deps": "admin"}, deps="admin"), function_call("whose"), "ok")
     tried, asked = Agent(one, functions=[whose]).call("?", deps="guest").function_calls
     assert not one.requests[0].functions[0].parameters.get("properties")
     assert "admin" not in (tried.result or "")
@@ -105,7 +105,7 @@ def test_a_plain_callable_is_a_function(script):
         """
         return text.upper()
 
-    one = script(call("shout", text="hi"), "HI it is")
+    one = script(function_call("shout", text="hi"), "HI it is")
     result = Agent(one, functions=[shout]).call("Shout hi")
     assert result.function_calls[0].result == "HI"
     (offered,) = one.requests[0].functions
@@ -190,7 +190,7 @@ class TestExtra:
 
     @pytest.mark.parametrize("is_awaited", [False, True])
     def test_the_messages_of_the_call_have_it_wherever_they_go(self, script, is_awaited):
-        one = script(call("add", a=1, b=2), "3", "again")
+        one = script(function_call("add", a=1, b=2), "3", "again")
         agent = Agent(one, functions=[add])
         result = asyncio.run(agent.acall("?", extra=EXTRA)) if is_awaited else agent.call("?", extra=EXTRA)
         assert [message.extra for message in result.new_messages] == [EXTRA] * 3
@@ -200,7 +200,7 @@ class TestExtra:
         assert "ticket" not in repr([request.messages for request in one.requests])
 
     def test_a_run_that_goes_on_from_its_store_has_it_on_all_messages(self, script, tmp_path):
-        one, store = script(call("erase", path="x"), "done"), str(tmp_path / "runs.db")
+        one, store = script(function_call("erase", path="x"), "done"), str(tmp_path / "runs.db")
         agent = Agent(one, functions=[erase], store=store, name="eraser")
         with pytest.raises(CallSuspended) as waiting:
             agent.call("?", extra=EXTRA, run_id="r")
@@ -209,7 +209,7 @@ class TestExtra:
 
     def test_an_agent_that_takes_the_dialog_over_says_it_with_the_callers_data(self, script):
         billing = Agent(script("Done."), name="billing")
-        agent = Agent(script(call("transfer_to_billing")), functions=[handoff(billing)])
+        agent = Agent(script(function_call("transfer_to_billing")), functions=[handoff(billing)])
         result = agent.call("?", extra=EXTRA)
         assert result.message.extra == EXTRA
         assert [message.extra for message in result.new_messages] == [EXTRA] * 3
@@ -248,7 +248,7 @@ class TestExtra:
     ("task", "options", "name"),
     [
         (Dialog(), {}, "dialog"),
-        (Dialog([Message.of("assistant", call("add", a=1, b=2))]), {}, "'add'"),
+        (Dialog([Message.of("assistant", function_call("add", a=1, b=2))]), {}, "'add'"),
         (None, {}, "task"),
         ("hi", {"afer": "Ada"}, "afer.*after"),
         (Prompt("{{ name }}"), {}, "name"),
@@ -275,7 +275,7 @@ def test_when_all_functions_are_used_up_the_model_has_to_answer(script):
     once = [
         function(lambda name=name: name, name=name, description="Once.", max_calls=1) for name in ("first", "second")
     ]
-    one = script(call("first"), call("second"), "done")
+    one = script(function_call("first"), function_call("second"), "done")
     assert Agent(one, functions=once).call("go").output == "done"
     assert [[f.name for f in r.functions] for r in one.requests] == [["first", "second"], ["second"], []]
     assert one.requests[2].messages[-1].role == "user"
@@ -294,7 +294,9 @@ def test_what_depends_on_a_plan_is_not_run_before_there_is_one(script):
         edited.append(path)
         return f"edited {path}"
 
-    one = script(call("edit", path="a"), [call("edit", path="b"), call("plan", steps="all")], "done")
+    one = script(
+        function_call("edit", path="a"), [function_call("edit", path="b"), function_call("plan", steps="all")], "done"
+    )
     result = Agent(one, functions=[plan, edit]).call("go")
     assert edited == ["b"]
     assert [f.result for f in result.function_calls] == [None, "edited b", "all"]
@@ -316,7 +318,7 @@ class States:
 @pytest.mark.parametrize(("said", "end"), [("42", "Completed"), ("none", "Failed")])
 def test_the_state_says_idle_busy_done_or_failed(script, said, end):
     hook = States()
-    agent = Agent(script(call("add", a=1, b=2), "none", said), hooks=[hook], limits=Limits(parse_retries=1))
+    agent = Agent(script(function_call("add", a=1, b=2), "none", said), hooks=[hook], limits=Limits(parse_retries=1))
     hook.call = agent.seed(Prompt("Number?", parser=parse, functions=[add]))
     assert hook.call.state is State.SEEDED
     with suppress(CallFailed):
@@ -362,7 +364,7 @@ def test_sync_async_and_streams_agree(script):
 
 
 def test_a_suspended_call_is_approved_in_another_process_and_ends(script):
-    one = script(call("erase", path="x"), "done")
+    one = script(function_call("erase", path="x"), "done")
     with pytest.raises(CallSuspended) as caught:
         Agent(one, functions=[erase], name="cleaner").call("Erase x")
     document = snapshot(caught.value.call)
@@ -438,7 +440,12 @@ def test_the_stream_names_a_function_by_one_id_from_its_first_piece_to_its_resul
         total: int
 
     refused = "not JSON"
-    replies = [[call("add", a=1, b=2), call("add", a=3, b=4)], refused, [call("add", a=5, b=6)], '{"total": 21}']
+    replies = [
+        [function_call("add", a=1, b=2), function_call("add", a=3, b=4)],
+        refused,
+        [function_call("add", a=5, b=6)],
+        '{"total": 21}',
+    ]
     agent = Agent(script(*replies), functions=[add], output=Sum)
     dialog = agent.call("What is 1 + 1?", model=script('{"total": 2}')).dialog
 
@@ -460,15 +467,15 @@ def test_the_stream_names_a_function_by_one_id_from_its_first_piece_to_its_resul
 
 
 def test_a_suspended_stream_ends_without_an_error_and_with_its_questions(script):
-    agent = Agent(script(call("erase", path="x")), functions=[erase])
+    agent = Agent(script(function_call("erase", path="x")), functions=[erase])
     last = list(agent.stream("go"))[-1]
     with pytest.raises(CallSuspended) as suspended:
-        Agent(script(call("erase", path="x")), functions=[erase]).call("go")
+        Agent(script(function_call("erase", path="x")), functions=[erase]).call("go")
     assert last == Suspended(("ask:1.0",), questions=(suspended.value.call.effects[0].question,))
     assert [(question.key, question.kind) for question in last.questions] == [("ask:1.0", "approval")]
 
     async def main() -> list[object]:
-        other = Agent(script(call("erase", path="x")), functions=[erase])
+        other = Agent(script(function_call("erase", path="x")), functions=[erase])
         return [event async for event in other.astream("go")]
 
     assert asyncio.run(main())[-1] == last
@@ -482,7 +489,7 @@ class TestDeps:
             """Who is asking?"""
             return context.deps["user"]
 
-        agent = Agent(script(call("who"), "ok"), functions=[who])
+        agent = Agent(script(function_call("who"), "ok"), functions=[who])
         deps = {"user": "ada"}
         result = agent.call("?", deps=deps) if way == "call" else asyncio.run(agent.acall("?", deps=deps))
         assert result.function_calls[0].result == "ada"
@@ -493,7 +500,7 @@ class TestDeps:
             """Who is asking?"""
             return context.deps
 
-        agent = Agent(script(call("who"), "ok"), functions=[who])
+        agent = Agent(script(function_call("who"), "ok"), functions=[who])
         with pytest.raises(CallSuspended) as caught:
             agent.call("?", deps="ada the secret")
         document = snapshot(caught.value.call)
@@ -530,7 +537,7 @@ class TestToolsets:
 
     @pytest.mark.parametrize("deps", ["guest", "admin"])
     def test_one_that_is_not_offered_is_not_run(self, script, deps):
-        one = script(call("erase", path="x"), "ok")
+        one = script(function_call("erase", path="x"), "ok")
         agent = Agent(one, functions=self.guarded([]), approve=lambda f: True)
         (asked,) = agent.call("?", deps=deps).function_calls
         assert (asked.error is None) == (deps == "admin")
@@ -594,7 +601,7 @@ class TestNested:
             last = request.messages[-1]
             if last.role == "user":
                 asked.append(1)
-                return call("deeper", task="go on")
+                return function_call("deeper", task="go on")
             return last.text[:200]
 
         one = Script(*[model] * 6)
@@ -618,16 +625,16 @@ class TestNested:
     @pytest.mark.parametrize("way", ["call", "acall"])
     def test_siblings_do_not_add_up(self, way):
         helper = Agent(Script(*["fine"] * 8), limits=Limits(depth=2)).as_function("helper", "Help.")
-        agent = Agent(Script([call("helper", task=str(n)) for n in range(4)], *["ok"]), functions=[helper])
+        agent = Agent(Script([function_call("helper", task=str(n)) for n in range(4)], *["ok"]), functions=[helper])
         for _ in range(2):
             one = agent.seed("go")
             agent.run(one) if way == "call" else asyncio.run(agent.arun(one))
             assert [f.result for f in one.record.function_calls] == ["fine"] * 4
-            agent = Agent(Script([call("helper", task=f"{n}.") for n in range(4)], "ok"), functions=[helper])
+            agent = Agent(Script([function_call("helper", task=f"{n}.") for n in range(4)], "ok"), functions=[helper])
 
     def test_its_output_is_the_result(self):
         inner = Agent(Script('{"name": "Ada", "age": 36}'), output=Person, name="person")
-        outer = Agent(Script(call("person", task="Who?"), "ok"), functions=[inner.as_function(version="2")])
+        outer = Agent(Script(function_call("person", task="Who?"), "ok"), functions=[inner.as_function(version="2")])
         (asked,) = outer.call("?").function_calls
         assert (asked.result, asked.version) == ('{"name":"Ada","age":36}', "2")
 
@@ -642,7 +649,7 @@ class TestNested:
                     return await super().acomplete(request, timeout_s=timeout_s)
 
             inners = [Agent(Meeting(f"said {n}"), name=f"inner{n}").as_function() for n in range(3)]
-            outer = Agent(Script([call(f"inner{n}", task="?") for n in range(3)], "ok"), functions=inners)
+            outer = Agent(Script([function_call(f"inner{n}", task="?") for n in range(3)], "ok"), functions=inners)
             return [f.result for f in (await outer.acall("?")).function_calls]
 
         assert asyncio.run(main()) == ["said 0", "said 1", "said 2"]
@@ -663,7 +670,7 @@ class TestNested:
                     raise AssertionError
 
             inner = Agent(Stuck(), name="inner").as_function()
-            task = asyncio.create_task(Agent(Script(call("inner", task="?")), functions=[inner]).acall("?"))
+            task = asyncio.create_task(Agent(Script(function_call("inner", task="?")), functions=[inner]).acall("?"))
             await began.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -705,7 +712,7 @@ def test_a_plain_object_with_the_methods_of_a_client_serves_in_every_way() -> No
     ],
 )
 def test_tool_choice(script, choice, expected):
-    replies = ["ok"] if choice == "none" else [call("add", a=1, b=2), "ok"]
+    replies = ["ok"] if choice == "none" else [function_call("add", a=1, b=2), "ok"]
     one = script(*replies)
     Agent(one, functions=[add], settings=Settings(tool_choice=choice)).call("?")
     assert [(r.tool_choice, len(r.functions)) for r in one.requests] == expected
@@ -722,7 +729,7 @@ def test_loops_are_seen_by_observers(on_loop, replies, seen):
         return "not yet"
 
     limits = Limits(rounds=None, identical_rounds=3, on_loop=on_loop)
-    agent = Agent(Script(*[call("poll")] * replies, "gave up"), functions=[poll], limits=limits)
+    agent = Agent(Script(*[function_call("poll")] * replies, "gave up"), functions=[poll], limits=limits)
     events: list[object] = []
 
     with suppress(CallFailed):

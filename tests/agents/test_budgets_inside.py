@@ -14,7 +14,7 @@ from fsm_agent.errors import CallFailed, CallSuspended, UsageError
 from fsm_agent.functions import function
 from fsm_agent.messages import Event, Inside, Reply, ReplyCompleted, Stepped, Usage
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 DOLLAR = Price(input_micro_usd=1_000_000, output_micro_usd=1_000_000)  # a million tokens
 
@@ -40,7 +40,7 @@ def boss(*replies: Reply, inner: Any, limits: Limits, **options: Any) -> Agent[A
 def overspent(**limits: Any) -> Agent[Any, Any]:
     """An agent whose budget of 100 tokens, or of as many millionths of a dollar, is used up by the one inside."""
     inner = searcher(spending(30, "Found."), spending(40, "Found, too."), prices=DOLLAR)
-    first, second = (spending(10, call("searcher", task=task)) for task in ("a", "b"))
+    first, second = (spending(10, function_call("searcher", task=task)) for task in ("a", "b"))
     return boss(first, second, spending(1, "Done."), inner=inner, limits=Limits(**limits), prices=DOLLAR)
 
 
@@ -102,7 +102,7 @@ def test_within_its_budget_the_call_goes_on(way: Any, budget: dict[str, Any]):
 def test_an_agent_inside_that_exceeds_its_own_budget_fails_alone():
     inner = searcher(spending(30, "Found."), limits=Limits(tokens=20))
     result = boss(
-        spending(10, call("searcher", task="a")), spending(1, "Done."), inner=inner, limits=Limits(tokens=100)
+        spending(10, function_call("searcher", task="a")), spending(1, "Done."), inner=inner, limits=Limits(tokens=100)
     ).call("Go.")
     assert (result.output, result.usage.total_tokens) == ("Done.", 41)
     assert_named(result.function_calls[0].error, "limits.tokens is 20", "30 tokens")
@@ -110,8 +110,8 @@ def test_an_agent_inside_that_exceeds_its_own_budget_fails_alone():
 
 def test_an_agent_two_levels_down_ends_every_call_around_it():
     deepest = searcher(spending(60, "Found."))
-    middle = Agent(Script(spending(20, call("searcher", task="a"))), functions=[deepest], name="middle")
-    agent = boss(spending(10, call("middle", task="a")), inner=middle, limits=Limits(tokens=80))
+    middle = Agent(Script(spending(20, function_call("searcher", task="a"))), functions=[deepest], name="middle")
+    agent = boss(spending(10, function_call("middle", task="a")), inner=middle, limits=Limits(tokens=80))
     one = agent.seed("Go.")
     events = heard(agent, one)
     ends = [(e.path, e.event.detail) for e in events if isinstance(e, Inside) and isinstance(e.event, Stepped)]
@@ -124,10 +124,14 @@ def test_an_agent_two_levels_down_ends_every_call_around_it():
 
 @ways
 def test_agents_that_work_side_by_side_share_the_budget(way: Any):
-    both = [spending(60, call("erase", path="x")) for _ in range(2)]  # which waits for approval, and has not ended
+    both = [
+        spending(60, function_call("erase", path="x")) for _ in range(2)
+    ]  # which waits for approval, and has not ended
     inner = searcher(*both, functions=[erase])
     agent = boss(
-        spending(10, call("searcher", task="a"), call("searcher", task="b")), inner=inner, limits=Limits(tokens=120)
+        spending(10, function_call("searcher", task="a"), function_call("searcher", task="b")),
+        inner=inner,
+        limits=Limits(tokens=120),
     )
     one = agent.seed("Go.")
     way(agent, one)
@@ -143,7 +147,7 @@ def test_a_snapshot_and_a_run_go_on_with_the_budget_as_it_was():
     def agent(*replies: Reply, inner: Any = (), **options: Any) -> Agent[Any, Any]:
         return boss(*replies, inner=searcher(*inner, functions=[erase]), limits=options.pop("limits"), **options)
 
-    asks = spending(10, call("searcher", task="a")), [spending(60, call("erase", path="x"))]
+    asks = spending(10, function_call("searcher", task="a")), [spending(60, function_call("erase", path="x"))]
     one = agent(asks[0], inner=asks[1], limits=Limits(tokens=100)).seed("Go.")
     with pytest.raises(CallSuspended):
         agent(asks[0], inner=asks[1], limits=Limits(tokens=100)).run(one).output  # noqa: B018
@@ -202,7 +206,7 @@ def test_the_cost_is_in_events_rounds_and_the_result_as_soon_as_there_are_prices
 
 
 def test_an_agent_that_takes_the_dialog_over_has_what_is_left_of_the_budget():
-    asks = spending(60, call("transfer_to_clerk"))
+    asks = spending(60, function_call("transfer_to_clerk"))
     clerk = Agent(Script(spending(41, "Done.")), name="clerk")
     first = Agent(Script(asks), functions=[handoff(clerk)], limits=Limits(tokens=100))
     with pytest.raises(CallFailed, match=r"limits\.tokens is 40") as raised:

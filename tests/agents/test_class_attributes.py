@@ -10,7 +10,7 @@ import pytest
 from fsm_agent import Agent, AgentBase, ConfigError, Denied, Limits, MemoryStore, Price, Prompt, Settings, function
 from fsm_agent.context import keep_last, mask
 from fsm_agent.runtime import ResultPipeline
-from fsm_agent.testing import Script, call, registries
+from fsm_agent.testing import Script, function_call, registries
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +126,7 @@ def test_a_system_prompt_and_a_task_are_found_by_their_paths(tmp_path):
 @pytest.mark.parametrize("ask", [refuse, staticmethod(refuse)])
 def test_an_approver_of_a_class_is_asked(ask):
     cls = class_with(functions=[erase], approve=ask)
-    cls(client=Script(call("erase", path="/"), "Nothing was done.")).call("tidy")
+    cls(client=Script(function_call("erase", path="/"), "Nothing was done.")).call("tidy")
     assert erased == []
 
 
@@ -144,7 +144,7 @@ def test_functions_that_the_body_defines_are_methods():
         def stop_when(self, context: Any) -> str | None:
             return f"{self.name} has seen enough" if context.iteration > 1 else None
 
-    script = Script(call("erase", path="/"), call("erase", path="/etc"))
+    script = Script(function_call("erase", path="/"), function_call("erase", path="/etc"))
     result = Careful(client=script, name="careful").call("tidy")
     assert result.ending.detail == "careful has seen enough"
     assert erased == []

@@ -19,7 +19,7 @@ from fsm_agent import AgentBase, AgentConfig, CallFailed, ConfigError, Limits, P
 from fsm_agent.clients import register_client
 from fsm_agent.functions import register_function
 from fsm_agent.messages import WebSearch
-from fsm_agent.testing import Script, call, registries
+from fsm_agent.testing import Script, function_call, registries
 
 KEY = "sk-hunter2hunter2hunter2"
 WHOLE = """
@@ -222,7 +222,7 @@ class TestLayers:
 
     def test_code_may_be_given_in_a_mapping(self, script):
         seen = configured.Steps()
-        client = script(call("add", a=1, b=2), '{"text": "3"}')
+        client = script(function_call("add", a=1, b=2), '{"text": "3"}')
         own = {"functions": [configured.add], "output": configured.Report, "hooks": (seen,)}
         agent = build_agent({"agent_type": "paper", "agent_configs": {"editor": own}}, client=client)
         assert agent.agents["editor"].call("Add.").output == configured.Report(text="3")

@@ -30,7 +30,7 @@ from fsm_agent.messages import (
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.store import MemoryStore, Runs
-from fsm_agent.testing import Delayed, FakeClock, Script, call
+from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 from fsm_agent.workers import Worker
 
 
@@ -45,7 +45,7 @@ def spending(text: str, tokens: int) -> Reply:
 
 
 def asking(tokens: int, name: str, **arguments: Any) -> Reply:
-    return Reply.of(call(name, **arguments)).changed(usage=Usage(input_tokens=tokens, output_tokens=1))
+    return Reply.of(function_call(name, **arguments)).changed(usage=Usage(input_tokens=tokens, output_tokens=1))
 
 
 def boss(*replies: Any, inner: Agent[Any, Any], **options: Any) -> Agent[Any, Any]:
@@ -53,16 +53,16 @@ def boss(*replies: Any, inner: Agent[Any, Any], **options: Any) -> Agent[Any, An
 
 
 def cleaner(*replies: Any, **options: Any) -> Agent[Any, Any]:
-    replies = replies or (call("erase", path="x"), "It is gone.")
+    replies = replies or (function_call("erase", path="x"), "It is gone.")
     return Agent(Script(*replies), functions=[erase], name="cleaner", **options)
 
 
 def chain(*, is_later: bool = False, **options: Any) -> Agent[Any, Any]:
     """Three agents, one inside of another; the innermost asks for approval, or has done so before."""
     skip = 1 if is_later else 0
-    inner = cleaner(*[call("erase", path="x"), "It is gone."][skip:])
-    middle = Agent(Script(*[call("cleaner", task="?"), "All gone."][skip:]), functions=[inner], name="middle")
-    return boss(*[call("middle", task="Tidy up."), "Done."][skip:], inner=middle, **options)
+    inner = cleaner(*[function_call("erase", path="x"), "It is gone."][skip:])
+    middle = Agent(Script(*[function_call("cleaner", task="?"), "All gone."][skip:]), functions=[inner], name="middle")
+    return boss(*[function_call("middle", task="Tidy up."), "Done."][skip:], inner=middle, **options)
 
 
 def by_arun_unheard(agent: Agent[Any, Any], one: AgentCall[Any], heard: list[Event]) -> None:
@@ -109,8 +109,8 @@ def test_where_an_agent_inside_has_no_approver_that_of_the_call_decides(approves
         asked.append(f.name)
         return approves or f.name == "cleaner"
 
-    inner = cleaner(call("erase", path="x"), lambda request: request.messages[-1].text)
-    result = boss(call("cleaner", task="Go."), "ok", inner=inner, approve=approve).call("Go.")
+    inner = cleaner(function_call("erase", path="x"), lambda request: request.messages[-1].text)
+    result = boss(function_call("cleaner", task="Go."), "ok", inner=inner, approve=approve).call("Go.")
     assert asked == ["cleaner", "erase"]
     assert ("erased x" in (result.function_calls[0].result or "")) == approves
 
@@ -130,10 +130,10 @@ def test_the_approver_of_the_call_around_guards_functions_without_a_policy_too(w
         asked.append(f.name)
         return f.name != "wipe"
 
-    inner = Agent(Script(call("wipe", path="x"), "Sorry."), functions=[wipe], name="cleaner")
+    inner = Agent(Script(function_call("wipe", path="x"), "Sorry."), functions=[wipe], name="cleaner")
     made = makes(inner)
     arguments = {"task": "Go."} if made.name == "cleaner" else {"reason": "dirt"}
-    agent = Agent(Script(call(made.name, **arguments), "ok"), functions=[made], approve=approve)
+    agent = Agent(Script(function_call(made.name, **arguments), "ok"), functions=[made], approve=approve)
     way(agent, agent.seed("Go."), [])
     assert (asked[-1], ran) == ("wipe", [])
 
@@ -145,8 +145,10 @@ def test_the_approver_of_the_nearest_agent_around_decides(names: list[str]):
     def approver(name: str) -> Any:
         return (lambda f: asked.append(f"{name}: {f.name}") or True) if name in names else None
 
-    middle = boss(call("cleaner", task="Go."), "ok", inner=cleaner(), approve=approver("middle")).changed(name="middle")
-    result = boss(call("middle", task="Go."), "Done.", inner=middle, approve=approver("boss")).call("Go.")
+    middle = boss(function_call("cleaner", task="Go."), "ok", inner=cleaner(), approve=approver("middle")).changed(
+        name="middle"
+    )
+    result = boss(function_call("middle", task="Go."), "Done.", inner=middle, approve=approver("boss")).call("Go.")
 
     assert result.output == "Done."
     assert asked[-1] == f"{names[0]}: erase"
@@ -165,7 +167,7 @@ def test_a_snapshot_holds_the_calls_inside_and_their_questions_stay_open():
 
 
 def test_a_snapshot_whose_call_inside_belongs_to_no_function_is_refused():
-    agent = boss(call("cleaner", task="Go."), inner=cleaner())
+    agent = boss(function_call("cleaner", task="Go."), inner=cleaner())
     with pytest.raises(CallSuspended) as e:
         agent.call("Go.")
     document = snapshot(e.value.call)
@@ -176,7 +178,9 @@ def test_a_snapshot_whose_call_inside_belongs_to_no_function_is_refused():
 def test_a_run_in_a_store_is_answered_and_driven_on_by_somebody_else():
     store = MemoryStore()
     with pytest.raises(CallSuspended, match=r"run:1.0/ask:1.0"):
-        boss(call("cleaner", task="Go."), inner=cleaner(call("erase", path="x")), store=store).call("x", run_id="r1")
+        boss(function_call("cleaner", task="Go."), inner=cleaner(function_call("erase", path="x")), store=store).call(
+            "x", run_id="r1"
+        )
     assert [question.key for question in store.load("r1").run.waits] == ["run:1.0/ask:1.0"]
     later = boss("Done.", inner=cleaner("It is gone."), store=store)
     Runs(store).answer("r1", {"run:1.0/ask:1.0": Approved()})
@@ -216,9 +220,11 @@ def test_its_own_hooks_are_told_of_its_own_events(way: Way):
 
     innermost, own = Hook(), Hook()
     middle = Agent(
-        Script(call("cleaner", task="Erase x."), "All gone."), functions=[cleaner(hooks=[innermost])], name="middle"
+        Script(function_call("cleaner", task="Erase x."), "All gone."),
+        functions=[cleaner(hooks=[innermost])],
+        name="middle",
     )
-    agent = boss(call("middle", task="Tidy."), "Done.", inner=middle, hooks=[own], approve=lambda f: True)
+    agent = boss(function_call("middle", task="Tidy."), "Done.", inner=middle, hooks=[own], approve=lambda f: True)
     way(agent, agent.seed("Go."), [])
     assert innermost.told == ["Calling", "ToolInterrupt", "ToolInterrupt", "Calling", "Completed", "It is gone."]
     assert own.told[-2:] == ["Completed", "Done."]
@@ -299,7 +305,9 @@ def test_the_tokens_of_one_that_failed_count_whatever_its_failure_means(on_error
 def test_the_deadline_of_the_call_ends_what_is_inside_first():
     clock = FakeClock()
     inner = cleaner()
-    agent = boss(call("cleaner", task="Go."), inner=inner, limits=Limits(deadline_s=60), world={"clock": clock})
+    agent = boss(
+        function_call("cleaner", task="Go."), inner=inner, limits=Limits(deadline_s=60), world={"clock": clock}
+    )
     with pytest.raises(CallSuspended) as e:
         agent.call("Go.")
     clock.advance(61)
@@ -329,7 +337,7 @@ def test_what_an_approver_returns_has_the_time_of_the_driver_from_which_a_deadli
 
     inner = cleaner("It is clean.", limits=Limits(deadline_s=60), world={"clock": clock})
     approve: Any = approved if way is by_run else approved_later
-    agent = boss(call("cleaner", task="Go."), "Done.", inner=inner, approve=approve, world={"clock": clock})
+    agent = boss(function_call("cleaner", task="Go."), "Done.", inner=inner, approve=approve, world={"clock": clock})
     one = agent.seed("Go.")
     began_s = clock.now()
     way(agent, one, [])
@@ -350,11 +358,13 @@ def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_a
         ids.append(context.agent_call_id)
         return "noted"
 
-    model, limits = Script(call("note"), "It is clean."), Limits(deadline_s=60)
+    model, limits = Script(function_call("note"), "It is clean."), Limits(deadline_s=60)
     inner = Agent(model, functions=[note], name="cleaner", limits=limits, world={"clock": clock})
     made = handoff(inner, name="cleaner", needs_approval=True) if is_handoff else inner.as_function(needs_approval=True)
     asked: dict[str, Any] = {"reason": "?"} if is_handoff else {"task": "Go."}
-    agent = Agent(Script(call("cleaner", **asked), "Done."), functions=[made], name="boss", world={"clock": clock})
+    agent = Agent(
+        Script(function_call("cleaner", **asked), "Done."), functions=[made], name="boss", world={"clock": clock}
+    )
     one = agent.seed("Go.")
     with suppress(CallSuspended):
         agent.run(one)
@@ -372,7 +382,7 @@ def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_a
 def test_a_deadline_of_its_own_ends_it_alone_the_shorter_of_two(own_s: float | None, timeout_s: float | None):
     clock = FakeClock()
     made = cleaner(limits=Limits(deadline_s=own_s)).as_function(timeout_s=timeout_s)
-    agent = Agent(Script(call("cleaner", task="Go."), "Alas."), functions=[made], world={"clock": clock})
+    agent = Agent(Script(function_call("cleaner", task="Go."), "Alas."), functions=[made], world={"clock": clock})
     with pytest.raises(CallSuspended) as e:
         agent.call("Go.")
     clock.advance(6)
@@ -385,7 +395,7 @@ def test_a_deadline_of_its_own_ends_it_alone_the_shorter_of_two(own_s: float | N
 def test_a_call_that_is_cancelled_ends_the_request_of_an_agent_inside_at_once(way: Way):
     begun = threading.Event()
     model = StuckScript(begun)
-    agent = boss(call("stuck", task="?"), inner=Agent(model, name="stuck"))
+    agent = boss(function_call("stuck", task="?"), inner=Agent(model, name="stuck"))
     one = agent.seed("Go.")
     canceller = threading.Thread(target=lambda: (begun.wait(), one.cancel("enough")), daemon=True)
     canceller.start()
@@ -403,13 +413,15 @@ def failing() -> Agent[Any, Any]:
 
 
 def test_a_failure_is_told_or_is_the_call_s_or_has_a_default():
-    told = Agent(Script(call("failing", task="?"), "Alas."), functions=[failing()]).call("Go.")
+    told = Agent(Script(function_call("failing", task="?"), "Alas."), functions=[failing()]).call("Go.")
     assert "failing" in (told.function_calls[0].error or "")
     with pytest.raises(CallFailed) as e:
-        Agent(Script(call("failing", task="?")), functions=[failing().as_function(on_error="fail")]).call("Go.")
+        Agent(Script(function_call("failing", task="?")), functions=[failing().as_function(on_error="fail")]).call(
+            "Go."
+        )
     assert e.value.call.record.ending.function == "failing"
     default = failing().as_function(on_error=Default(7))
-    result = Agent(Script(call("failing", task="?"), "ok"), functions=[default]).call("Go.")
+    result = Agent(Script(function_call("failing", task="?"), "ok"), functions=[default]).call("Go.")
     assert result.function_calls[0].result == "7"
 
 
@@ -430,7 +442,7 @@ def test_policies_that_make_no_sense_are_refused(policy: dict[str, Any]):
 
 
 def test_a_task_that_no_agent_can_be_given_is_told():
-    agent = boss([call("cleaner", task=" "), call("cleaner", task="")], "Alas.", inner=cleaner())
+    agent = boss([function_call("cleaner", task=" "), function_call("cleaner", task="")], "Alas.", inner=cleaner())
     result = agent.call("Go.")
     assert ["task" in (f.error or "") for f in result.function_calls] == [True, True]
 
@@ -438,14 +450,14 @@ def test_a_task_that_no_agent_can_be_given_is_told():
 def test_what_it_returns_is_formatted_and_not_shown_if_that_fails():
     inner = Agent(Script(*["[1, 2]"] * 3), output=list[int], name="lister")
     made = inner.as_function(format=lambda value, f: f"{len(value)} of them")
-    result = Agent(Script(call("lister", task="?"), "ok"), functions=[made]).call("Go.")
+    result = Agent(Script(function_call("lister", task="?"), "ok"), functions=[made]).call("Go.")
     assert result.function_calls[0].result == "2 of them"
     broken = inner.as_function(format=lambda value, f: str(1 / 0), on_error=Default([3]))
-    result = Agent(Script(call("lister", task="?"), "ok"), functions=[broken]).call("Go.")
+    result = Agent(Script(function_call("lister", task="?"), "ok"), functions=[broken]).call("Go.")
     assert "ZeroDivisionError" in (result.function_calls[0].error or "")
     fatal = inner.as_function(format=lambda value, f: str(1 / 0), on_error="fail")
     with pytest.raises(CallFailed, match=r"lister.*ZeroDivisionError"):
-        Agent(Script(call("lister", task="?")), functions=[fatal]).call("Go.")
+        Agent(Script(function_call("lister", task="?")), functions=[fatal]).call("Go.")
 
 
 @pytest.mark.parametrize("way", [by_run, by_stream], ids=lambda way: way.__name__)
@@ -459,7 +471,7 @@ def test_agents_that_are_asked_together_work_side_by_side(way: Way):
                 yield item
 
     inners = [Agent(Waiting(f"said {n}"), name=f"inner{n}") for n in range(2)]
-    agent = Agent(Script([call(f"inner{n}", task="?") for n in range(2)], "ok"), functions=inners)
+    agent = Agent(Script([function_call(f"inner{n}", task="?") for n in range(2)], "ok"), functions=inners)
     one = agent.seed("Go.")
     way(agent, one, [])
     assert [f.result for f in one.record.function_calls] == ["said 0", "said 1"]
@@ -471,11 +483,15 @@ def test_it_has_the_deps_of_the_call_that_asks():
         """Who asks?"""
         return f"{context.deps} at {context.depth}"
 
-    inner = Agent(Script(call("who"), lambda request: request.messages[-1].text), name="inner", functions=[who])
-    middle = Agent(
-        Script(call("inner", task="?"), lambda request: request.messages[-1].text), functions=[inner], name="middle"
+    inner = Agent(
+        Script(function_call("who"), lambda request: request.messages[-1].text), name="inner", functions=[who]
     )
-    outer = Agent(Script(call("middle", task="?"), "ok"), functions=[middle])
+    middle = Agent(
+        Script(function_call("inner", task="?"), lambda request: request.messages[-1].text),
+        functions=[inner],
+        name="middle",
+    )
+    outer = Agent(Script(function_call("middle", task="?"), "ok"), functions=[middle])
     assert outer.call("Go.", deps="Ada").function_calls[0].result == "Ada at 2"
 
 
@@ -516,7 +532,7 @@ def test_the_fingerprint_of_a_prompt_changes_with_the_agents_inside():
 
 
 def test_a_call_of_an_agent_that_is_a_function_no_more_is_told():
-    agent = boss(call("cleaner", task="Go."), inner=cleaner(), store=MemoryStore())
+    agent = boss(function_call("cleaner", task="Go."), inner=cleaner(), store=MemoryStore())
     with pytest.raises(CallSuspended):
         agent.call("Go.", run_id="r1")
     later = replace(agent, model=Script("Pity."), functions=[])
@@ -529,7 +545,7 @@ def test_a_call_of_an_agent_that_is_a_function_no_more_is_told():
 def test_the_time_of_an_agent_inside_is_that_of_its_call(way: Way) -> None:
     clock = FakeClock()
     inner = Agent(Script(Delayed(3.0, "found"), clock=clock), name="searcher", world={"clock": clock})
-    outer = boss(call("searcher", task="x"), "done", inner=inner, world={"clock": clock})
+    outer = boss(function_call("searcher", task="x"), "done", inner=inner, world={"clock": clock})
     one = outer.seed("?")
     way(outer, one, [])
     (asked,) = one.record.function_calls

@@ -27,7 +27,7 @@ from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.messages import FunctionProgress, Reply, Usage
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import LeaseLost, MemoryStore, RunBusy, RunExists, SqliteStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.workers import Worker
 
 Ask = Callable[..., Function[..., Any, Any]]
@@ -69,7 +69,7 @@ def in_the_drivers_thread(agent: Any, **options: Any) -> Any:
 
 
 def outer(ask: Any, *, n: int = 1, first: int = 10, **options: Any) -> Agent[Any, Any]:
-    asks = spending(first, *[call("ask", task=f"t{i}") for i in range(n)])
+    asks = spending(first, *[function_call("ask", task=f"t{i}") for i in range(n)])
     model = options.pop("model", None) or Script(asks, spending(1, "Done."))
     return Agent(model, functions=[ask], **{"name": "outer", **options})
 
@@ -121,7 +121,7 @@ class TestUnderBothDrivers:
         assert "CallFailed" in result.function_calls[0].error
 
     def test_what_is_left_of_a_budget_is_the_childs(self, way: Any, asking: Ask):
-        child = inner(spending(30, call("look")), spending(40, "Found."), functions=[look])
+        child = inner(spending(30, function_call("look")), spending(40, "Found."), functions=[look])
         result = driven(outer(asking(child), limits=Limits(tokens=60)), way)
         assert result.ending.reason is Reason.OVER_BUDGET
         assert "limits.tokens" in result.ending.detail
@@ -139,20 +139,20 @@ class TestUnderBothDrivers:
             asked.append(f.name)
             return True
 
-        child = inner(call("look"), "Found.", functions=[look])
+        child = inner(function_call("look"), "Found.", functions=[look])
         assert driven(outer(asking(child), approve=approve), way).output == "Done."
         assert asked == ["ask", "look"]
 
     def test_a_question_to_nobody_is_an_error_of_the_function(self, way: Any, asking: Ask):
-        child = inner(call("erase"), "Gone.", functions=[erase])
+        child = inner(function_call("erase"), "Gone.", functions=[erase])
         error = driven(outer(asking(child)), way).function_calls[0].error
         assert error.startswith("UsageError: ")
 
     def test_deps_are_those_of_the_context(self, way: Any, asking: Ask):
-        child = inner(call("tell_deps"), "Found.", functions=[tell_deps])
+        child = inner(function_call("tell_deps"), "Found.", functions=[tell_deps])
         seen.clear()
         driven(outer(asking(child)), way, deps=7)
-        child = inner(call("tell_deps"), "Found.", functions=[tell_deps])
+        child = inner(function_call("tell_deps"), "Found.", functions=[tell_deps])
         driven(outer(asking(child, options={"deps": 8})), way, deps=7)
         assert seen == [(7, 1), (8, 1)]
 
@@ -401,7 +401,7 @@ def payer(till: Till, *later: Any, **options: Any) -> Agent[Any, Any]:
         """Pay."""
         return till.pay(f"{euros} euros")
 
-    replies = later or (spending(5, call("pay", euros=20)), spending(5, "Found."))
+    replies = later or (spending(5, function_call("pay", euros=20)), spending(5, "Found."))
     return Agent(Script(*replies), functions=[pay], **{"name": "payer", **options})
 
 
@@ -514,7 +514,7 @@ def test_a_doubt_is_asked_about_in_other_processes(kind: str):
         if kind == "flow in an agent":
             return outer(plain_of(flow("inner", paying)), store=store, model=Script(DONE) if later else None)
         middle = outer(plain(one), name="middle", model=Script(DONE) if later else None)
-        model = Script(*[] if later else [call("middle", task="Go.")], DONE)
+        model = Script(*[] if later else [function_call("middle", task="Go.")], DONE)
         return Agent(model, functions=[middle.as_function()], name="outer", store=store)
 
     with suppress(Crash):
@@ -724,7 +724,7 @@ def test_a_child_that_was_interrupted_goes_on(asking: Ask):
         raise Crash
 
     with suppress(Crash):
-        child = inner(spending(5, call("look")), functions=[look])
+        child = inner(spending(5, function_call("look")), functions=[look])
         outer(asking(child), store=store).call("Go.", run_id="r")
     child = inner(spending(7, "Found."), functions=[Function.of(lambda: "seen", name="look", description="Look.")])
     result = outer(asking(child), store=store, model=Script(spending(1, "Done."))).resume("r")
@@ -736,7 +736,9 @@ def test_a_name_that_the_function_gives_is_kept():
     outer(plain(inner("Found."), options={"run_id": "mine"}), store=store).call("Go.")
     assert "mine" in {run.id for run in store.list()}
     found = outer(
-        plain(inner("x"), options={"run_id": "mine"}), store=store, model=Script(call("ask", task="other"), "y")
+        plain(inner("x"), options={"run_id": "mine"}),
+        store=store,
+        model=Script(function_call("ask", task="other"), "y"),
     )
     assert RunExists.__name__ in found.call("Go.").function_calls[0].error
 
@@ -768,7 +770,7 @@ def test_a_run_that_another_drives_is_waited_for(asking: Ask):
 
 
 def test_a_context_made_by_hand_calls_the_agent():
-    child = inner("Found.", "Found.", call("tell_deps"), "Told.", functions=[tell_deps])
+    child = inner("Found.", "Found.", function_call("tell_deps"), "Told.", functions=[tell_deps])
     assert Context(deps=None).call(child, "x").output == "Found."
     assert asyncio.run(Context(deps=None).acall(child, "x")).output == "Found."
     seen.clear()

@@ -37,7 +37,7 @@ from fsm_agent.call import Stopped as Stop
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Default
 from fsm_agent.messages import Reply, Usage
-from fsm_agent.testing import Script, ScriptError, call
+from fsm_agent.testing import Script, ScriptError, function_call
 
 RECORDED = Path(__file__).with_name("delegation_walks.json")
 MOST_STEPS = 60
@@ -64,63 +64,76 @@ def agent_of(name: str, *replies: Any, **options: Any) -> Agent[Any, Any]:
 
 
 def cleaner(name: str = "cleaner", *replies: Any, **options: Any) -> Agent[Any, Any]:
-    return agent_of(name, *(replies or (call("look", path="x"), "It is clean.")), functions=[look, erase], **options)
+    return agent_of(
+        name, *(replies or (function_call("look", path="x"), "It is clean.")), functions=[look, erase], **options
+    )
 
 
 def a_function() -> Agent[Any, Any]:
-    return agent_of("boss", call("cleaner", task="Clean."), "Done.", functions=[cleaner()])
+    return agent_of("boss", function_call("cleaner", task="Clean."), "Done.", functions=[cleaner()])
 
 
 def nested_with_an_approval() -> Agent[Any, Any]:
-    inner = cleaner("cleaner", call("erase", path="x"), "It is gone.")
-    middle = agent_of("middle", call("cleaner", task="Clean."), "All gone.", functions=[inner])
-    return agent_of("boss", call("middle", task="Tidy up."), "Done.", functions=[middle])
+    inner = cleaner("cleaner", function_call("erase", path="x"), "It is gone.")
+    middle = agent_of("middle", function_call("cleaner", task="Clean."), "All gone.", functions=[inner])
+    return agent_of("boss", function_call("middle", task="Tidy up."), "Done.", functions=[middle])
 
 
 def several_at_once() -> Agent[Any, Any]:
-    inners = [cleaner(name, [call("look", path="x"), call("erase", path="x")], name) for name in ("one", "two")]
-    asked = [call("one", task="?"), call("look", path="y"), call("two", task="?"), call("one", task="again")]
+    inners = [
+        cleaner(name, [function_call("look", path="x"), function_call("erase", path="x")], name)
+        for name in ("one", "two")
+    ]
+    asked = [
+        function_call("one", task="?"),
+        function_call("look", path="y"),
+        function_call("two", task="?"),
+        function_call("one", task="again"),
+    ]
     return agent_of("boss", asked, "Done.", functions=[*inners, look])
 
 
 def a_failing_agent() -> Agent[Any, Any]:
-    asked = [call("look", path=path) for path in "xy"]
+    asked = [function_call("look", path=path) for path in "xy"]
     inner = agent_of("cleaner", *asked, limits=Limits(rounds=1), functions=[look])
-    return agent_of("boss", call("cleaner", task="?"), "Done.", functions=[inner])
+    return agent_of("boss", function_call("cleaner", task="?"), "Done.", functions=[inner])
 
 
 def a_failing_agent_with_a_default() -> Agent[Any, Any]:
     inner = agent_of("cleaner", "?", output=int, limits=Limits(parse_retries=0))
     made = inner.as_function(on_error=Default(7))
-    return agent_of("boss", call("cleaner", task="?"), "Done.", functions=[made])
+    return agent_of("boss", function_call("cleaner", task="?"), "Done.", functions=[made])
 
 
 def a_failing_agent_that_ends_the_call() -> Agent[Any, Any]:
     inner = agent_of("cleaner", "?", output=int, limits=Limits(parse_retries=0))
-    return agent_of("boss", call("cleaner", task="?"), "Done.", functions=[inner.as_function(on_error="fail")])
+    return agent_of("boss", function_call("cleaner", task="?"), "Done.", functions=[inner.as_function(on_error="fail")])
 
 
 def a_budget() -> Agent[Any, Any]:
-    inner = cleaner("cleaner", spending(60, call("look", path="x")), spending(60, "It is clean."))
-    asked = spending(10, call("cleaner", task="?"), call("look", path="y"))
+    inner = cleaner("cleaner", spending(60, function_call("look", path="x")), spending(60, "It is clean."))
+    asked = spending(10, function_call("cleaner", task="?"), function_call("look", path="y"))
     return agent_of("boss", asked, "Done.", functions=[inner, look], limits=Limits(tokens=100))
 
 
 def a_task_that_is_refused() -> Agent[Any, Any]:
-    return agent_of("boss", call("cleaner", task=" "), "Done.", functions=[cleaner()])
+    return agent_of("boss", function_call("cleaner", task=" "), "Done.", functions=[cleaner()])
 
 
 def a_handoff(**options: Any) -> Agent[Any, Any]:
-    other = cleaner("billing", call("erase", path="x"), "It is gone.", limits=Limits(deadline_s=1000.0))
-    asked = [call("look", path="y"), call("transfer_to_billing", reason="money")]
+    other = cleaner("billing", function_call("erase", path="x"), "It is gone.", limits=Limits(deadline_s=1000.0))
+    asked = [function_call("look", path="y"), function_call("transfer_to_billing", reason="money")]
     return agent_of("triage", asked, functions=[look, handoff(other)], **options)
 
 
 def a_handoff_to_and_fro() -> Agent[Any, Any]:
     there = handoff(lambda: first, name="back", description="Back.")
-    second = agent_of("second", call("back", reason="?"), "It is done.", functions=[look, there])
+    second = agent_of("second", function_call("back", reason="?"), "It is done.", functions=[look, there])
     first = agent_of(
-        "first", call("over", reason="?"), call("over", reason="again"), functions=[look, handoff(second, name="over")]
+        "first",
+        function_call("over", reason="?"),
+        function_call("over", reason="again"),
+        functions=[look, handoff(second, name="over")],
     )
     return first
 
@@ -130,9 +143,9 @@ def handoffs_used_up() -> Agent[Any, Any]:
 
 
 def an_agent_inside_of_a_handoff() -> Agent[Any, Any]:
-    other = agent_of("billing", call("cleaner", task="Clean."), "It is gone.", functions=[cleaner()])
+    other = agent_of("billing", function_call("cleaner", task="Clean."), "It is gone.", functions=[cleaner()])
     over = handoff(other, needs_approval=True)
-    return agent_of("triage", call("transfer_to_billing", reason="money"), functions=[over])
+    return agent_of("triage", function_call("transfer_to_billing", reason="money"), functions=[over])
 
 
 def a_dialog_that_was_handed_over() -> Agent[Any, Any]:

@@ -14,7 +14,7 @@ from fsm_agent import Agent, Context, MemoryStore, Message, Toolset, UsageError,
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows import call as asking
 from fsm_agent.mcp import serve as mcp_serve
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.web import Asked, Live, serve
 
 
@@ -45,7 +45,7 @@ def system_and_result(request: Any) -> str:
 
 
 def shop(*, system: Any = lambda deps: f"You work for {deps.name}.", **options: Any) -> Agent[Shop, str]:
-    turns = [call("look"), system_and_result] * 20
+    turns = [function_call("look"), system_and_result] * 20
     own: dict[str, Any] = {"functions": [look], "name": "shop", "store": MemoryStore()}
     return Agent[Shop, str](Script(*turns), system=system, **{**own, **options})
 
@@ -182,14 +182,16 @@ class TestShape:
             """Tell a price."""
             return context.deps("lamp")
 
-        inner = Agent(Script(call("price"), "told"), functions=[price], name="inner")
-        outer = Agent(Script(call("inner", task="?"), "over"), functions=[inner], name="outer")
+        inner = Agent(Script(function_call("price"), "told"), functions=[price], name="inner")
+        outer = Agent(Script(function_call("inner", task="?"), "over"), functions=[inner], name="outer")
         result = outer.call("?", deps=lambda agent, extra, user: len)
         assert result.output == "over"
         assert inner.model.requests[-1].messages[-1].text == "4"
 
     def test_a_call_inside_a_function_has_the_same(self):
-        agent = Agent[Shop, str](Script(call("ask"), lambda request: request.messages[-1].text), functions=[ask])
+        agent = Agent[Shop, str](
+            Script(function_call("ask"), lambda request: request.messages[-1].text), functions=[ask]
+        )
         assert agent.call("?", deps=lambda agent, extra, user: Shop(user), by="ada").output == "For ada."
 
     @pytest.mark.parametrize("taker", TAKERS)

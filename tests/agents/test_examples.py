@@ -19,7 +19,7 @@ import pytest
 from support.paths import ROOT
 
 from fsm_agent import Agent, ProviderError, RateLimited, function
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_pictures_are_written_where_it_is_said(example, tmp_path):
 def test_the_tests_of_an_agent_hold(example, answer):
     tests = example("test_shop")
     tests.test_an_answer_without_a_number_is_asked_for_again_once(answer)
-    with Script(call("price", item="lamp"), "30") as model:
+    with Script(function_call("price", item="lamp"), "30") as model:
         tests.test_it_looks_the_price_up(model)
 
 
@@ -124,12 +124,12 @@ class TestCodingAgent:
         coding = example("coder")
         test = "python3 -B -c 'import sums; print(sums.add(2, 2))'"  # -B: a change within a second is seen
         model = Script(
-            call("list_files"),
-            call("read_file", path="sums.py"),
-            call("shell", command=test),
-            call("replace_in_file", path="sums.py", old="a - b", new="a + b"),
-            call("shell", command=test),
-            call("shell", command="touch forbidden"),
+            function_call("list_files"),
+            function_call("read_file", path="sums.py"),
+            function_call("shell", command=test),
+            function_call("replace_in_file", path="sums.py", old="a - b", new="a + b"),
+            function_call("shell", command=test),
+            function_call("shell", command="touch forbidden"),
             "It adds now.",
         )
         monkeypatch.setattr("sys.stdin", io.StringIO("a\nnot that\n"))  # the test is allowed for good
@@ -146,7 +146,11 @@ class TestCodingAgent:
     def test_nothing_outside_of_the_folder_is_touched(self, example, folder, path):
         (folder / "link").symlink_to(folder.parent / "secret.txt")
         model = Script(
-            [call("read_file", path=path), call("replace_in_file", path=path, old="nothing", new="all")], "I cannot."
+            [
+                function_call("read_file", path=path),
+                function_call("replace_in_file", path=path, old="nothing", new="all"),
+            ],
+            "I cannot.",
         )
         result = example("coder").coder(folder, model).call("Read it.")
         assert [done.error is not None for done in result.function_calls] == [True, True]
@@ -168,7 +172,7 @@ class TestDocuments:
 
     def test_an_answer_names_its_sources_and_no_others(self, example, library):
         model = Script(
-            call("search", query="lease ends"),
+            function_call("search", query="lease ends"),
             '{"answer": "On 31 May 2030.", "sources": ["lease.md#9"]}',
             '{"answer": "On 31 May 2030.", "sources": ["lease.md#3"]}',
         )
@@ -258,7 +262,7 @@ def test_models_texts_and_streams(endpoint):
         """Return the time."""
         return "noon"
 
-    agents["clock"] = Agent(Script(call("now"), "It is noon."), functions=[now], name="clock")
+    agents["clock"] = Agent(Script(function_call("now"), "It is noon."), functions=[now], name="clock")
     done = client.chat.completions.create(model="clock", messages=HELLO)
     assert done.choices[0].message.content == "It is noon.", "functions of the server are its own"
 
@@ -274,7 +278,7 @@ def test_errors_are_named_and_tell_nothing_of_the_server(endpoint, stream):
         """Refund."""
         return "done"
 
-    agents["desk"] = Agent(Script(call("refund")), functions=[refund], name="desk")
+    agents["desk"] = Agent(Script(function_call("refund")), functions=[refund], name="desk")
     agents["broken"] = Agent(Script(ProviderError(f"no such key {SECRET}", retryable=False)), name="broken")
 
     def ask(model: str, messages: Any = HELLO) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fsm_agent import Agent, Approved, CallSuspended, Context, MemoryStore, function, handoff, snapshot
 from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, end, into, wait
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 keys: list[str] = []
 
@@ -40,19 +40,22 @@ orders = Flow("orders", Order, start=person, rows=[person.done(end("over"), do=i
 
 def inside() -> dict[str, Any]:
     """An agent inside, which asks for approval."""
-    inner = Agent(Script(call("erase", path="x"), *["It is gone."] * 9), name="inner", functions=[erase])
-    return {"functions": [inner.as_function("delegate")], "model": Script(call("delegate", task="x"), *["Done."] * 9)}
+    inner = Agent(Script(function_call("erase", path="x"), *["It is gone."] * 9), name="inner", functions=[erase])
+    return {
+        "functions": [inner.as_function("delegate")],
+        "model": Script(function_call("delegate", task="x"), *["Done."] * 9),
+    }
 
 
 def handed() -> dict[str, Any]:
     """A handoff to an agent that asks for approval."""
-    inner = Agent(Script(call("erase", path="x"), *["It is gone."] * 9), name="inner", functions=[erase])
-    return {"functions": [handoff(inner)], "model": Script(call("transfer_to_inner"), *["Done."] * 9)}
+    inner = Agent(Script(function_call("erase", path="x"), *["It is gone."] * 9), name="inner", functions=[erase])
+    return {"functions": [handoff(inner)], "model": Script(function_call("transfer_to_inner"), *["Done."] * 9)}
 
 
 def flow_inside() -> dict[str, Any]:
     """A flow inside, which asks a person; its data name the run."""
-    return {"functions": [orders], "model": Script(call("orders", id="a"), *["Done."] * 9)}
+    return {"functions": [orders], "model": Script(function_call("orders", id="a"), *["Done."] * 9)}
 
 
 def ids_of(record: Any) -> list[str]:
@@ -109,7 +112,7 @@ def test_a_turn_of_a_conversation_is_forked_with_all_that_was_said() -> None:
 
 def test_a_fork_is_continued_by_another_agent_of_the_name(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
-    agent = Agent(Script(call("erase", path="x"), "Done."), name="clerk", functions=[erase], store=store)
+    agent = Agent(Script(function_call("erase", path="x"), "Done."), name="clerk", functions=[erase], store=store)
     with suppress(CallSuspended):
         agent.call("Go.", run_id="a")
     other = Agent(Script("I do nothing."), name="clerk", functions=[erase], store=store)

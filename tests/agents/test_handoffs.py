@@ -28,7 +28,7 @@ from fsm_agent.context import keep_last
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.messages import Done, Event, Inside, Reply, Stepped, Usage
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import FakeClock, Script, function_call
 
 
 @function(needs_approval=True)
@@ -43,7 +43,7 @@ def look_up(order: int) -> str:
     return f"order {order}: a lamp"
 
 
-GO = call("transfer_to_billing", reason="money")
+GO = function_call("transfer_to_billing", reason="money")
 
 
 def billing(*replies: Any, **options: Any) -> Agent[Any, Any]:
@@ -66,8 +66,8 @@ WAYS: list[Way] = [by_run, by_stream, by_arun, by_astream, by_run_unheard]
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_the_other_agent_s_answer_is_the_answer_whoever_drives(way: Way):
     def driven(way: Way) -> tuple[AgentCall[Any], Script]:
-        other = billing(call("refund", order=17), "It is done.", approve=lambda f: True)
-        agent = triage([call("look_up", order=17), GO], to=other)
+        other = billing(function_call("refund", order=17), "It is done.", approve=lambda f: True)
+        agent = triage([function_call("look_up", order=17), GO], to=other)
         one = agent.seed("I want my money back.")
         way(agent, one, [])
         model: Any = other.model
@@ -119,7 +119,7 @@ def test_events_say_who_governs_and_the_hooks_of_that_agent_are_told(way: Way):
 
 def test_the_next_turns_stay_with_the_agent_until_it_hands_back():
     other = Agent(
-        Script("It costs 5.", "Still 5.", call("transfer_to_triage")),
+        Script("It costs 5.", "Still 5.", function_call("transfer_to_triage")),
         name="billing",
         functions=[handoff(lambda: first, name="transfer_to_triage", description="Any other question.")],
     )
@@ -156,9 +156,12 @@ def test_a_handoff_that_is_gone_leaves_the_dialog_to_the_first_agent():
 
 def test_agents_that_hand_over_on_and_on_are_stopped():
     a = Agent(
-        Script(*[call("to_b")] * 9), name="a", functions=[handoff(lambda: b, name="to_b")], limits=Limits(handoffs=3)
+        Script(*[function_call("to_b")] * 9),
+        name="a",
+        functions=[handoff(lambda: b, name="to_b")],
+        limits=Limits(handoffs=3),
     )
-    b = Agent(Script(*[call("to_a")] * 9), name="b", functions=[handoff(a, name="to_a")])
+    b = Agent(Script(*[function_call("to_a")] * 9), name="b", functions=[handoff(a, name="to_a")])
     with pytest.raises(CallFailed, match="to_a") as e:
         a.call("?")
     record = e.value.call.record
@@ -168,15 +171,17 @@ def test_agents_that_hand_over_on_and_on_are_stopped():
 
 
 def test_handoffs_are_counted_anew_in_each_turn():
-    a = Agent(Script(call("to_b"), "two"), name="a", functions=[handoff(lambda: b, name="to_b")])
-    b = Agent(Script("one", call("to_a")), name="b", functions=[handoff(a, name="to_a")], limits=Limits(handoffs=1))
+    a = Agent(Script(function_call("to_b"), "two"), name="a", functions=[handoff(lambda: b, name="to_b")])
+    b = Agent(
+        Script("one", function_call("to_a")), name="b", functions=[handoff(a, name="to_a")], limits=Limits(handoffs=1)
+    )
     first = a.changed(limits=Limits(handoffs=1)).call("?")
     assert (first.output, a.changed(limits=Limits(handoffs=1)).call("!", after=first).output) == ("one", "two")
 
 
 def test_each_agent_has_rounds_of_its_own_and_the_deadline_is_the_outer_one_s():
     clock = FakeClock()
-    agent = triage(to=billing(call("refund", order=1)), limits=Limits(deadline_s=60), world={"clock": clock})
+    agent = triage(to=billing(function_call("refund", order=1)), limits=Limits(deadline_s=60), world={"clock": clock})
     with pytest.raises(CallSuspended) as e:
         agent.call("?")
     clock.advance(61)
@@ -228,7 +233,7 @@ def test_a_handoff_that_is_refused_leaves_the_dialog_where_it_is():
 def test_other_functions_of_the_round_are_run_first_and_the_first_handoff_wins(limits: Limits):
     second = Agent(Script(), name="second")
     agent = triage(
-        [GO, call("transfer_to_second"), call("look_up", order=1)],
+        [GO, function_call("transfer_to_second"), function_call("look_up", order=1)],
         functions=[look_up, handoff(billing()), handoff(second)],
         limits=limits,
     )
@@ -245,7 +250,7 @@ def test_other_functions_of_the_round_are_run_first_and_the_first_handoff_wins(l
 def test_of_two_handoffs_the_first_that_is_allowed_wins():
     second = Agent(Script("I am second."), name="second")
     functions = [handoff(billing(), needs_approval=True), handoff(second)]
-    agent = triage([GO, call("transfer_to_second")], functions=functions, approve=lambda f: f.name != GO.name)
+    agent = triage([GO, function_call("transfer_to_second")], functions=functions, approve=lambda f: f.name != GO.name)
     assert agent.call("?").output == "I am second."
 
 
@@ -255,7 +260,7 @@ def test_of_two_handoffs_the_first_that_is_allowed_wins():
 def test_a_run_is_gone_on_with_by_the_right_agent_and_replayed():
     store = MemoryStore()
     with pytest.raises(CallSuspended, match=r"to:transfer_to_billing/ask:4.0"):
-        triage(to=billing(call("refund", order=17)), store=store).call("?", run_id="r1")
+        triage(to=billing(function_call("refund", order=17)), store=store).call("?", run_id="r1")
     later = triage("never asked", to=billing("It is done."), store=store)
     result = later.resume("r1", {"to:transfer_to_billing/ask:4.0": Approved()})
     assert (result.output, result.record.governed_by) == ("It is done.", "transfer_to_billing")
@@ -264,7 +269,7 @@ def test_a_run_is_gone_on_with_by_the_right_agent_and_replayed():
 
 
 def test_a_snapshot_goes_on_with_the_agent_that_has_the_dialog_and_keeps_its_typed_answer():
-    agent = triage(to=billing(call("refund", order=17), "41", output=int, approve=None), output=str | int)
+    agent = triage(to=billing(function_call("refund", order=17), "41", output=int, approve=None), output=str | int)
     with pytest.raises(CallSuspended) as e:
         agent.call("?")
     one = agent.restore(snapshot(e.value.call))
@@ -275,7 +280,7 @@ def test_a_snapshot_goes_on_with_the_agent_that_has_the_dialog_and_keeps_its_typ
 
 
 def test_a_snapshot_whose_handoff_is_gone_is_refused_by_name():
-    agent = triage(to=billing(call("refund", order=17)))
+    agent = triage(to=billing(function_call("refund", order=17)))
     with pytest.raises(CallSuspended) as e:
         agent.call("?")
     document = snapshot(e.value.call)
@@ -312,7 +317,7 @@ def test_what_is_injected_reaches_the_agent_that_has_the_dialog():
 
 
 def test_nobody_outside_can_settle_it():
-    agent = triage(to=billing(call("refund", order=17)))
+    agent = triage(to=billing(function_call("refund", order=17)))
     with pytest.raises(CallSuspended) as e:
         agent.call("?")
     with pytest.raises(OutcomeError, match="to:transfer_to_billing"):
@@ -323,7 +328,7 @@ def test_nobody_outside_can_settle_it():
 
 
 def test_an_outcome_that_answers_nothing_ends_neither_call():
-    agent = triage(to=billing(call("refund", order=1)))
+    agent = triage(to=billing(function_call("refund", order=1)))
     with pytest.raises(CallSuspended) as e:
         agent.call("Hi.")
     one = e.value.call
@@ -336,7 +341,7 @@ def test_an_outcome_that_answers_nothing_ends_neither_call():
 def test_tokens_are_counted_once_and_by_agent():
     helper = Agent(Script(spending("x", 100)), name="helper")
     other = Agent(
-        Script(spending(call("helper", task="?"), 10), spending("ok", 20)), name="billing", functions=[helper]
+        Script(spending(function_call("helper", task="?"), 10), spending("ok", 20)), name="billing", functions=[helper]
     )
     result = triage(spending(GO, 1), to=other).call("?")
     assert result.usage.input_tokens == 131
@@ -354,11 +359,11 @@ def test_its_rounds_are_rounds_of_the_call():
             for one in result.by_round
         ]
 
-    replies = [spending(call("refund", order=17), 10), spending("It is done.", 20)]
+    replies = [spending(function_call("refund", order=17), 10), spending("It is done.", 20)]
     other = billing(
-        *replies, spending(call("look_up", order=9), 40), spending("At noon.", 80), functions=[refund, look_up]
+        *replies, spending(function_call("look_up", order=9), 40), spending("At noon.", 80), functions=[refund, look_up]
     )
-    agent = triage(spending(call("look_up", order=17), 1), spending(GO, 2), to=other)
+    agent = triage(spending(function_call("look_up", order=17), 1), spending(GO, 2), to=other)
     with pytest.raises(CallSuspended) as suspended:
         agent.call("I want my money back.")
     before = [(1, "", 1, ["2.0"], 1), (2, "", 1, ["4.0"], 2)]
@@ -383,7 +388,7 @@ def test_it_is_shown_what_its_context_chooses_and_the_dialog_keeps_all():
 
 
 def test_what_it_says_has_places_of_its_own_in_the_dialog():
-    other = billing(call("look_up", order=1), "A lamp.", functions=[look_up])
+    other = billing(function_call("look_up", order=1), "A lamp.", functions=[look_up])
     agent = triage("Hello.", GO, functions=[handoff(other, context=[lambda messages: [messages[0], *messages[-3:]]])])
     result = agent.call("And now?", after=agent.call("Hi."))
     assert [f.id for f in result.function_calls] == ["4.0", "6.0"]
@@ -427,8 +432,12 @@ def test_the_context_of_a_handoff_is_chosen_at_the_handoff_and_not_again_in_late
 
 @both
 def test_the_rounds_of_the_agent_that_took_over_are_counted_on(way: Way) -> None:
-    to = Agent(Script(call("look_up", order=7), call("look_up", order=8), "Done."), name="billing", functions=[look_up])
-    agent = triage(call("look_up", order=1), GO, to=to)
+    to = Agent(
+        Script(function_call("look_up", order=7), function_call("look_up", order=8), "Done."),
+        name="billing",
+        functions=[look_up],
+    )
+    agent = triage(function_call("look_up", order=1), GO, to=to)
     one = agent.seed("?")
     way(agent, one, [])
     assert [(f.name, f.round) for f in one.record.function_calls] == [

@@ -22,7 +22,7 @@ from fsm_agent.messages import (
     Stepped,
     TextDelta,
 )
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 class Notes:
@@ -69,7 +69,7 @@ Called = Callable[..., list[Any]]
 
 
 def script() -> Script:
-    return Script(["Let me see.", call("add", a=17, b=25)], "It is 42.")
+    return Script(["Let me see.", function_call("add", a=17, b=25)], "It is 42.")
 
 
 @everyway
@@ -142,7 +142,9 @@ def test_a_method_is_told_of_its_own_kind_before_on_event(called: Called):
 @both
 def test_a_call_that_failed_is_done_once_too(called: Called):
     log: list[tuple[str, Any]] = []
-    agent = Agent(Script(call("add", a=1, b=1)), functions=[add], hooks=[Notes("a", log)], limits=Limits(rounds=0))
+    agent = Agent(
+        Script(function_call("add", a=1, b=1)), functions=[add], hooks=[Notes("a", log)], limits=Limits(rounds=0)
+    )
     with pytest.raises(CallFailed):
         called(agent)
     assert [isinstance(e, Done) for _, e in log] == [False] * (len(log) - 1) + [True]
@@ -169,7 +171,7 @@ def test_a_hook_that_raises_ends_the_driver_and_the_call_can_be_driven_on(called
                 raise LookupError("the log is full")
 
     def model(request: Any) -> Any:
-        return call("add", a=17, b=25) if len(request.messages) == 1 else "It is 42."
+        return function_call("add", a=17, b=25) if len(request.messages) == 1 else "It is 42."
 
     broken, ran = Broken(), []
 
@@ -212,7 +214,7 @@ def test_a_hook_may_have_a_method_for_every_event_and_no_other():
 @both
 def test_the_messages_of_each_request_are_seen_before_it_is_sent(called: Called):
     seen: list[list[str]] = []
-    model = Script(call("add", a=1, b=2), call("add", a=2, b=1), "no number", "3")
+    model = Script(function_call("add", a=1, b=2), function_call("add", a=2, b=1), "no number", "3")
 
     class Prompts:
         def on_request_started(self, event: RequestStarted) -> None:

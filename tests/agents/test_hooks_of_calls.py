@@ -23,7 +23,7 @@ from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.messages import Event, Inside, Where
 from fsm_agent.runtime import LoggingHook
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 class OfOneCall:
@@ -113,7 +113,7 @@ def unique() -> Any:
 def test_agents_inside_of_agents_are_told_apart_by_whom_they_are_asked_through(way: Way):
     own, around = Shared(), Shared()
     inner = Agent(Script("one", "two"), name="inner", hooks=[own])
-    asked = [call("inner", task="1"), call("inner", task="2")]
+    asked = [function_call("inner", task="1"), function_call("inner", task="2")]
     agent = Agent(Script(asked, "Done."), functions=[inner], name="boss", hooks=[around], world={"new_id": lambda: "c"})
     way(agent, agent.seed("Go."), [])
     inside = {("inner", f"c/run:1.{n}", f"run:1.{n}") for n in (0, 1)}
@@ -131,7 +131,7 @@ def test_a_handoff_is_another_call(way: Way):
     shared = Shared()
     other = Agent(Script("3"), name="adder")
     agent = Agent(
-        Script(call("transfer_to_adder", reason="sums")),
+        Script(function_call("transfer_to_adder", reason="sums")),
         functions=[handoff(other)],
         name="boss",
         hooks=[shared],
@@ -224,7 +224,7 @@ def test_a_hook_is_asked_again_by_each_drive_and_may_decline():
         return "erased"
 
     hook = Picky()
-    agent = Agent(Script(call("erase"), "Done."), functions=[erase], hooks=[hook])
+    agent = Agent(Script(function_call("erase"), "Done."), functions=[erase], hooks=[hook])
     one = agent.seed("Go.")
     assert type(list(agent.stream(one))[-1]).__name__ == "Suspended"
     assert (len(hook.asked), hook.told) == (1, [])
@@ -258,7 +258,10 @@ def test_a_method_may_take_the_record_of_the_call_whose_event_it_is():
 
     inner = Agent(Script("one"), name="inner")
     agent = Agent(
-        Script(call("inner", task="1"), "Done."), functions=[inner], hooks=[Recorded()], world={"new_id": lambda: "c"}
+        Script(function_call("inner", task="1"), "Done."),
+        functions=[inner],
+        hooks=[Recorded()],
+        world={"new_id": lambda: "c"},
     )
     agent.call("Go.")
     assert told == [
@@ -296,7 +299,7 @@ def test_what_cannot_be_called_is_refused():
 def test_the_log_names_the_call_and_where_it_is(caplog: pytest.LogCaptureFixture):
     inner = Agent(Script("one"), name="inner")
     agent = Agent(
-        Script(call("inner", task="1"), "Done."),
+        Script(function_call("inner", task="1"), "Done."),
         functions=[inner],
         name="boss",
         hooks=[LoggingHook("bank")],
@@ -322,7 +325,9 @@ class OfRecords:
 @pytest.mark.system
 def test_hooks_of_an_agent_that_comes_from_another_program_are_given_the_record(tmp_path: Any):
     inner = Agent(Script("one"), name="inner", hooks=[OfRecords()])
-    agent = Agent(Script(call("inner", task="1"), "Done."), functions=[inner], hooks=[OfRecords()], name="outer")
+    agent = Agent(
+        Script(function_call("inner", task="1"), "Done."), functions=[inner], hooks=[OfRecords()], name="outer"
+    )
     (tmp_path / "agent").write_bytes(pickle.dumps(agent))
     program = f"""
 import pickle, sys

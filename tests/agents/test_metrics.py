@@ -15,7 +15,7 @@ from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Context, Limit
 from fsm_agent.agents import Metrics
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages import Done, Message, Reply, ReplyCompleted, Stepped, Usage
-from fsm_agent.testing import Delayed, FakeClock, Script, call
+from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 
 PRICES = {
     "large": Price(input_micro_usd=3_000_000, output_micro_usd=15_000_000, cached_micro_usd=300_000),
@@ -40,10 +40,10 @@ def worker(metrics: Metrics, **options) -> Agent:
         return "done"
 
     script = Script(
-        Delayed(2, said(call("work", n=3), input_tokens=100, cached_tokens=40, output_tokens=7)),
+        Delayed(2, said(function_call("work", n=3), input_tokens=100, cached_tokens=40, output_tokens=7)),
         Delayed(1, Overloaded("busy", retry_after_s=8)),
         Delayed(4, said("forty", input_tokens=200, output_tokens=1)),
-        Delayed(1, said(call("work", n=6), input_tokens=10, output_tokens=1, model="small")),
+        Delayed(1, said(function_call("work", n=6), input_tokens=10, output_tokens=1, model="small")),
         Delayed(5, said("42", input_tokens=300, output_tokens=2)),
         clock=clock,
     )
@@ -139,7 +139,7 @@ def test_what_has_no_price_is_not_in_the_cost():
 
 def test_a_step_of_an_unknown_time_costs_nothing(script):
     metrics = Metrics()
-    one = script(call("erase", path="x"), Delayed(3, "done"))
+    one = script(function_call("erase", path="x"), Delayed(3, "done"))
     agent = Agent(one, functions=[erase], hooks=[metrics])
     with pytest.raises(CallSuspended) as caught:
         agent.call("go")

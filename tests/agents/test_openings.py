@@ -12,7 +12,7 @@ from fsm_agent.call import Limits
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages import FunctionCall, FunctionResult, Image
 from fsm_agent.store import RunExists
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 def sent(script: Script, number: int = -1) -> list[tuple[str, str]]:
@@ -103,8 +103,8 @@ class TestAlways:
             """Add two numbers."""
             return a + b
 
-        old = Agent(Script(call("add", a=1, b=2), "3"), system="Be terse.", functions=[add]).call("1 + 2?")
-        agent = Agent(Script(call("add", a=3, b=4), "7"), functions=[add])
+        old = Agent(Script(function_call("add", a=1, b=2), "3"), system="Be terse.", functions=[add]).call("1 + 2?")
+        agent = Agent(Script(function_call("add", a=3, b=4), "7"), functions=[add])
         result = agent.call("3 + 4?", after=old)
         ids = [part.id for m in result.dialog for part in m.parts if isinstance(part, FunctionCall)]
         assert ids == ["1.0", "5.0"]
@@ -212,7 +212,7 @@ class TestAfter:
 
     @pytest.mark.parametrize(
         ("after", "name"),
-        [(5, "after"), ([5], "message"), (Dialog([Message.of("assistant", call("add", a=1, b=2))]), "'add'")],
+        [(5, "after"), ([5], "message"), (Dialog([Message.of("assistant", function_call("add", a=1, b=2))]), "'add'")],
     )
     def test_what_is_no_conversation_is_refused(self, after, name):
         script = Script()

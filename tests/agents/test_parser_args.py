@@ -13,8 +13,7 @@ from fsm_agent import Agent, FunctionCall, ParseError, Prompt, UsageError, funct
 from fsm_agent.call import AgentCall
 from fsm_agent.prompts import ParserInput, parser
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 
 class Pick(BaseModel):
@@ -106,7 +105,11 @@ class TestReplay:
 
         store = MemoryStore()
         first = Agent(
-            Script('{"n": 7}', asks("look")), functions=[look], store=store, approve=lambda call: None, name="one"
+            Script('{"n": 7}', function_call("look")),
+            functions=[look],
+            store=store,
+            approve=lambda call: None,
+            name="one",
         )
         call = first.seed(self.PROMPT, parser_args=MOST, run_id="r")
         for _ in first.stream(call):
@@ -146,7 +149,11 @@ EXPECTED = {"text": "Done.", "said": [("tea", "3"), ("moon", "LookupError: not f
 
 
 def costs() -> Script:
-    return Script([asks("price", item="tea"), asks("price", item="moon")], asks("price", item="bread"), "Done.")
+    return Script(
+        [function_call("price", item="tea"), function_call("price", item="moon")],
+        function_call("price", item="bread"),
+        "Done.",
+    )
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -11,7 +11,7 @@ from fsm_agent import Agent, Approved, CallSuspended, MemoryStore, Prompt, Usage
 from fsm_agent.call import restore, snapshot
 from fsm_agent.errors import PromptChanged
 from fsm_agent.store import Runs
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @function(needs_approval=True)
@@ -27,7 +27,7 @@ NEW = OLD.extend(on_final="Enough.")
 @pytest.fixture
 def agent():
     """An agent that has a run "r1" of the old prompt, which waits for an approval."""
-    agent = Agent(Script(call("pay", euros=5), "done", "done"), name="shop", store=Runs(MemoryStore()))
+    agent = Agent(Script(function_call("pay", euros=5), "done", "done"), name="shop", store=Runs(MemoryStore()))
     with pytest.raises(CallSuspended) as caught:
         agent.call(OLD(n=5), run_id="r1")
     vars(agent)["waiting"] = caught.value.call
@@ -97,7 +97,7 @@ class TestRestore:
             restore(snapshot(agent.waiting), NEW, on_change=None)  # type: ignore[arg-type]
 
     def test_a_function_of_the_agent_that_changed(self, caplog):
-        script = Script(call("pay", euros=5))
+        script = Script(function_call("pay", euros=5))
         with pytest.raises(CallSuspended) as caught:
             Agent(script, functions=[pay]).call("Pay 5.")
 

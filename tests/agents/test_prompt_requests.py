@@ -15,7 +15,7 @@ from fsm_agent import (
     function,
 )
 from fsm_agent.messages import CodeExecution, HostedMCP, WebSearch
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 DOCS = HostedMCP("docs", "https://mcp.example.org/v1")
 
@@ -68,7 +68,7 @@ class TestHostedTools:
         assert hosted(script) == [(WebSearch(max_uses=3), CodeExecution())]
 
     def test_the_last_request_has_none(self):
-        with Script(call("look", where="a"), "done") as script:
+        with Script(function_call("look", where="a"), "done") as script:
             prompt = Prompt(
                 "x", functions=[look], hosted_tools=[WebSearch()], on_final=Prompt("!", hosted_tools=[DOCS])
             )
@@ -78,7 +78,7 @@ class TestHostedTools:
 
     def test_nor_has_it_the_agents_or_those_of_another_handler(self):
         handler = Prompt("{{ error_message }}", hosted_tools=[DOCS], output=float)
-        with Script(call("look", where="a"), "five", "5.5") as script:
+        with Script(function_call("look", where="a"), "five", "5.5") as script:
             prompt = Prompt("x", functions=[look], hosted_tools=[WebSearch()], output=int, on_exception=handler)
             settings = Settings(hosted_tools=(CodeExecution(),))
             assert Agent(script, limits=Limits(rounds=1), settings=settings).call(prompt).output == 5.5

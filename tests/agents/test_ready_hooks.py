@@ -12,7 +12,7 @@ import pytest
 from fsm_agent import Agent, Approved, Denied, Function, Limits, UsageError
 from fsm_agent.cli import TerminalHook
 from fsm_agent.runtime import LoggingHook
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 def leak(key: str) -> str:
@@ -26,7 +26,7 @@ def states(agent: Agent[Any, Any]) -> list[str]:
 
 def agent(*hooks: Any) -> Agent[Any, Any]:
     return Agent(
-        Script(call("leak", key="sk-proj-abcdefghijklmnop1234567890"), "[bold]Do\x1b[2Jne."),
+        Script(function_call("leak", key="sk-proj-abcdefghijklmnop1234567890"), "[bold]Do\x1b[2Jne."),
         functions=[leak],
         hooks=hooks,
     )
@@ -50,7 +50,7 @@ def test_each_run_of_a_function_is_logged_before_and_after_with_its_time_and_err
         """Divide."""
         return a / b
 
-    script = Script([call("divide", a=1, b=2), call("divide", a=1, b=0)], "Done.")
+    script = Script([function_call("divide", a=1, b=2), function_call("divide", a=1, b=0)], "Done.")
     with caplog.at_level(logging.INFO, logger="bank"):
         Agent(script, functions=[divide], hooks=[LoggingHook("bank")], limits=Limits(parallel=1)).call("Hi")
     facts = [record.fsm_agent for record in caplog.records if record.name == "bank"][:-1]  # type: ignore[attr-defined]
@@ -114,7 +114,7 @@ def test_the_terminal_says_which_call_was_denied_and_why(capsys: pytest.CaptureF
         return "erased"
 
     erasing = Function.of(erase, needs_approval=True)
-    asked = Script([call("erase", path="a"), call("erase", path="b")], "Done.")
+    asked = Script([function_call("erase", path="a"), function_call("erase", path="b")], "Done.")
     reasons = {"a": Denied("not\x1b[2J mine"), "b": Approved()}
     Agent(asked, functions=[erasing], approve=lambda c: reasons[c.arguments["path"]], hooks=[TerminalHook()]).call("Hi")
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "denied" in line]

@@ -11,7 +11,7 @@ import pytest
 from fsm_agent import Agent, AgentBase, Approved, CallSuspended, FunctionCall, MemoryStore, UsageError, Worker, function
 from fsm_agent.messages import Message, Reasoning, Reply, Text
 from fsm_agent.store import RunExists
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 paid: list[int] = []
 
@@ -56,13 +56,13 @@ def begun(store: Any, **options: Any) -> None:
         return None
 
     with pytest.raises(CallSuspended):
-        clerk(store, call("pay", cents=1), approve=cannot_say).call("Pay.", run_id="r1", **options)
+        clerk(store, function_call("pay", cents=1), approve=cannot_say).call("Pay.", run_id="r1", **options)
 
 
 @ways
 def test_functions_are_asked_about_though_no_approver_is_there_any_more(store: Any, way: Any) -> None:
     begun(store)
-    agent = clerk(store, call("pay", cents=2))
+    agent = clerk(store, function_call("pay", cents=2))
     if way is by_worker:
         way(agent)
     else:

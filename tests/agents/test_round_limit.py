@@ -12,7 +12,7 @@ from support.agent_drivers import Way, both, by_run
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, Reason, function, handoff, snapshot
 from fsm_agent.errors import AuthFailed, Overloaded
 from fsm_agent.messages import Event, Inside, Reply, Stepped, Usage
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 GUARD = "at_round_limit"
 
@@ -30,7 +30,7 @@ def dig(where: str) -> str:
 
 
 def looking(*replies: Any, rounds: int = 1, **options: Any) -> Agent[Any, Any]:
-    replies = replies or (call("look", where="shed"), "Not in the shed.")
+    replies = replies or (function_call("look", where="shed"), "Not in the shed.")
     return Agent(Script(*replies), functions=[look, dig], limits=Limits(rounds=rounds), **{"name": "finder", **options})
 
 
@@ -78,7 +78,9 @@ def test_an_answer_within_the_rounds_is_marked_nowhere(caplog: pytest.LogCapture
 
 
 def test_a_turn_inherits_no_word_of_it(tmp_path: Path) -> None:
-    agent = looking(call("look", where="shed"), "No.", call("look", where="attic"), "No, either.", "Sorry.")
+    agent = looking(
+        function_call("look", where="shed"), "No.", function_call("look", where="attic"), "No, either.", "Sorry."
+    )
     first = agent.call("Find the key.")
     second = agent.call("Look again.", after=first)
     assert (second.output, second.ending.limit, told(agent.model)) == ("No, either.", "rounds", [0, 1, 0, 1])
@@ -86,21 +88,21 @@ def test_a_turn_inherits_no_word_of_it(tmp_path: Path) -> None:
     third = agent.call("Well?", after=second)
     assert (third.ending.limit, third.record.rounds, told(agent.model)[-1]) == ("", 0, 0)
 
-    kept = looking(call("look", where="shed"), "No.", "Sorry.", store=tmp_path / "runs.db")
+    kept = looking(function_call("look", where="shed"), "No.", "Sorry.", store=tmp_path / "runs.db")
     kept.conversation("ann").call("Find the key.")
     assert kept.conversation("ann").call("Look again.").ending.limit == ""
     assert told(kept.model) == [0, 1, 0]
 
 
 def test_the_agent_that_took_over_says_so_for_the_call() -> None:
-    agent = Agent(Script(call("transfer_to_finder")), name="desk", functions=[handoff(looking())])
+    agent = Agent(Script(function_call("transfer_to_finder")), name="desk", functions=[handoff(looking())])
     result = agent.call("Find the key.")
     assert (result.output, result.ending.limit, result.ending.count) == ("Not in the shed.", "rounds", 1)
     assert not any(is_final(message.text) for message in result.dialog)
 
 
 def test_an_agent_inside_says_so_in_the_events_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    outer = Agent(Script(call("finder", task="the key"), "It is gone."), functions=[looking()])
+    outer = Agent(Script(function_call("finder", task="the key"), "It is gone."), functions=[looking()])
     events: list[Event] = []
     one = outer.seed("Find the key.")
     by_run(outer, one, events)
@@ -113,7 +115,7 @@ def test_an_agent_inside_says_so_in_the_events_and_the_log(caplog: pytest.LogCap
 
 
 def test_a_run_that_waited_in_its_last_round_says_so_and_so_does_its_replay(tmp_path: Path) -> None:
-    agent = looking(call("dig", where="garden"), "Not there.", store=tmp_path / "runs.db")
+    agent = looking(function_call("dig", where="garden"), "Not there.", store=tmp_path / "runs.db")
     with pytest.raises(CallSuspended) as suspended:
         agent.call("Find the key.", run_id="r1")
     again = agent.restore(snapshot(suspended.value.call))
@@ -126,9 +128,9 @@ def test_a_run_that_waited_in_its_last_round_says_so_and_so_does_its_replay(tmp_
 @pytest.mark.parametrize(
     ("replies", "limits", "reached"),
     [
-        ([call("look", where="a")] * 2, {"rounds": 1}, ("rounds", 1)),
-        ([call("look", where="a")], {"rounds": 1, "on_limit": "fail"}, ("rounds", 1)),
-        ([call("look", where="a")] * 2, {"identical_rounds": 2, "on_loop": "stop"}, ("identical_rounds", 2)),
+        ([function_call("look", where="a")] * 2, {"rounds": 1}, ("rounds", 1)),
+        ([function_call("look", where="a")], {"rounds": 1, "on_limit": "fail"}, ("rounds", 1)),
+        ([function_call("look", where="a")] * 2, {"identical_rounds": 2, "on_loop": "stop"}, ("identical_rounds", 2)),
         (["x", "y"], {"parse_retries": 1}, ("parse_retries", 1)),
         (["x", "x"], {"identical_problems": 2}, ("identical_problems", 2)),
         ([Reply.of("1").changed(usage=Usage(input_tokens=2, output_tokens=1))], {"tokens": 2}, ("tokens", 3)),

@@ -28,7 +28,7 @@ from fsm_agent import (
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.flows import Flow, end
 from fsm_agent.flows import call as asks
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @function(needs_approval=True)
@@ -99,7 +99,7 @@ class TestACallOfItsOwnIsWhatRuns:
 
     @pytest.mark.parametrize("source", [list, Toolset, lambda listed: [listed[0].as_function()]])
     def test_as_a_function(self, kind, under_asyncio, source):
-        host = Script(call("it", task="hi"), "It shouts.")
+        host = Script(function_call("it", task="hi"), "It shouts.")
         agent = Agent(host, functions=source([kind(client=Script("quiet"), name="it")]))
         assert self.output_of(agent, "Shout.", under_asyncio) == "It shouts."
         assert [f.name for f in host.requests[0].functions] == ["it"]
@@ -110,7 +110,7 @@ class TestACallOfItsOwnIsWhatRuns:
     def test_after_a_handoff(self, kind, under_asyncio, late):
         shouter = kind(client=Script("quiet"), name="it")
         other = handoff(lambda: shouter, name="transfer_to_it") if late else handoff(shouter)
-        agent = Agent(Script(call("transfer_to_it")), functions=[other])
+        agent = Agent(Script(function_call("transfer_to_it")), functions=[other])
         assert self.output_of(agent, "Shout.", under_asyncio) == "QUIET"
 
     @pytest.mark.parametrize("word", ["call", "call, whole", "call, chosen", "a role"])
@@ -131,7 +131,7 @@ class TestACallOfItsOwnIsWhatRuns:
 
 
 def test_of_several_agents_its_output_is_of_the_type_that_its_call_returns():
-    host = Script(call("Pair", task="Berlin"), "Eight.")
+    host = Script(function_call("Pair", task="Berlin"), "Eight.")
     assert Agent(host, functions=[Pair(client=Script("3", "5"))]).call("How warm?").output == "Eight."
     assert host.requests[1].messages[-1].parts[0].text == '{"degrees":8.0}'
     assert Pair(client=Script("3", "5")).call("Berlin").output == Report(degrees=8)
@@ -175,8 +175,10 @@ def test_a_picture_reaches_it():
 
 class TestWithoutACallItIsItsAgent:
     def test_with_its_prompt_and_what_its_functions_wait_for(self):
-        inner = Script(call("measure", city="Berlin"), "Mild.")
-        agent = Agent(Script(call("it", task="Berlin"), "Take a coat."), functions=[Teller(client=inner, name="it")])
+        inner = Script(function_call("measure", city="Berlin"), "Mild.")
+        agent = Agent(
+            Script(function_call("it", task="Berlin"), "Take a coat."), functions=[Teller(client=inner, name="it")]
+        )
         outer = agent.seed("What shall I wear?")
         with pytest.raises(CallSuspended):
             agent.run(outer)
@@ -193,7 +195,7 @@ class TestWithoutACallItIsItsAgent:
             store = MemoryStore()
             functions = (measure,)
 
-        pair = Stored(client=Script(call("measure", city="Berlin"), "3"), name="pair")
+        pair = Stored(client=Script(function_call("measure", city="Berlin"), "3"), name="pair")
         with pytest.raises(CallSuspended):
             pair.agents["one"].call("Berlin", run_id="r1")
         runs = pair.agents["one"].runs

@@ -28,7 +28,7 @@ from fsm_agent.call import Approved
 from fsm_agent.clients import register_client
 from fsm_agent.errors import Overloaded
 from fsm_agent.store import RunExists
-from fsm_agent.testing import Script, call, registries
+from fsm_agent.testing import Script, function_call, registries
 from fsm_agent.workers import Worker
 
 
@@ -204,7 +204,7 @@ class TestKept:
         return Agent("house:m1", functions=[refund], name="clerk", store=MemoryStore())
 
     def begun(self, agent: Agent, houses: dict[str, Script], **options: Any) -> None:
-        houses["m2"] = Script(call("refund", order=1), "done", name="house:m2")
+        houses["m2"] = Script(function_call("refund", order=1), "done", name="house:m2")
         with pytest.raises(CallSuspended):
             agent.call("?", run_id="r", model="house:m2", **options)
 
@@ -243,7 +243,7 @@ class TestKept:
     def test_one_that_no_name_makes_has_to_be_given_again(self):
         agent = Agent(Script(), functions=[refund], name="clerk", store=MemoryStore())
         with pytest.raises(CallSuspended):
-            agent.call("?", run_id="r", model=Script(call("refund", order=1), name="mine"))
+            agent.call("?", run_id="r", model=Script(function_call("refund", order=1), name="mine"))
         answers = {"ask:1.0": Approved()}
         with pytest.raises(UsageError, match="mine"):
             agent.resume("r", answers)

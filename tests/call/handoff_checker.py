@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from model_checker import check_that_all_can_end
-from support.agent_calls import asked, assert_sendable, function_call
+from support.agent_calls import asked, assert_sendable
 
 from fsm_agent import Agent, Limits, function, handoff
 from fsm_agent.call import (
@@ -29,7 +29,7 @@ from fsm_agent.call import (
 )
 from fsm_agent.call import Stopped as Stop
 from fsm_agent.messages import Inside, Message
-from fsm_agent.testing import Script, check_record
+from fsm_agent.testing import Script, check_record, function_call
 
 REPLIES = {
     "answer": asked(text="42"),

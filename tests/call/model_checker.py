@@ -20,7 +20,6 @@ from support.agent_calls import (
     asked,
     assert_policies_hold,
     assert_sendable,
-    function_call,
     seeded,
     stop_when,
     unchanged,
@@ -67,6 +66,7 @@ from fsm_agent.context import Budget, ContextPlan, summarize
 from fsm_agent.errors import ErrorReport
 from fsm_agent.messages import FunctionCall, Message, Reply, Usage
 from fsm_agent.prompts import Prompt
+from fsm_agent.testing import function_call
 
 ANSWER = "give_final_answer"  # the function whose arguments are the answer
 USED = Usage(input_tokens=5)  # by a function that is an agent

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.agent_calls import add, assert_sendable, begun, function_call, request, returned, say, texts, tick
+from support.agent_calls import add, assert_sendable, begun, request, returned, say, texts, tick
 
 from fsm_agent import Agent, CallFailed, ParseError, Prompt, PromptError, UsageError, restore, snapshot
 from fsm_agent.call import AgentCall, Limits, Reason, State
 from fsm_agent.messages import FunctionCall
 from fsm_agent.prompts import ParserInput, parser
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as function_of
+from fsm_agent.testing import Script, function_call
 
 ANSWER = "give_final_answer"
 
@@ -92,7 +91,7 @@ def test_the_arguments_are_the_answer():
 
 
 def test_a_text_beside_the_function_is_not_the_answer():
-    model = Script(["Here it is: {}", function_of("give_final_answer", **ADA)])
+    model = Script(["Here it is: {}", function_call("give_final_answer", **ADA)])
     assert Agent(model).call(Prompt("Who?", output=Person, mode="function")).output == Person(**ADA)
 
 

@@ -20,7 +20,7 @@ from fsm_agent.functions import Context, Function, function
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import World
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 LEFT_TO_THE_APPROVER, EXEMPT, REQUIRED = None, False, True
 
@@ -54,7 +54,7 @@ def test_an_approver_is_asked_about_every_call_but_those_that_need_no_approval(d
 
     functions = (named("plain"), named("denied"), named("exempt", EXEMPT), named("required", REQUIRED))
     one = seed(Prompt("x", functions=functions), has_approver=True)
-    driven(one, Script([call(f.name, n=n) for n, f in enumerate(functions)], "done"), approve=approve)
+    driven(one, Script([function_call(f.name, n=n) for n, f in enumerate(functions)], "done"), approve=approve)
     assert asked == ["plain", "denied", "required"]
     results = [f.result or f.error for f in one.record.function_calls]
     assert results == ["worked 0", "The call was not allowed: no", "worked 2", "worked 3"]
@@ -69,7 +69,7 @@ def test_an_approver_that_denies_all_lets_nothing_run(way):
         """Erase a file."""
         ran.append(path)
 
-    agent = Agent(Script(call("erase", path="x"), "I could not."), functions=[erase], approve=lambda f: False)
+    agent = Agent(Script(function_call("erase", path="x"), "I could not."), functions=[erase], approve=lambda f: False)
     way(agent, agent.seed("Tidy up."), [])
     assert ran == []
 
@@ -90,7 +90,7 @@ def test_what_waits_for_approval_follows_from_the_policy_and_from_whether_there_
 ):
     one = seed(Prompt("x", functions=(named("work", policy),)), has_approver=has_approver)
     one.advance("begin", Begun(at_s=0.0))
-    one.advance("model:0", Replied(reply=Reply.of(call("work", n=1))))
+    one.advance("model:0", Replied(reply=Reply.of(function_call("work", n=1))))
     assert keys(one) == [f"{'ask' if waits else 'run'}:2.0"]
 
 
@@ -98,7 +98,7 @@ def test_a_call_keeps_waiting_where_there_is_no_approver():
     prompt = Prompt("x", functions=(named("work"),))
     one = seed(prompt, has_approver=True)
     one.advance("begin", Begun(at_s=0.0))
-    one.advance("model:0", Replied(reply=Reply.of(call("work", n=1))))
+    one.advance("model:0", Replied(reply=Reply.of(function_call("work", n=1))))
     assert keys(restore(snapshot(one), prompt)) == ["ask:2.0"]
 
 
@@ -112,7 +112,7 @@ def test_an_approver_may_know_who_asks(driven, is_trusted):
         return context.deps.is_trusted
 
     one = seed(Prompt("x", functions=(named("pay"),)), has_approver=True, depth=1, deps=Customer("Ada", is_trusted))
-    driven(one, Script(call("pay", n=1), "done"), approve=approve)
+    driven(one, Script(function_call("pay", n=1), "done"), approve=approve)
     (paid,) = one.record.function_calls
     assert (paid.result is not None) is is_trusted
     (context,) = seen
@@ -130,7 +130,7 @@ def test_a_predicate_may_know_who_asks(is_trusted):
         """Pay."""
         ran.append(cents)
 
-    agent = Agent(Script(call("pay", cents=100), call("pay", cents=101), "done"), functions=[pay])
+    agent = Agent(Script(function_call("pay", cents=100), function_call("pay", cents=101), "done"), functions=[pay])
     one = agent.seed("Pay.", deps=Customer("Ada", is_trusted))
     if is_trusted:
         agent.run(one)
@@ -146,7 +146,7 @@ def test_a_predicate_that_does_not_return_true_or_false_opens_nothing(returned):
     one.advance("begin", Begun(at_s=0.0))
     before = one.record
     with pytest.raises(UsageError, match="needs_approval of function 'work'"):
-        one.advance("model:0", Replied(reply=Reply.of(call("work", n=1))))
+        one.advance("model:0", Replied(reply=Reply.of(function_call("work", n=1))))
     assert one.record is before
 
 
@@ -178,7 +178,7 @@ def annotated(f: Any, c: Context[Customer] | None = None) -> bool:
 @pytest.mark.parametrize("deps", [True, False])
 def test_an_approver_that_takes_the_context_is_given_it(driven, approve, deps):
     one = seed(Prompt("x", functions=(named("work", REQUIRED),)), deps=deps)
-    driven(one, Script(call("work", n=1), "done"), approve=approve)
+    driven(one, Script(function_call("work", n=1), "done"), approve=approve)
     assert (one.record.function_calls[0].result is not None) is deps
 
 
@@ -187,7 +187,7 @@ def test_an_approver_that_takes_the_context_is_given_it(driven, approve, deps):
 )
 def test_others_are_given_the_call_alone(approve):
     one = seed(Prompt("x", functions=(named("work", REQUIRED),)))
-    driven_by_run(one, Script(call("work", n=1), "done"), approve=approve)
+    driven_by_run(one, Script(function_call("work", n=1), "done"), approve=approve)
     assert one.record.function_calls[0].result == "worked 1"
 
 
@@ -204,13 +204,15 @@ def test_a_verdict_of_a_coroutine_function_that_means_nothing_is_the_callers_mis
         return "yes"
 
     with pytest.raises(UsageError, match=r"approve\(work\).*'yes'"):
-        driven(seed(Prompt("x", functions=(named("work", REQUIRED),))), Script(call("work", n=1)), approve=approve)
+        driven(
+            seed(Prompt("x", functions=(named("work", REQUIRED),))), Script(function_call("work", n=1)), approve=approve
+        )
 
 
 @pytest.mark.parametrize("way", [by_run, by_stream, by_arun, by_astream])
 def test_an_agent_with_an_approver_takes_no_call_that_would_run_functions_behind_its_back(way):
     prompt = Prompt("x", path="agent", functions=(named("work"),))
-    agent = Agent(Script(call("work", n=1), "done"), functions=prompt.offers, approve=lambda f: True)
+    agent = Agent(Script(function_call("work", n=1), "done"), functions=prompt.offers, approve=lambda f: True)
     document = snapshot(agent.seed("Work."))
     with pytest.raises(UsageError, match="approve"):
         way(agent, restore(document, prompt), [])
@@ -224,7 +226,7 @@ def test_an_approval_holds_for_the_call_that_it_was_given_for_alone():
     prompt = Prompt("x", functions=(named("work", REQUIRED),))
     one = seed(prompt)
     one.advance("begin", Begun(at_s=0.0))
-    one.advance("model:0", Replied(reply=Reply.of(call("work", n=1), call("work", n=2))))
+    one.advance("model:0", Replied(reply=Reply.of(function_call("work", n=1), function_call("work", n=2))))
     one.advance("ask:2.0", Approved())
     assert keys(one) == ["ask:2.1"]
     one = restore(snapshot(one), prompt)
@@ -242,7 +244,11 @@ def test_a_plain_approver_cannot_hold_up_the_driver_and_sees_its_context():
         threads.append(threading.current_thread())
         return user.get() == "ann"
 
-    agent = Agent(Script(call("work", n=1), "done", call("work", n=2), "done"), functions=[work], approve=approve)
+    agent = Agent(
+        Script(function_call("work", n=1), "done", function_call("work", n=2), "done"),
+        functions=[work],
+        approve=approve,
+    )
     agent.call("?")
     asyncio.run(agent.acall("?"))
     assert threading.current_thread() not in threads

@@ -8,20 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import AfterValidator, BaseModel
-from support.agent_calls import (
-    PROMPT,
-    assert_sendable,
-    begun,
-    fail,
-    function_call,
-    keys,
-    parse,
-    request,
-    returned,
-    say,
-    seeded,
-    texts,
-)
+from support.agent_calls import PROMPT, assert_sendable, begun, fail, keys, parse, request, returned, say, seeded, texts
 
 from fsm_agent.call import (
     AgentCall,
@@ -62,6 +49,7 @@ from fsm_agent.errors import (
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import FunctionCall, Message, Reply, Usage, WebSearch
 from fsm_agent.prompts import Prompt
+from fsm_agent.testing import function_call
 
 
 def test_text_is_an_answer():

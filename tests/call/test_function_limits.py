@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from support.agent_calls import assert_sendable, begun, function_call, keys, request, returned, say
+from support.agent_calls import assert_sendable, begun, keys, request, returned, say
 
 from fsm_agent.call import AgentCall, Approved, Denied, Limits, Reason, Returned, State, restore, snapshot
 from fsm_agent.errors import PromptError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall
 from fsm_agent.prompts import Prompt
+from fsm_agent.testing import function_call
 
 ANYTHING = {"type": "object", "properties": {"n": {"type": "integer"}}}
 

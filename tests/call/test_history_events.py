@@ -25,7 +25,7 @@ from fsm_agent.messages import (
     ReplyCompleted,
     RequestStarted,
 )
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 ways = pytest.mark.parametrize("way", [by_run, by_astream], ids=lambda way: way.__name__)
 BEGINNING = 1  # the task
@@ -65,7 +65,7 @@ def assert_told_of_all(events: list[Event], length: int, final: int, path: str =
 
 @ways
 def test_a_reply_and_the_results_of_a_round_are_told_before_their_step(way: Way):
-    agent = Agent(Script([call("add", a=1, b=2), call("add", a=3, b=4)], "7"), functions=[add])
+    agent = Agent(Script([function_call("add", a=1, b=2), function_call("add", a=3, b=4)], "7"), functions=[add])
     heard: list[Event] = []
     way(agent, one := agent.seed("3 + 4?"), heard)
     shown = [type(event).__name__ for event in heard]
@@ -97,7 +97,7 @@ def test_a_branch_that_ends_with_the_call_is_removed():
 
 
 def test_a_message_that_a_listener_injects_is_part_of_the_next_change():
-    agent = Agent(Script(call("add", a=1, b=2), "3"), functions=[add])
+    agent = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add])
     one = agent.seed("1 + 2?")
     heard: list[Event] = []
 
@@ -112,8 +112,8 @@ def test_a_message_that_a_listener_injects_is_part_of_the_next_change():
 
 @ways
 def test_calls_inside_have_changes_of_their_own(way: Way):
-    inner = Agent(Script(call("add", a=1, b=2), "3"), functions=[add], name="inner")
-    agent = Agent(Script(call("inner", task="1 + 2?"), "It is 3."), functions=[inner])
+    inner = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add], name="inner")
+    agent = Agent(Script(function_call("inner", task="1 + 2?"), "It is 3."), functions=[inner])
     heard: list[Event] = []
     way(agent, one := agent.seed("Go."), heard)
     assert changes(heard, "run:1.0") == [((1, 2), (1, 1)), ((2, 3), (2, 2)), ((3, 4), (3, 3))]
@@ -126,8 +126,8 @@ def test_calls_inside_have_changes_of_their_own(way: Way):
 
 @ways
 def test_a_handoff_is_told_and_so_is_what_comes_back(way: Way):
-    other = Agent(Script(call("add", a=1, b=2), "3"), functions=[add], name="adder")
-    agent = Agent(Script(call("transfer_to_adder", reason="sums")), functions=[handoff(other)])
+    other = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add], name="adder")
+    agent = Agent(Script(function_call("transfer_to_adder", reason="sums")), functions=[handoff(other)])
     heard: list[Event] = []
     way(agent, one := agent.seed("1 + 2?"), heard)
     assert changes(heard) == [((1, 3), (1, 1)), ((3, 6), (3, 3))]
@@ -161,7 +161,7 @@ class Notes:
 @pytest.mark.parametrize("is_async", [False, True])
 def test_calls_in_flows_are_told_to_their_hooks_before_they_are_done(is_async: bool):
     notes = Notes()
-    flow = sums(call("add", a=1, b=2), "3", hooks=[notes])
+    flow = sums(function_call("add", a=1, b=2), "3", hooks=[notes])
     if is_async:
         asyncio.run(flow.acall(Sum()))
     else:
@@ -177,7 +177,7 @@ def test_a_flow_inside_of_a_call_is_told_of_from_where_its_snapshot_stands(is_pi
     def boss(*replies: Any, inner: Any) -> Agent[Any, Any]:
         return Agent(Script(*replies), functions=[sums(*inner).as_function(returns=lambda d: "fine")], name="boss")
 
-    agent = boss(call("sums", text="x"), inner=(call("add", a=1, b=2),))
+    agent = boss(function_call("sums", text="x"), inner=(function_call("add", a=1, b=2),))
     one = agent.seed("Go.")
     path = ""
     for event in agent.stream(one):

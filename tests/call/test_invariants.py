@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from support.agent_calls import PROMPT, asked, function_call, seeded, waiting
+from support.agent_calls import PROMPT, asked, seeded, waiting
 
 from fsm_agent.call import (
     AgentCall,
@@ -25,8 +25,7 @@ from fsm_agent.errors import ErrorReport, SnapshotError
 from fsm_agent.functions import Function
 from fsm_agent.messages import Message, Reply
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.testing import call as asks
-from fsm_agent.testing import check_record
+from fsm_agent.testing import check_record, function_call
 
 DIALOG = Dialog([Message.of("user", "?")])
 
@@ -150,7 +149,7 @@ def test_a_long_record_is_looked_at_in_linear_time():
     prompt = Prompt("x", path="p", functions=[Function(name="f", needs_approval=True)])
     one = AgentCall.seed(DIALOG, prompt)
     one.advance("begin", Begun(at_s=0.0))
-    one.advance("model:0", Replied(reply=Reply.of(*[asks("f", n=n) for n in range(count)])))
+    one.advance("model:0", Replied(reply=Reply.of(*[function_call("f", n=n) for n in range(count)])))
     began_s = time.perf_counter()
     assert check_record(one.record) is None
     assert len(restore(snapshot(one), prompt).effects) == count

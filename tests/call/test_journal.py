@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.kept_runs import OWN_CLOCK, Agent, call, clerk, definition_of, ended, loaded
+from support.kept_runs import OWN_CLOCK, Agent, clerk, definition_of, ended, function_call, loaded
 
 from fsm_agent.call import (
     AgentCall,
@@ -368,7 +368,7 @@ def test_a_number_that_is_none_is_written_and_read_as_it_is(number: float):
 
     one = journaled(functions=[weigh])
     one.advance("begin", Begun(at_s=1.0, id="c"))
-    one.advance("model:0", Replied(reply=Reply.of(call("weigh"), "x").changed(logprobs=())))
+    one.advance("model:0", Replied(reply=Reply.of(function_call("weigh"), "x").changed(logprobs=())))
     one.advance(one.effects[0].key, Returned(text=str(number)))
     refolded(one)
 
@@ -501,7 +501,7 @@ def test_a_run_is_the_same_in_memory_and_on_disk(tmp_path: Any) -> None:
             given.append(word)  # noqa: B023
             return given  # noqa: B023
 
-        script = Script(*[call("note", word=f"w{n}") for n in range(20)], "done")
+        script = Script(*[function_call("note", word=f"w{n}") for n in range(20)], "done")
         agent = Agent(script, functions=[note], limits=Limits(rounds=50), store=Runs(store, signing_key=KEY), name="a")
         agent.call("Go.", run_id="r")
         given.append("afterwards")

@@ -12,7 +12,7 @@ import pytest
 from fsm_agent import Agent, Limits, function, snapshot
 from fsm_agent.call import AgentCall, Begun, Parent, Replied, Returned
 from fsm_agent.messages import Reply
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 TAKEN_LINES = 400  # more than an advance has in the module
 EVERY = 8  # the one of so many lines at which the gate interrupts
@@ -34,10 +34,14 @@ def halfway(agent: Agent[Any, Any]) -> AgentCall[Any]:
     """A call with two agents inside, each of which waits for two functions."""
     one = agent.seed("Go.")
     one.advance("begin", Begun(at_s=1.0, id="c"))
-    one.advance("model:0", Replied(reply=Reply.of(call("one", task="?"), call("two", task="?")), at_s=2.0))
+    one.advance(
+        "model:0", Replied(reply=Reply.of(function_call("one", task="?"), function_call("two", task="?")), at_s=2.0)
+    )
     for key in ("run:1.0/model:0", "run:1.1/model:0"):
         assert key in keys(one)  # what is waited for is read, and kept
-        one.advance(key, Replied(reply=Reply.of(call("look", at="x"), call("look", at="y")), at_s=3.0))
+        one.advance(
+            key, Replied(reply=Reply.of(function_call("look", at="x"), function_call("look", at="y")), at_s=3.0)
+        )
     return one
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.agent_calls import PROMPT, function_call, seeded, stop_when, waiting
+from support.agent_calls import PROMPT, seeded, stop_when, waiting
 from support.drivers import anyhow, seed
 
 from fsm_agent.call import (
@@ -30,7 +30,7 @@ from fsm_agent.call import (
 )
 from fsm_agent.errors import ErrorReport, OutcomeError, SnapshotError
 from fsm_agent.messages import Message, Reply, Usage
-from fsm_agent.testing import Script
+from fsm_agent.testing import Script, function_call
 
 MESSAGE = Message.of("user", "Hurry.")
 REPORT = ErrorReport(message="busy")

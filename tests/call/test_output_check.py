@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from support.agent_calls import PROMPT, begun, function_call, keys, say
+from support.agent_calls import PROMPT, begun, keys, say
 from support.agent_drivers import Way, by_arun, by_astream, by_run, by_run_unheard, by_stream
 from support.drivers import Wait, ended_before
 
@@ -49,8 +49,7 @@ from fsm_agent.flows import Flow, end
 from fsm_agent.flows import call as call_state
 from fsm_agent.messages import FunctionProgress, Reply, Stepped
 from fsm_agent.store import RunExists
-from fsm_agent.testing import Delayed, FakeClock, Script, check_record
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Delayed, FakeClock, Script, check_record, function_call
 
 WAYS: list[Way] = [by_run, by_run_unheard, by_stream, by_arun, by_astream]
 everywhere = pytest.mark.parametrize("way", [by_run, by_astream])
@@ -344,7 +343,7 @@ def test_answers_to_the_last_request_by_a_function_and_in_two_stages():
         """Tick."""
         return "now"
 
-    at_limit = checked(look, asks("tick"), "1", "2", functions=[tick], limits=Limits(rounds=1))
+    at_limit = checked(look, function_call("tick"), "1", "2", functions=[tick], limits=Limits(rounds=1))
     result = at_limit.call("?")
     assert (result.output, result.ending.limit) == (2, "rounds")
     by_function = checked(
@@ -384,7 +383,7 @@ def test_the_agent_that_took_the_dialog_over_checks_its_own_answer():
         return look
 
     billing = checked(of("billing"), "7", name="billing")
-    front = checked(of("front"), asks("transfer_to_billing"), name="front", functions=[handoff(billing)])
+    front = checked(of("front"), function_call("transfer_to_billing"), name="front", functions=[handoff(billing)])
     result = front.call("?")
     assert (result.output, seen) == (8, ["billing"])
     assert front.restore(snapshot(result.call)).output == 8
@@ -617,7 +616,7 @@ def test_a_run_that_began_without_a_check_can_be_read_and_goes_on_without():
         """Tick."""
         raise Crash
 
-    agent = checked(None, asks("tick"), store=store, name="shop", functions=[tick])
+    agent = checked(None, function_call("tick"), store=store, name="shop", functions=[tick])
     assert agent.changed(model=Script("40")).call("How many?", run_id="r0").output == 40
     with pytest.raises(Crash):
         agent.call("How many?", run_id="r1")
@@ -644,7 +643,7 @@ def test_a_verdict_that_nobody_asked_for_is_no_replay():
 @everywhere
 def test_an_agent_that_is_a_function_checks_its_answer(way: Way):
     inner = checked(plain_with_context, "40", "12", name="counter")
-    outer = Agent(Script(asks("counter", task="count"), "done"), functions=[inner.as_function()])
+    outer = Agent(Script(function_call("counter", task="count"), "done"), functions=[inner.as_function()])
     one, _ = driven(way, outer, deps=Shop(12))
     assert (one.output, one.record.function_calls[0].result) == ("done", "12")
     keys_ = [step.key for step in one.record.trace]
@@ -657,7 +656,9 @@ def test_an_agent_that_is_a_function_and_lost_its_check_is_not_gone_on_with():
 
     def team(check: Any, *replies: Any) -> Agent[Any, Any]:
         inner = checked(check, *replies, name="counter")
-        return Agent(Script(asks("counter", task="count"), "done"), functions=[inner.as_function()], name="team")
+        return Agent(
+            Script(function_call("counter", task="count"), "done"), functions=[inner.as_function()], name="team"
+        )
 
     outer = team(crashing, "12")
     one = outer.seed("?")
@@ -678,7 +679,7 @@ def test_a_failed_check_inside_is_told_to_the_model_outside():
         raise LookupError("no such lamp")
 
     inner = checked(look, "12", name="counter")
-    outer = Agent(Script(asks("counter", task="count"), "done"), functions=[inner.as_function()])
+    outer = Agent(Script(function_call("counter", task="count"), "done"), functions=[inner.as_function()])
     (call,) = outer.call("?").function_calls
     assert "counter" in call.error
     assert "LookupError: no such lamp" in call.error

@@ -15,8 +15,7 @@ from support.time_growth import growth
 from fsm_agent import Agent, Limits, Reply, SqliteStore, Usage, UsageError, function
 from fsm_agent.call import PhaseDetector, PhaseRule
 from fsm_agent.messages import FunctionCall
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 
 def did(*names: str) -> list[FunctionCall]:
@@ -169,10 +168,10 @@ def run_tests() -> str:
 
 def replies() -> list[Any]:
     return [
-        asks("grep", pattern="x"),
-        asks("write", path="/"),
-        [asks("write", path="a"), asks("grep", pattern="y")],
-        asks("run_tests"),
+        function_call("grep", pattern="x"),
+        function_call("write", path="/"),
+        [function_call("write", path="a"), function_call("grep", pattern="y")],
+        function_call("run_tests"),
         "Done.",
     ]
 
@@ -221,7 +220,7 @@ class TestCalls:
 
     def test_the_next_call_begins_anew(self) -> None:
         watching = Watching()
-        agent = Agent(Script(*replies(), asks("run_tests"), "Done."), functions=FUNCTIONS, hooks=[watching])
+        agent = Agent(Script(*replies(), function_call("run_tests"), "Done."), functions=FUNCTIONS, hooks=[watching])
         agent.call("Do it.")
         agent.call("And test.")
         assert watching.phases[-1] == watching.hook.phase == "explore", "there was no edit in this call"
@@ -260,7 +259,7 @@ def test_each_state_knows_its_phase_its_budget_and_its_totals() -> None:
         return a + b
 
     detector = PhaseDetector([PhaseRule("adding", ("add",))], default="planning")
-    asked = [Reply.of(asks("add", a=n, b=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
+    asked = [Reply.of(function_call("add", a=n, b=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
     agent = Agent(Script(*asked, "six"), functions=[add], limits=Limits(rounds=2, tokens=1000))
     one = agent.seed("?").journaled()
     agent.run(one)

@@ -12,8 +12,7 @@ from fsm_agent import Agent, Limits, function
 from fsm_agent.flows import Flow, FlowLimits, call, end, failure, wait
 from fsm_agent.messages import Question, Suspended
 from fsm_agent.store import SqliteStore
-from fsm_agent.testing import FakeClock, Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import FakeClock, Script, function_call
 
 BEGAN_S = 2_000_000_000.0
 DAY_S = 86_400.0
@@ -26,7 +25,7 @@ def erase() -> str:
 
 
 def asking(deadline_s: float | None = None) -> Agent[Any, Any]:
-    return Agent(Script(asks("erase")), functions=[erase], name="asking", limits=Limits(deadline_s=deadline_s))
+    return Agent(Script(function_call("erase")), functions=[erase], name="asking", limits=Limits(deadline_s=deadline_s))
 
 
 def agent(deadline_s: float | None = None) -> Any:
@@ -36,7 +35,7 @@ def agent(deadline_s: float | None = None) -> Any:
 def around(deadline_s: float | None, inner_s: float | None) -> Any:
     limits = Limits(deadline_s=deadline_s)
     inside = [asking(inner_s).as_function("inside", "Asks.")]
-    return Agent(Script(asks("inside", task="?")), functions=inside, name="around", limits=limits)
+    return Agent(Script(function_call("inside", task="?")), functions=inside, name="around", limits=limits)
 
 
 def waiting(deadline_s: float | None, within_s: float | None) -> Any:

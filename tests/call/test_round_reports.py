@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.agent_calls import begun, fail, function_call, limits, outcome, returned, say, seeded
+from support.agent_calls import begun, fail, limits, outcome, returned, say, seeded
 from support.time_growth import growth
 
 from fsm_agent.call import (
@@ -26,7 +26,7 @@ from fsm_agent.call import (
 )
 from fsm_agent.errors import ErrorReport
 from fsm_agent.messages import Message, Reply, Usage
-from fsm_agent.testing import as_json
+from fsm_agent.testing import as_json, function_call
 
 PRICE = Price(input_micro_usd=1_000_000, output_micro_usd=2_000_000)
 

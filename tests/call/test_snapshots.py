@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.agent_calls import PROMPT, asked, function_call, seeded, stop_when, waiting
+from support.agent_calls import PROMPT, asked, seeded, stop_when, waiting
 from support.drivers import anyhow
 
 from fsm_agent.call import AgentCall, Approved, Begun, Denied, ModelFailed, Replied, Returned, restore, snapshot
 from fsm_agent.errors import ErrorReport, SnapshotError
 from fsm_agent.messages import Image, Message, Reply, TokenLogprob
 from fsm_agent.prompts import Dialog, Prompt
-from fsm_agent.testing import FakeClock, Script
+from fsm_agent.testing import FakeClock, Script, function_call
 
 
 def test_days_later_another_process_goes_on_with_every_budget_kept():

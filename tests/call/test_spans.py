@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from support.agent_calls import begun, function_call, say
+from support.agent_calls import begun, say
 
 from fsm_agent import Agent, Context, Reply, Usage, function, handoff, snapshot
 from fsm_agent.call import AgentCall, Approved, Cancelled, Denied, Limits, Replied, Returned, spans_of
 from fsm_agent.errors import Overloaded
-from fsm_agent.testing import Delayed, FakeClock, Script, call
+from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 
 
 def facts(span: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +31,9 @@ def worker(clock: FakeClock, **options: Any) -> Agent[Any, Any]:
             raise LookupError("too much: sk-proj-abcdefghijklmnop1234567890")
         return "done"
 
-    asked = Reply.of(call("work", n=3), call("work", n=6)).changed(usage=Usage(input_tokens=100, output_tokens=7))
+    asked = Reply.of(function_call("work", n=3), function_call("work", n=6)).changed(
+        usage=Usage(input_tokens=100, output_tokens=7)
+    )
     script = Script(Delayed(2, asked), Delayed(1, Overloaded("busy", retry_after_s=8)), Delayed(4, "42"), clock=clock)
     return Agent(script, functions=[work], limits=Limits(parallel=1), world={"clock": clock}, **options)
 
@@ -118,6 +120,6 @@ def test_a_call_that_goes_on_has_no_end_and_one_that_failed_says_why():
 
 def test_an_agent_that_took_over_has_a_span():
     sales = Agent(Script("Bought."), name="sales")
-    result = Agent(Script(call("transfer_to_sales")), functions=[handoff(sales)]).call("Buy.")
+    result = Agent(Script(function_call("transfer_to_sales")), functions=[handoff(sales)]).call("Buy.")
     names = [span["name"] for span in spans_of(result.record)]
     assert names == ["invoke_agent", "chat", "execute_tool transfer_to_sales", "invoke_agent transfer_to_sales"]

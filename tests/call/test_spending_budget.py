@@ -7,13 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from support.agent_calls import asked, function_call, seeded
+from support.agent_calls import asked, seeded
 
 from fsm_agent import Agent
 from fsm_agent.call import AgentCall, Begun, FunctionFailed, Limits, Price, Reason, Replied, Returned, State
 from fsm_agent.errors import CallFailed, OutcomeError
 from fsm_agent.messages import Reply, Usage
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 FREE = Price(input_micro_usd=0, output_micro_usd=0)
 TICK = asked(function_call("tick"))  # 7 tokens
@@ -124,7 +124,7 @@ def test_what_a_function_took_counts_and_the_others_of_its_round_get_their_resul
 def test_a_call_inside_has_the_smaller_of_its_own_budget_and_what_is_left(own: Any, used: Usage, ends: str):
     inner = Agent(Script(Reply.of("42").changed(usage=used)), name="inner", limits=Limits(**own), prices=FREE)
     spent = Usage(input_tokens=30, cost_pico_usd=300_000_000_000)
-    asks = Reply.of(call("inner", task="x")).changed(usage=spent)
+    asks = Reply.of(function_call("inner", task="x")).changed(usage=spent)
     limits = Limits(tokens=100, cost_usd=1.0)
     outer = Agent(Script(asks, Reply.of("fine")), functions=[inner], limits=limits, prices=FREE)
     one = outer.seed("?")
@@ -137,7 +137,7 @@ def test_a_call_inside_has_the_smaller_of_its_own_budget_and_what_is_left(own: A
 
 def test_a_call_inside_of_one_that_has_nothing_left_may_spend_nothing():
     inner = Agent(Script(asked(text="42")), name="inner")
-    asks = Reply.of(call("inner", task="x")).changed(usage=Usage(input_tokens=10))
+    asks = Reply.of(function_call("inner", task="x")).changed(usage=Usage(input_tokens=10))
     outer = Agent(Script(asks), functions=[inner], limits=Limits(tokens=10))
     with pytest.raises(CallFailed, match="tokens"):
         outer.call("?")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from support.agent_calls import assert_sendable, begun, fail, function_call, returned, say
+from support.agent_calls import assert_sendable, begun, fail, returned, say
 
 from fsm_agent import Agent, Limits, Prompt, function, restore, snapshot
 from fsm_agent.call import (
@@ -27,7 +27,7 @@ from fsm_agent.call import (
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message, Reply, Usage
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 CALLS = (function_call("add", a=1, b=2),)
 
@@ -127,7 +127,7 @@ def test_a_call_is_stopped_before_its_functions_and_even_at_the_last_reply():
     def enough(context: StopContext) -> bool:
         return "so far" in context.reply.message.text
 
-    script = Script(call("work", n=1), ["so far", call("work", n=2), call("nosuch")])
+    script = Script(function_call("work", n=1), ["so far", function_call("work", n=2), function_call("nosuch")])
     result = Agent(script, functions=[work], stop_when=enough, limits=Limits(rounds=1)).call("?")
     assert (result.state, result.ending.reason, ran) == (State.COMPLETED, Reason.STOPPED, [1])
     assert (result.text, [f.name for f in result.message.function_calls]) == ("so far", ["work", "nosuch"])
@@ -153,19 +153,21 @@ def look() -> str:
 
 class TestStopOn:
     def test_its_arguments_are_the_output(self):
-        script = Script(call("look"), call("respond", city="Rome", sure=False))
+        script = Script(function_call("look"), function_call("respond", city="Rome", sure=False))
         agent = Agent(script, functions=[look, respond], stop_when=stop_on("respond"), output=Answer)
         result = agent.call("Where?")
         assert result.output == {"city": "Rome", "sure": False}
         assert (result.ending.reason, result.ending.detail) == (Reason.STOPPED, "respond was called")
 
     def test_the_output_survives_a_snapshot(self):
-        agent = Agent(Script(call("respond", city="Rome")), functions=[respond], stop_when=stop_on("respond"))
+        agent = Agent(Script(function_call("respond", city="Rome")), functions=[respond], stop_when=stop_on("respond"))
         one = agent.call("Where?").call
         assert restore(snapshot(one), one.prompt).output == {"city": "Rome"}
 
     def test_one_among_others_is_enough(self):
-        script = Script([call("look"), call("respond", city="Oslo"), call("respond", city="Rome")])
+        script = Script(
+            [function_call("look"), function_call("respond", city="Oslo"), function_call("respond", city="Rome")]
+        )
         agent = Agent(script, functions=[look, respond], stop_when=stop_on("respond"))
         assert agent.call("Where?").output == {"city": "Oslo"}
 
@@ -175,7 +177,7 @@ class TestStopOn:
 
     @pytest.mark.parametrize("broken", ['{"city": "Ro', "nonsense", "[1]"])
     def test_arguments_that_are_none_are_told_to_the_model(self, broken: str):
-        script = Script(FunctionCall(name="respond", arguments_json=broken), call("respond", city="Rome"))
+        script = Script(FunctionCall(name="respond", arguments_json=broken), function_call("respond", city="Rome"))
         agent = Agent(script, functions=[respond], stop_when=stop_on("respond"))
         result = agent.call("Where?")
         assert result.output == {"city": "Rome"}
@@ -200,7 +202,11 @@ class TestBudgets:
             """Work."""
             ran.append(n)
 
-        script = Script(call("work", n=1), [call("work", n=2), call("work", n=3)], call("work", n=4))
+        script = Script(
+            function_call("work", n=1),
+            [function_call("work", n=2), function_call("work", n=3)],
+            function_call("work", n=4),
+        )
         agent = Agent(script, functions=[work], stop_when=max_function_calls(3))
         assert agent.call("?").ending.detail == "more than 3 function calls"
         assert sorted(ran) == [1, 2, 3]
@@ -213,8 +219,13 @@ class TestBudgets:
             """Work."""
             ran.append(n)
 
-        wrong = [call("nosuch"), call("work", n="x"), call("work", m=1)]
-        script = Script([*wrong, call("work", n=1)], [call("work", n=1), *wrong], call("work", n=2), "done")
+        wrong = [function_call("nosuch"), function_call("work", n="x"), function_call("work", m=1)]
+        script = Script(
+            [*wrong, function_call("work", n=1)],
+            [function_call("work", n=1), *wrong],
+            function_call("work", n=2),
+            "done",
+        )
         agent = Agent(script, functions=[work], stop_when=max_function_calls(2))
         assert agent.call("?").output == "done"
         assert ran == [1, 2]
@@ -283,6 +294,6 @@ def test_an_output_that_is_no_json_is_refused_when_it_is_given(output_json: str)
     def enough(context: Any) -> Stop:
         return Stop("seen enough", output_json=output_json)
 
-    agent = Agent(Script(call("look")), functions=[look], stop_when=enough)
+    agent = Agent(Script(function_call("look")), functions=[look], stop_when=enough)
     with pytest.raises(UsageError, match=r"JSON as its output_json"):
         agent.call("Look.")

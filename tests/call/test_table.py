@@ -5,19 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
-from support.agent_calls import (
-    FINAL,
-    LIVE,
-    PROMPT,
-    assert_sendable,
-    begun,
-    function_call,
-    keys,
-    request,
-    returned,
-    say,
-    texts,
-)
+from support.agent_calls import FINAL, LIVE, PROMPT, assert_sendable, begun, keys, request, returned, say, texts
 from support.copies import replace
 
 from fsm_agent.call import (
@@ -36,6 +24,7 @@ from fsm_agent.errors import CallFailed, IllegalTrigger
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.prompts import Dialog, Prompt
+from fsm_agent.testing import function_call
 
 FLAT = [
     (trigger, source, to or source, guard)

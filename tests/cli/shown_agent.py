@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsm_agent import Agent, Reply
 from fsm_agent.cli import TerminalHook
 from fsm_agent.messages import Message, Usage
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 def measure(city: str) -> float:
@@ -20,13 +20,15 @@ def said(text: str, tokens: int) -> Reply:
 
 
 weather = Agent(
-    Script(call("measure", city="Berlin"), call("measure", city="Atlantis"), said("It is mild.", 1_200)),
+    Script(
+        function_call("measure", city="Berlin"), function_call("measure", city="Atlantis"), said("It is mild.", 1_200)
+    ),
     name="weather",
     system="You tell the weather.",
     functions=[measure],
 )
 guide = Agent(
-    Script(call("ask_weather", task="Berlin?"), said("[b]Take a coat.", 300)),
+    Script(function_call("ask_weather", task="Berlin?"), said("[b]Take a coat.", 300)),
     functions=[weather.as_function("ask_weather", "Ask for the weather.")],
     hooks=[TerminalHook()],
 )

@@ -10,7 +10,7 @@ import pytest
 from command_line import KEY, lines_of, ran, refused
 
 from fsm_agent.clients import register_client
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 MODULE = f"""
 from fsm_agent import AgentBase, function
@@ -44,7 +44,7 @@ def _crew(here: Path) -> None:
     (here / "crew.py").write_text(MODULE)
     for kind in ("Eraser", "Broken", "Bug"):
         (here / f"{kind.lower()}.toml").write_text(f'agent_type = "crew:{kind}"\nmodel = "house:m"\n')
-    register_client("house", lambda model: Script(call("erase", path="x"), "It is gone."))
+    register_client("house", lambda model: Script(function_call("erase", path="x"), "It is gone."))
 
 
 def test_the_list_has_the_classes_of_modules_and_configurations():

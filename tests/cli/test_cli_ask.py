@@ -20,7 +20,7 @@ from fsm_agent.cli import app
 from fsm_agent.cli.models import code_of, guesses
 from fsm_agent.errors import AuthFailed
 from fsm_agent.messages import Message, Reply, Usage
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 TOOLS = f"""
 from fsm_agent import Prompt, function
@@ -82,7 +82,7 @@ def test_the_answer_is_on_stdout_and_the_steps_on_stderr(model: Callable[..., Sc
 
 def test_functions_that_a_person_names_are_called_and_print_beside_the_answer(model: Callable[..., Script]):
     for words in (ADD, (*REMOVE, "--prompt", "mine/sum", "--var", "n=17 + 25")):
-        script = model(call("add", a=17, b=25), "It is 42.")
+        script = model(function_call("add", a=17, b=25), "It is 42.")
         ended = ask(*(["17 + 25?"] if words is ADD else []), *words)
         assert ended.stdout == "It is 42.\n"
         assert "add(a=17, b=25)\nadd is called\nadd → 42\n" in ended.stderr
@@ -91,7 +91,7 @@ def test_functions_that_a_person_names_are_called_and_print_beside_the_answer(mo
 
 
 def test_approve_runs_what_requires_approval(model: Callable[..., Script]):
-    model(call("remove", path="x"), "It is gone.")
+    model(function_call("remove", path="x"), "It is gone.")
     assert ask("?", *REMOVE, "--approve").stdout == "It is gone.\n"
 
 
@@ -174,7 +174,10 @@ def test_whoever_sits_there_is_shown_all_that_is_asked_about_and_decides(
 
     answers, screen = [b"perhaps\n", b"y\n", b"n\n", b"\n"], Screen()
     hidden, long = "x\x1b[2J\u202e\n\u200b  y", "x" * 1000 + "  REAL"
-    script = model([call("remove", path=hidden), call("remove", path=long), call("remove", path="z")], "One is gone.")
+    script = model(
+        [function_call("remove", path=hidden), function_call("remove", path=long), function_call("remove", path="z")],
+        "One is gone.",
+    )
     with open(terminal) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(sys, "stderr", screen)
@@ -192,7 +195,7 @@ class TestJson:
     """Each event is a line, without secrets, and the last line is the end."""
 
     def test_a_call_is_told_from_its_first_step_to_its_result(self, model: Callable[..., Script]):
-        model(call("log_in", user="ann", password="swordfish"), "Done ✓.")
+        model(function_call("log_in", user="ann", password="swordfish"), "Done ✓.")
         ended = ask("?", "--json", "--function", "tools:log_in")
         told = lines_of(ended)
         kinds = [line["type"] for line in told]
@@ -227,7 +230,7 @@ class TestJson:
         assert (last["type"], last["exit_status"], last["reason"]) == ("failure", 1, "unparseable")
         (last,) = lines_of(ran("ask", "?", "--model", "gpt-5", "--json", code=1))
         assert (last["type"], "gpt-5" in last["error"]) == ("failure", True)
-        model(call("remove", path="x"))
+        model(function_call("remove", path="x"))
         last = lines_of(ask("?", "--json", *REMOVE, *STORE, "--run-id", "tidy", code=3))[-1]
         assert (last["type"], last["exit_status"], last["waits_for"]) == ("suspended", 3, ["ask:1.0"])
         assert last["answer_with"] == {"ask:1.0": "fsm-agent runs answer tidy --store runs.db ask:1.0 --approve"}
@@ -357,7 +360,7 @@ class TestFunctionsOfAModule:
     ):
         (here / "colorsys.py").write_text("def of_here() -> str:\n    'Here.'\n    return 'here'\n")
         monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-        model(call("of_here"), "ok")
+        model(function_call("of_here"), "ok")
         assert "of_here → here" in ask("?", "--function", "colorsys:of_here").stderr
         assert str(here) not in sys.path[:-1]
         monkeypatch.delitem(sys.modules, "colorsys")
@@ -369,7 +372,7 @@ class TestFunctionsOfAModule:
 
 class TestKept:
     def kept(self, model: Callable[..., Script], *words: str, name: str = "remove", **given: Any) -> Any:
-        model(call(name, **given))
+        model(function_call(name, **given))
         return ask("?", *words, *STORE, "--run-id", "tidy", code=3)
 
     def resume(self, script: Script, *words: str, code: int = 0) -> Any:
@@ -397,7 +400,7 @@ class TestKept:
     def test_the_command_that_goes_on_can_be_typed_as_it_is(
         self, model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
     ):
-        model(call("remove", path="x"))
+        model(function_call("remove", path="x"))
         words = ["?", *REMOVE, "--set", "temperature=0", "--set", "rounds=3", "--store", "my runs.db", *MODEL]
         monkeypatch.setattr("sys.argv", ["fsm-agent", "ask", *words])
         told = ran("ask", *words, code=3).stderr.splitlines()
@@ -416,7 +419,7 @@ class TestKept:
         assert "'tidy'" in refused("ask", "Something else?", *MODEL, *STORE, "--run-id", "tidy")
 
     def test_each_that_waits_is_shown_whole_and_answered_by_its_key(self, model: Callable[..., Script]):
-        model([call("remove", path=path) for path in ("a", "b" * 1000, "c")])
+        model([function_call("remove", path=path) for path in ("a", "b" * 1000, "c")])
         kept = ask("?", *REMOVE, *STORE, "--run-id", "tidy", code=3)
         assert f"as ask:1.1: remove(path='{'b' * 1000}')\n" in kept.stderr
         self.answer("ask:1.0", "--deny")
@@ -440,7 +443,7 @@ class TestKept:
         assert KEY.encode() not in everything
 
     def test_without_a_store_nothing_is_kept(self, here: Path, model: Callable[..., Script]):
-        model("Hi.", call("remove", path="x"))
+        model("Hi.", function_call("remove", path="x"))
         ask("Hello")
         assert "--store" in ask("?", *REMOVE, code=3).stderr
         assert {path.suffix for path in here.iterdir() if path.is_file()} == {".py"}

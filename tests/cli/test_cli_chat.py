@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from command_line import MODEL, lines_of, ran
 
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 TOOLS = """
 import os, signal
@@ -99,7 +99,7 @@ def test_a_store_keeps_it_for_the_next_time(model: Callable[..., Script], monkey
 
 
 def test_a_turn_that_waits_says_how_it_is_answered(model: Callable[..., Script]):
-    model(call("remove", path="x"))
+    model(function_call("remove", path="x"))
     words = ("my files", "--store", "chats.db", "--function", "chat_tools:remove")
     told = chat("Remove x.", "more", words=words, code=3).stderr.splitlines()
     [command] = [line.partition("answer with ")[2] for line in told if "runs answer" in line]
@@ -115,7 +115,7 @@ def test_each_turn_has_its_result_as_json(model: Callable[..., Script]):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
 def test_a_signal_ends_the_chat_and_not_only_the_turn(model: Callable[..., Script]):
-    script = model(call("stop"))
+    script = model(function_call("stop"))
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         ended = chat("a", "b", words=("--function", "chat_tools:stop", "--store", "runs.db"), code=143)

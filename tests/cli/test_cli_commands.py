@@ -21,7 +21,7 @@ from fsm_agent import Agent, Runs
 from fsm_agent.cli import TerminalHook, app
 from fsm_agent.errors import CallFailed, Overloaded
 from fsm_agent.mcp import ToolServer
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 HERE = Path(__file__).parent
 
@@ -188,7 +188,9 @@ class TestTerminalHook:
             """Add."""
             return a + b
 
-        script = Script([call("add", a=1, b=2), call("add", a=1, b="x")], call("add", a=3, b=4), "7")
+        script = Script(
+            [function_call("add", a=1, b=2), function_call("add", a=1, b="x")], function_call("add", a=3, b=4), "7"
+        )
         Agent(script, functions=[add], hooks=[TerminalHook(steps=False)]).call("Add.")
         assert capsys.readouterr().err.splitlines()[:2] == ["2 rounds, 3 function calls", "  add 3 times, 1 failed"]
 

@@ -17,7 +17,7 @@ from fsm_agent.cli import app
 from fsm_agent.cli.demo.approval import eraser
 from fsm_agent.errors import AuthFailed, UsageError
 from fsm_agent.messages import Message, Reply, TokenLogprob, Usage
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 MARIA = '{"name": "Maria Silva", "age": 34, "city": "Lisbon"}'
 REFUSES = "I would rather not."  # and no other process is begun
@@ -40,7 +40,7 @@ def judged(label: str) -> Reply:
 def parts(**changes: list[Any]) -> list[Any]:
     """The replies of a model that does all but the last part right; ``changes`` by the name of the part."""
     right = {
-        "sum": [call("add", a=17, b=25), "The answer is 42."],
+        "sum": [function_call("add", a=17, b=25), "The answer is 42."],
         "person": [MARIA],
         "count": ["A week has 7 days.", '{"value": 7}'],
         "labels": ["Positive"],
@@ -92,8 +92,8 @@ def test_json_tells_of_each_part_and_writes_nothing(model: Callable[..., Script]
     ("changes", "part", "problem"),
     [
         ({"sum": ["It is 42."]}, 0, "add(a=17, b=25)"),
-        ({"sum": [call("add", a=17, b=26), "The answer is 42."]}, 0, "add(a=17, b=25)"),
-        ({"sum": [call("add", a=17, b=25), "The answer is 43."]}, 0, "43"),
+        ({"sum": [function_call("add", a=17, b=26), "The answer is 42."]}, 0, "add(a=17, b=25)"),
+        ({"sum": [function_call("add", a=17, b=25), "The answer is 43."]}, 0, "43"),
         ({"person": [MARIA.replace("34", "43")]}, 1, "age=43"),
         ({"person": ["Maria"] * 4}, 1, "unparseable"),
         ({"count": ["8"]}, 2, "8"),
@@ -139,7 +139,7 @@ class Elsewhere:
         """Nothing is left of it."""
 
 
-ERASE = [call("erase", path="notes.txt"), "It is gone."]
+ERASE = [function_call("erase", path="notes.txt"), "It is gone."]
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_what_is_approved_elsewhere_is_done_and_every_part_is_well(model: Callab
 def test_what_went_wrong_elsewhere_is_the_problem(model: Callable[..., Script]):
     for replies, problem in (
         ([ERASE[0], AuthFailed("the key is old")], "the key is old"),
-        ([call("erase", path="notes.md"), "It is gone."], "notes.txt is still there"),
+        ([function_call("erase", path="notes.md"), "It is gone."], "notes.txt is still there"),
     ):
         model(*parts(erase=replies))
         assert problem in str(problems()[4])
@@ -183,7 +183,7 @@ def test_what_a_model_cannot_do_is_left_out(model: Callable[..., Script]):
     def refuse(request: object) -> None:
         raise UsageError("this model takes no top_logprobs")
 
-    for changes in ({"labels": [refuse]}, {"sum": [call("add", a="25", b=17), "42"], "count": ["7"]}):
+    for changes in ({"labels": [refuse]}, {"sum": [function_call("add", a="25", b=17), "42"], "count": ["7"]}):
         model(*parts(**changes))
         assert problems()[:4] == [None] * 4
 

@@ -15,7 +15,7 @@ MODULE = '''
 from dataclasses import dataclass, replace
 from fsm_agent import Agent, function
 from fsm_agent.flows import Flow, call, end, failure, subflow, wait
-from fsm_agent.testing import Script, call as asks
+from fsm_agent.testing import Script, function_call
 
 print("the module is imported")
 
@@ -38,7 +38,7 @@ def look_up(word: str) -> str:
     return word.upper()
 
 writer = Agent(Script(*["Dear friend"] * 9), name="writer")
-asker = Agent(Script(asks("look_up", word="x"), "It is X."), functions=[look_up], name="asker")
+asker = Agent(Script(function_call("look_up", word="x"), "It is X."), functions=[look_up], name="asker")
 
 @call(writer)
 def drafting(d: Letter) -> str:

@@ -22,7 +22,7 @@ from fsm_agent.cli.options import store_option
 from fsm_agent.context import Budget, keep_last, shorten
 from fsm_agent.flows import Flow, FlowLimits, FlowSuspended, end, wait
 from fsm_agent.store import Runs, SqliteStore
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import FakeClock, Script, function_call
 
 AGENTS = ("--agents", "support.shop_agent:AGENT")
 
@@ -84,7 +84,7 @@ def printing(text: str) -> str:
 def fail(store: Path, *names: str) -> None:
     with closing(Runs(store)) as kept:
         for name in names:
-            agent = Agent(Script(call("printing", text="x")), functions=[printing], name="press", store=kept)
+            agent = Agent(Script(function_call("printing", text="x")), functions=[printing], name="press", store=kept)
             with pytest.raises(CallFailed):
                 agent.call(f"Print {name}.", run_id=name)
 
@@ -243,7 +243,7 @@ class TestShow:
         with closing(Runs(store)) as kept:
             for run in ("one", "two"):
                 agent = Agent(
-                    Script(call("refund", order=EVIL, amount=1)), functions=[shop.refund], name="x", store=kept
+                    Script(function_call("refund", order=EVIL, amount=1)), functions=[shop.refund], name="x", store=kept
                 )
                 with pytest.raises(CallSuspended):
                     agent.call(EVIL, run_id=run, extra={"note": EVIL})
@@ -297,7 +297,7 @@ class TestShow:
             """Read a page."""
             return f"{page} " * 900
 
-        model = Script(*[call("read", page=n) for n in range(8)], "Read.")
+        model = Script(*[function_call("read", page=n) for n in range(8)], "Read.")
         budget = Budget(hard=6_000, reserve=0, passes=[shorten(1_000), keep_last(2)])
         with closing(Runs(store)) as kept:
             agent = Agent(
@@ -319,7 +319,7 @@ class TestShow:
         assert [one["estimated"] for one in contexts if one is not None] == [use.estimated for use in uses]
 
 
-COUNTER = Agent(Script("x", call("sub"), "y"), output=int, name="counter", limits=Limits(parse_retries=1))
+COUNTER = Agent(Script("x", function_call("sub"), "y"), output=int, name="counter", limits=Limits(parse_retries=1))
 
 
 class TestWhy:
@@ -603,11 +603,11 @@ class TestWorker:
 
     def test_deps_are_a_value_or_a_function_of_who_asks(self, here: Path):
         (here / "desk.py").write_text(
-            "from fsm_agent import Agent, Context, function\nfrom fsm_agent.testing import Script, call\n"
+            "from fsm_agent import Agent, Context, function\nfrom fsm_agent.testing import Script, function_call\n"
             "class Shop:\n    def __init__(self, name): self.name = name\n"
             "@function\ndef look(context: Context[Shop]) -> str:\n    'Look.'\n    return context.deps.name\n"
-            "agent = Agent(Script(*[call('look'), lambda request: request.messages[-1].text] * 9), functions=[look],\n"
-            "    name='desk', system=lambda shop: f'You work for {shop.name}.')\n"
+            "agent = Agent(Script(*[function_call('look'), lambda request: request.messages[-1].text] * 9),\n"
+            "    functions=[look], name='desk', system=lambda shop: f'You work for {shop.name}.')\n"
             "def of_user(agent, extra, user):\n    return Shop(f'{user} {agent}')\n"
             "corner, wrong = Shop('corner'), lambda agent: agent\n"
         )

@@ -16,7 +16,7 @@ from command_line import CONTROLS, EVIL, MODEL, ran
 from support.terminal import screen_of
 
 from fsm_agent.errors import AuthFailed, Overloaded
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 TOOLS = """
 import sys
@@ -69,7 +69,7 @@ def test_the_line_is_one_row_and_leaves_nothing(
     columns: int, wide: Callable[[int], None], model: Callable[..., Script]
 ):
     wide(columns)
-    model(call("count"), "It has counted.")
+    model(function_call("count"), "It has counted.")
     ended = ask(*COUNT)
     assert ended.stderr.count("\x1b[?25l") >= 1, "there was a line"
     assert "".join(seen(ended.stderr, columns).split()) == "count()onetwo,inpiecesthreecount→3"
@@ -77,7 +77,7 @@ def test_the_line_is_one_row_and_leaves_nothing(
 
 
 def test_the_line_tells_state_round_and_tokens(model: Callable[..., Script]):
-    model(call("count"), "It has counted.")
+    model(function_call("count"), "It has counted.")
     told = ask(*COUNT).stderr
     for standing in ("Seeded · round 0 · 0 tokens", "Calling · round 1 · "):
         assert standing in told
@@ -89,7 +89,7 @@ def test_what_is_said_of_functions_is_one_bounded_line(
     text: str, model: Callable[..., Script], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("TTY_COMPATIBLE", "0")
-    model(call("echo", text=text), "Done.")
+    model(function_call("echo", text=text), "Done.")
     told = ask("--function", "tools:echo").stderr.splitlines()
     begun, result = [line for line in told if "Calling" not in line]
     for line, lead in ((begun, "echo(text='x"), (result, "echo → x")):
@@ -131,7 +131,7 @@ def test_what_a_person_may_copy_stays_in_one_line_and_the_rest_is_broken_between
     wide(columns)
     words = ["?", *MODEL, "--function", "tools:remove", "--store", "runs.db"]
     monkeypatch.setattr("sys.argv", ["fsm-agent", "ask", *words])
-    model(call("remove", path="a path of several words"))
+    model(function_call("remove", path="a path of several words"))
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", ran("ask", *words, code=3).stderr).splitlines()
     commands = [line[line.index("fsm-agent runs") :] for line in lines if "fsm-agent runs" in line]
     assert len(commands) == 2

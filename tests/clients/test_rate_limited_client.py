@@ -15,7 +15,7 @@ from fsm_agent.clients import FallbackClient, RateLimit, RateLimitedClient
 from fsm_agent.errors import Overloaded, TimedOut
 from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionResult, Image, Message, Reasoning, Reply, TextDelta, Usage
-from fsm_agent.testing import Delayed, FakeClock, Script, call
+from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 
 
 def took(tokens: int | None, text: str = "hello") -> Reply:
@@ -67,7 +67,7 @@ def test_all_that_is_text_is_estimated() -> None:
     function = Function(name="abcd", description="efgh", parameters={"type": "object"})
     messages = (
         Message.of("user", "12345678", Image.of("https://example.com/a.png")),
-        Message.of("assistant", Reasoning(text="1234"), call("abcd", a=1)),
+        Message.of("assistant", Reasoning(text="1234"), function_call("abcd", a=1)),
         Message.of("tool", FunctionResult(id="1", name="abcd", text="123")),
     )
     chars = 8 + 4 + 4 + len('{"a": 1}') + 3 + 4 + 4 + len('{"type": "object"}')
@@ -119,7 +119,7 @@ def test_a_stream_has_its_turn_until_it_is_closed() -> None:
 
 def test_an_agent_waits_on_the_clock_of_its_double() -> None:
     clock = FakeClock()
-    script = Script(call("add", a=1, b=2), "3", clock=clock)
+    script = Script(function_call("add", a=1, b=2), "3", clock=clock)
     agent = Agent(RateLimitedClient(script, RateLimit(requests_per_minute=1, clock=clock)), functions=[add])
     assert agent.call("1 + 2?").output == "3"
     assert clock.sleeps == pytest.approx([60])

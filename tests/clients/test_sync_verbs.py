@@ -17,7 +17,7 @@ from fsm_agent.call import Request
 from fsm_agent.clients import SyncVerbs
 from fsm_agent.errors import CallFailed, ProviderError
 from fsm_agent.messages import Message, Reply, TextDelta
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 TENANT = contextvars.ContextVar("tenant", default="none")
 ASKED = Request(messages=(Message.of("user", "Hello"),))
@@ -140,7 +140,7 @@ def test_a_function_that_is_left_behind_ends_its_request_and_hears_no_exception_
         finally:
             left.set()
 
-    agent = Agent(Script(call("ask"), "Done."), functions=[ask])
+    agent = Agent(Script(function_call("ask"), "Done."), functions=[ask])
     one = agent.seed("Ask.")
 
     def drive() -> None:

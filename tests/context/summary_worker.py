@@ -12,7 +12,7 @@ from fsm_agent import Agent, Limits, function
 from fsm_agent.call import Request
 from fsm_agent.context import summarize
 from fsm_agent.store import SqliteStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 RUN, ROUNDS = "r1", 30
 
@@ -48,7 +48,7 @@ class Model(Script):
         if self.dies_at and self.notes.read_text().count("summary") == self.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
         newest = max([int(m.text.split()[1]) for m in request.messages if m.role == "tool"], default=0)
-        return self._make_reply(call("read", n=newest + 1) if newest < ROUNDS else "done", request, timeout_s)
+        return self._make_reply(function_call("read", n=newest + 1) if newest < ROUNDS else "done", request, timeout_s)
 
 
 def reader(store: str, model: Model) -> Agent[Any, Any]:

@@ -50,7 +50,7 @@ from fsm_agent.context import (
 from fsm_agent.errors import BudgetExceeded, ConfigError, ContextTooLong
 from fsm_agent.messages import ContextShortened, FunctionResult, RequestStarted, WebSearch
 from fsm_agent.prompts import Output
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 WORDS = TextTokenizer(lambda text: len(text.split()))
 MESSAGES = [SYSTEM, TASK, *rounds("one two three four", "five six", "seven eight")]
@@ -153,7 +153,7 @@ class TestFit:
         assert TASK not in shown.request.messages[2:]
 
     def test_passes_before_it_are_applied_to_every_request(self):
-        script = Script(call("read", words=200), call("read", words=1), "done")
+        script = Script(function_call("read", words=200), function_call("read", words=1), "done")
         context = [shorten(100), Budget(hard=9_999, passes=[keep_last(1)], tokenizer=WORDS)]
         record = Agent(script, functions=[read], context=context).call("?").record
         assert [use.passes for use in record.requests] == [(), ("shorten(100)",), ("shorten(100)",)]
@@ -230,7 +230,7 @@ class TestWhatIsCounted:
                 Agent(script).call(Message.of("user", "See", file))
             assert isinstance(failed.value.__cause__, BudgetExceeded)
         else:
-            script = known(8_192, call("read"), "done")
+            script = known(8_192, function_call("read"), "done")
             assert Agent(script, functions=[read]).call("Read.").output == "done"
             (shown,) = script.requests[-1].messages[-1].parts
             assert len(shown.attachments[0].text) <= 4_000
@@ -248,7 +248,7 @@ class TestWhatIsCounted:
                 return estimated(request)
 
         tokenizer = Counting()
-        script = Script(*[call("read", words=n) for n in range(count)], "done")
+        script = Script(*[function_call("read", words=n) for n in range(count)], "done")
         agent = Agent(
             script,
             functions=[read],
@@ -267,7 +267,7 @@ class TestWhatIsCounted:
                     raise wrong
                 return wrong
 
-        script = Script(*[call("read", words=n) for n in range(3)], "done")
+        script = Script(*[function_call("read", words=n) for n in range(3)], "done")
         with caplog.at_level(logging.WARNING, "fsm_agent"):
             record = Agent(script, functions=[read], context=Budget(hard=9_999, tokenizer=Broken())).call("?").record
         assert [use.counted for use in record.requests] == [estimated(request) for request in script.requests]
@@ -277,7 +277,9 @@ class TestWhatIsCounted:
         def replied(entry: Any, tokens: int) -> Reply:
             return Reply.of(entry).changed(usage=Usage(input_tokens=tokens))
 
-        script = Script(replied(call("read", words=50), 50), replied(call("read", words=60), 200), "done")
+        script = Script(
+            replied(function_call("read", words=50), 50), replied(function_call("read", words=60), 200), "done"
+        )
         record = Agent(script, functions=[read], context=Budget(hard=99_999)).call("?").record
         first, second, third = record.requests
         assert (first.estimated, first.reported) == (first.counted, 50)
@@ -289,7 +291,7 @@ class TestWhatIsCounted:
         """What is refused needs more tokens than there are, if only by a part of one."""
 
         def called(reported: int, hard: int) -> tuple[Any, list[Request]]:
-            reply = Reply.of(call("read", words=50)).changed(usage=Usage(input_tokens=reported))
+            reply = Reply.of(function_call("read", words=50)).changed(usage=Usage(input_tokens=reported))
             script = Script(reply, "done")
             agent = Agent(script, functions=[read], context=Budget(hard=hard, reserve=0, passes=[]))
             return agent.call("?").context, script.requests
@@ -306,7 +308,7 @@ class TestWhatIsCounted:
                 assert (error.required, error.hard) == (int(needed) + 1, int(needed))
 
     def test_a_tokenizer_of_ones_own_is_not_corrected(self):
-        script = Script(Reply.of(call("read", words=50)).changed(usage=Usage(input_tokens=900)), "done")
+        script = Script(Reply.of(function_call("read", words=50)).changed(usage=Usage(input_tokens=900)), "done")
         context = Budget(hard=99_999, tokenizer=WORDS)
         record = Agent(script, functions=[read], context=context).call("?").record
         assert record.requests[1].estimated == size(script.requests[1])
@@ -327,7 +329,7 @@ class TestSoft:
     @everywhere
     def test_from_the_soft_limit_on_each_request_is_shortened_and_told(self, driven: Driver):
         one = seed(PROMPT, view=budgeted(hard=1000, soft=80, tokenizer=WORDS, passes=[shorten(60)]))
-        script = Script(call("read", words=10), call("read", words=90), "done")
+        script = Script(function_call("read", words=10), function_call("read", words=90), "done")
         events = driven(one, script)
         (told,) = [e for e in events if isinstance(e, ContextShortened)]
         assert told.before == size(script.requests[-1].changed(messages=tuple(one.record.dialog[:-1])))
@@ -342,7 +344,7 @@ class TestHard:
     def test_no_request_is_larger_than_the_hard_limit_and_the_dialog_stays_whole(self, driven: Driver):
         passes = [shorten(100), keep_last(1)]
         one = seed(PROMPT, view=budgeted(hard=110, reserve=20, tokenizer=WORDS, passes=passes))
-        script = Script(*[call("read", words=n) for n in (70, 71, 72)], "done")
+        script = Script(*[function_call("read", words=n) for n in (70, 71, 72)], "done")
         events = driven(one, script)
         assert [size(request) <= 90 for request in script.requests] == [True] * 4
         assert len(one.record.dialog) == 2 + 2 * 3 + 1
@@ -355,7 +357,7 @@ class TestHard:
     def test_what_cannot_fit_fails_without_a_request(self, driven: Driver):
         passes = [shorten(2_000), keep_last(1)]
         one = seed(PROMPT, view=budgeted(hard=200, reserve=50, tokenizer=WORDS, passes=passes))
-        script = Script(call("read", words=300))
+        script = Script(function_call("read", words=300))
         events = driven(one, script)
         assert (len(script.requests), one.record.ending.reason) == (1, Reason.MODEL_FAILED)
         with pytest.raises(CallFailed, match=r"150 of hard=200 .* reserve=50") as failed:
@@ -396,7 +398,7 @@ class TestHard:
             assert shown.refusal.tried == ("shorten(200)", "keep_last(1)")
 
     def test_a_request_that_was_not_sent_is_not_counted(self):
-        for script, sent in ((Script(), 0), (Script(call("read", words=900)), 1)):
+        for script, sent in ((Script(), 0), (Script(function_call("read", words=900)), 1)):
             agent = Agent(script, functions=[read], context=Budget(hard=400 * sent or 20, passes=[]))
             with pytest.raises(CallFailed, match=rf"after {sent} request\(s\)"):
                 agent.call("word " * 50)
@@ -425,7 +427,7 @@ class TestByDefault:
     """An agent that says nothing of its context, with a model whose window is known."""
 
     def test_a_call_that_outgrows_the_window_goes_on(self):
-        entries = iter([*[call("read", words=2_000 + n) for n in range(12)], "done"])
+        entries = iter([*[function_call("read", words=2_000 + n) for n in range(12)], "done"])
 
         def answer(request: Request) -> Any:
             return next(entries) if request.functions else "They read."
@@ -442,7 +444,7 @@ class TestByDefault:
     @pytest.mark.parametrize("limit", ["window", "hard"])
     def test_a_round_of_many_results_has_as_much_of_each_as_fits(self, driven: Driver, limit: str):
         """No pass can leave out a part of a round: what it read is shown shorter, and no shorter than need be."""
-        script = Script([call("read", words=900 + n) for n in range(12)], "done")
+        script = Script([function_call("read", words=900 + n) for n in range(12)], "done")
         plan = ContextPlan(budget=Budget(hard=8_192)) if limit == "hard" else ContextPlan(budget=Budget(), window=8_192)
         one = seed(PROMPT, view=View(plan))
         driven(one, script)
@@ -475,7 +477,7 @@ class TestByDefault:
         assert [m.text for m in one.record.pruned if m.role == "assistant"] == answers, "the record has them whole"
 
     def test_the_first_request_that_is_counted_extends_those_that_were_not(self):
-        model = known(8_000, *[call("read", words=100 + n) for n in range(30)], "done")
+        model = known(8_000, *[function_call("read", words=100 + n) for n in range(30)], "done")
         result = Agent(model, functions=[read], limits=Limits(rounds=None)).call("Go.")
         sent = [request.messages for request in model.requests]
         extends = [tuple(new[: len(old)]) == tuple(old) for old, new in pairwise(sent)]
@@ -492,8 +494,8 @@ class TestByDefault:
 
     def test_an_unknown_window_or_an_empty_list_means_everything(self):
         for script, context in (
-            (Script(call("read", words=9_000), "done"), None),
-            (known(100, call("read", words=9_000), "done"), []),
+            (Script(function_call("read", words=9_000), "done"), None),
+            (known(100, function_call("read", words=9_000), "done"), []),
         ):
             result = Agent(script, functions=[read], context=context).call("?")
             assert len(script.requests[-1].messages[-1].text) == 45_000
@@ -503,7 +505,7 @@ class TestByDefault:
         """What one of them cannot take would end the call there, where the fallback is needed."""
 
         def named(*names: str) -> Any:
-            clients = [Script(call("read", words=9_000), "done", name=name) for name in names]
+            clients = [Script(function_call("read", words=9_000), "done", name=name) for name in names]
             return clients[0], RateLimitedClient(FallbackClient(clients), RateLimit(max_concurrent=1))
 
         script, client = named("openai:gpt-5", "openai:gpt-4")

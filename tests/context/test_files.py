@@ -10,7 +10,7 @@ import pytest
 
 from fsm_agent import Agent, Dialog, Document, Image, Message, client_for, function
 from fsm_agent.clients import Network
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 PDF = Document.of(b"%PDF-1.4 x")
 FILES = {
@@ -60,7 +60,7 @@ def test_under_the_default_context_of_a_known_window(file: Any, where: str) -> N
         return "see", file
 
     asked = Message.of("user", "See", file)
-    script = Script(call("read"), "ok", name="openai:gpt-4o")
+    script = Script(function_call("read"), "ok", name="openai:gpt-4o")
     agent = Agent(script, functions=[read])
     if where == "result":
         assert agent.call("Read it.").output == "ok"

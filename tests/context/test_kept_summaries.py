@@ -15,7 +15,7 @@ from support.long_dialogs import torn
 from fsm_agent import Agent, CallFailed, Document, Image, MemoryStore, Message, Reply, Usage, UsageError, function
 from fsm_agent.context import compress, keep_last, relevant, shorten, summarize
 from fsm_agent.errors import AuthFailed
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 TURNS = 20
 
@@ -107,7 +107,7 @@ def test_a_summary_takes_its_place_whatever_the_passes_before_it_change():
         return f"{page} " * 200
 
     by = Script(*[f"summary {n}" for n in range(TURNS)])
-    model = Script(*[reply for n in range(10) for reply in (call("read", page=n), f"page {n}")])
+    model = Script(*[reply for n in range(10) for reply in (function_call("read", page=n), f"page {n}")])
     agent = Agent(model, functions=[read], keep=[shorten(60), summarize(keep=2, step=2, by=by)])
     result = agent.call("page 0?")
     for n in range(1, 10):
@@ -161,7 +161,7 @@ def test_a_question_is_kept_with_its_answer_and_a_call_with_its_result(is_async:
     keep = [summarize(keep=p[0], step=p[1], by=by) if isinstance(p, tuple) else p for p in passes]
     entries: list[Any] = []
     for n, count in enumerate(turns):
-        entries += [call("look", n=10 * n + i) for i in range(count)]
+        entries += [function_call("look", n=10 * n + i) for i in range(count)]
         entries.append(f"answer {n}")
     model = Script(*entries)
     agent = Agent(model, functions=[look], keep=keep)

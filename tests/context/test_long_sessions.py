@@ -19,7 +19,7 @@ from fsm_agent import Agent, Limits, Reply, Usage, function
 from fsm_agent.call import CallResult, Request
 from fsm_agent.clients import HttpClient
 from fsm_agent.context import Budget, TextTokenizer
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 WIRES: dict[str, tuple[str, Any]] = {
     "chat": ("openai-chat", ChatDialect()),
@@ -111,7 +111,7 @@ class Coder(Script):
             self.summaries += 1
             return Reply.of(self._session.summary(self.summaries))
         one = next(self._rounds, None)
-        return Reply.of(DONE) if one is None else Reply.of(one.said, call("read", **one.arguments))
+        return Reply.of(DONE) if one is None else Reply.of(one.said, function_call("read", **one.arguments))
 
 
 def in_process(rounds: int, budget: Budget) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.agent_calls import begun, function_call, request, returned, say
+from support.agent_calls import begun, request, returned, say
 from support.drivers import Driver, anyhow, everywhere, seed, world
 from support.long_dialogs import SYSTEM, TASK, asks, dialogs, rounds, told, torn
 from support.views import view
@@ -20,7 +20,7 @@ from fsm_agent.context import context_release, mask
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages import FunctionResult, ObservationsMasked, Stepped
 from fsm_agent.runtime import adrive, drive
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 LARGE = "x" * 2004  # 501 tokens
 NOTE = "[Masked — {} result from iteration {}, {} tokens. Use result_cache tool if available, or re-invoke tool.]"
@@ -151,7 +151,7 @@ class TestInCalls:
     @anyhow
     def test_old_results_are_masked_in_requests_and_each_is_told_once(self, driven: Driver):
         one = started(masking())
-        script = Script(*[call("read", n=n) for n in (1, 2, 3, 4)], "done")
+        script = Script(*[function_call("read", n=n) for n in (1, 2, 3, 4)], "done")
         events = driven(one, script)
         notes = [NOTE.format("read", n, 501) for n in (1, 2)]
         assert [shown(r.messages) for r in script.requests] == [
@@ -170,7 +170,7 @@ class TestInCalls:
     def test_what_is_masked_is_told_before_the_request(self, driven: Driver):
         events = driven(
             started(masking(keep_rounds=1)),
-            Script([call("read", n=1), call("read", n=2)], call("read", n=3), "done"),
+            Script([function_call("read", n=1), function_call("read", n=2)], function_call("read", n=3), "done"),
         )
         place = next(i for i, e in enumerate(events) if isinstance(e, ObservationsMasked))
         assert events[place].count == 2
@@ -180,7 +180,12 @@ class TestInCalls:
         assert [e.trigger for e in after if isinstance(e, Stepped)] == ["answered"]
 
     def test_what_was_there_before_the_call_is_of_no_round(self):
-        script = Script(*[call("read", n=n) for n in (1, 2)], "one", *[call("read", n=n) for n in (3, 4, 5)], "two")
+        script = Script(
+            *[function_call("read", n=n) for n in (1, 2)],
+            "one",
+            *[function_call("read", n=n) for n in (3, 4, 5)],
+            "two",
+        )
         agent = Agent(script, functions=[read], context=mask(keep_rounds=2), limits=Limits(rounds=None))
         first = agent.call("?")
         agent.call("And?", after=first)
@@ -189,7 +194,9 @@ class TestInCalls:
     @anyhow
     def test_what_a_function_releases_is_masked_in_the_next_request(self, driven: Driver):
         one = started(masking(keep_rounds=9))
-        script = Script(call("read", n=1), call("read", n=2), call("release", rounds=[1]), "done")
+        script = Script(
+            function_call("read", n=1), function_call("read", n=2), function_call("release", rounds=[1]), "done"
+        )
         driven(one, script)
         assert shown(script.requests[2].messages) == ["1", "2"]
         assert shown(script.requests[3].messages) == [NOTE.format("read", 1, 501), "2", "r"]
@@ -197,12 +204,12 @@ class TestInCalls:
 
     @anyhow
     def test_without_masking_nothing_is_masked_whatever_is_released(self, driven: Driver):
-        script = Script(call("read", n=1), call("release", rounds=[1]), "done")
+        script = Script(function_call("read", n=1), function_call("release", rounds=[1]), "done")
         driven(started(view()), script)
         assert shown(script.requests[-1].messages) == ["1", "r"]
 
     def test_a_model_lets_go_of_rounds_itself(self):
-        script = Script(call("read", n=1), call("context_release", rounds=[1]), "done")
+        script = Script(function_call("read", n=1), function_call("context_release", rounds=[1]), "done")
         Agent(script, functions=[read, context_release()], context=[mask(keep_rounds=9)]).call("?")
         assert shown(script.requests[1].messages) == ["1"]
         assert shown(script.requests[2].messages) == [NOTE.format("read", 1, 501), "R"]
@@ -217,7 +224,7 @@ class TestInCalls:
 
     @everywhere
     def test_a_request_that_is_made_again_masks_the_same_and_tells_nothing_new(self, driven: Driver):
-        script = Script(call("read", n=1), call("read", n=2), Overloaded("busy"), "done")
+        script = Script(function_call("read", n=1), function_call("read", n=2), Overloaded("busy"), "done")
         events = driven(started(masking(keep_rounds=1)), script)
         assert [e.count for e in events if isinstance(e, ObservationsMasked)] == [1]
         assert script.requests[2].messages == script.requests[3].messages
@@ -233,7 +240,7 @@ class TestInCalls:
         assert shown(request(again).messages) == [NOTE.format("read", 1, 501), "2"]
 
     def test_a_masked_message_is_one_object_in_all_requests(self):
-        script = Script(*[call("read", n=n) for n in range(5)], "done")
+        script = Script(*[function_call("read", n=n) for n in range(5)], "done")
         Agent(script, functions=[read], context=mask(keep_rounds=1), limits=Limits(rounds=None)).call("?")
         masked = [request.messages[2] for request in script.requests[2:]]
         assert masked[0].text.startswith("[Masked")
@@ -258,7 +265,7 @@ class TestInCalls:
     @pytest.mark.parametrize("word", [Cancelled(reason="enough"), Injected((Message.of("user", "Hurry."),))])
     def test_a_listener_may_speak_up_when_he_hears_what_is_masked(self, asynchronous: bool, word: Any):
         one = started(masking(keep_rounds=1))
-        script = Script(call("read", n=1), call("read", n=2), "done")
+        script = Script(function_call("read", n=1), function_call("read", n=2), "done")
 
         def listen(event: Any) -> None:
             if isinstance(event, ObservationsMasked):

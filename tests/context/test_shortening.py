@@ -13,7 +13,7 @@ from support.views import view
 
 from fsm_agent import Agent, Document, FunctionCall, Limits, Message, Prompt, UsageError, function
 from fsm_agent.context import compress, once, shorten
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 LONG = "".join(f"line {n}\n" for n in range(40))
 
@@ -43,7 +43,7 @@ class TestShortened:
             return LONG
 
         one = seed(Prompt("x", functions=(read,)), view=view(shorten(100)))
-        script = Script(call("read"), "done")
+        script = Script(function_call("read"), "done")
         driven(one, script)
         (shown,) = results(script.requests[-1].messages)
         assert len(shown) == 100
@@ -190,7 +190,7 @@ class TestCompressed:
         assert compress(2)(messages) is messages
 
     def test_it_moves_in_steps(self):
-        script = Script(*[call("tick", n=n) for n in range(60)], "done")
+        script = Script(*[function_call("tick", n=n) for n in range(60)], "done")
 
         @function
         def tick(n: int) -> str:

@@ -42,7 +42,7 @@ from fsm_agent.call import Request
 from fsm_agent.context import Budget, compress, keep_last, relevant, shorten, summarize
 from fsm_agent.errors import AuthFailed, ContextTooLong, Overloaded
 from fsm_agent.messages import RequestStarted, Summarized, TextDelta
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 WAYS = [by_run, by_stream, by_arun, by_astream, by_run_unheard]
 everyway = pytest.mark.parametrize("way", [by_run, by_arun])
@@ -76,7 +76,7 @@ class Model(Script):
         else:
             self.sent.append(request)
             count = len(self.sent)
-            entry = call("read", n=count) if count <= self.rounds else self.result
+            entry = function_call("read", n=count) if count <= self.rounds else self.result
         if not isinstance(entry, Exception | Reply):
             entry = (Reply.of(entry) if not isinstance(entry, list) else Reply.of(*entry)).changed(usage=self.spent)
         return self._make_reply(entry, request, timeout_s)
@@ -390,7 +390,7 @@ FAILURES: dict[str, Any] = {
     "cut off": Reply(message=Message.of("assistant", "So"), finish="length"),
     "too long": Reply(message=Message.of("assistant", "word " * 900), usage=Usage(output_tokens=900)),
     "empty": Reply(message=Message.of("assistant", "  \n")),
-    "calls": Reply(message=Message.of("assistant", "So", call("read", n=1))),
+    "calls": Reply(message=Message.of("assistant", "So", function_call("read", n=1))),
     "broken off": Reply(message=Message.of("assistant", "So"), finish="error"),
     "denied": AuthFailed("no key", status=401),
     "too much for it": ContextTooLong("too many tokens", status=400),

@@ -28,7 +28,7 @@ from fsm_agent.call import CallRecord, PhaseDetector, PhaseRule, Reason
 from fsm_agent.context import Budget, keep_last, mask, shorten
 from fsm_agent.errors import ContextTooLong, Overloaded
 from fsm_agent.messages import RequestStarted
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 Messages = Sequence[Message]
 
@@ -57,7 +57,7 @@ class TestPasses:
             return messages
 
         one = started(look, keep_last(1), look)
-        script = Script(*[call("read", n=n) for n in (1, 2, 3)], "done")
+        script = Script(*[function_call("read", n=n) for n in (1, 2, 3)], "done")
         driven(one, script)
         assert seen[-2:] == [8, 4]
         assert [len(request.messages) for request in script.requests] == [2, 4, 4, 4]
@@ -71,7 +71,7 @@ class TestPasses:
             messages.clear()
             return kept
 
-        result = Agent(Script(call("read", n=1), "done"), functions=[read], context=clearing).call("?")
+        result = Agent(Script(function_call("read", n=1), "done"), functions=[read], context=clearing).call("?")
         assert len(result.dialog) == 4
 
     @anyhow
@@ -84,7 +84,7 @@ class TestPasses:
             return messages if detector.phase(record) == "planning" else keep_last(1)(messages, record)
 
         one = started(by_phase)
-        asked = [Reply.of(call("read", n=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
+        asked = [Reply.of(function_call("read", n=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
         script = Script(*asked, "done")
         driven(one, script)
         assert seen == [("planning", 0, None), ("reading", 1, 10), ("reading", 2, 20)]
@@ -119,7 +119,7 @@ class TestPasses:
     @anyhow
     def test_the_exception_branch_is_always_shown(self, driven: Driver):
         one = started(mask(keep_rounds=1), keep_last(2), prompt=Prompt("x", functions=(read,), output=int))
-        script = Script(*[call("read", n=n) for n in range(1, 7)], "no number", "42")
+        script = Script(*[function_call("read", n=n) for n in range(1, 7)], "no number", "42")
         driven(one, script)
         plain, in_branch = script.requests[-2:]
         assert list(in_branch.messages[:-2]) == list(plain.messages)
@@ -129,7 +129,7 @@ class TestPasses:
 
     @everywhere
     def test_hooks_see_what_is_sent(self, driven: Driver):
-        one, script = started(keep_last(1)), Script(*[call("read", n=n) for n in (1, 2)], "done")
+        one, script = started(keep_last(1)), Script(*[function_call("read", n=n) for n in (1, 2)], "done")
         events = driven(one, script)
         asked = [event for event in events if isinstance(event, RequestStarted)]
         assert [event.messages for event in asked] == [2, 4, 4]
@@ -200,7 +200,7 @@ class TestPassesThatBreakTheRules:
             return wrong(messages, record) if wrong is raising_by_record else wrong(messages)
 
         later.__name__ = wrong.__name__
-        script = Script(call("read", n=1), "done")
+        script = Script(function_call("read", n=1), "done")
         one = started(later)
         with pytest.raises(UsageError, match=f"^the pass {wrong.__name__} .*{RULES[wrong]}"):
             by_run(one, script)
@@ -211,7 +211,7 @@ class TestPassesThatBreakTheRules:
         def later(messages: Messages, record: CallRecord) -> Messages:
             return torn_round(messages) if record.rounds else messages
 
-        script = Script(call("read", n=1), "done")
+        script = Script(function_call("read", n=1), "done")
         agent = Agent(script, system="Be terse.", functions=[read], context=later, limits=Limits(rounds=None))
         one = agent.seed("?")
         with pytest.raises(UsageError, match=r"the pass later .*'2\.0'"):
@@ -248,7 +248,7 @@ class TestTooLong:
     @anyhow
     def test_it_is_asked_once_more_and_shorter(self, driven: Driver):
         one = started(budget=Budget())
-        script = Script(call("read", n=1, size=9_000), TOO_LONG, "done")
+        script = Script(function_call("read", n=1, size=9_000), TOO_LONG, "done")
         driven(one, script)
         r = one.record
         assert one.result().output == "done"
@@ -263,7 +263,7 @@ class TestTooLong:
     @anyhow
     def test_a_second_refusal_is_the_error(self, driven: Driver):
         one = started(budget=Budget())
-        script = Script(call("read", n=1), TOO_LONG, TOO_LONG)
+        script = Script(function_call("read", n=1), TOO_LONG, TOO_LONG)
         driven(one, script)
         assert len(script.requests) == 3
         with pytest.raises(CallFailed) as failed:
@@ -273,7 +273,7 @@ class TestTooLong:
 
     @pytest.mark.parametrize("context", [None, [keep_last(9)], Budget(hard=99_999)], ids=["None", "list", "Budget"])
     def test_each_agent_asks_again(self, context: Any):
-        script = Script(call("read", n=1, size=9_000), TOO_LONG, "done")
+        script = Script(function_call("read", n=1, size=9_000), TOO_LONG, "done")
         assert Agent(script, functions=[read], context=context).call("?").output == "done"
         assert len(script.requests) == 3
         if not isinstance(context, list):
@@ -281,14 +281,17 @@ class TestTooLong:
 
     def test_but_not_one_that_leaves_nothing_out_or_asks_once(self):
         for options in ({"context": []}, {"limits": Limits(recalls=0)}):
-            script = Script(call("read", n=1), TOO_LONG)
+            script = Script(function_call("read", n=1), TOO_LONG)
             with pytest.raises(CallFailed):
                 Agent(script, functions=[read], **options).call("?")
             assert len(script.requests) == 2
 
     def test_later_requests_stay_within_what_was_accepted(self):
         script = Script(
-            call("read", n=1, size=9_000), TOO_LONG, *[call("read", n=n, size=9_000) for n in range(2, 6)], "done"
+            function_call("read", n=1, size=9_000),
+            TOO_LONG,
+            *[function_call("read", n=n, size=9_000) for n in range(2, 6)],
+            "done",
         )
         agent = Agent(script, functions=[read], limits=Limits(rounds=None))
         assert agent.call("?").output == "done"
@@ -297,13 +300,18 @@ class TestTooLong:
 
     def test_each_request_may_be_refused_once(self):
         script = Script(
-            call("read", n=1, size=9_000), TOO_LONG, call("read", n=2, size=9_000), "A summary.", TOO_LONG, "done"
+            function_call("read", n=1, size=9_000),
+            TOO_LONG,
+            function_call("read", n=2, size=9_000),
+            "A summary.",
+            TOO_LONG,
+            "done",
         )
         result = Agent(script, functions=[read], limits=Limits(recalls=2)).call("?")
         assert (result.output, result.record.recalls) == ("done", 2)
 
     def test_a_restored_call_knows_that_it_was_refused(self):
-        script = Script(call("read", n=1, size=9_000), TOO_LONG, Overloaded("busy"), "done")
+        script = Script(function_call("read", n=1, size=9_000), TOO_LONG, Overloaded("busy"), "done")
         agent = Agent(script, functions=[read], limits=Limits(recalls=2))
         one = agent.seed("?")
         records = []
@@ -318,7 +326,7 @@ class TestTooLong:
 
 def test_two_calls_of_an_agent_share_nothing():
     def answered(text: str) -> list[Any]:
-        return [call("read", n=int(text)), call("read", n=int(text) + 1), text]
+        return [function_call("read", n=int(text)), function_call("read", n=int(text) + 1), text]
 
     agent = Agent(Script(*answered("3"), *answered("5")), functions=[read], context=[mask(keep_rounds=1), shorten(60)])
     first, second = agent.call("3?"), agent.call("5?")

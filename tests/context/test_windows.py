@@ -15,7 +15,7 @@ from support.views import view
 from fsm_agent import Agent, Dialog, Limits, Message, UsageError, function
 from fsm_agent.call import CallRecord, Request
 from fsm_agent.context import compress, keep_last, mask, once, relevant, shorten
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 CHAT = [SYSTEM, TASK, *[Message.of(role, f"{role} {n}") for n in range(4) for role in ("assistant", "user")]]
 MORE = Message.of("user", "More.")
@@ -92,7 +92,7 @@ class TestKeepLast:
 
     def test_the_record_has_the_share_of_requests_that_extend_the_one_before(self):
         window = 4
-        script = Script(*[call("read", n=n) for n in range(60)], "done")
+        script = Script(*[function_call("read", n=n) for n in range(60)], "done")
         agent = Agent(script, functions=[read], context=keep_last(window), limits=Limits(rounds=None))
         uses = agent.call("?").record.requests
         sent = [request.messages for request in script.requests]
@@ -201,7 +201,7 @@ def test_lines_of_earlier_calls_are_not_taken_for_the_task() -> None:
 
 def test_a_task_that_reads_like_lines_of_earlier_calls_is_the_task() -> None:
     task = compress(1)([TASK, *rounds("a", "b")])[1].text + ": what does that mean?"
-    script = Script("Hello.", *[call("read", n=n) for n in range(4)], "done")
+    script = Script("Hello.", *[function_call("read", n=n) for n in range(4)], "done")
     agent = Agent(script, functions=[read], context=[keep_last(1)])
     agent.call(task, after=agent.call("Hello?"))
     assert all(task in [m.text for m in request.messages] for request in script.requests[1:])

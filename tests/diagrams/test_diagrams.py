@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from run_picture import run_picture
-from support.agent_calls import function_call, seeded
+from support.agent_calls import seeded
 from support.examples import examples
 from support.paths import ROOT
 from support.programs import needs_dot
@@ -27,6 +27,7 @@ from fsm_agent.call import ROWS, AgentCall, Begun, Cancelled, Expired, Limits, M
 from fsm_agent.diagrams import Box, Diagram, Edge, Node, lifecycle, render, trace_diagram, write, write_lifecycle
 from fsm_agent.errors import ConfigError, ErrorReport, UsageError
 from fsm_agent.messages import Reply, Stepped, Usage
+from fsm_agent.testing import function_call
 
 COMMITTED = ROOT / "diagrams"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -27,8 +27,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.flows.process.members import ROWS
 from fsm_agent.messages import Inside, Stepped
-from fsm_agent.testing import FakeClock
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import FakeClock, function_call
 
 SECRET = "sk-very-secret"
 
@@ -186,7 +185,7 @@ def outcome_for(effect: Any) -> Any:
         case "model" if "rounding" in effect.key:
             return Replied(reply=Reply.of("5"), at_s=2.0)
         case "model" if "paying" in effect.key and len(effect.request.messages) == 1:
-            return Replied(reply=Reply(message=Message.of("assistant", asks("pay", amount=1))), at_s=2.0)
+            return Replied(reply=Reply(message=Message.of("assistant", function_call("pay", amount=1))), at_s=2.0)
         case "model":
             return Replied(reply=Reply.of("thanks" if "thanking" in effect.key else "done"), at_s=2.0)
         case "ask":

@@ -16,7 +16,7 @@ from fsm_agent.call import Returned, RunAgain
 from fsm_agent.flows import FlowSuspended
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
 from fsm_agent.messages import Stepped
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 RUN = "t1"
 PLAN = strategy(
@@ -49,7 +49,7 @@ def _reply(request: Any) -> Any:
         return PASS if "warm" in task else FAIL
     if not task.startswith(("Find", "Send")):
         return f"[{task}]"
-    return "done" if request.messages[-1].role == "tool" else call("note", text=task)
+    return "done" if request.messages[-1].role == "tool" else function_call("note", text=task)
 
 
 def orchestrator(folder: str, points: KillPoints | None = None) -> Orchestrator:

@@ -25,7 +25,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
 from fsm_agent.messages import Message
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import function_call
 
 over, late = end("over"), end("late")
 
@@ -148,7 +148,9 @@ class TestRun:
 
 def paid_for(run: Any, path: str) -> None:
     """Have the agent at a path begin its function that must not run twice."""
-    run.advance(f"{path}/model:0", Replied(reply=Reply(message=Message(role="assistant", parts=(asks("pay"),)))))
+    run.advance(
+        f"{path}/model:0", Replied(reply=Reply(message=Message(role="assistant", parts=(function_call("pay"),))))
+    )
     run.advance(f"{path}/start:1.0", Started())
 
 
@@ -186,7 +188,7 @@ class TestEnds:
     def test_of_what_is_further_inside(self) -> None:
         asking = call(boss, name="asking")(lambda d: "?")
         run = begun(flow_of(asking))
-        message = Message(role="assistant", parts=(asks("clerk", task="Pay."),))
+        message = Message(role="assistant", parts=(function_call("clerk", task="Pay."),))
         run.advance("asking#1/model:0", Replied(reply=Reply(message=message)))
         paid_for(run, "asking#1/run:1.0")
         run.advance("", Cancelled(reason="enough"))
@@ -197,7 +199,7 @@ class TestEnds:
         inner = Flow("inner", Data, start=chosen, rows=[chosen.done(over)])
         asking = call(Agent(model, functions=[inner]), name="asking", within_s=5)(lambda d: "?")
         run = begun(Flow("f", Data, start=asking, rows=[asking.done(over)]))
-        message = Message(role="assistant", parts=(asks("inner"),))
+        message = Message(role="assistant", parts=(function_call("inner"),))
         run.advance("asking#1/model:0", Replied(reply=Reply(message=message)))
         paid_for(run, "asking#1/run:1.0/chosen#1")
         run.advance("sleep:asking#1", Slept(at_s=5.0))
@@ -224,7 +226,7 @@ def test_the_record_of_a_call_does_not_say_that_it_was_not_run(kind: str) -> Non
     agent = Agent(model, functions=[pay, look], limits=Limits(deadline_s=9))
     one = agent.seed("Pay.")
     one.advance("begin", Begun(at_s=0.0, id="r"))
-    message = Message(role="assistant", parts=(asks("pay"), asks("look")))
+    message = Message(role="assistant", parts=(function_call("pay"), function_call("look")))
     one.advance("model:0", Replied(reply=Reply(message=message)))
     one.advance("start:1.0", Started())
     outcome = {

@@ -37,8 +37,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.messages import Inside, Stepped
-from fsm_agent.testing import FakeClock, Script, explore
-from fsm_agent.testing import call as asked
+from fsm_agent.testing import FakeClock, Script, explore, function_call
 
 __all__ = ["freed"]
 
@@ -768,7 +767,7 @@ def test_a_flow_as_a_function_ends_with_the_call_around_it(how: str) -> None:
     steps = Steps()
     inner = trip(asking.done(over), cancelled(undoing), start=asking, hooks=[steps])
     tool = inner.as_function("plan", "Plans.", start=plan)
-    agent = Agent(Script(asked("plan")), functions=[tool], world={"clock": FakeClock()})
+    agent = Agent(Script(function_call("plan")), functions=[tool], world={"clock": FakeClock()})
     call_ = agent.seed("Plan it.")
     with suppress(Exception):
         agent.run(call_)
@@ -797,7 +796,9 @@ def test_a_flow_called_in_a_function_that_cannot_wait_ends_after_its_compensatio
         context.call(inner, Trip())
         return "planned"
 
-    agent = Agent(Script(asked("planning"), "sorry"), functions=[Function.of(planning)], world={"clock": FakeClock()})
+    agent = Agent(
+        Script(function_call("planning"), "sorry"), functions=[Function.of(planning)], world={"clock": FakeClock()}
+    )
 
     assert agent.call("Plan it.").output == "sorry"
     told = [(step.trigger, step.to) for step in steps.seen]

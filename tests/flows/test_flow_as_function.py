@@ -31,8 +31,7 @@ from fsm_agent.flows import Flow, call, end, execute, failure, gather, subflow, 
 from fsm_agent.functions import Default
 from fsm_agent.messages import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import FakeClock, Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import FakeClock, Script, function_call
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def look_up(name: str) -> str:
 
 def letters(*replies: Any, hooks: Any = (), agent_hooks: Any = (), **options: Any) -> Flow[Letter]:
     """Return a flow of two agents at once, of which one asks for approval; then of a person, and a function."""
-    replies = replies or (asks("look_up", name="it"), "Dear friend")
+    replies = replies or (function_call("look_up", name="it"), "Dear friend")
     clerk = Agent(Script(*replies), name="clerk", functions=[look_up], hooks=agent_hooks)
     terse = Agent(Script("Hi.", "Hi."), name="terse")
 
@@ -101,7 +100,9 @@ def last(request: Any) -> str:
 
 
 def boss(flow: Any, *replies: Any, **options: Any) -> Agent[Any, Any]:
-    return Agent(Script(*(replies or (asks("letters", about="delay"), last))), functions=[flow], name="boss", **options)
+    return Agent(
+        Script(*(replies or (function_call("letters", about="delay"), last))), functions=[flow], name="boss", **options
+    )
 
 
 def here(question: Any) -> Any:
@@ -183,7 +184,7 @@ def test_a_flow_that_is_a_function_no_more_is_dropped_and_its_tokens_are_kept():
 def test_a_run_in_a_store_is_answered_and_driven_on_by_a_worker():
     store = MemoryStore()
     with pytest.raises(CallSuspended, match="warmly"):
-        boss(letters(), asks("letters", about="delay"), store=store).call("x", run_id="r1")
+        boss(letters(), function_call("letters", about="delay"), store=store).call("x", run_id="r1")
     later = boss(letters("Dear friend").as_function(returns=text_of), last, store=store)
     for key, outcome in [(ASK, Approved()), (REVIEW, YES)]:
         assert [question.key for question in store.load("r1").run.waits] == [key]
@@ -195,7 +196,9 @@ def test_a_run_in_a_store_is_answered_and_driven_on_by_a_worker():
 
 
 def test_the_calls_inside_are_forked_step_by_step():
-    agent = boss(letters("Dear friend", "Dear friend").as_function(returns=text_of), asks("letters", about="x"), last)
+    agent = boss(
+        letters("Dear friend", "Dear friend").as_function(returns=text_of), function_call("letters", about="x"), last
+    )
     one = suspended(agent)
     other = agent.restore(snapshot(one))
     other.advance(REVIEW, Returned(text='["Reject", {"why": "too long"}]'))
@@ -239,7 +242,7 @@ def test_arguments_are_the_data(data: Any, arguments: dict[str, Any], result: An
     assert made(**arguments) == result
     told: list[Any] = []
     made = adding(data).as_function(returns=lambda d: told.append(d) or "ok")  # type: ignore[func-returns-value]
-    agent = Agent(Script(asks("adding", **arguments), "Done."), functions=[made])
+    agent = Agent(Script(function_call("adding", **arguments), "Done."), functions=[made])
     assert agent.call("Go.").function_calls[0].result == "ok"
     assert told == [result]
 
@@ -252,7 +255,7 @@ def test_arguments_are_the_data(data: Any, arguments: dict[str, Any], result: An
     ],
 )
 def test_arguments_that_are_no_data_are_told_to_the_model_before_anything_begins(arguments: Any, told: str):
-    agent = Agent(Script(asks("adding", **arguments), "Alas."), functions=[adding(Order)])
+    agent = Agent(Script(function_call("adding", **arguments), "Alas."), functions=[adding(Order)])
     (f,) = agent.call("Go.").function_calls
     assert told in (f.error or "")
 
@@ -273,7 +276,7 @@ def test_start_has_arguments_of_its_own():
     made = letters("Dear friend").as_function("write", start=start, returns=lambda d: d.about)
     assert (made.name, made.description) == ("write", "Have a letter written.")
     assert made.parameters["properties"]["subject"]["description"] == "What about."
-    agent = boss(made, asks("write", subject="rain"), "Done.")
+    agent = boss(made, function_call("write", subject="rain"), "Done.")
     one = suspended(agent)
     one.advance(REVIEW, YES)
     assert agent.run(one).function_calls[0].result == "rain in 3 lines"
@@ -286,7 +289,7 @@ def test_it_is_called_by_itself_as_well():
 
 def test_what_returns_raises_is_told():
     made = letters("Dear friend", answer=here).as_function(returns=lambda d: 1 / 0)
-    (f,) = boss(made, asks("letters", about="rain"), "Alas.").call("Go.").function_calls
+    (f,) = boss(made, function_call("letters", about="rain"), "Alas.").call("Go.").function_calls
     assert "ZeroDivisionError" in (f.error or "")
 
 
@@ -341,7 +344,7 @@ def test_functions_inside_are_put_to_the_approver_that_there_is_and_else_run(who
     def look() -> str:
         return "it rains"
 
-    clerk = Agent(Script(asks("look"), "Rain."), name="clerk", functions=[look], **approver("the clerk's"))
+    clerk = Agent(Script(function_call("look"), "Rain."), name="clerk", functions=[look], **approver("the clerk's"))
     state = call(clerk, name="state")(lambda d: "?")
     rows = [state.done(end("over"), do=lambda d, a: replace(d, text=a))]
     flow = Flow("report", Letter, start=state, rows=rows, **approver("the flow's"))
@@ -350,7 +353,10 @@ def test_functions_inside_are_put_to_the_approver_that_there_is_and_else_run(who
         outer_rows = [nested.done(end("over"), do=lambda d, a: a)]
         flow = Flow("outer", Letter, start=nested, rows=outer_rows)
     agent = boss(
-        flow.as_function(returns=text_of, name="report"), asks("report", about="x"), last, **approver("the boss's")
+        flow.as_function(returns=text_of, name="report"),
+        function_call("report", about="x"),
+        last,
+        **approver("the boss's"),
     )
     assert agent.call("Go.").output == "It said: Rain."
     who = {"nobody's": [], "the boss's": ["the boss's report", "the boss's look"]}
@@ -375,7 +381,7 @@ def test_deadlines_end_what_is_inside(whose: str):
     flow = napping(limits=FlowLimits(deadline_s=20)) if whose == "flow" else napping()
     made = flow.as_function(timeout_s=20 if whose == "function" else None)
     limits = Limits(deadline_s=20) if whose == "call" else Limits()
-    agent = Agent(Script(asks("napping"), last, clock=clock), functions=[made], limits=limits)
+    agent = Agent(Script(function_call("napping"), last, clock=clock), functions=[made], limits=limits)
     one = suspended(agent)
     clock.advance(21)
     with suppress(CallFailed):
@@ -390,10 +396,10 @@ def test_deadlines_end_what_is_inside(whose: str):
 @ways
 def test_a_timer_inside_goes_on_by_itself_when_it_is_due(way: Way):
     clock = FakeClock()
-    agent = Agent(Script(asks("napping"), last, clock=clock), functions=[napping()])
+    agent = Agent(Script(function_call("napping"), last, clock=clock), functions=[napping()])
     (*_, suspension) = agent.stream("Go.")
     assert suspension.wake_at_s == 1_000_000_500.0
-    one = suspended(Agent(Script(asks("napping"), clock=clock), functions=[napping()]))
+    one = suspended(Agent(Script(function_call("napping"), clock=clock), functions=[napping()]))
     clock.advance(500)
     way(agent, one, [])
     assert one.output == 'It said: {"n":0}'
@@ -418,7 +424,7 @@ def spending(text: str, tokens: int, dollars: float = 0.0) -> Reply:
 
 
 def test_its_tokens_are_the_call_s_too_while_it_goes_on_and_when_it_has_ended():
-    agent = boss(letters(spending("Dear friend", 40)), Reply.of(asks("letters", about="x")), spending("ok", 2))
+    agent = boss(letters(spending("Dear friend", 40)), Reply.of(function_call("letters", about="x")), spending("ok", 2))
     one = suspended(agent)
     assert (one.record.usage.input_tokens, one.record.total_usage.input_tokens) == (None, 40)
     assert one.record.usage_by_agent["run:1.0"].input_tokens == 40
@@ -434,7 +440,7 @@ def test_agents_inside_have_no_larger_budget_than_the_call_has_left():
             seen.append(event.result)
 
     flow = letters(spending("Dear friend", 40), agent_hooks=[Hook()])
-    agent = boss(flow, asks("letters", about="x"), limits=Limits(tokens=30))
+    agent = boss(flow, function_call("letters", about="x"), limits=Limits(tokens=30))
     with pytest.raises(CallFailed, match=r"limits\.tokens is 30"):
         agent.call("Go.")
     assert [result.ending.detail.startswith("limits.tokens is 30") for result in seen] == [True]
@@ -442,7 +448,7 @@ def test_agents_inside_have_no_larger_budget_than_the_call_has_left():
 
 def test_a_model_of_which_nobody_knows_the_price_is_refused_under_a_budget_in_dollars():
     with pytest.raises(UsageError, match="price"):
-        boss(letters(), asks("letters", about="x"), limits=Limits(cost_usd=1.0)).call("Go.")
+        boss(letters(), function_call("letters", about="x"), limits=Limits(cost_usd=1.0)).call("Go.")
 
 
 # Events and hooks
@@ -496,7 +502,7 @@ def test_events_carry_their_path_and_hooks_at_every_level_are_told(way: Way):
 def test_hooks_of_chosen_agents_and_of_agents_inside_of_those_of_a_flow_are_told(way: Way):
     of_chosen, of_inner = Hook(), Hook()
     inner = Agent(Script("yes"), name="inner", hooks=[of_inner])
-    agent = Agent(Script(asks("inner", task="?"), "done"), name="chosen", functions=[inner], hooks=[of_chosen])
+    agent = Agent(Script(function_call("inner", task="?"), "done"), name="chosen", functions=[inner], hooks=[of_chosen])
 
     def choose(d: Letter) -> Agent[Any, Any]:
         return agent

@@ -25,8 +25,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.testing import FakeClock, Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import FakeClock, Script, function_call
 
 OTHERS: tuple[Any, ...] = (
     Returned(text="no JSON"), Returned(text='{"x": 1}'), Returned(text="null"), Returned(text='"x"', is_error=True),
@@ -225,7 +224,7 @@ def test_two_approvals_in_any_order_and_none_twice() -> None:
     keys = ["both#1/a/ask:1.0", "both#1/b/ask:1.0"]
     records = []
     for order in (keys, keys[::-1]):
-        clients = {t: Script(asks("pay", amount=1), f"paid by {t.name}") for t in tellers}
+        clients = {t: Script(function_call("pay", amount=1), f"paid by {t.name}") for t in tellers}
         run = flow.seed(Order(), clients=clients)
         by_run(flow, run)
         assert [e.key for e in run.effects] == keys

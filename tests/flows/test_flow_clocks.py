@@ -33,8 +33,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.messages import Reply
 from fsm_agent.runtime import SystemClock
-from fsm_agent.testing import Delayed, FakeClock, Script
-from fsm_agent.testing import call as asked
+from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 
 over, late = end("over"), end("late")
 
@@ -116,7 +115,7 @@ class TestEarlierDeadline:
     ) -> None:
         clock, noted = FakeClock(), list[int]()
         note = Function(name="note", call=lambda: noted.append(1))
-        model = Script(Delayed(6000, asked("note")), "too late", clock=clock)
+        model = Script(Delayed(6000, function_call("note")), "too late", clock=clock)
         asking = call(Agent(model, name="bot", functions=[note]), name="asking", within_s=within_s)(lambda n: "?")
         rows = [asking.done(over), asking.elapsed(late)]
         limits = FlowLimits(deadline_s=deadline_s)

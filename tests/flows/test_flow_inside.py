@@ -24,8 +24,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,9 @@ def pay(amount: int) -> str:
 
 def paying(model: Script | None = None, **options: Any) -> Any:
     payment = Function.of(pay, **options)
-    return call(Agent(model or Script(asks("pay", amount=5), "done"), name="bot", functions=[payment]), name="asking")(
-        lambda d: "go"
-    )
+    return call(
+        Agent(model or Script(function_call("pay", amount=5), "done"), name="bot", functions=[payment]), name="asking"
+    )(lambda d: "go")
 
 
 @pytest.mark.parametrize("way", range(4))
@@ -87,7 +86,7 @@ def test_agents_inside_are_as_deep_as_what_is_around_them(way: int) -> None:
 def test_a_run_that_is_restored_asks_by_the_policy_of_now(way: int) -> None:
     path, flow = ways(paying())[way]
     run = begun(flow)
-    run.advance(f"{path}/model:0", Replied(reply=Reply.of(asks("pay", amount=5)), at_s=1.0))
+    run.advance(f"{path}/model:0", Replied(reply=Reply.of(function_call("pay", amount=5)), at_s=1.0))
     assert f"{path}/run:1.0" in [effect.key for effect in run.effects]
     _, stricter = ways(paying(needs_approval=True))[way]
     again = stricter.restore(run.snapshot())
@@ -110,7 +109,7 @@ def test_the_approver_of_an_agent_is_asked_before_that_of_the_flow(way: int) -> 
 
     def flow_with(approve: Any) -> Flow[Order]:
         payment = Function.of(pay, needs_approval=True)
-        model = Script(asks("pay", amount=5), "done")
+        model = Script(function_call("pay", amount=5), "done")
         agent = Agent(model, name="bot", functions=[payment], approve=approve)
         _, flow = ways(call(agent, name="asking")(lambda d: "go"))[way]
         return replace(flow, approve=of_flow)
@@ -142,7 +141,10 @@ def replace_usage(reply: Reply) -> Reply:
 
 def test_a_call_that_is_stopped_without_an_output_has_failed() -> None:
     agent = Agent(
-        Script(asks("pay", amount=5)), name="bot", functions=[pay], stop_when=lambda context: "enough is enough"
+        Script(function_call("pay", amount=5)),
+        name="bot",
+        functions=[pay],
+        stop_when=lambda context: "enough is enough",
     )
     state = call(agent, name="asking")(lambda d: "go")
     lost = end("lost")
@@ -180,14 +182,16 @@ def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_functi
         seen.append(context.depth)
         return "nothing"
 
-    inner = Agent(Script(asks("look"), "done"), name="inner", functions=[look])
+    inner = Agent(Script(function_call("look"), "done"), name="inner", functions=[look])
     flow = flow_of(call(inner, name="asking")(lambda d: "go"), store=MemoryStore() if is_kept else None)
 
     def run_it() -> str:
         """Run the flow."""
         return flow.call(Order(), run_id="r" if is_kept else None).state
 
-    Agent(Script(asks("look"), asks("run_it"), "over"), name="outer", functions=[look, run_it]).call("go")
+    Agent(Script(function_call("look"), function_call("run_it"), "over"), name="outer", functions=[look, run_it]).call(
+        "go"
+    )
     assert seen == [0, 1]
     if is_kept:
         assert flow.replay("r").record.depth == 1
@@ -204,7 +208,7 @@ def test_a_flow_inside_asks_its_own_approver_also_at_a_state_that_the_outer_one_
         return approve
 
     payment = Function.of(pay, needs_approval=True)
-    model = Script(*[asks("pay", amount=5), "done"] * 3)
+    model = Script(*[function_call("pay", amount=5), "done"] * 3)
     state = call(Agent(model, name="bot", functions=[payment]), name="asking")(lambda d: "go")
     nested = subflow("nested", replace(flow_of(state), approve=approver("inner")), lambda d: d)
     again = subflow("again", flow_of(state), lambda d: d)
@@ -220,9 +224,9 @@ def test_an_agent_call_that_is_restored_asks_by_the_policy_of_now_in_a_flow_insi
 
     one = agent_with().seed("go")
     one.advance("begin", Begun(at_s=0.0, id="r"))
-    one.advance("model:0", Replied(reply=Reply.of(asks("f", n=1)), at_s=1.0))
+    one.advance("model:0", Replied(reply=Reply.of(function_call("f", n=1)), at_s=1.0))
     (model,) = [effect.key for effect in one.effects]
-    one.advance(model, Replied(reply=Reply.of(asks("pay", amount=5)), at_s=2.0))
+    one.advance(model, Replied(reply=Reply.of(function_call("pay", amount=5)), at_s=2.0))
     path = model.rpartition("/")[0]
     assert [effect.key for effect in one.effects] == [f"{path}/run:1.0"]
     again = agent_with(needs_approval=True).restore(snapshot_of_call(one))

@@ -43,8 +43,7 @@ from fsm_agent.flows import (
 )
 from fsm_agent.messages import FunctionCall, Message, Suspended, TokenLogprob
 from fsm_agent.store import AlreadyAnswered, NotAsked, RunExists, SqliteStore
-from fsm_agent.testing import FakeClock, Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import FakeClock, Script, function_call
 
 
 @dataclass(frozen=True)
@@ -307,7 +306,7 @@ class TestInside:
         inner = Flow("inner", Word, start=looking, rows=rows, **people("inner"))
         nested = subflow("nested", inner, lambda d: d)
         outer = Flow("outer", Word, start=nested, rows=[nested.done(over, do=lambda d, a: a)], **people("outer"))
-        run = outer.seed(Word(), clients={looking: Script(asks("look"), "seen")})
+        run = outer.seed(Word(), clients={looking: Script(function_call("look"), "seen")})
         if whose == "nobody":
             with pytest.raises(FlowSuspended, match="nested#1/answer:person#2"):
                 outer.run(run)
@@ -448,7 +447,7 @@ def test_a_run_rests_with_a_probability_of_zero_inside(tmp_path: Path, kind: str
         return text
 
     flow = Flow("payments", str, start=paying, rows=[paying.done(end("paid"), do=lambda text, answer: answer)])
-    script = Script(asks("payments", data="Pay."), "It is paid.")
+    script = Script(function_call("payments", data="Pay."), "It is paid.")
     boss = Agent(script, name="boss", functions=[flow], store=tmp_path / "runs.db")
     there: Any = replace(flow, store=tmp_path / "runs.db") if kind == "a state" else boss
     with pytest.raises((FlowSuspended, CallSuspended)):

@@ -39,8 +39,7 @@ from fsm_agent.flows import (
 from fsm_agent.messages import Stepped
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import RunBusy, Runs
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 
 @dataclass(frozen=True)
@@ -580,7 +579,7 @@ def empty() -> Data:
 def test_a_flow_that_is_a_function_of_an_agent_has_an_inbox_too() -> None:
     inner = Flow("asking", Data, start=plain, rows=[plain.done(one), one.done(over, do=add)])
     function = inner.as_function("ask", "Ask.", start=empty, returns=lambda d: str(d.got))
-    agent = Agent(Script(asks("ask"), "fine"), name="a", functions=[function], store=MemoryStore())
+    agent = Agent(Script(function_call("ask"), "fine"), name="a", functions=[function], store=MemoryStore())
     with pytest.raises(CallSuspended) as waiting:
         agent.call("go", run_id="r")
     path = waiting.value.call.effects[0].key.rpartition("/")[0]

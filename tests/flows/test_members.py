@@ -27,8 +27,7 @@ from fsm_agent.flows import (
     wait,
 )
 from fsm_agent.messages import Inside
-from fsm_agent.testing import FakeClock, Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import FakeClock, Script, function_call
 
 
 @dataclass(frozen=True)
@@ -258,7 +257,7 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
         world={"clock": FakeClock()},
     )  # fmt: skip
     for order in ([0, 1], [1, 0]):
-        client = Script(asks("pay", amount=17), "It is paid.")
+        client = Script(function_call("pay", amount=17), "It is paid.")
         run = flow.seed(Batch(), clients={paying: client})
         by_run(flow, run)
         assert [e.key for e in run.effects] == ["both#1/answer:someone", "both#1/paying/ask:1.0"]
@@ -279,7 +278,9 @@ def test_tokens_of_all_members_count_also_of_those_that_lost() -> None:
     flow = Flow("f", Batch, start=first, rows=[first.done(over, do=lambda d, a: replace(d, word=a))])
     run = flow.seed(Batch())
     run.advance("begin", doubling_begun())
-    asked = Reply(message=Message.of("assistant", asks("pay", amount=1)), usage=Usage(input_tokens=3, output_tokens=2))
+    asked = Reply(
+        message=Message.of("assistant", function_call("pay", amount=1)), usage=Usage(input_tokens=3, output_tokens=2)
+    )
     run.advance("first#1/paying/model:0", Replied(reply=asked))
     run.advance("first#1/right/model:0", Replied(reply=said("r")))
     assert (run.state, run.data.word) == ("over", "r")

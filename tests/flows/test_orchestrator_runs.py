@@ -24,7 +24,7 @@ from fsm_agent.flows.orchestrator import (
     Remedy,
     Supply,
 )
-from fsm_agent.testing import Script, call, explore
+from fsm_agent.testing import Script, explore, function_call
 
 ONE = strategy(step("a"), loops=(Loop(("a",), 2),))
 
@@ -44,7 +44,7 @@ def _everything(**options: Any) -> tuple[Ones, list[str]]:
         step("c", "End {{ b }}", requires_approval=True),
     )
     again = new_steps(step("d", "Now {{ a }}", requires_validation=True), step("e", "{{ d }}", requires_approval=True))
-    send_it = call("send", text="hello")
+    send_it = function_call("send", text="hello")
     ones = Ones(
         *[send_it, "A", "B", "B2", "D", "E", "E2"],
         planner=[as_json(plan), "RETRY", "TACTICAL", again, "RETRY"],

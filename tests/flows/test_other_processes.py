@@ -18,8 +18,7 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, FlowSuspended, call, end, wait
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import AlreadyAnswered, NotAsked, Runs
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 pytestmark = pytest.mark.system
 
@@ -116,7 +115,7 @@ def test_an_approval_in_another_process_and_the_first_one_counts(
     answer: Any, done: list[str], told: str, elsewhere: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
     folder = str(tmp_path)
-    assert drive("support", folder, None, [asks("refund", order=17)])[0] == "waits in helping"
+    assert drive("support", folder, None, [function_call("refund", order=17)])[0] == "waits in helping"
     place, data = elsewhere.submit(drive, "support", folder, {ASK: answer}, [said_last], True).result(60)
     assert place == "helped"
     assert told in data.reply

@@ -12,8 +12,7 @@ from support.paths import ROOT
 
 from fsm_agent import Agent, Message, Reply
 from fsm_agent.flows import FlowFailed
-from fsm_agent.testing import Script, explore
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, explore, function_call
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ BROKEN = "def add(a, b):\n    return a - b\n"
 
 
 def write(text: str = "x = 1\n") -> Any:
-    return asks("write", path="main.py", text=text)
+    return function_call("write", path="main.py", text=text)
 
 
 class TestPlanGate:

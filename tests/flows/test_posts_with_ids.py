@@ -15,7 +15,7 @@ from fsm_agent import Agent, Approved, CallSuspended, Denied, MemoryStore, Usage
 from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, wait
 from fsm_agent.store import PostExists, RunBusy
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def test_the_runs_take_an_id_too() -> None:
         """Erase."""
         return "gone"
 
-    agent = Agent(Script(call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
+    agent = Agent(Script(function_call("erase"), "Done."), functions=[erase], name="clerk", store=MemoryStore())
     with suppress(CallSuspended):
         agent.call("Tidy up.", run_id="r")
     for at_s in (1.0, 2.0):

@@ -47,8 +47,7 @@ from fsm_agent.flows import (
     race,
     subflow,
 )
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asked
+from fsm_agent.testing import Script, function_call
 
 pytestmark = pytest.mark.system
 
@@ -77,7 +76,7 @@ def deadlines_of_subflows(runs: int) -> Flow[Log]:
 def deadlines_of_calls(runs: int) -> Flow[Log]:
     """One waits for its model, the other for a function."""
     limits, slow = Limits(deadline_s=SHORT_S), Function(name="slow", call=partial(too_long_in_a_thread, None))
-    second = asking("call2", Script(*[asked("slow")] * runs), limits, slow)
+    second = asking("call2", Script(*[function_call("slow")] * runs), limits, slow)
     return flow_of(asking("call1", Silent(), limits), second, pause("nap", SHORT_S))
 
 
@@ -93,7 +92,7 @@ def timeouts(runs: int) -> Flow[Log]:
     def reply(request: Request) -> Any:
         results = [part.text for message in request.messages if message.role == "tool" for part in message.parts]
         if len(results) < len(replies):
-            return asked(replies[len(results)])
+            return function_call(replies[len(results)])
         return ", ".join(text.partition(":")[0] for text in results)
 
     working = asking("working", Script(*[reply] * 4 * runs), Limits(), *functions)

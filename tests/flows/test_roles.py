@@ -23,8 +23,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def test_a_run_of_sub_agents_waits_for_functions_and_people(is_async: bool) -> N
         return "sun"
 
     agent = build_agent(Weather, CONFIG, client=models("unused", "Fine."))
-    agent.agents["forecaster"] = Agent(Script(asks("look", place="x"), "Sun."), functions=[look], name="f")
+    agent.agents["forecaster"] = Agent(Script(function_call("look", place="x"), "Sun."), functions=[look], name="f")
     run = agent.flow.seed(Report("Berlin?"))
     key = "forecasting#1/ask:1.0"
 

@@ -31,7 +31,7 @@ from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure, subfl
 from fsm_agent.flows import call as asks
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Step, Strategy
 from fsm_agent.store import RunUnknown
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @function(needs_approval=True)
@@ -199,7 +199,7 @@ suspending = pytest.mark.parametrize("name", SUSPENDING)
 )
 def test_a_run_that_waits_is_resumed_and_replayed(name: str, resumes: str, tmp_path: Path) -> None:
     kind = KINDS[name]
-    one = kind.make(Script(call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
+    one = kind.make(Script(function_call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
     with pytest.raises(kind.suspended):
         one.call(kind.task, run_id="r")
     (question,) = one.runs.store.load("r").run.waits
@@ -246,7 +246,7 @@ def test_each_kind_is_submitted_driven_by_a_worker_and_followed(kind: Kind, is_a
 @suspending
 def test_a_submitted_run_that_waits_is_answered_by_one_answer(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]
-    one = kind.make(Script(call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
+    one = kind.make(Script(function_call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
     runnable = one.agent if isinstance(one, Conversation) else one
     run = one.submit(kind.task, run_id="r")
     Worker([runnable], one.runs).run(once=True)
@@ -261,7 +261,7 @@ def test_a_submitted_run_that_waits_is_answered_by_one_answer(name: str, tmp_pat
 @suspending
 def test_a_run_of_each_kind_is_read_as_it_was_and_forked(name: str, tmp_path: Path) -> None:
     kind = KINDS[name]
-    one = kind.make(Script(call("erase", path="x"), "HI", "HO"), store=str(tmp_path / "runs.db"))
+    one = kind.make(Script(function_call("erase", path="x"), "HI", "HO"), store=str(tmp_path / "runs.db"))
     with pytest.raises(kind.suspended):
         one.call(kind.task, run_id="r")
     (question,) = one.runs.store.load("r").run.waits
@@ -342,7 +342,7 @@ def test_it_stands_wherever_one_of_them_does(name: str) -> None:
     one = kind.make(model_for(kind, "HI"))
     tool = one.as_function("it")
     arguments = {"text": "hi"} if name == "Flow" else {"task": "hi"}
-    host = Script(call("it", **arguments), "Done.")
+    host = Script(function_call("it", **arguments), "Done.")
     assert Agent(host, functions=[tool]).call("Go.").output == "Done."
     assert "HI" in host.requests[1].messages[-1].parts[0].text
     team = Orchestrator(
@@ -356,7 +356,7 @@ def test_it_stands_wherever_one_of_them_does(name: str) -> None:
         flow = Flow("outer", Data, start=state, rows=[state.done(end("done"), do=lambda d, text: Data(text))])
         assert flow.call(Data()).output == Data("HI")
         to = handoff(kind.make(model_for(kind, "HI")), name="transfer")
-        assert Agent(Script(call("transfer")), functions=[to]).call("Go.").output == "HI"
+        assert Agent(Script(function_call("transfer")), functions=[to]).call("Go.").output == "HI"
     else:
         inner = one if isinstance(one, Flow) else one.flow
         start = (lambda d: Data()) if isinstance(one, Flow) else (lambda d: one.job("hi", one.strategy))

@@ -25,8 +25,7 @@ from fsm_agent.flows import (
     race,
     wait,
 )
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 
 class Mood(Enum):
@@ -81,7 +80,7 @@ talking = Flow(
 
 
 def models(mood: str = '"good"') -> dict[Any, Script]:
-    return {opening: Script(asks("look", what="tea"), "Tea it is."), closing: Script(mood)}
+    return {opening: Script(function_call("look", what="tea"), "Tea it is."), closing: Script(mood)}
 
 
 def result_of(agent: Agent[Any, Any], *replies: Any) -> CallResult[Any]:
@@ -256,7 +255,7 @@ class TestAgentsOfRunTime:
     @everywhere
     @pytest.mark.parametrize(("state", "topic"), [(by_role, "tea"), (chosen, "tea"), (chosen, "milk")])
     def test_the_dialog_goes_on_as_of_one_that_is_named(self, state: Any, topic: str, driven: Driver) -> None:
-        looking = [asks("look", what="tea")] if topic == "tea" else []
+        looking = [function_call("look", what="tea")] if topic == "tea" else []
         scripts = {state: Script(*looking, "It is."), closing: Script('"good"')}
         flow = self.flow(state)
         run = flow.seed(Talk(topic), clients=scripts)

@@ -18,7 +18,7 @@ from fsm_agent import Agent, Context, Limits, function
 from fsm_agent.call import Outcome, Returned, RunAgain
 from fsm_agent.flows.orchestrator import Accept, Orchestrator
 from fsm_agent.store import Runs
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.workers import Worker, engine_of
 
 PLAYED = session(60).rounds
@@ -32,11 +32,11 @@ class Coder(Script):
     def _next(self, request: Any, timeout_s: float | None) -> Any:
         done = sum(message.role == "tool" for message in request.messages)
         if done == PUSHES:
-            reply: Any = call("push", branch="main")
+            reply: Any = function_call("push", branch="main")
         elif done > len(PLAYED):
             reply = DONE
         else:
-            reply = call("read", **PLAYED[done - (done > PUSHES)].arguments)
+            reply = function_call("read", **PLAYED[done - (done > PUSHES)].arguments)
         return self._make_reply(reply, request, timeout_s)
 
 

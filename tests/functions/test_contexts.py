@@ -16,7 +16,7 @@ from fsm_agent.agents import Agent
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Context, Function
 from fsm_agent.messages import FunctionCall
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 if typing.TYPE_CHECKING:
     from nowhere import Database
@@ -169,7 +169,7 @@ class TestDecisions:
             raise AssertionError("not approved")
 
         functions = [Function.of(f, needs_approval=True) for f in (read, buy)]
-        script = Script(call("read"), call("buy"), "done")
+        script = Script(function_call("read"), function_call("buy"), "done")
         result = Agent(script, functions=functions, approve=approve).call("?", deps="ann")
         assert [made.succeeded for made in result.function_calls] == [True, False]
 

@@ -27,7 +27,7 @@ from fsm_agent.errors import ParseError, UsageError
 from fsm_agent.functions import Context, Function, function
 from fsm_agent.messages import FunctionCall, Message
 from fsm_agent.providers import OpenAIChat, Profile
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 class TestDefinition:
@@ -262,7 +262,7 @@ class TestOffered:
         assert sent(made)["tools"] == [{"type": "function", "function": told}]
 
     def test_what_the_model_did_wrong_is_told_and_the_call_goes_on(self):
-        script = Script(call("ad", a=1), call("add", a="x"), call("add", a=1), "3")
+        script = Script(function_call("ad", a=1), function_call("add", a="x"), function_call("add", a=1), "3")
         result = Agent(script, functions=[ADD]).call("1 + 2?")
         assert result.output == "3"
         told = [part for message in result.dialog if message.role == "tool" for part in message.parts]

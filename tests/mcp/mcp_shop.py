@@ -13,7 +13,7 @@ from typing import Any
 from fsm_agent import Agent, Context, Document, Function, Image, function
 from fsm_agent.flows import Flow, end, wait
 from fsm_agent.mcp import ToolServer, serve
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 KEY = "k" * 32
 SECRET = "sk-recognisable0123456789"
@@ -137,7 +137,7 @@ class Shop:
 
 def desk_model(request: Any) -> Any:
     last = request.messages[-1]
-    return call("refund", order=last.text) if last.role == "user" else f"The money: {last.text}"
+    return function_call("refund", order=last.text) if last.role == "user" else f"The money: {last.text}"
 
 
 def main(store: str, notes: str, *kind: str) -> None:

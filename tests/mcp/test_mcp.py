@@ -28,7 +28,7 @@ from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
 from fsm_agent.prompts import Prompts
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 pytest.importorskip("mcp")
 
@@ -136,15 +136,15 @@ class TestResults:
         assert SECRET not in str(caught.value)
 
     def test_a_functions_failure_is_told_to_the_model(self, server):
-        result = Agent(Script(call("fail"), "Sorry."), functions=server.functions).call("Try.")
+        result = Agent(Script(function_call("fail"), "Sorry."), functions=server.functions).call("Try.")
         assert "no luck with" in (result.function_calls[0].error or "")
 
     def test_arguments_are_checked_before_it_is_asked(self, server):
-        result = Agent(Script(call("add", a="x"), "Sorry."), functions=server.functions).call("Try.")
+        result = Agent(Script(function_call("add", a="x"), "Sorry."), functions=server.functions).call("Try.")
         assert "a: Input should be a valid integer" in (result.function_calls[0].error or "")
 
     def test_a_tool_is_a_function_sync_and_async(self, server):
-        agent = Agent(Script(*[call("add", a=1, b=2), "3."] * 2), functions=server.functions)
+        agent = Agent(Script(*[function_call("add", a=1, b=2), "3."] * 2), functions=server.functions)
         for result in (agent.call("How many?"), asyncio.run(agent.acall("How many?"))):
             assert (result.output, result.function_calls[0].result) == ("3.", "3")
 

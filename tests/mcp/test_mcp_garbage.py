@@ -17,7 +17,7 @@ from support.paths import TESTS
 
 from fsm_agent import Agent
 from fsm_agent.mcp import MCPServer, MCPServerError, MCPToolError
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 pytestmark = pytest.mark.nightly
 
@@ -63,7 +63,7 @@ def die() -> None:
 
 def serve_an_agent() -> None:
     with server() as one:
-        script = Script([call("add", a=1), call("fail"), call("nobody")], "42")
+        script = Script([function_call("add", a=1), function_call("fail"), function_call("nobody")], "42")
         assert Agent(script, functions=one.functions).call("How many?").output == "42"
 
 

@@ -15,7 +15,7 @@ from mcp_http_stub import HttpStub, text
 
 from fsm_agent.agents import Agent
 from fsm_agent.mcp import MCPServer, MCPServerError
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 MAX_TOOLS, MAX_PAGES, MAX_CHARS, MAX_DESCRIPTION_CHARS = 2_000, 200, 2_000_000, 10_000
 OPEN = {"type": "object"}
@@ -96,7 +96,9 @@ def test_null_for_an_argument_that_may_be_left_out_is_left_out(stub: HttpStub) -
     given: list[dict[str, Any]] = []
     stub.tools = {"find": lambda **arguments: given.append(arguments) or text("found")}
     with MCPServer.http(stub.url) as server:
-        Agent(Script(call("find", due=None, by=None, after=None), "Done."), functions=[server]).call("Find it.")
+        Agent(Script(function_call("find", due=None, by=None, after=None), "Done."), functions=[server]).call(
+            "Find it."
+        )
     assert given == [{"by": None, "after": None}]
 
 
@@ -106,7 +108,7 @@ def test_a_schema_that_means_harm_holds_up_neither_the_start_nor_a_call(stub: Ht
     schema = {**OPEN, "required": [f"p{n}" for n in range(4_000)], "properties": properties}
     stub.pages = [[tool("wide", inputSchema=schema)]]
     with MCPServer.http(stub.url) as server:
-        result = Agent(Script(call("wide"), "Sorry."), functions=[server]).call("Do it.")
+        result = Agent(Script(function_call("wide"), "Sorry."), functions=[server]).call("Do it.")
     assert "p0: Field required" in (result.function_calls[0].error or "")
 
 

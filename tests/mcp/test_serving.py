@@ -31,7 +31,7 @@ from fsm_agent.mcp.serving.forms import form_of, outcome_of
 from fsm_agent.mcp.serving.progress import Progress
 from fsm_agent.mcp.serving.stdin import BoundedLines
 from fsm_agent.messages import FunctionProgress, Question
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 MODES = ["auto", "legacy"]
 ANSWERED = "this question was answered before, or its call has ended"
@@ -405,7 +405,7 @@ def test_an_agent_whose_functions_come_late_is_not_carried(asks):
         def functions(self) -> tuple[Any, ...]:
             return (shop.functions[0], weather)
 
-    model = Script(desk_model if asks == "refund" else call("weather"))
+    model = Script(desk_model if asks == "refund" else function_call("weather"))
     desk = Agent(model, functions=[Source()], name="desk")
     result = called(serve("shop", [desk]), "desk", {"task": "A"}, User(APPROVE))
     assert result.is_error
@@ -415,7 +415,7 @@ def test_an_agent_whose_functions_come_late_is_not_carried(asks):
 
 def test_an_approver_that_cannot_say_needs_a_store():
     """Only the call shows that a person is needed."""
-    model = Script(*[call("add", a=1)] * 2, "Two.")
+    model = Script(*[function_call("add", a=1)] * 2, "Two.")
     desk = Agent(model, functions=[add], approve=lambda call: None, name="desk")
     assert "needs a store" in text_of(called(serve("shop", [desk]), "desk", {"task": "1 + 1?"}, User(APPROVE)))
     stored = serve("shop", [desk], store=MemoryStore())

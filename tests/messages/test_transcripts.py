@@ -10,11 +10,11 @@ from support.agent_calls import add, erase, parse
 from fsm_agent import Agent, CallFailed, Limits, Prompt
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning
 from fsm_agent.messages.transcript import transcript
-from fsm_agent.testing import call
+from fsm_agent.testing import function_call
 
 
 def test_a_call_reads_as_it_was(script):
-    said = ["Let me\nsee.", call("add", a=17, b=25), call("erase", path="/")]
+    said = ["Let me\nsee.", function_call("add", a=17, b=25), function_call("erase", path="/")]
     agent = Agent(script(said, "42"), system="You add.", functions=[add, erase], approve=lambda f: f.name == "add")
     assert agent.call("17 + 25?").transcript().splitlines() == [
         "system: You add.",

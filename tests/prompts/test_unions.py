@@ -19,7 +19,7 @@ from fsm_agent.messages import Done, Message, PartialOutput
 from fsm_agent.prompts import Output, ParserInput, json_anywhere, tagged
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.providers import OpenAIChat, Profile
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 class Flight(BaseModel):
@@ -87,7 +87,7 @@ def read(kind: Any, text: str) -> Any:
 def answer(mode: str, *documents: str) -> list[Any]:
     """Return what a model says in a mode."""
     if mode == "function":
-        return [call("give_final_answer", value=json.loads(document)) for document in documents]
+        return [function_call("give_final_answer", value=json.loads(document)) for document in documents]
     return [*["I think."] * (mode == "two_stage"), *documents]
 
 

@@ -30,7 +30,7 @@ from fsm_agent.providers import (
     Profile,
     providers,
 )
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 Body = Mapping[str, Any]
 
@@ -280,7 +280,7 @@ FUNCTIONS = [plain, waiting, either, silent]
 
 @wires
 def test_none_is_told_as_null_and_an_empty_text_as_it_always_was(wire: str) -> None:
-    agent = Agent(Script([call(f.name) for f in FUNCTIONS], "Done."), functions=FUNCTIONS)
+    agent = Agent(Script([function_call(f.name) for f in FUNCTIONS], "Done."), functions=FUNCTIONS)
     codec, profile, results = CODECS[wire]
     request = Request(messages=agent.call("Go.").dialog, functions=tuple(FUNCTIONS))
     body = json.loads(codec.encode(request, model="m", profile=profile, stream=False))

@@ -18,7 +18,7 @@ from fsm_agent.call import Request
 from fsm_agent.errors import CallFailed
 from fsm_agent.messages import FunctionCall, Reply
 from fsm_agent.runtime import SystemClock
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 LONG_S = 60.0
 
@@ -88,15 +88,15 @@ def interrupted(way: str, store: str) -> None:
         case "stream":
             list(Agent(Hanging()).stream("x"))
         case "plain function":
-            Agent(Script(call("plain")), functions=[plain]).call("x")
+            Agent(Script(function_call("plain")), functions=[plain]).call("x")
         case "two plain functions":
             Agent(Script(two), functions=[plain]).call("x")
         case "coroutine function":
-            Agent(Script(call("waiting")), functions=[waiting]).call("x")
+            Agent(Script(function_call("waiting")), functions=[waiting]).call("x")
         case "approver":
-            Agent(Script(call("erase")), functions=[erase], approve=approve).call("x")
+            Agent(Script(function_call("erase")), functions=[erase], approve=approve).call("x")
         case "agent in a function":
-            Agent(Script(call("ask")), functions=[ask]).call("x")
+            Agent(Script(function_call("ask")), functions=[ask]).call("x")
         case "backoff":
             script = Script(RateLimited("slow down", status=429, retry_after_s=LONG_S))
             script.clock = Told()
@@ -111,7 +111,7 @@ def interrupted(way: str, store: str) -> None:
         case "stored request":
             Agent(Hanging(), **kept).call("x", run_id="r")
         case "stored function":
-            Agent(Script(call("plain")), functions=[plain], **kept).call("x", run_id="r")
+            Agent(Script(function_call("plain")), functions=[plain], **kept).call("x", run_id="r")
         case "stored map":
             Agent(Hanging(), **kept).map(["x"])
         case "worker":
@@ -144,12 +144,12 @@ def leave() -> None:
         asyncio.get_running_loop().run_in_executor(None, time.sleep, LONG_S)
         return "x"
 
-    agent = Agent(Script(call("plain")), functions=[plain])
+    agent = Agent(Script(function_call("plain")), functions=[plain])
     one = agent.seed("x")
     threading.Timer(0.1, lambda: one.cancel("enough")).start()
     with suppress(CallFailed):
         agent.run(one)
-    Agent(Script(call("behind"), "x"), functions=[behind]).call("x")
+    Agent(Script(function_call("behind"), "x"), functions=[behind]).call("x")
     threading.Thread(target=lambda: Agent(Hanging()).call("x"), daemon=True).start()
     time.sleep(0.2)
 

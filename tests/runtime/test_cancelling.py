@@ -41,7 +41,7 @@ from fsm_agent.messages import FunctionCall, Reply, TextDelta
 from fsm_agent.prompts import Dialog, Prompt
 from fsm_agent.runtime import SystemClock, arun, drive, run
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 LONG_S = 60.0  # what is waited for is set free long before
 
@@ -98,7 +98,7 @@ def functions(wait: Wait, kind: str, count: int, **policy: Any) -> Pending:
         parameters={"type": "object", "properties": {"n": {"type": "integer"}}},
         **{"is_async": kind != "plain", **policy},
     )
-    return seeded(work), Script([call("work", n=n) for n in range(count)], "never"), {}
+    return seeded(work), Script([function_call("work", n=n) for n in range(count)], "never"), {}
 
 
 def a_moment(wait: Wait) -> Pending:
@@ -113,7 +113,7 @@ def another_attempt(wait: Wait) -> Pending:
         raise ConnectionError("busy")
 
     work = Function(name="work", call=busy, blocking=False, retries=Retries(delay_s=9.0, max_delay_s=9.0))
-    return seeded(work), Script(call("work"), "never"), {"clock": Pause(wait)}
+    return seeded(work), Script(function_call("work"), "never"), {"clock": Pause(wait)}
 
 
 def an_approval(wait: Wait, kind: str) -> Pending:
@@ -122,7 +122,11 @@ def an_approval(wait: Wait, kind: str) -> Pending:
     async def approve(f: FunctionCall) -> bool:
         return bool(await wait.await_())
 
-    return seeded(erase), Script(call("erase"), "never"), {"approve": wait.wait if kind == "plain" else approve}
+    return (
+        seeded(erase),
+        Script(function_call("erase"), "never"),
+        {"approve": wait.wait if kind == "plain" else approve},
+    )
 
 
 PENDING: dict[str, Callable[[Wait], Pending]] = {
@@ -269,10 +273,12 @@ class TestALonePlainFunction:
         limits = Limits(deadline_s=0.05) if what == "deadline" else Limits()
         work = Function(name="work", call=wait.wait, timeout_s=0.05 if what == "timeout" else None)
         at_once = {"clock": SystemClock()}
-        agent: Agent[Any, Any] = Agent(Script(call("work"), "fine"), functions=[work], limits=limits, world=at_once)
+        agent: Agent[Any, Any] = Agent(
+            Script(function_call("work"), "fine"), functions=[work], limits=limits, world=at_once
+        )
         if what == "deadline around":
             inner, limits = agent.changed(name="inner"), Limits(deadline_s=0.05)
-            agent = Agent(Script(call("inner", task="x")), functions=[inner], limits=limits, world=at_once)
+            agent = Agent(Script(function_call("inner", task="x")), functions=[inner], limits=limits, world=at_once)
 
         def drive() -> None:
             with suppress(CallFailed):
@@ -284,7 +290,7 @@ class TestALonePlainFunction:
     @pytest.mark.parametrize("is_streamed", [False, True])
     def test_it_ends_with_a_call_that_others_have(self, is_streamed: bool):
         wait = Wait()
-        agent = Agent(Script(call("work"), "never"), functions=[Function(name="work", call=wait.wait)])
+        agent = Agent(Script(function_call("work"), "never"), functions=[Function(name="work", call=wait.wait)])
         one = agent.seed("Go.")
 
         def drive() -> None:
@@ -300,7 +306,7 @@ class TestALonePlainFunction:
     def test_inside_of_a_function_that_is_left_behind_it_ends(self, kind: str):
         wait, ended = Wait(), threading.Event()
         work = Function(name="work", call=wait.wait if kind == "plain" else wait.await_, is_async=kind != "plain")
-        inside = Agent(Script(call("work"), "never"), functions=[work], name="inside")
+        inside = Agent(Script(function_call("work"), "never"), functions=[work], name="inside")
 
         def outer() -> str:
             """Ask another agent."""
@@ -310,7 +316,7 @@ class TestALonePlainFunction:
                 ended.set()
 
         off = seeded(outer)
-        with ended_before(lambda: run(off, world(Script(call("outer")))), wait.free):
+        with ended_before(lambda: run(off, world(Script(function_call("outer")))), wait.free):
             assert wait.begun.wait(20)
             off.cancel("no longer needed")
             assert ended.wait(20)
@@ -346,7 +352,7 @@ class TestALonePlainFunction:
     def agent(self) -> tuple[Agent, list[int]]:
         ran_in = list[int]()
         work = Function(name="work", call=partial(self.note_thread, ran_in))
-        return Agent(Script(call("work"), "fine"), functions=[work]), ran_in
+        return Agent(Script(function_call("work"), "fine"), functions=[work]), ran_in
 
     def flow(self) -> tuple[Flow[int], list[int]]:
         ran_in = list[int]()
@@ -423,7 +429,7 @@ def test_coroutines_are_cancelled_with_it_from_another_thread(many: int):
             return "never"
 
         waiting = seeded(wait)
-        asked = world(Script([call("wait", n=n) for n in range(many)], "never"))
+        asked = world(Script([function_call("wait", n=n) for n in range(many)], "never"))
 
         driver = asyncio.create_task(arun(waiting, asked))
         for _ in range(many):
@@ -448,7 +454,7 @@ def test_what_comes_too_late_to_wake_the_driver_does_nothing_to_its_task():
     async def main() -> None:
         problems: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
-        await arun(hurried, world(Hasty(call("work"), "never")))
+        await arun(hurried, world(Hasty(function_call("work"), "never")))
         for _ in range(3):
             await asyncio.sleep(0)
         assert not asyncio.current_task().cancelling()
@@ -491,7 +497,7 @@ def test_a_cancelled_task_ends_its_children_and_leaves_a_call_that_another_drive
                 ended.append(n)
             return "never"
 
-        script = Script([call("work", n=n) for n in range(count)], "done")
+        script = Script([function_call("work", n=n) for n in range(count)], "done")
         one = seeded(work)
         task = asyncio.create_task(arun(one, world(script)))
         await began.wait()
@@ -514,7 +520,7 @@ def test_a_function_can_end_the_call_that_it_is_part_of(driven: Driver):
         return "left"
 
     one = seeded(leave)
-    driven(one, Script(["Here it is.", call("leave", well=True)], "never"))
+    driven(one, Script(["Here it is.", function_call("leave", well=True)], "never"))
     result = one.result()
     assert (result.ending.reason, result.ending.detail, result.text) == (
         Reason.STOPPED,
@@ -522,7 +528,7 @@ def test_a_function_can_end_the_call_that_it_is_part_of(driven: Driver):
         "Here it is.",
     )
     one = seeded(leave)
-    driven(one, Script(call("leave", well=False), "never"))
+    driven(one, Script(function_call("leave", well=False), "never"))
     assert one.record.ending.reason is Reason.CANCELLED
     assert one.record.function_calls[0].result in ("left", None)
 
@@ -540,7 +546,7 @@ def test_an_agent_call_inside_of_a_function_ends_with_it(driven: Driver):
             ended.set()
 
     outer = seeded(Function.of(ask, timeout_s=LONG_S))
-    with ended_before(lambda: driven(outer, Script(call("ask"), "never")), wait.free):
+    with ended_before(lambda: driven(outer, Script(function_call("ask"), "never")), wait.free):
         assert wait.begun.wait(20)
         outer.cancel("enough")
         assert ended.wait(20)
@@ -554,11 +560,11 @@ def test_a_call_that_rests_when_its_function_is_left_behind_goes_on_later():
 
     def ask() -> str:
         """Ask another model, and then wait."""
-        run(inner, world(Script(call("erase"))))
+        run(inner, world(Script(function_call("erase"))))
         return wait.wait()
 
     outer = seeded(ask)
-    with ended_before(lambda: by_run_unheard(outer, Script(call("ask"))), wait.free):
+    with ended_before(lambda: by_run_unheard(outer, Script(function_call("ask"))), wait.free):
         assert wait.begun.wait(20)
         outer.cancel("enough")
     assert outer.record.ending.reason is Reason.CANCELLED
@@ -569,14 +575,15 @@ HANGS = """if True:
     import threading
     from fsm_agent import Agent, CallFailed, Limits, function
     from fsm_agent.runtime import SystemClock
-    from fsm_agent.testing import Script, call
+    from fsm_agent.testing import Script, function_call
 
     @function
     def hang() -> str:
         "Hang."
         threading.Event().wait()
 
-    agent = Agent(Script(call("hang")), functions=[hang], limits=Limits(deadline_s=0.1), world={"clock": SystemClock()})
+    limits, world = Limits(deadline_s=0.1), {"clock": SystemClock()}
+    agent = Agent(Script(function_call("hang")), functions=[hang], limits=limits, world=world)
     try:
         agent.call("Go.")
     except CallFailed:
@@ -586,11 +593,12 @@ FORKS = """if True:
     import os
     from fsm_agent import Agent
     from fsm_agent.functions import Function
-    from fsm_agent.testing import Script, call
+    from fsm_agent.testing import Script, function_call
 
     def asked() -> str:
         work = Function(name="work", call=lambda: "worked", timeout_s=60)
-        return Agent(Script([call("work"), call("work")], "fine"), functions=[work]).call("Go.").output
+        asked = [function_call("work"), function_call("work")]
+        return Agent(Script(asked, "fine"), functions=[work]).call("Go.").output
 
     asked()
     if not (child := os.fork()):

@@ -70,18 +70,18 @@ from fsm_agent.messages import (
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import SystemClock, World, adrive, arun, drive, run
 from fsm_agent.runtime.reconciler import MAX_BACKLOG
-from fsm_agent.testing import Delayed, Script, ScriptError, call
+from fsm_agent.testing import Delayed, Script, ScriptError, function_call
 
 
 def rich_script() -> Script:
     return Script(
         RateLimited("slow down", status=429, retry_after_s=7.0),
-        ["Let me see.", call("add", a=17, b=25)],
-        call("add", b=25, a=17),
-        call("nosuch"),
+        ["Let me see.", function_call("add", a=17, b=25)],
+        function_call("add", b=25, a=17),
+        function_call("nosuch"),
         "forty-two",
         Overloaded("busy", status=529),
-        call("erase", path="x"),
+        function_call("erase", path="x"),
         "42",
     )
 
@@ -117,7 +117,7 @@ def test_exactly_one_done_and_nothing_behind_it(driven: Driver):
 
 @everywhere
 def test_deltas_and_steps_come_in_one_order(driven: Driver):
-    script = Script(["Let me", call("add", a=17, b=25)], "forty two", "42")
+    script = Script(["Let me", function_call("add", a=17, b=25)], "forty two", "42")
     events = driven(seed(), script)
     assert "".join(e.text for e in events if isinstance(e, ArgumentsDelta)) == '{"a": 17, "b": 25}'
     shown = []
@@ -186,7 +186,7 @@ def test_a_slow_function_holds_up_neither_the_events_nor_the_order_of_results(dr
             if seen[-1] == "FunctionEnded quick":
                 quick_ended.set()
 
-    heard(driven, one, Script([call("slow"), call("quick")], "done"), sink)
+    heard(driven, one, Script([function_call("slow"), function_call("quick")], "done"), sink)
     assert seen[2:] == ["FunctionEnded quick", "FunctionEnded slow"]
     assert [m.text for m in one.record.dialog[3:5]] == ["slow", "quick"]
 
@@ -197,7 +197,7 @@ def test_the_sync_driver_works_inside_a_running_loop():
         return "found"
 
     async def main() -> AgentCall:
-        return run(seed(Prompt("x", functions=(lookup,))), world(Script(call("lookup"), "done")))
+        return run(seed(Prompt("x", functions=(lookup,))), world(Script(function_call("lookup"), "done")))
 
     assert asyncio.run(main()).record.function_calls[0].result == "found"
 
@@ -209,7 +209,7 @@ def test_functions_know_how_deep_they_are(driven: Driver):
         return Agent(Script()).seed("Go.").record.depth
 
     one = seed(Prompt("x", functions=(ask,)), depth=1)
-    driven(one, Script(call("ask"), "done"))
+    driven(one, Script(function_call("ask"), "done"))
     assert one.record.function_calls[0].result == "2"
     assert ask() == 0
 
@@ -219,7 +219,7 @@ def test_functions_know_how_deep_they_are(driven: Driver):
 
 @everywhere
 def test_without_an_approver_the_call_is_suspended_and_goes_on_later(driven: Driver):
-    script = Script(call("erase", path="x"), "42")
+    script = Script(function_call("erase", path="x"), "42")
     one = seed()
     *_, last = driven(one, script)
     assert last == Suspended(("ask:2.0",), questions=(one.effects[0].question,))
@@ -233,7 +233,7 @@ def test_an_approver_may_be_a_coroutine_function():
         return f.name == "erase"
 
     one = seed()
-    by_arun(one, Script(call("erase", path="x"), "42"), approve=approve)
+    by_arun(one, Script(function_call("erase", path="x"), "42"), approve=approve)
     assert one.record.dialog[3].text == "erased x"
 
 
@@ -246,7 +246,7 @@ def test_a_function_without_a_callable_is_answered_from_outside(driven: Driver):
         return "noon"
 
     one = seed(Prompt("x", functions=(order, now)))
-    script = Script([call("order", item="tea"), call("now")], "done")
+    script = Script([function_call("order", item="tea"), function_call("now")], "done")
     *_, last = driven(one, script)
     assert last == Suspended(("run:2.0",), questions=(one.effects[0].question,))
     assert (last.questions[0].key, last.questions[0].kind) == ("run:2.0", "result")
@@ -268,7 +268,7 @@ def test_the_deadline_ends_the_call_while_the_model_is_waited_for(driven: Driver
 
 @anyhow
 def test_a_request_that_takes_too_long_has_failed_and_the_model_is_asked_again(driven: Driver):
-    script = Script(Delayed(4.0, call("add", a=1, b=2)), Delayed(6.0, "never"), Delayed(4.0, "42"))
+    script = Script(Delayed(4.0, function_call("add", a=1, b=2)), Delayed(6.0, "never"), Delayed(4.0, "42"))
     one = seed(limits=Limits(request_s=5.0, deadline_s=60.0))
     driven(one, script)
     assert (one.result().output, len(script.requests), one.record.recalls) == (42, 3, 1)
@@ -307,7 +307,7 @@ def test_an_interrupt_in_a_function_leaves_a_call_that_another_driver_finishes()
             raise KeyboardInterrupt
         return "fine"
 
-    script = Script(call("once"), "done")
+    script = Script(function_call("once"), "done")
     one = seed(Prompt("x", functions=(once,)))
     with pytest.raises(KeyboardInterrupt):
         run(one, world(script))
@@ -334,7 +334,7 @@ def test_an_interrupt_while_others_run_ends_the_children():
 
     one = seed(Prompt("x", functions=(stuck, interrupt)))
     with pytest.raises(KeyboardInterrupt):
-        run(one, world(Script([call("stuck"), call("interrupt")])))
+        run(one, world(Script([function_call("stuck"), function_call("interrupt")])))
     assert ended.wait(20)
     assert [e.key for e in one.effects] == ["run:2.0", "run:2.1"]
 
@@ -348,7 +348,7 @@ class TestStoppedFunctions:
         one, clock = self.call_that_waits(kind, waits)
 
         async def main() -> None:
-            task = asyncio.create_task(arun(one, world(Script(call("work")), clock=clock)))
+            task = asyncio.create_task(arun(one, world(Script(function_call("work")), clock=clock)))
             assert await asyncio.to_thread(waits.wait, 20)
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -370,7 +370,7 @@ class TestStoppedFunctions:
 
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
-            run(one, world(Script(call("work")), clock=clock))
+            run(one, world(Script(function_call("work")), clock=clock))
         self.goes_on(one)
 
     def call_that_waits(self, kind: str, waits: threading.Event) -> tuple[AgentCall, SystemClock]:
@@ -474,7 +474,7 @@ class TestReturnedWhenStopped:
             return "late"
 
         one = seed(Prompt("x", functions=(quick, late)))
-        within = world(Script([call("quick"), call("late")]))
+        within = world(Script([function_call("quick"), function_call("late")]))
 
         def hold_up() -> None:
             go.set()
@@ -576,7 +576,12 @@ def cut(driven: str, script: Script, one: AgentCall, at: int) -> None:
 
 @pytest.mark.parametrize("driven", ["close", "sink", "aclose", "asink"])
 def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(driven: str):
-    said = {2: call("note", n=1), 4: [call("note", n=2), call("anote", n=3)], 7: "bad", 9: "42"}
+    said = {
+        2: function_call("note", n=1),
+        4: [function_call("note", n=2), function_call("anote", n=3)],
+        7: "bad",
+        9: "42",
+    }
 
     def model() -> Script:
         """Answers by what was said so far, so that a request whose reply was cut can be made again."""
@@ -612,7 +617,11 @@ def test_stopped_at_any_event_nothing_is_asked_twice_and_the_end_is_the_same(dri
 @everywhere
 def test_a_listener_may_call_it_off_at_any_event(driven: Driver):
     for at in range(1, 14):
-        script = Script(["so so", call("add", a=1, b=2)], [call("add", a=2, b=2), call("add", a=3, b=2)], "one two")
+        script = Script(
+            ["so so", function_call("add", a=1, b=2)],
+            [function_call("add", a=2, b=2), function_call("add", a=3, b=2)],
+            "one two",
+        )
         one, seen = seed(Prompt("x", functions=PROMPT.functions)), list[Any]()
 
         def listen(event: Any, one: AgentCall = one, seen: list[Any] = seen, at: int = at) -> None:
@@ -643,7 +652,7 @@ def test_a_message_that_is_injected_while_functions_run_disturbs_none_of_them(dr
             one.advance("", Injected((Message.of("user", "Be brief."),)))
 
     one = seed(PROMPT.extend(functions=[Function.of(work)]))
-    script = Script([call("work", n=n) for n in range(3)], "42")
+    script = Script([function_call("work", n=n) for n in range(3)], "42")
     heard(driven, one, script, listen)
     assert one.result().output == 42
     assert sorted(ran) == [0, 1, 2], "each ran once"
@@ -735,7 +744,7 @@ def test_an_approver_who_cannot_say_is_asked_once(driven: Driver):
         return None if f.arguments["path"] == "b" else True
 
     one = seed()
-    driven(one, Script([call("erase", path=p) for p in "abc"]), approve=approve)
+    driven(one, Script([function_call("erase", path=p) for p in "abc"]), approve=approve)
     assert asked == ["a", "b", "c"]
     assert [effect.key for effect in one.effects] == ["ask:2.1"]
 
@@ -754,7 +763,7 @@ def test_all_are_approved_before_any_is_run(driven: Driver):
         return f"worked {n}"
 
     one = seed(Prompt("x", functions=(Function.of(work, needs_approval=True),)), limits=Limits(parallel=1))
-    driven(one, Script([call("work", n=n) for n in range(4)], "done"), approve=approve)
+    driven(one, Script([function_call("work", n=n) for n in range(4)], "done"), approve=approve)
     assert log == ["approve 0", "approve 1", "approve 2", "approve 3", "work 0", "work 20"]
     told = [(m.parts[0].text, m.parts[0].is_error) for m in one.record.dialog[3:7]]
     assert [is_error for _, is_error in told] == [False, True, False, True]
@@ -773,7 +782,7 @@ def test_an_approver_that_fails_ends_the_driver_before_anything_is_run(driven: D
 
     one = seed(Prompt("x", functions=(Function.of(ran.append, name="work", needs_approval=True),)))
     with pytest.raises(LookupError, match="no such user"):
-        driven(one, Script(call("work", object=1)), approve=approve)
+        driven(one, Script(function_call("work", object=1)), approve=approve)
     assert (ran, one.state) == ([], State.TOOL_INTERRUPT)
 
 
@@ -782,7 +791,7 @@ def test_an_approver_that_times_out_by_itself_is_no_deadline():
         raise TimeoutError("the form was not sent")
 
     with pytest.raises(TimeoutError, match="the form"):
-        by_arun(seed(), Script(call("erase", path="x")), approve=approve)
+        by_arun(seed(), Script(function_call("erase", path="x")), approve=approve)
 
 
 async def wait_for_what_was_cancelled(*_: Any, **__: Any) -> Any:
@@ -802,14 +811,14 @@ class Cancelling(Script):
 @pytest.mark.parametrize("who", ["ask", "model"])
 def test_a_cancellation_that_nobody_asked_for_is_an_error_and_none_of_the_task(driven: Driver, who: str):
     one = seed()
-    script = Cancelling("never") if who == "model" else Script(call("erase", path="x"))
+    script = Cancelling("never") if who == "model" else Script(function_call("erase", path="x"))
     with pytest.raises(RuntimeError, match=f"'{who}:"):
         driven(one, script, approve=wait_for_what_was_cancelled)
     assert one.driver is None
 
 
 def test_every_request_is_announced_with_its_number_and_size():
-    script = Script(call("add", a=1, b=2), Overloaded("busy"), "3")
+    script = Script(function_call("add", a=1, b=2), Overloaded("busy"), "3")
     events = list(Agent(script, system="You add.", functions=[add]).stream("1 + 2?"))
     started = [event for event in events if isinstance(event, RequestStarted)]
     assert [(event.number, event.messages) for event in started] == [(1, 2), (2, 4), (3, 4)]
@@ -818,7 +827,7 @@ def test_every_request_is_announced_with_its_number_and_size():
 
 @pytest.mark.parametrize(("action", "told"), [("warn", [3, 6]), ("stop", [3])])
 def test_a_loop_is_told_to_observers_at_every_multiple(action, told):
-    script = Script(*[call("tick")] * 7, "done")
+    script = Script(*[function_call("tick")] * 7, "done")
     limits = Limits(rounds=None, identical_rounds=3, on_loop=action)
     seen = []
     agent = Agent(script, functions=[Function.of(tick, repeatable=True)], limits=limits)

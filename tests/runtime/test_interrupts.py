@@ -22,7 +22,7 @@ from fsm_agent import Agent, CallFailed, function
 from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient
 from fsm_agent.messages import FunctionCall, Reply
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 pytestmark = pytest.mark.system
 
@@ -137,7 +137,7 @@ def test_fifteen_hundred_interrupts_at_random_moments_leave_nothing() -> None:
 
     chance, stopped, slowest_s, before = random.Random(1), 0, 0.0, tasks_of_loops()
     for turn in range(1_500):
-        script = Script(call("plain"), call("waiting"), two("plain"), " ".join(["w"] * 30))
+        script = Script(function_call("plain"), function_call("waiting"), two("plain"), " ".join(["w"] * 30))
         agent = Agent(script, functions=[plain, waiting])
         at_s = time.monotonic()
         try:
@@ -210,10 +210,10 @@ def test_two_hundred_calls_cancelled_at_random_moments_return_at_once_and_leave_
         makes = [
             lambda: Agent(hanging),
             lambda: Agent(client),
-            lambda: Agent(Script(call("plain")), functions=[plain]),
-            lambda: Agent(Script(call("waiting")), functions=[waiting]),
-            lambda: Agent(Script(call("ask")), functions=[ask]),
-            lambda: Agent(Script(call("erase")), functions=[erase], approve=approve),
+            lambda: Agent(Script(function_call("plain")), functions=[plain]),
+            lambda: Agent(Script(function_call("waiting")), functions=[waiting]),
+            lambda: Agent(Script(function_call("ask")), functions=[ask]),
+            lambda: Agent(Script(function_call("erase")), functions=[erase], approve=approve),
         ]
         for turn in range(200):
             agent = makes[turn % len(makes)]()

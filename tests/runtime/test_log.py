@@ -19,7 +19,7 @@ from fsm_agent.errors import AuthFailed, CallFailed, ParseError, RateLimited, Re
 from fsm_agent.functions import Function
 from fsm_agent.messages import Reply, Stepped, Usage
 from fsm_agent.prompts import Prompt
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 KEY = "sk-abcdefghijklmnopqrstuvwx"
 
@@ -36,7 +36,7 @@ def asking(function: Any, **policy: Any) -> AgentCall:
 def test_every_step_has_a_line(driven: Driver, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="fsm_agent")
     one, reply = asking(lambda: "seen"), Reply.of("fine").changed(usage=Usage(input_tokens=7))
-    driven(one, Script(RateLimited("slow", status=429, retry_after_s=0.001), call("look"), reply))
+    driven(one, Script(RateLimited("slow", status=429, retry_after_s=0.001), function_call("look"), reply))
     assert [level for level, _ in logged(caplog)] == ["DEBUG", "WARNING", *["DEBUG"] * 4]
     expected = [  # the call, where it was and is, the row, its guard, the key, and the facts
         ("call-1", "Seeded -> Calling", "begun", "(begin)"),
@@ -81,15 +81,15 @@ def test_a_function_that_raises_is_logged_with_its_traceback(
     driven: Driver, policy: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     one = asking(broken, **policy)
-    driven(one, Script(call("look"), "fine"))
+    driven(one, Script(function_call("look"), "fine"))
     entry = caplog.records[0]
     assert entry.levelname == "WARNING"
     assert [fact for fact in ("call-1", "'look'", "run:2.0", "KeyError") if fact not in entry.getMessage()] == []
     assert 'return found["key"]' in entry.exc_text
     assert "fsm_agent" not in entry.exc_text.split("in broken")[0].rpartition("File")[2].rpartition("/")[2]
     assert entry.exc_text in caplog.text, "formatters write it"
-    (function_call,) = one.record.function_calls
-    assert function_call.error == "KeyError: 'key'", "the model is told without it"
+    (failed,) = one.record.function_calls
+    assert failed.error == "KeyError: 'key'", "the model is told without it"
 
 
 def test_each_attempt_is_logged_and_a_word_to_the_model_is_none(caplog: pytest.LogCaptureFixture) -> None:
@@ -98,7 +98,7 @@ def test_each_attempt_is_logged_and_a_word_to_the_model_is_none(caplog: pytest.L
     def flaky() -> str:
         raise errors.pop(0)
 
-    by_arun(asking(flaky, on_error="retry"), Script(call("look"), "fine"))
+    by_arun(asking(flaky, on_error="retry"), Script(function_call("look"), "fine"))
     first, second = [line for _, line in logged(caplog, logging.INFO)]
     assert "OSError" in first
     assert "attempt 2" in second
@@ -108,7 +108,7 @@ def test_each_attempt_is_logged_and_a_word_to_the_model_is_none(caplog: pytest.L
 def test_a_function_that_takes_too_long_is_logged(driven: Driver, caplog: pytest.LogCaptureFixture) -> None:
     free = threading.Event()
     try:
-        driven(asking(lambda: free.wait(60), timeout_s=0.01), Script(call("look"), "fine"))
+        driven(asking(lambda: free.wait(60), timeout_s=0.01), Script(function_call("look"), "fine"))
     finally:
         free.set()
     ((level, line),) = logged(caplog)
@@ -154,7 +154,7 @@ def test_no_exception_is_kept_alive(driven: Driver, caplog: pytest.LogCaptureFix
     gc.collect()
     gc.disable()
     try:
-        driven(asking(look), Script(call("look"), "fine"))
+        driven(asking(look), Script(function_call("look"), "fine"))
         assert [ref() for ref in kept] == [None]
     finally:
         gc.enable()
@@ -227,7 +227,7 @@ class TestWhatALineMayHold:
 
     def test_functions_are_named_and_their_arguments_are_not(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG, logger="fsm_agent")
-        by_run(asking(lambda secret: "seen"), Script(call("look", secret="hush"), "fine"))
+        by_run(asking(lambda secret: "seen"), Script(function_call("look", secret="hush"), "fine"))
         assert "hush" not in caplog.text
 
 
@@ -247,7 +247,7 @@ class TestTracebacks:
                 endless(0)
             raise error
 
-        by_run(asking(look), Script(call("look"), "fine"))
+        by_run(asking(look), Script(function_call("look"), "fine"))
         return str(caplog.records[0].exc_text)
 
     def test_it_begins_with_the_code_of_the_user(self, caplog: pytest.LogCaptureFixture) -> None:

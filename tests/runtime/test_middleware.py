@@ -17,7 +17,7 @@ from fsm_agent.functions import Function, function
 from fsm_agent.messages import FunctionCall
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import Cache, Throttle
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import FakeClock, Script, function_call
 
 
 class Counted:
@@ -47,7 +47,7 @@ class Counted:
 
     def asked(self, driven: Driver, *numbers: int, parallel: int | None = 1) -> list[FunctionCall]:
         """What came of these calls, one reply each."""
-        script = Script(*[call("work", n=n) for n in numbers], "done", clock=self.clock)
+        script = Script(*[function_call("work", n=n) for n in numbers], "done", clock=self.clock)
         one = seed(Prompt("x", functions=[self.function]), limits=Limits(rounds=None, parallel=parallel))
         driven(one, script)
         return list(one.record.function_calls)
@@ -133,7 +133,7 @@ class TestCache:
             ran.append(1)
 
         one = seed(Prompt("x", functions=[nothing]))
-        by_arun(one, Script(call("nothing"), call("nothing"), "done"))
+        by_arun(one, Script(function_call("nothing"), function_call("nothing"), "done"))
         assert ran == [1]
 
     def test_equal_arguments_are_the_same_whatever_their_order(self):
@@ -146,7 +146,12 @@ class TestCache:
             return a + b
 
         one = seed(Prompt("x", functions=[add]), limits=Limits(rounds=None))
-        by_arun(one, Script(call("add", a=1, b=2), call("add", b=2, a=1), call("add", a=2, b=1), "done"))
+        by_arun(
+            one,
+            Script(
+                function_call("add", a=1, b=2), function_call("add", b=2, a=1), function_call("add", a=2, b=1), "done"
+            ),
+        )
         assert ran == [(1, 2), (2, 1)]
 
     def test_the_one_unused_for_longest_goes_first(self):
@@ -159,7 +164,7 @@ class TestCache:
         one = Function.of(lambda n: "one", name="one", middleware=[cache])
         other = Function.of(lambda n: "other", name="other", middleware=[cache])
         made = seed(Prompt("x", functions=[one, other]))
-        by_arun(made, Script([call("one", n=1), call("other", n=1)], "done"))
+        by_arun(made, Script([function_call("one", n=1), function_call("other", n=1)], "done"))
         assert [f.result for f in made.record.function_calls] == ["one", "other"]
 
     def test_what_stands_around_it_may_change_the_arguments(self):
@@ -186,14 +191,14 @@ class TestCache:
 
         made = Function.of(wrapped, repeatable=True, middleware=[Cache(ttl_s=60)])
         one = seed(Prompt("x", functions=[made]))
-        by_arun(one, Script(call("lookup", n=1), call("lookup", n=1), "done"))
+        by_arun(one, Script(function_call("lookup", n=1), function_call("lookup", n=1), "done"))
         assert [f.result for f in one.record.function_calls] == ["found 1"] * 2
         assert ran == [1]
 
     def test_a_snapshot_keeps_the_mark(self):
         work = Counted("plain", Cache(ttl_s=60))
         one = seed(Prompt("x", path="p", functions=[work.function]))
-        by_run(one, Script(call("work", n=1), call("work", n=1), "done", clock=work.clock))
+        by_run(one, Script(function_call("work", n=1), function_call("work", n=1), "done", clock=work.clock))
         again = restore(snapshot(one), one.prompt)
         assert [f.is_cached for f in again.record.function_calls] == [False, True]
 

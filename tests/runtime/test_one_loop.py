@@ -19,7 +19,7 @@ from fsm_agent.functions import Function
 from fsm_agent.messages import FunctionCall, PartialOutput, Reply
 from fsm_agent.runtime import ResultPipeline
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 Make = Callable[..., Agent[Any, Any]]
 
@@ -61,11 +61,11 @@ def with_the_context(make: Make) -> None:
         """Ask."""
         return str(context.call(make(name="inner"), "Go.").output)
 
-    Agent(Script(call("ask"), "Done."), functions=[ask]).call("Go.")
+    Agent(Script(function_call("ask"), "Done."), functions=[ask]).call("Go.")
 
 
 def as_a_function(make: Make) -> None:
-    Agent(Script(call("inner", task="Go."), "Done."), functions=[make(name="inner").as_function()]).call("Go.")
+    Agent(Script(function_call("inner", task="Go."), "Done."), functions=[make(name="inner").as_function()]).call("Go.")
 
 
 def in_a_flow(make: Make) -> None:
@@ -162,7 +162,7 @@ def test_plain_code_of_the_user_runs_where_no_loop_runs(way: Callable[[Make], No
 
     def make(**options: Any) -> Agent[Any, Any]:
         return Agent(
-            Script(call("one", n=1), two("one"), two("quick"), call("later"), '{"n": 1}'),
+            Script(function_call("one", n=1), two("one"), two("quick"), function_call("later"), '{"n": 1}'),
             output=Answer,
             functions=[one, Function.of(quick, blocking=False), later],
             check=check,
@@ -221,7 +221,7 @@ def test_an_agent_call_may_be_made_at_any_line_of_another(way: Callable[[Make], 
     before = sys.gettrace()
     sys.settrace(at_line)
     try:
-        way(lambda: Agent(Script(call("look"), "Done."), functions=[look]))
+        way(lambda: Agent(Script(function_call("look"), "Done."), functions=[look]))
     finally:
         sys.settrace(before)
     assert answers == {"Beside."}

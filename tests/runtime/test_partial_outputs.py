@@ -12,7 +12,7 @@ from fsm_agent import Agent, Prompt, first_of
 from fsm_agent.errors import Overloaded
 from fsm_agent.messages import Done, PartialOutput, ReplyCompleted, RequestStarted, TextDelta
 from fsm_agent.prompts import tagged
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 
 CHECKED: list[int] = []
 
@@ -109,7 +109,7 @@ def test_two_stages_have_it_in_the_second_alone():
         return "5 bags"
 
     prompt = Prompt("?", functions=[look], output=Count, mode="two_stage")
-    script = Script(call("look"), '{"n": 4, "thing": "draft"}', '{"n": 5, "thing": "bag"}')
+    script = Script(function_call("look"), '{"n": 4, "thing": "draft"}', '{"n": 5, "thing": "bag"}')
     events = [*Agent(script).stream(prompt)]
     assert {number for number, _ in partial(events)} == {3}
 
@@ -131,7 +131,7 @@ def test_who_listens_changes_nothing():
 
 def test_an_answer_that_comes_as_the_arguments_of_a_function_is_followed():
     prompt = Prompt("How many?", output=Count, mode="function")
-    other, answer = call("count", n=1), call("give_final_answer", thing="lamp", n=2)
+    other, answer = function_call("count", n=1), function_call("give_final_answer", thing="lamp", n=2)
     agent = Agent(Script(other, answer))
     assert partial([*agent.stream(prompt)])[-1:] == [(2, {"thing": "lamp", "n": 2})]
     assert {number for number, _ in partial([*Agent(Script(other, answer)).stream(prompt)])} == {2}

@@ -57,7 +57,7 @@ from fsm_agent.messages import (
 )
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import World, adrive, arun, drive, run
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 LONG_S = 30.0
 
@@ -81,7 +81,7 @@ async def triple(n: int) -> int:
 
 def pair(*failures: Exception) -> Team:
     """Two agent calls at once, and then a decision."""
-    round_of_two = [call("double", n=1), call("triple", n=2)]
+    round_of_two = [function_call("double", n=1), function_call("triple", n=2)]
     warm = solo(round_of_two, *failures, "dear all of you", functions=[double, triple])
     return Team(TeamRecord(), {"warm": warm, "terse": solo("no")})
 
@@ -93,7 +93,7 @@ def delayed() -> Team:
 
 def tower() -> Team:
     """Three levels, with a decision on each."""
-    inner = {"one": solo("1"), "two": solo(call("double", n=11), "twenty-two", functions=[double])}
+    inner = {"one": solo("1"), "two": solo(function_call("double", n=11), "twenty-two", functions=[double])}
     return Team(TeamRecord(), {"deep": {"deeper": inner, "beside": solo("a word")}, "alone": solo("x")})
 
 
@@ -274,7 +274,9 @@ def erase(path: str) -> str:
 
 def careful(**world: Any) -> Team:
     functions = [Function.of(erase, needs_approval=True)]
-    asker = solo([call("erase", path="x"), call("erase", path="y")], "done", functions=functions, **world)
+    asker = solo(
+        [function_call("erase", path="x"), function_call("erase", path="y")], "done", functions=functions, **world
+    )
     return Team(TeamRecord(), {"deep": {"asker": asker}, "other": solo("fine")})
 
 
@@ -321,9 +323,10 @@ def test_a_question_that_waits_for_another_holds_up_nobody_else(driven: Driver):
 
     functions = [Function.of(erase, needs_approval=True)]
     askers = {
-        name: solo(call("erase", path=name), "done", functions=functions, approve=approve) for name in ("a", "b", "c")
+        name: solo(function_call("erase", path=name), "done", functions=functions, approve=approve)
+        for name in ("a", "b", "c")
     }
-    last = solo(call("double", n=1), lambda request: replied.set() or "done", functions=[double])
+    last = solo(function_call("double", n=1), lambda request: replied.set() or "done", functions=[double])
     one = Team(TeamRecord(), {**askers, "last": last})
     driven(one, Script())
     results = [f.result for name in askers for f in one.record.ended[name].function_calls]
@@ -378,12 +381,12 @@ class Slow(Script):
 
 def a_function(wait: Wait, kind: str) -> Solo:
     made = {"call": wait.wait} if kind == "plain" else {"call": wait.await_, "is_async": True}
-    return solo(call("work"), "never", functions=[Function(name="work", timeout_s=LONG_S, **made)])
+    return solo(function_call("work"), "never", functions=[Function(name="work", timeout_s=LONG_S, **made)])
 
 
 def an_approval(wait: Wait) -> Solo:
     functions = [Function.of(erase, needs_approval=True)]
-    return solo(call("erase", path="x"), "never", functions=functions, approve=wait.wait)
+    return solo(function_call("erase", path="x"), "never", functions=functions, approve=wait.wait)
 
 
 PENDING: dict[str, Callable[[Wait], Solo]] = {
@@ -435,7 +438,7 @@ def test_a_process_that_is_stopped_stops_its_children_and_ends_by_its_own_row():
 def test_a_child_that_is_settled_by_a_listener_is_let_go_of_and_the_others_go_on(pending: str, driven: Driver):
     wait = Wait()
     until_begun = Function.of(lambda: wait.begun.wait(20), name="wait", timeout_s=LONG_S)
-    other = solo(call("wait"), "fine", functions=[until_begun])
+    other = solo(function_call("wait"), "fine", functions=[until_begun])
     one = Team(TeamRecord(), {"slow": PENDING[pending](wait), "other": other})
 
     def sink(event: Any) -> None:

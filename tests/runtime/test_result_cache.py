@@ -15,7 +15,7 @@ from fsm_agent.call import Returned
 from fsm_agent.errors import UsageError
 from fsm_agent.messages import FunctionCall, ResultCached
 from fsm_agent.runtime import ResultCache, ResultPipeline
-from fsm_agent.testing import call
+from fsm_agent.testing import function_call
 
 LINES = [f"line {n}" for n in range(1, 301)]
 TEXT = "\n".join(LINES) + "\n"
@@ -313,8 +313,8 @@ class TestFunction:
         assert sum(map(len, said)) < 8_100
 
     def test_an_agent_reads_in_it_and_is_told_what_is_wrong(self, script):
-        again = call("result_cache", operation="head", ref="ref_0001", lines=1)
-        client = script(again, again, call("result_cache", operation="read", ref="ref_0002"), "done")
+        again = function_call("result_cache", operation="head", ref="ref_0001", lines=1)
+        client = script(again, again, function_call("result_cache", operation="read", ref="ref_0002"), "done")
         Agent(client, functions=[filled(TEXT).function]).call("Read.")
         told = [message.parts[0] for message in client.requests[-1].messages if message.role == "tool"]
         assert [(result.text, result.is_error) for result in told] == [

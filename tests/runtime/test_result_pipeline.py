@@ -16,7 +16,7 @@ from fsm_agent.functions import function
 from fsm_agent.messages import FunctionCall, Image, Message, ResultCached, ResultExtracted, ResultProcessed
 from fsm_agent.runtime import ProcessedResult, ResultPipeline, truncate
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 CALL = FunctionCall(name="search", arguments_json="{}", id="2.0")
 DIALOG = [Message.of("user", "Old."), Message.of("user", "Where is ", "it?"), Message.of("assistant", CALL)]
@@ -189,7 +189,7 @@ class TestAStepThatFails:
     @pytest.mark.parametrize("fail", [_quote, lambda *args: (args[1],), lambda *args: args[1].encode()])
     def test_lets_nothing_through(self, name: str, fail, step, caplog: pytest.LogCaptureFixture):
         results = ResultPipeline(**{name: step(fail)}, extraction_threshold=0, inline_threshold=0)
-        script, ran = Script(call("account", id=1), "ok"), []
+        script, ran = Script(function_call("account", id=1), "ok"), []
         agent = self.agent(script, results, ran, name="clerk", store=MemoryStore())
         one = agent.seed("Look.", run_id="r")
         agent.run(one)
@@ -206,7 +206,9 @@ class TestAStepThatFails:
 
     def test_may_end_the_call(self):
         ran: list[int] = []
-        agent = self.agent(Script(call("account", id=1)), ResultPipeline(processor=_quote), ran, on_error="fail")
+        agent = self.agent(
+            Script(function_call("account", id=1)), ResultPipeline(processor=_quote), ran, on_error="fail"
+        )
         with pytest.raises(CallFailed, match=r"account: .*KeyError") as caught:
             agent.call("Look.")
         assert (ran, type(caught.value.__cause__)) == ([1], KeyError)
@@ -214,9 +216,11 @@ class TestAStepThatFails:
 
     def test_lets_nothing_through_from_an_agent_inside(self):
         ran: list[int] = []
-        script = Script(call("account", id=1), "ok")
+        script = Script(function_call("account", id=1), "ok")
         inner = self.agent(script, ResultPipeline(processor=_quote), ran, name="clerk")
-        assert Agent(Script(call("clerk", task="Look."), "done"), functions=[inner]).call("Go.").output == "done"
+        assert (
+            Agent(Script(function_call("clerk", task="Look."), "done"), functions=[inner]).call("Go.").output == "done"
+        )
         assert script.requests[1].messages[-1].text.startswith(self.TOLD)
         assert ran == [1]
 

@@ -32,7 +32,7 @@ from fsm_agent.functions import Context, Function, Retries, function
 from fsm_agent.messages import Done, FunctionEnded, FunctionProgress, FunctionStarted
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline, arun
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import FakeClock, Script, function_call
 
 LONG_S = 60  # never waited out
 
@@ -101,7 +101,7 @@ class TestAtOnce:
             return n
 
         one = seed(prompt(meet), limits=Limits(parallel=parallel))
-        driven(one, Script([call("meet", n=n) for n in range(16)], "done"))
+        driven(one, Script([function_call("meet", n=n) for n in range(16)], "done"))
         assert results(one) == [str(n) for n in range(16)]
 
     @everywhere
@@ -125,7 +125,7 @@ class TestAtOnce:
 
         chosen = Function.of(plain if kind == "plain" else waiting, name="f", **policy)
         one = seed(prompt(chosen), limits=Limits(parallel=1))
-        events = driven(one, Script([call("f", n=n) for n in range(5)], "done"))
+        events = driven(one, Script([function_call("f", n=n) for n in range(5)], "done"))
         assert log_of(events) == ["f(", "f)"] * 5
         assert results(one) == list("01234")
 
@@ -145,14 +145,14 @@ class TestAtOnce:
             return n
 
         one = seed(prompt(meet), limits=Limits(parallel=3))
-        driven(one, Script([call("meet", n=n) for n in range(9)], "done"))
+        driven(one, Script([function_call("meet", n=n) for n in range(9)], "done"))
         assert (len(results(one)), most) == (9, 3)
 
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
     @pytest.mark.parametrize("threads", [1, 3])
     def test_no_more_threads_than_there_are(self, driven: Driver, threads: int):
         one = seed(prompt(Function.of(lambda n: n, name="work", timeout_s=LONG_S)))
-        events = driven(one, Script([call("work", n=n) for n in range(9)], "done"), threads=threads)
+        events = driven(one, Script([function_call("work", n=n) for n in range(9)], "done"), threads=threads)
         running, most = 0, 0
         for event in events:
             running += isinstance(event, FunctionStarted) - isinstance(event, FunctionEnded)
@@ -172,7 +172,7 @@ class TestAtOnce:
             met.set()
 
         one = seed(prompt(plain, waiting))
-        driven(one, Script([call("plain"), call("waiting")], "done"), threads=1)
+        driven(one, Script([function_call("plain"), function_call("waiting")], "done"), threads=1)
         assert results(one) == ["null", "null"]
 
     @everywhere
@@ -184,7 +184,7 @@ class TestAtOnce:
             return a + b
 
         one = seed(prompt(add))
-        events = driven(one, Script([call("add", a=n, b=1) for n in range(4)], "done"))
+        events = driven(one, Script([function_call("add", a=n, b=1) for n in range(4)], "done"))
         started = [(e.id, e.name, e.arguments_json) for e in events if isinstance(e, FunctionStarted)]
         assert started == [(f"2.{n}", "add", f'{{"a": {n}, "b": 1}}') for n in range(4)]
         ended = sorted((e.id, e.text, e.is_error) for e in events if isinstance(e, FunctionEnded))
@@ -200,7 +200,9 @@ class TestAtOnce:
     def test_how_long_it_took_is_told(self, driven: Driver):
         clock = FakeClock()
         one = seed(prompt(Function(name="work", call=lambda: clock.advance(2.5))))
-        (ended,) = [e for e in driven(one, Script(call("work"), "done", clock=clock)) if isinstance(e, FunctionEnded)]
+        (ended,) = [
+            e for e in driven(one, Script(function_call("work"), "done", clock=clock)) if isinstance(e, FunctionEnded)
+        ]
         assert ended.duration_s == 2.5
 
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
@@ -219,7 +221,7 @@ class TestAtOnce:
             return n == 1 or await asyncio.to_thread(last.wait, 10)
 
         one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="f")), limits=Limits(parallel=2))
-        driven(one, Script([call("f", n=n) for n in range(3)], "done"))
+        driven(one, Script([function_call("f", n=n) for n in range(3)], "done"))
         assert results(one) == ["true"] * 3
 
 
@@ -249,7 +251,12 @@ class TestStopping:
                 raise LookupError
 
         one = seed(prompt(Function.of(work), Function.of(report)))
-        stopped(driven, one, Script([call("work", n=0), call("work", n=1), call("report")]), listen)
+        stopped(
+            driven,
+            one,
+            Script([function_call("work", n=0), function_call("work", n=1), function_call("report")]),
+            listen,
+        )
         assert heard.acquire(timeout=5)
         assert heard.acquire(timeout=5)
 
@@ -268,7 +275,7 @@ class TestWaves:
             return Function(name=name, call=lambda: name, depends_on=depends_on, **policy)
 
         one = seed(prompt(named("a", "b"), named("b", "c"), named("c")))
-        events = driven(one, Script([call("a"), call("b"), call("c")], "done"))
+        events = driven(one, Script([function_call("a"), function_call("b"), function_call("c")], "done"))
         assert log_of(events) == ["c(", "c)", "b(", "b)", "a(", "a)"]
         assert [m.text for m in one.record.dialog[3:6]] == ["a", "b", "c"]
 
@@ -294,7 +301,7 @@ class TestWaves:
             return "behind"
 
         one = seed(prompt(first, long, behind))
-        driven(one, Script([call("long"), call("behind"), call("first")], "done"))
+        driven(one, Script([function_call("long"), function_call("behind"), function_call("first")], "done"))
         assert results(one) == ["long", "behind", "first"]
 
 
@@ -309,7 +316,11 @@ class TestTimeouts:
 
         with stuck() as made:
             one = seed(prompt(made(kind, timeout_s=0.05), quick))
-            asked = [call("stuck")] if is_alone else [call("quick", n=1), call("stuck"), call("quick", n=2)]
+            asked = (
+                [function_call("stuck")]
+                if is_alone
+                else [function_call("quick", n=1), function_call("stuck"), function_call("quick", n=2)]
+            )
             driven(one, Script(asked, "done"))
         told = results(one)[0 if is_alone else 1]
         assert (told.startswith("TimeoutError"), "0.05 s" in told) == (True, True)
@@ -341,7 +352,7 @@ class TestTimeouts:
         policy = {"timeout_s": 0.05, "retries": Retries(attempts=9, delay_s=LONG_S, max_delay_s=LONG_S)}
         one = seed(prompt(Function.of(fails if kind == "plain" else afails, name="fails", **policy)))
         try:
-            driven(one, Script(call("fails"), "done"), clock=Clock())
+            driven(one, Script(function_call("fails"), "done"), clock=Clock())
         finally:
             over.set()
         assert "TimeoutError" in results(one)[0]
@@ -365,7 +376,7 @@ class TestTimeouts:
             return work()
 
         one = seed(prompt(Function.of(plain if wrapped else work, name="work", timeout_s=0.05)))
-        driven(one, Script(call("work"), "done"))
+        driven(one, Script(function_call("work"), "done"))
         assert not began.is_set() or cancelled.wait(10)  # a busy machine may not have begun it in time
 
     @pytest.mark.parametrize("driven", [by_threads, by_arun])
@@ -382,7 +393,7 @@ class TestTimeouts:
             heard.set()
 
         one = seed(prompt(work))
-        events = driven(one, Script(call("work"), lambda request: heard.wait(20) and "done"))
+        events = driven(one, Script(function_call("work"), lambda request: heard.wait(20) and "done"))
         assert one.result().output == "done"
         assert "too late" not in [e.data for e in events if isinstance(e, FunctionProgress)]
 
@@ -401,7 +412,7 @@ class TestTimeouts:
 
         async def main() -> None:
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-            script = Script(call("late"), "done")
+            script = Script(function_call("late"), "done")
             await arun(seed(prompt(late)), world(script, results=ResultPipeline(processor=broken)))
             for _ in range(3):
                 await asyncio.sleep(0)
@@ -424,7 +435,7 @@ class TestTimeouts:
                     await asyncio.sleep(0)
 
             beating = asyncio.create_task(beat())
-            one = await arun(seed(prompt(made(kind, timeout_s=0.1))), world(Script(call("stuck"), "done")))
+            one = await arun(seed(prompt(made(kind, timeout_s=0.1))), world(Script(function_call("stuck"), "done")))
             beating.cancel()
             return one, beats
 
@@ -439,7 +450,7 @@ class TestDeadline:
     @stuck_kinds
     def test_it_ends_the_wait_for_functions(self, driven: Driver, kind: str):
         with stuck() as made:
-            one = say(begun(Limits(deadline_s=0.05), prompt(made(kind))), call("stuck"))
+            one = say(begun(Limits(deadline_s=0.05), prompt(made(kind))), function_call("stuck"))
             events = driven(one, Script(clock=FakeClock(100.0)))
         assert one.record.ending.reason is Reason.EXPIRED
         assert "deadline_s" in results(one)[0]
@@ -453,7 +464,7 @@ class TestDeadline:
         with stuck() as made:
             quick = Function(name="quick", call=lambda: clock.advance(9.0))
             one = seed(prompt(made(kind), quick), limits=Limits(deadline_s=5.0))
-            driven(one, Script([call("quick"), call("stuck")], clock=clock))
+            driven(one, Script([function_call("quick"), function_call("stuck")], clock=clock))
         assert results(one)[0] == "null"
         assert "deadline_s" in results(one)[1]
 
@@ -461,7 +472,7 @@ class TestDeadline:
     def test_time_that_passes_in_a_function_ends_the_call_behind_it(self, driven: Driver):
         clock = FakeClock()
         one = seed(prompt(Function(name="work", call=lambda: clock.advance(9.0))), limits=Limits(deadline_s=5.0))
-        script = Script(call("work"), clock=clock)
+        script = Script(function_call("work"), clock=clock)
         driven(one, script)
         assert (one.record.ending.reason, results(one)) == (Reason.EXPIRED, ["null"])
         assert one.record.reply.message.function_calls[0].name == "work", "the last reply is kept"
@@ -473,7 +484,7 @@ class TestDeadline:
         one = seed(
             prompt(Function.of(lambda n: clock.advance(9.0), name="work")), limits=Limits(deadline_s=5.0, **limits)
         )
-        events = driven(one, Script([call("work", n=n) for n in range(3)], clock=clock), threads=1)
+        events = driven(one, Script([function_call("work", n=n) for n in range(3)], clock=clock), threads=1)
         assert one.record.ending.reason is Reason.EXPIRED
         assert ["deadline_s" in text for text in results(one)[1:]] == [True] * 2
         assert log_of(events) in (["work(", "work)"], ["work("], [])  # it may expire before the first is heard of
@@ -491,7 +502,7 @@ class TestDeadline:
         work = Function(name="work", call=lambda: free.wait(LONG_S), timeout_s=timeout_s)
         one = seed(prompt(work), limits=Limits(deadline_s=deadline_s))
         try:
-            driven(one, Script(call("work"), "fine"))
+            driven(one, Script(function_call("work"), "fine"))
         finally:
             free.set()
         assert (one.state is State.FAILED) is is_over
@@ -524,7 +535,7 @@ class TestProgress:
                 seen.set()
 
         one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="work")))
-        script = Script([call("work", n=n) for n in range(among)], "done")
+        script = Script([function_call("work", n=n) for n in range(among)], "done")
         heard(driven, one, script, sink)
         progress = [(e.id, e.name, e.data) for e in events if isinstance(e, FunctionProgress)]
         assert sorted(progress, key=str) == [(f"2.{n}", "work", {"step": n}) for n in range(among)]
@@ -537,7 +548,7 @@ class TestProgress:
             for n in range(50):
                 context.emit(n)
 
-        events = driven(seed(prompt(count)), Script(call("count"), "done"))
+        events = driven(seed(prompt(count)), Script(function_call("count"), "done"))
         first = next(i for i, e in enumerate(events) if isinstance(e, FunctionStarted))
         assert [e.data for e in events[first + 1 : first + 51]] == list(range(50))
         assert isinstance(events[first + 51], FunctionEnded)
@@ -552,7 +563,7 @@ class TestFailing:
 
         with stuck() as made:
             one = seed(prompt(Function.of(breaks, on_error="fail"), made("waiting")))
-            events = driven(one, Script([call("stuck"), call("breaks")]), threads=16)
+            events = driven(one, Script([function_call("stuck"), function_call("breaks")]), threads=16)
         ending = one.record.ending
         assert (ending.reason, ending.function) == (Reason.FUNCTION_FAILED, "breaks")
         assert "the disk is full" in ending.detail
@@ -577,7 +588,7 @@ class TestFailing:
             return {"password": "sk-abcdefghijklmnop"}["name"]
 
         one = seed(prompt(Function.of(look_up, on_error=on_error, retries=Retries(attempts=2, delay_s=0.0))))
-        (ended,) = [e for e in driven(one, Script(call("look_up"), "done")) if isinstance(e, FunctionEnded)]
+        (ended,) = [e for e in driven(one, Script(function_call("look_up"), "done")) if isinstance(e, FunctionEnded)]
         lines = ended.traceback.splitlines()
         assert lines[1].startswith(f'  File "{__file__}", line ')
         assert lines[1].endswith(", in look_up")
@@ -592,7 +603,7 @@ class TestFailing:
             raise Retry("give it with its country")
 
         one = seed(prompt(ask))
-        (ended,) = [e for e in driven(one, Script(call("ask"), "done")) if isinstance(e, FunctionEnded)]
+        (ended,) = [e for e in driven(one, Script(function_call("ask"), "done")) if isinstance(e, FunctionEnded)]
         assert (ended.is_error, ended.traceback) == (True, "")
 
 
@@ -618,7 +629,7 @@ class TestListeners:
                 one.advance("", Cancelled(reason="enough"))
 
         one = seed(prompt(Function.of(plain if kind == "plain" else waiting, name="work", **policy)))
-        script = Script([call("work", n=n) for n in range(3)])
+        script = Script([function_call("work", n=n) for n in range(3)])
         heard(driven, one, script, listen)
         assert one.record.ending.reason is Reason.CANCELLED
         assert set(ran) <= {0}

@@ -22,7 +22,7 @@ from fsm_agent.functions import Context, Default, Function, Retries
 from fsm_agent.messages import Document, FunctionCall, FunctionEnded, FunctionProgress, Image
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import ResultPipeline
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import FakeClock, Script, function_call
 
 
 class Ran(NamedTuple):
@@ -39,7 +39,7 @@ def ran(driven: Driver, given: Any, arguments: dict[str, Any] | None = None, *, 
     """Have a model ask for this function, and then answer."""
     prompt = Prompt("x", functions=(given if isinstance(given, Function) else Function.of(given),))
     one = seed(prompt, deps=deps)
-    events = driven(one, Script(call(prompt.offers[0].name, **(arguments or {})), "done"), **world)
+    events = driven(one, Script(function_call(prompt.offers[0].name, **(arguments or {})), "done"), **world)
     (asked,) = one.record.function_calls
     text = asked.result if asked.error is None else asked.error
     return Ran(str(text), asked.error is not None, asked, one, events)
@@ -218,7 +218,7 @@ class TestRetries:
         wait, fails = Wait(), Fails(OSError("busy"), OSError("busy"))
         retries = Retries(attempts=9, retry_if=lambda error: bool(wait.wait()))
         one = seed(Prompt("x", functions=(fails.function("plain", retries=retries),)))
-        with rest(), ended_before(lambda: driven(one, Script(call("attempt"), "never")), wait.free):
+        with rest(), ended_before(lambda: driven(one, Script(function_call("attempt"), "never")), wait.free):
             assert wait.begun.wait(20)
             one.cancel("enough")
         assert one.record.ending.reason is Reason.CANCELLED
@@ -583,7 +583,9 @@ class TestWhatIsRecorded:
 
         functions = (Function.of(look), Function.of(erase, needs_approval=True))
         one = seed(Prompt("x", functions=functions))
-        script = Script([call("look"), call("look")], [call("erase"), call("nothing")], "done")
+        script = Script(
+            [function_call("look"), function_call("look")], [function_call("erase"), function_call("nothing")], "done"
+        )
         by_arun(one, script, approve=lambda asked: Denied("no"), clock=FakeClock())
         found = [(f.name, f.round, f.is_denied, f.duration_s) for f in one.record.function_calls]
         assert found == [

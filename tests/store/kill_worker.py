@@ -18,7 +18,7 @@ from fsm_agent.functions import Context, function
 from fsm_agent.messages import Event
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import Runs, StoreError
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.workers import Worker
 
 RUN = "r1"
@@ -52,12 +52,12 @@ class Model(Script):
     def _reply(self, request: Any) -> Any:
         results = sum(message.role == "tool" for message in request.messages)
         if not results:
-            return [call("add", a=1, b=2), call("pay", amount=3), call("add", a=3, b=4)]
+            return [function_call("add", a=1, b=2), function_call("pay", amount=3), function_call("add", a=3, b=4)]
         if results == 3:
             if not self.limited:
                 self.limited = True
                 return RateLimited("slow down", status=429, retry_after_s=2.0)
-            return "many" if request.messages[-1].role == "tool" else call("wipe", path="x")
+            return "many" if request.messages[-1].role == "tool" else function_call("wipe", path="x")
         return "42"
 
 

@@ -7,7 +7,7 @@ import pytest
 from fsm_agent import Agent, CallSuspended, MemoryStore, function
 from fsm_agent.call import Approved
 from fsm_agent.store import RunBusy
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @function(needs_approval=True)
@@ -17,7 +17,7 @@ def pay() -> str:
 
 
 def test_an_answer_to_a_busy_run_is_posted_and_said_to_be() -> None:
-    agent = Agent(Script(call("pay"), "Done."), functions=[pay], name="shop", store=MemoryStore())
+    agent = Agent(Script(function_call("pay"), "Done."), functions=[pay], name="shop", store=MemoryStore())
     with pytest.raises(CallSuspended):
         agent.call("Pay.", run_id="r")
     assert agent.store.claim("another", for_s=60, run="r")

@@ -19,7 +19,7 @@ from fsm_agent.functions import function
 from fsm_agent.messages import Reply
 from fsm_agent.prompts import Dialog
 from fsm_agent.store import Lease, MemoryStore, Rest, RunExists, Runs, RunUnknown, SqliteStore
-from fsm_agent.testing import Script, as_json, call
+from fsm_agent.testing import Script, as_json, function_call
 
 WALKS = 40
 
@@ -78,7 +78,7 @@ def test_a_damaged_entry_is_named():
 def test_a_call_is_the_same_in_memory_in_a_file_and_in_no_store(tmp_path: Path):
     results, journals = [], []
     for store in (None, MemoryStore(), SqliteStore(tmp_path / "runs.db", OWN_CLOCK)):
-        script = Script([call("look", at=1)], RateLimited("slow down", retry_after_s=0.5), "done")
+        script = Script([function_call("look", at=1)], RateLimited("slow down", retry_after_s=0.5), "done")
         agent = Agent(script, functions=[look], store=store, name="a")
         results.append(agent.call("Go.", **({"run_id": "r1"} if store is not None else {})))
         if store is not None:
@@ -172,7 +172,7 @@ def test_a_copy_needs_a_run_and_a_name_that_is_free():
 
 def looked() -> AgentCall[str]:
     """A call that has looked at 1, and answered."""
-    agent = Agent(Script(call("look", at=1), "done"), functions=[look])
+    agent = Agent(Script(function_call("look", at=1), "done"), functions=[look])
     one = agent.seed("Look.").journaled()
     agent.run(one)
     return one
@@ -187,7 +187,7 @@ def test_a_copy_of_a_call_goes_on_by_itself():
         assert copy.states == [states[at]], "it begins where it was forked"
         if not copy.effects:
             continue
-        said = Script(*[call("look", at=2)][: at < 2], "other")
+        said = Script(*[function_call("look", at=2)][: at < 2], "other")
         assert Agent(said, functions=[look]).run(copy).output == "other"
         copy.undo()
         assert copy.state != "Completed"
@@ -273,7 +273,9 @@ def test_a_copy_that_a_worker_finds_first_goes_on_from_where_it_was_copied():
 
     store = Unfinished()
     MemoryStore.create(store, "unused", "{}", agent="nobody")
-    agent = Agent(Script(call("pay", amount=3), "Done.", "Done again."), functions=[pay], store=store, name="payer")
+    agent = Agent(
+        Script(function_call("pay", amount=3), "Done.", "Done again."), functions=[pay], store=store, name="payer"
+    )
     call_ = agent.seed("Go.", run_id="one")
     MemoryStore.create(store, "one", call_.journal.header, agent="payer")
     assert agent.resume("one").output == "Done."

@@ -22,7 +22,7 @@ from fsm_agent.functions import function
 from fsm_agent.messages import Done, FunctionStarted
 from fsm_agent.store import LeaseLost, MemoryStore, Runs, SqliteStore, StoreError
 from fsm_agent.store.lease_renewal import RENEWER
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 class Renewing(SqliteStore):
@@ -62,7 +62,7 @@ def stopped_by(error: BaseException, store: Full) -> Agent[Any, Any]:
         store.is_full = True
         raise error
 
-    return Agent(Script(call("end")), functions=[end], name="clerk", store=store)
+    return Agent(Script(function_call("end")), functions=[end], name="clerk", store=store)
 
 
 def test_what_has_ended_the_driver_is_raised_though_the_store_fails(caplog: pytest.LogCaptureFixture):
@@ -99,7 +99,7 @@ def test_nothing_is_begun_once_the_run_is_known_to_be_lost():
             for recorder in RENEWER._recorders():
                 renew(recorder)
 
-    agent = Agent(Script(call("pay")), functions=[pay], name="clerk", store=store)
+    agent = Agent(Script(function_call("pay")), functions=[pay], name="clerk", store=store)
     with pytest.raises(LeaseLost):
         agent.run(agent.seed("Go.", run_id="r1"), listen)
     assert not begun.wait(0.05), "whoever has the run now may have been told that it did not begin"
@@ -184,7 +184,12 @@ def test_a_cancel_scope_of_anyio_cancels_no_cleanup(verb: str, tmp_path: Path):
     async def main() -> None:
         nonlocal began
         began = asyncio.Event()
-        agent = Agent(Script((call("stand", n=1), call("stand", n=2))), functions=[stand], name="clerk", store=store)
+        agent = Agent(
+            Script((function_call("stand", n=1), function_call("stand", n=2))),
+            functions=[stand],
+            name="clerk",
+            store=store,
+        )
         async with anyio.create_task_group() as group:
             group.start_soon(drive, agent)
             await began.wait()
@@ -262,7 +267,11 @@ def test_a_drive_that_garbage_collection_ends_under_the_lock_of_the_store_is_giv
     store = SqliteStore(tmp_path / "runs.db", clock)
     with uncollected():
         in_a_ring(
-            leave(Agent(Script(call("sleep")), functions=[sleep], name="clerk", store=Runs(store, lease_s=3600.0)))
+            leave(
+                Agent(
+                    Script(function_call("sleep")), functions=[sleep], name="clerk", store=Runs(store, lease_s=3600.0)
+                )
+            )
         )
         clock.is_to_collect = True
         thread = threading.Thread(target=store.create, args=("r2", "header"), kwargs={"agent": "a"}, daemon=True)
@@ -278,7 +287,7 @@ def test_a_drive_that_garbage_collection_ends_under_the_lock_of_the_store_is_giv
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_coroutine_that_is_closed_after_its_loop_gives_its_run_back():
-    agent = Agent(Script(call("sleep")), functions=[sleep], name="clerk", store=MemoryStore())
+    agent = Agent(Script(function_call("sleep")), functions=[sleep], name="clerk", store=MemoryStore())
     coroutine = agent.acall("Go.", run_id="r1")
     loop = asyncio.new_event_loop()
     task = loop.create_task(coroutine)
@@ -300,7 +309,7 @@ def test_the_lease_of_a_driver_that_was_left_behind_is_not_renewed():
                 return events
         raise AssertionError("no function was started")
 
-    agent = Agent(Script(call("sleep")), functions=[sleep], name="clerk", store=MemoryStore())
+    agent = Agent(Script(function_call("sleep")), functions=[sleep], name="clerk", store=MemoryStore())
     loop = asyncio.new_event_loop()
     events = loop.run_until_complete(begin())
     [recorder] = [one for one in RENEWER._recorders() if one.store is agent.runs.store]
@@ -316,7 +325,7 @@ def test_the_lease_of_a_driver_that_was_left_behind_is_not_renewed():
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_forked_process_does_not_give_back_the_run_that_its_parent_drives(tmp_path: Path, goes_on: bool):
     """It has a copy of the driver, which it ends when it leaves the loop, or drives."""
-    agent = Agent(Script([call("add")], "fine"), functions=[add], name="clerk", store=tmp_path / "runs.db")
+    agent = Agent(Script([function_call("add")], "fine"), functions=[add], name="clerk", store=tmp_path / "runs.db")
     events = agent.stream("Go.", run_id="r1")
     while not isinstance(next(events), FunctionStarted):
         pass

@@ -13,7 +13,7 @@ from support.kept_runs import LastingStore, Moving
 from fsm_agent.agents import Agent
 from fsm_agent.functions import function
 from fsm_agent.store import Runs, StoreClosed, StoreError, lease_renewal
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 PATIENCE_S = 20.0
 
@@ -296,6 +296,8 @@ def test_a_run_with_a_short_lease_is_kept_through_a_long_function() -> None:
 
     store.renew_all = renewed  # type: ignore[method-assign]
 
-    agent = Agent(Script([call("work")], "fine"), functions=[work], name="clerk", store=Runs(store, lease_s=0.6))
+    agent = Agent(
+        Script([function_call("work")], "fine"), functions=[work], name="clerk", store=Runs(store, lease_s=0.6)
+    )
     assert [m.text for m in agent.call("Go.", run_id="r").dialog if m.role == "tool"] == ["2.0 s"]
     assert set(claims) == {None}

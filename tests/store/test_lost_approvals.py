@@ -15,8 +15,7 @@ from fsm_agent.errors import CallSuspended, OutcomeError, ReplayError, SnapshotE
 from fsm_agent.flows import Flow, FlowSuspended, call, end
 from fsm_agent.functions import function
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 from fsm_agent.workers import Worker
 
 STUCK = "stuck"
@@ -67,7 +66,9 @@ def outer(store: Any, functions: tuple[Any, ...], *said: Any) -> Any:
     """The clerk inside of another agent."""
     inner = Agent(Script(*said), functions=functions, name="clerk")
     begins = said[-1:] != ("Done.",)
-    return Agent(Script(asks("clerk", task="?") if begins else "Done."), functions=[inner], store=store, name="desk")
+    return Agent(
+        Script(function_call("clerk", task="?") if begins else "Done."), functions=[inner], store=store, name="desk"
+    )
 
 
 def flow(store: Any, functions: tuple[Any, ...], *said: Any) -> Any:
@@ -84,7 +85,7 @@ CODES = pytest.mark.parametrize("code", [GONE, OTHER], ids=["gone", "other argum
 
 def begun(make: Make, store: Any, *requested: Any) -> str:
     """Begin a run that waits for approvals, and return the path of their questions."""
-    first = make(store, (refund, note), list(requested) or asks("refund", cents=5))
+    first = make(store, (refund, note), list(requested) or function_call("refund", cents=5))
     with pytest.raises((CallSuspended, FlowSuspended)):
         first.call("Pay it back.", run_id="r")
     return PATHS[make]
@@ -142,7 +143,7 @@ def test_it_asks_and_names_what_has_changed_and_goes_on_with_the_code_of_before(
 def test_an_approval_that_the_journal_has_already_is_kept_as_well(make: Make):
     """The first of two approvals is on record when the code changes, and the second comes then."""
     store = MemoryStore()
-    path = begun(make, store, asks("refund", cents=5), asks("note", text="x"))
+    path = begun(make, store, function_call("refund", cents=5), function_call("note", text="x"))
     before = make(store, (refund, note), "Done.")
     with pytest.raises((CallSuspended, FlowSuspended)):
         before.resume("r", {f"{path}ask:1.0": Approved()})
@@ -176,7 +177,7 @@ def test_an_approver_is_not_asked_about_what_the_code_cannot_run(code: Any):
 def test_an_approval_that_comes_while_the_run_is_driven_is_kept():
     """It waits for two, is driven by the new code as one is denied, and the other is approved meanwhile."""
     store = MemoryStore()
-    begun(plain, store, asks("refund", cents=5), asks("note", text="x"))
+    begun(plain, store, function_call("refund", cents=5), function_call("note", text="x"))
     after = plain(store, GONE)
     after.runs.answer("r", {"ask:1.1": Denied("no")})
 
@@ -211,7 +212,7 @@ class TestWithoutAStore:
 
     @MAKES
     def test_a_snapshot_with_the_approval_is_refused(self, make: Make):
-        one = self.suspended(make, asks("refund", cents=5), asks("note", text="x"))
+        one = self.suspended(make, function_call("refund", cents=5), function_call("note", text="x"))
         one.advance(f"{PATHS[make]}ask:1.0", Approved())
         document = one.snapshot() if make is flow else snapshot(one)
         with pytest.raises(SnapshotError, match="refund"):
@@ -223,7 +224,7 @@ class TestWithoutAStore:
         assert done == [5]
 
     def test_what_waits_for_approval_cannot_be_approved(self):
-        one = self.suspended(plain, asks("refund", cents=5))
+        one = self.suspended(plain, function_call("refund", cents=5))
         restored = plain(None, OTHER).restore(snapshot(one))
         with pytest.raises(OutcomeError, match="'refund'"):
             restored.advance("ask:1.0", Approved())

@@ -23,7 +23,7 @@ from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import World
 from fsm_agent.store import LeaseLost, Runs
 from fsm_agent.store.lease_renewal import RENEWER
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 LONG_S = 30.0
 
@@ -65,7 +65,7 @@ class Shop:
         self.begun.set()
 
     def agent(self, *entries: Any, **options: Any) -> Agent[Any, Any]:
-        replies = entries or ([call("pay", amount=3)], "done")
+        replies = entries or ([function_call("pay", amount=3)], "done")
         runs = Runs(self.store, redact=self.redact)
         return Agent(Script(*replies), functions=[self.pay, self.glance], store=runs, name="shop", **options)
 
@@ -88,7 +88,7 @@ def until(is_so: Callable[[], Any]) -> None:
 def test_its_start_is_on_disk_before_it_begins(way: Way, is_async: bool):
     shop = Shop(is_async=is_async)
     shop.free.set()
-    agent = shop.agent([call("pay", amount=3), call("pay", amount=4)], "done")
+    agent = shop.agent([function_call("pay", amount=3), function_call("pay", amount=4)], "done")
     one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), agent.definition())
     way(one, agent.own_world, recorder, lambda event: None)
     assert sorted(shop.paid) == ["3", "4"]
@@ -318,7 +318,7 @@ def test_it_is_refused_together_with_retries():
 def broken_off(shop: Shop) -> Any:
     """A call whose driver was stopped when the start was noted."""
     shop.free.set()
-    agent = Agent(Script([call("pay", amount=3)], "done"), functions=[shop.pay])
+    agent = Agent(Script([function_call("pay", amount=3)], "done"), functions=[shop.pay])
     one = agent.seed("Go.")
 
     def listen(event: Any) -> None:
@@ -355,7 +355,7 @@ def test_it_is_asked_under_the_path_of_the_process_inside(way: Way):
     prompt = Prompt("x", path="p", functions=[shop.pay])
     plans = {
         "deep": {
-            "warm": Solo(prompt=prompt, world=World.of(Script([call("pay", amount=3)], "done"))),
+            "warm": Solo(prompt=prompt, world=World.of(Script([function_call("pay", amount=3)], "done"))),
             "terse": Solo(world=World.of(Script("no"))),
         }
     }

@@ -30,8 +30,7 @@ from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, call, end, execute, failure
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
 from fsm_agent.store.reading import read
-from fsm_agent.testing import FakeClock, Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import FakeClock, Script, function_call
 
 
 @function(needs_approval=True)
@@ -41,8 +40,8 @@ def refund(order: str, amount: float) -> str:
 
 
 def desk(store: Any, task: str = "Pay A-17 back", *, outer: Any = "All is done.") -> Agent[Any, Any]:
-    payer = Agent(Script(asks("refund", order="A-17", amount=2.5), "Paid."), functions=[refund], name="payer")
-    model = Script(asks("payer", task=task), outer)
+    payer = Agent(Script(function_call("refund", order="A-17", amount=2.5), "Paid."), functions=[refund], name="payer")
+    model = Script(function_call("payer", task=task), outer)
     return Agent(model, functions=[payer.as_function("payer", "Pays.")], name="desk", store=store)
 
 
@@ -91,9 +90,11 @@ def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the
 
     over, lost = end("over"), failure("lost")
     checking = Flow("checking", Check, start=look, rows=[look.done(over), look.failed(lost)])
-    model = Script([asks("checking", what="A"), asks("checking", what="B")], "Neither is there.")
+    model = Script([function_call("checking", what="A"), function_call("checking", what="B")], "Neither is there.")
     clerk = Agent(model, functions=[checking], name="clerk", limits=Limits(parallel=2))
-    agent = Agent(Script(asks("clerk", task="Look."), "No."), functions=[clerk], name="desk", store=MemoryStore())
+    agent = Agent(
+        Script(function_call("clerk", task="Look."), "No."), functions=[clerk], name="desk", store=MemoryStore()
+    )
     agent.call("Are A and B there?", run_id="r")
     reading = read(agent.runs, "r")
     assert reading.table("run:1.0/run:1.1") is None
@@ -105,7 +106,7 @@ def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the
 def test_a_handoff_has_no_task_of_its_own():
     billing = Agent(Script("It is paid."), name="billing")
     agent = Agent(
-        Script(asks("billing")), functions=[handoff(billing, name="billing")], name="desk", store=MemoryStore()
+        Script(function_call("billing")), functions=[handoff(billing, name="billing")], name="desk", store=MemoryStore()
     )
     agent.call("Who pays?", run_id="r")
     reading = read(agent.runs, "r")
@@ -229,10 +230,10 @@ def no_shouting(output: str, context: Any) -> str:
 NUMBER = {"output": int}
 REFUSALS: dict[str, tuple[list[Any], dict[str, Any], dict[int, str]]] = {
     "an answer": (["x", "7"], NUMBER, {2: "no int"}),
-    "arguments": ([asks("add", a="q", b=1), "Done."], {}, {2: "'q'"}),
-    "an unknown function": ([asks("sub"), "Done."], {}, {2: "'sub'"}),
-    "one call of two": ([[asks("add", a=1, b=2), asks("sub")], "Done."], {}, {2: "'sub'"}),
-    "a repeated call": ([asks("add", a=1, b=2), asks("add", a=1, b=2), "3"], {}, {4: "add"}),
+    "arguments": ([function_call("add", a="q", b=1), "Done."], {}, {2: "'q'"}),
+    "an unknown function": ([function_call("sub"), "Done."], {}, {2: "'sub'"}),
+    "one call of two": ([[function_call("add", a=1, b=2), function_call("sub")], "Done."], {}, {2: "'sub'"}),
+    "a repeated call": ([function_call("add", a=1, b=2), function_call("add", a=1, b=2), "3"], {}, {4: "add"}),
     "by a check": (["HEY", "Hey"], {"check": no_shouting}, {3: "do not shout"}),
     "by words of one's own": (
         ["x", "7"],
@@ -240,14 +241,14 @@ REFUSALS: dict[str, tuple[list[Any], dict[str, Any], dict[int, str]]] = {
         {2: "Oh no: "},
     ),
     "as arguments": (
-        [asks("give_final_answer", value="x"), asks("give_final_answer", value=7)],
+        [function_call("give_final_answer", value="x"), function_call("give_final_answer", value=7)],
         {"prompt": Prompt("{{ task }}", output=int, mode="function")},
         {2: "'x'"},
     ),
     "nothing": (["7"], NUMBER, {}),
     "the last": (["x", "y"], {**NUMBER, "limits": Limits(parse_retries=1)}, {2: "no int", 3: "no int"}),
     "the last round": (
-        [asks("add", a=1, b=2), asks("add", a=2, b=2)],
+        [function_call("add", a=1, b=2), function_call("add", a=2, b=2)],
         {"limits": Limits(rounds=1)},
         {4: "round 2"},
     ),
@@ -286,7 +287,7 @@ def test_why_is_known_of_an_agent_in_a_flow_in_an_agent_and_after_a_retry(tmp_pa
         return c.what
 
     flow = Flow("counted", Check, start=counting, rows=[counting.done(end("over")), counting.failed(failure("lost"))])
-    model = Script(asks("counted", what="A"), "There are seven.")
+    model = Script(function_call("counted", what="A"), "There are seven.")
     outer = Agent(model, functions=[flow.as_function("counted", "Counts.")], name="outer", store=tmp_path / "r.db")
     outer.call("How many?", run_id="r")
     whys = {entry.path: entry.why for entry in read(outer.runs, "r").entries if entry.why}

@@ -22,8 +22,8 @@ from support.kept_runs import (
     LastingStore,
     Noting,
     answers,
-    call,
     definition_of,
+    function_call,
     loaded,
     rested,
     skip_replies,
@@ -87,7 +87,7 @@ def some_outcome(rng: Random, effect: Any, state: Any) -> tuple[str, Outcome]:
         return effect.key, Interrupted(at_s=1.0)
     key, outcome = walks.outcome(rng, effect, state)
     if type(outcome).__name__ == "Replied" and rng.random() < 0.4:
-        calls = [call("pay", amount=rng.randint(0, 3)) for _ in range(rng.randint(1, 2))]
+        calls = [function_call("pay", amount=rng.randint(0, 3)) for _ in range(rng.randint(1, 2))]
         outcome = outcome.changed(reply=walks.asked(*calls, walks.some_call(rng)))
     return key, outcome
 
@@ -121,7 +121,9 @@ def entries(rng: Random) -> list[Any]:
         if kind < 0.12:
             made.append(Overloaded("busy", status=529, retryable=True))
         elif kind < 0.5:
-            some = [rng.choice([call("pay", amount=rng.randint(0, 9)), call("look", n=rng.randint(0, 9))])]
+            some = [
+                rng.choice([function_call("pay", amount=rng.randint(0, 9)), function_call("look", n=rng.randint(0, 9))])
+            ]
             made.append([*some, *[walks.some_call(rng) for _ in range(rng.randint(0, 3))]])
         else:
             made.append(walks.reply(rng))
@@ -376,10 +378,10 @@ def ordered(order: Order) -> Agent[Any, Any]:
         return "wiped"
 
     script = Script(
-        asked([call("add", a=1, b=2), call("buy", amount=1), call("buy", amount=2)]),
+        asked([function_call("add", a=1, b=2), function_call("buy", amount=1), function_call("buy", amount=2)]),
         asked(Overloaded("busy", status=529, retryable=True)),
         asked("many"),
-        asked(call("wipe")),
+        asked(function_call("wipe")),
         asked("42"),
     )
     return Agent(script, functions=[add, buy, wipe], output=int, store=order.store, name="o")
@@ -430,7 +432,7 @@ def test_what_a_listener_injects_is_on_disk_before_the_function_begins_that_it_h
         begun.set()
         return "done"
 
-    agent = Agent(Script(call("work"), "fine"), functions=[work], store=order.store, name="o")
+    agent = Agent(Script(function_call("work"), "fine"), functions=[work], store=order.store, name="o")
     one, recorder = held(agent)
 
     def listen(event: Any) -> None:
@@ -459,7 +461,7 @@ def test_outcomes_that_come_together_are_one_append():
         return str(n)
 
     order = Order()
-    script = Script([call("wait", n=n) for n in range(4)], "fine")
+    script = Script([function_call("wait", n=n) for n in range(4)], "fine")
     agent = Agent(script, functions=[wait], store=order.store, name="o")
     assert asyncio.run(agent.acall("Go.", run_id="r1")).output == "fine"
     assert [entry[2] for entry in order.noted] == [1, 5, 4, 1], "begin; reply and starts; results; answer and rest"
@@ -479,7 +481,9 @@ def test_once_a_run_was_cancelled_what_came_together_with_the_last_outcome_does_
         return str(n)
 
     store = LastingStore()
-    agent = Agent(Script([call("wait", n=n) for n in range(4)], "fine"), functions=[wait], store=store, name="a")
+    agent = Agent(
+        Script([function_call("wait", n=n) for n in range(4)], "fine"), functions=[wait], store=store, name="a"
+    )
     one, recorder = held(agent)
 
     def cancels(outcome: Outcome) -> Outcome:
@@ -543,7 +547,7 @@ def test_a_round_writes_as_much_late_in_a_call_as_early(tmp_path: Path) -> None:
 
     with closing(Counting(tmp_path / "runs.db")) as store:
         store.sizes = []
-        script = Script(*[call("add", a=100 + n, b=1) for n in range(24)], "Done.")
+        script = Script(*[function_call("add", a=100 + n, b=1) for n in range(24)], "Done.")
         agent = Agent(script, functions=[walks.add], limits=Limits(rounds=50), store=store, name="a")
         agent.call("Go.")
         early, late = sum(store.sizes[8:20]), sum(store.sizes[36:48])

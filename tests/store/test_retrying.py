@@ -16,8 +16,7 @@ from fsm_agent.call import Returned
 from fsm_agent.errors import JournalError, UsageError
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
 from fsm_agent.store import MemoryStore, RunBusy, RunUnknown, SqliteStore, Store
-from fsm_agent.testing import FakeClock, Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.workers import Worker
 
 KEY = "0123456789abcdef" * 4
@@ -68,7 +67,7 @@ def failed(agent: Agent[Any, Any], run: str = "r") -> None:
 
 def test_a_function_that_failed_is_run_again_and_nothing_else_is(store: Store):
     world = World(broken={"pay"})
-    failed(agent_of(store, world, asks("look", what="a"), asks("pay", amount=3)))
+    failed(agent_of(store, world, function_call("look", what="a"), function_call("pay", amount=3)))
     row = store.get("r")
     assert (row.is_failed, row.state, world.done) == (True, "Failed", ["look a"])
     world.broken.clear()
@@ -101,7 +100,7 @@ def _overloaded() -> Exception:
 
 def test_what_must_not_run_twice_and_had_begun_is_asked_about(store: Store):
     world = World(broken={"pay"})
-    failed(agent_of(store, world, asks("pay", amount=3), once=True))
+    failed(agent_of(store, world, function_call("pay", amount=3), once=True))
     world.broken.clear()
     agent = agent_of(store, world, "Paid, then.", once=True)
     agent.runs.retry("r")
@@ -115,7 +114,7 @@ def test_what_must_not_run_twice_and_had_begun_is_asked_about(store: Store):
 
 def test_it_may_fail_and_be_retried_again(store: Store):
     world = World(broken={"pay"})
-    failed(agent_of(store, world, asks("look", what="a"), asks("pay", amount=3)))
+    failed(agent_of(store, world, function_call("look", what="a"), function_call("pay", amount=3)))
     steps = []
     for _ in range(3):
         agent = agent_of(store, world, "Paid.")
@@ -147,7 +146,7 @@ def test_a_cancelled_run_goes_on(store: Store):
         return Agent(Script(*replies), functions=[pay], name="shop", store=store)
 
     with pytest.raises(CallSuspended):
-        agent(asks("pay", amount=3)).call("Go.", run_id="r")
+        agent(function_call("pay", amount=3)).call("Go.", run_id="r")
     key = store.get("r").waits[0].key
     runs = Runs(store)
     runs.cancel("r", "by mistake", by="bob")
@@ -163,7 +162,7 @@ def test_a_cancelled_run_goes_on(store: Store):
 
 def test_its_deadline_counts_anew(store: Store):
     world = World(broken={"pay"})
-    script = Script(asks("pay", amount=3), "Paid.")
+    script = Script(function_call("pay", amount=3), "Paid.")
     agent = replace(agent_of(store, world), model=script, limits=Limits(deadline_s=60.0))
     failed(agent)
     script.clock.advance(3600.0)
@@ -185,7 +184,9 @@ def test_an_agent_inside_goes_on(store: Store):
             store=store,
         )
 
-    failing = boss(asks("payer", task="Pay."), inner=(asks("look", what="a"), asks("pay", amount=1)))
+    failing = boss(
+        function_call("payer", task="Pay."), inner=(function_call("look", what="a"), function_call("pay", amount=1))
+    )
     failed(failing)
     world.broken.clear()
     agent = boss("All is well.", inner=("Paid.",))
@@ -383,7 +384,7 @@ def test_a_flow_inside_a_call_goes_on_with_its_whole_time(timed: Timed):
         return agent.changed(functions=[*agent.functions, asked], world={"clock": timed.clock})
 
     timed.world.broken = {"pay"}
-    failed(boss([asks("ask"), asks("pay", amount=3)]), "f")
+    failed(boss([function_call("ask"), function_call("pay", amount=3)]), "f")
     timed.world.broken = set()
     timed.clock.advance(3600.0)
     agent = boss("All is well.")
@@ -404,7 +405,7 @@ def test_a_cancellation_that_came_too_late_for_the_failed_run_does_not_end_the_r
             store.post("r", "", '{"key":"","outcome":{"kind":"cancelled","reason":"too late"}}', by="bob")
 
     world = World(broken={"pay"})
-    failed(agent_of(store, world, asks("pay", amount=3), hooks=[Late()]))
+    failed(agent_of(store, world, function_call("pay", amount=3), hooks=[Late()]))
     world.broken.clear()
     agent = agent_of(store, world, "Paid.")
     agent.runs.retry("r")
@@ -430,7 +431,7 @@ def test_what_has_not_failed_is_refused(store: Store):
 
 def test_one_of_two_retries_wins(store: Store):
     world = World(broken={"pay"})
-    agent = agent_of(store, world, asks("pay", amount=3))
+    agent = agent_of(store, world, function_call("pay", amount=3))
     failed(agent)
     agent.runs.retry("r")
     with pytest.raises(UsageError, match="'r'"):
@@ -443,7 +444,7 @@ def test_one_of_two_retries_wins(store: Store):
 
 def test_an_earlier_turn_is_not_retried_behind_a_later_one(store: Store):
     world = World(broken={"pay"})
-    agent = agent_of(store, world, asks("pay", amount=3), "Hello again.")
+    agent = agent_of(store, world, function_call("pay", amount=3), "Hello again.")
     with pytest.raises(CallFailed):
         agent.conversation("c").call("Pay.")
     turn = store.head("c").run
@@ -455,7 +456,7 @@ def test_an_earlier_turn_is_not_retried_behind_a_later_one(store: Store):
 
 def test_a_signed_run_is_retried_with_its_key_alone(store: Store):
     world = World(broken={"pay"})
-    failed(agent_of(Runs(store, signing_key=KEY), world, asks("pay", amount=3)))
+    failed(agent_of(Runs(store, signing_key=KEY), world, function_call("pay", amount=3)))
     with pytest.raises(JournalError):
         Runs(store).retry("r")
     assert (store.get("r").is_failed, store.get("r").holder) == (True, None)
@@ -470,7 +471,7 @@ def test_a_signed_run_is_retried_with_its_key_alone(store: Store):
 def test_a_forged_step_is_refused(tmp_path: Path):
     world = World(broken={"pay"})
     store = SqliteStore(tmp_path / "runs.db")
-    agent = agent_of(store, world, asks("look", what="a"), asks("pay", amount=3))
+    agent = agent_of(store, world, function_call("look", what="a"), function_call("pay", amount=3))
     failed(agent)
     agent.runs.retry("r")
     with store._connections.one() as connection:

@@ -68,7 +68,7 @@ from fsm_agent.store import (
     Runs,
     RunUnknown,
 )
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 STUCK, MAX_TRIES = "stuck", 5  # claims in a row without an entry
 PATIENCE_S = 30.0
@@ -128,7 +128,7 @@ def test_an_answer_has_the_time_of_the_clock_that_drives_the_run(store: Any):
     """Also where another model, with a clock of its own, is given for now."""
     agent = Agent("openai:m", functions=[wipe], name="clerk", store=store)
     with pytest.raises(CallSuspended):
-        agent.call("Wipe.", run_id="r", model=Script(call("wipe", path="x")))
+        agent.call("Wipe.", run_id="r", model=Script(function_call("wipe", path="x")))
     result = agent.resume("r", {"ask:1.0": Approved()}, model=Script("Wiped."))
     assert {step.at_s for step in result.trace} == {1_000_000_000.0}
 
@@ -440,7 +440,7 @@ def pending(kind: str, store: Any) -> tuple[Agent[Any, Any], threading.Event, th
         return await await_(0) == "done"
 
     waits = Function.of(await_ if kind == "a coroutine" else block, name="wait", needs_approval=kind == "an approval")
-    first: Any = "first" if kind == "a request" else [call("wait", n=1)]
+    first: Any = "first" if kind == "a request" else [function_call("wait", n=1)]
     approve = ask if kind == "an approval" else None
     agent = Agent(Slow(first, "second", "third"), functions=[waits], approve=approve, store=store, name="slow")
     return agent, begun, free
@@ -550,7 +550,7 @@ def test_posts_that_come_one_after_the_other_are_noticed_with_each_append():
     def said(n: int) -> Any:
         return {"role": "user", "parts": [{"kind": "text", "text": f"message {n}"}]}
 
-    script = Script(call("note", n=1), call("note", n=2), call("note", n=3), "done")
+    script = Script(function_call("note", n=1), function_call("note", n=2), function_call("note", n=3), "done")
     result = Agent(script, functions=[note], store=store, name="n").call("Go.", run_id="r1")
     assert [m.text for m in result.dialog if m.role == "user"] == ["Go.", "message 1", "message 2", "message 3"]
     assert loaded(store).posts == ()
@@ -587,7 +587,7 @@ def test_a_post_between_the_claim_and_the_drive_is_taken_at_once(verb: str):
         return ""
 
     runs = Runs(Posting(), lease_s=3600.0)
-    agent = Agent(Script(call("stand")), name="desk", functions=[stand], store=runs)
+    agent = Agent(Script(function_call("stand")), name="desk", functions=[stand], store=runs)
     with pytest.raises(CallFailed, match="gone"):
         agent.call("Go.", run_id="r1") if verb == "call" else asyncio.run(agent.acall("Go.", run_id="r1"))
 
@@ -659,7 +659,7 @@ def test_arguments_that_do_not_fit_are_refused_before_they_are_posted(store: Any
         """Pay back."""
         return f"{cents} paid back"
 
-    agent = Agent(Script(call("refund", cents=1), "Done."), functions=[refund], name="shop", store=store)
+    agent = Agent(Script(function_call("refund", cents=1), "Done."), functions=[refund], name="shop", store=store)
     with pytest.raises(CallSuspended):
         agent.call("Pay it back.", run_id="r1")
     for given in ('{"order"', '{"cents": "many"}'):
@@ -796,7 +796,7 @@ def test_a_call_that_lost_its_run_cannot_be_driven_though_the_other_holder_came_
     def leaving(request: Any) -> Any:
         raise KeyboardInterrupt
 
-    agent = Agent(Script(call("note"), "done"), functions=[note], store=store, name="n")
+    agent = Agent(Script(function_call("note"), "done"), functions=[note], store=store, name="n")
     lost = agent.seed("Go.", run_id="r1")
     with pytest.raises(LeaseLost):
         agent.run(lost)

@@ -33,7 +33,7 @@ from fsm_agent.call import Cancelled
 from fsm_agent.errors import OutcomeError, ReplayError
 from fsm_agent.messages import HistoryChanged, ReplyCompleted
 from fsm_agent.store import NotAsked, RunExists, RunUnknown, Store, watching
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 PATIENCE_S = 30.0
 LATER_S = 3600.0
@@ -119,7 +119,7 @@ def test_to_submit_again_is_the_same_run_and_another_task_is_refused(store: Stor
 
 
 def test_a_run_that_asks_is_told_as_a_call_tells_it_and_answered_by_its_handle(store: Store) -> None:
-    agent = agent_of(store, call("erase", path="x"), "Done.")
+    agent = agent_of(store, function_call("erase", path="x"), "Done.")
     run = agent.submit("Erase x.", run_id="r")
     with Working(agent):
         with pytest.raises(CallSuspended, match="ask"):
@@ -127,7 +127,7 @@ def test_a_run_that_asks_is_told_as_a_call_tells_it_and_answered_by_its_handle(s
         with pytest.raises(CallSuspended, match="ask"):
             asyncio.run(run.aresult(PATIENCE_S))
         assert list(run.questions) == ["ask:1.0"]
-        *_, last = agent_of(MemoryStore(), call("erase", path="x")).stream("Erase x.")
+        *_, last = agent_of(MemoryStore(), function_call("erase", path="x")).stream("Erase x.")
         assert isinstance(last, Suspended)
         assert ([*run.stream()][-1], last.keys, len(last.questions)) == (last, ("ask:1.0",), 1)
         with pytest.raises(UsageError, match=r"'ask:1.0'.*Cancelled"):
@@ -142,7 +142,11 @@ def test_a_run_that_asks_is_told_as_a_call_tells_it_and_answered_by_its_handle(s
 
 def test_one_answer_is_enough_where_one_question_is_open(store: Store) -> None:
     agent = agent_of(
-        store, call("erase", path="x"), "Done.", [call("erase", path="y"), call("erase", path="z")], "Both."
+        store,
+        function_call("erase", path="x"),
+        "Done.",
+        [function_call("erase", path="y"), function_call("erase", path="z")],
+        "Both.",
     )
     with pytest.raises(CallSuspended):
         agent.call("Erase x.", run_id="one")
@@ -178,7 +182,7 @@ def _read(events: Iterator[Any], seen: list[Any]) -> None:
 
 
 def test_a_handle_follows_the_journal_as_the_live_stream_has_it(store: Store) -> None:
-    replies = (call("look", path="x"), call("look", path="y"), "Done.")
+    replies = (function_call("look", path="x"), function_call("look", path="y"), "Done.")
     kept = (Stepped, ReplyCompleted, HistoryChanged, Done)
     agent = agent_of(store, *replies, *replies, *replies)
     live = [event for event in agent.stream("Look.", run_id="live") if isinstance(event, kept)]
@@ -300,7 +304,7 @@ def test_who_waits_looks_less_and_less_often(store: Store, monkeypatch: pytest.M
 
 def test_a_stream_under_changed_code_ends_as_the_result_does(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     """The events before the last rest that the code cannot make are left out."""
-    agent = agent_of(store, call("look", path="a"), call("erase", path="a"))
+    agent = agent_of(store, function_call("look", path="a"), function_call("erase", path="a"))
     with pytest.raises(CallSuspended):
         agent.call("tidy up", run_id="r")
     changed = Agent(Script("Done."), name="clerk", functions=[erase], store=store)
@@ -341,7 +345,7 @@ def test_a_handle_is_one_of_this_agent(store: Store) -> None:
 
 
 def test_a_stuck_run_says_so(store: Store) -> None:
-    agent = agent_of(store, call("erase", path="x"))
+    agent = agent_of(store, function_call("erase", path="x"))
     run = agent.submit("Erase x.", run_id="r")
     Worker([agent], agent.runs).run(once=True)
     run.answer(Approved())
@@ -397,7 +401,7 @@ def test_a_turn_of_a_conversation_is_submitted(store: Store) -> None:
 CODE = """
 import sys
 from fsm_agent import Agent, Worker, function, Runs
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 @function(needs_approval=True)
 def erase(path: str) -> str:
@@ -425,7 +429,7 @@ def test_another_os_process_drives_and_this_one_waits_and_follows(kind: str, tmp
     agent = Agent(Script(), name="clerk", functions=[erase, look], store=address)
     run = agent.submit("Look, then erase.", run_id="r")
     with closing(agent.runs):
-        worker = other(WORKS, address, "(call('look', path='x'), call('erase', path='x'), 'Done.')")
+        worker = other(WORKS, address, "(function_call('look', path='x'), function_call('erase', path='x'), 'Done.')")
         try:
             events = run.stream()
             assert isinstance(next(events), Stepped)

@@ -31,7 +31,7 @@ from fsm_agent.context import compress, keep_last, once, shorten
 from fsm_agent.errors import JournalError, Overloaded
 from fsm_agent.messages import FunctionCall
 from fsm_agent.store import Conflict, MemoryStore, Rest, RunExists, Runs, RunUnknown
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def talk(store: Any, *said: str, **options: Any) -> Agent[Any, Any]:
 class TestTurns:
     def test_another_os_process_goes_on_where_the_last_one_ended(self, store):
         """As itself and as another agent, sync and under asyncio, with events or without."""
-        agent = agent_of(store, "Hello, Ada.", call("add", a=1, b=2), "3", "Ada.")
+        agent = agent_of(store, "Hello, Ada.", function_call("add", a=1, b=2), "3", "Ada.")
         assert agent.conversation("c").call("I am Ada.").output == "Hello, Ada."
         assert asyncio.run(agent.conversation("c").acall("1 + 2?")).output == "3"
         *_, done = agent.conversation("c").stream("Who am I?")
@@ -160,7 +160,7 @@ class TestTurns:
 
     def test_a_turn_that_somebody_gave_up_is_left_out(self, store):
         """It has ended, and its snapshot is that of a call which had not."""
-        agent = agent_of(store, "one", call("add", a=1, b=2), call("wipe", path="x"), "three")
+        agent = agent_of(store, "one", function_call("add", a=1, b=2), function_call("wipe", path="x"), "three")
         agent.conversation("c").call("First.")
         with pytest.raises(CallSuspended):
             agent.conversation("c").call("Second.")
@@ -196,7 +196,7 @@ class TestTurns:
         ]
 
     def test_every_turn_can_be_replayed_and_forked(self, store):
-        agent = agent_of(store, "one", call("add", a=1, b=2), "3", "again 3")
+        agent = agent_of(store, "one", function_call("add", a=1, b=2), "3", "again 3")
         for text in ("1", "1 + 2?", "and?"):
             result = agent.conversation("c").call(text)
         for run in agent.conversation("c").turns():
@@ -271,7 +271,7 @@ class TestEnds:
         assert json.loads(store.load(failed.id).header)["seed"]["dialog"][-1]["parts"][0]["text"] == "2"
 
     def test_what_functions_did_in_it_is_not_forgotten(self, store):
-        agent = agent_of(store, "one", call("add", a=1, b=2), Overloaded("busy", status=503), "three")
+        agent = agent_of(store, "one", function_call("add", a=1, b=2), Overloaded("busy", status=503), "three")
         conversation = agent.conversation("c")
         conversation.call("1")
         with pytest.raises(CallFailed):
@@ -288,7 +288,7 @@ class TestEnds:
         assert ids == ["4.0"]
 
     def test_a_turn_that_waits_is_not_there_yet_and_nobody_overtakes_it(self, store):
-        agent = agent_of(store, "one", call("wipe", path="x"), "done", "four")
+        agent = agent_of(store, "one", function_call("wipe", path="x"), "done", "four")
         conversation = agent.conversation("c")
         conversation.call("1")
         with pytest.raises(CallSuspended):
@@ -339,7 +339,7 @@ class TestEnds:
         assert shown(agent.client.requests[-1].messages)[1:] == said
 
     def test_one_that_is_cancelled_while_it_waits_is_over(self, store):
-        agent = agent_of(store, call("wipe", path="x"), "two")
+        agent = agent_of(store, function_call("wipe", path="x"), "two")
         conversation = agent.conversation("c")
         with pytest.raises(CallSuspended):
             conversation.call("Wipe x.")
@@ -352,7 +352,7 @@ class TestEnds:
         assert conversation.call("2").output == "two"
 
     def test_one_that_was_stopped_is_whole(self, store):
-        agent = agent_of(store, call("add", a=1, b=2), "two", stop_when=stop_on("add"))
+        agent = agent_of(store, function_call("add", a=1, b=2), "two", stop_when=stop_on("add"))
         conversation = agent.conversation("c")
         conversation.call("1")
         assert [line.partition(":")[0] for line in shown(conversation.read())] == [
@@ -417,7 +417,7 @@ class TestSystem:
 
     def test_ids_are_right_when_the_system_prompt_comes_and_goes(self, store):
         for n, system in enumerate(["a", "", "b", "", "c"]):
-            agent = agent_of(store, call("add", a=n, b=n), str(n), system=system)
+            agent = agent_of(store, function_call("add", a=n, b=n), str(n), system=system)
             result = agent.conversation("c").call(f"{n}?")
             ids = [p.id for m in result.dialog for p in m.parts if isinstance(p, FunctionCall)]
             assert ids == [f"{i}.0" for i, m in enumerate(result.dialog) if m.function_calls]
@@ -433,7 +433,7 @@ class TestWindow:
         keep = whole_rounds if is_own else [once(), shorten(60), compress(2), keep_last(4)]
         replies: list[Any] = []
         for n in range(40):
-            replies += [call("add", a=n, b=i) for i in range(rng.randrange(3))]
+            replies += [function_call("add", a=n, b=i) for i in range(rng.randrange(3))]
             replies.append(f"answer {n}")
         agent = agent_of(store, *replies)
         written = list[int]()
@@ -452,7 +452,7 @@ class TestWindow:
         assert sum(written[25:]) <= 1.1 * sum(written[10:25])
 
     def test_a_policy_that_tears_is_refused_before_anything_is_sent(self, store):
-        agent = agent_of(store, call("add", a=1, b=2), "3")
+        agent = agent_of(store, function_call("add", a=1, b=2), "3")
         agent.conversation("c").call("1 + 2?")
         for torn in (lambda messages: messages[-2:], lambda messages: [], lambda messages: messages[:3]):
             with pytest.raises(UsageError, match=r"message|2\.0"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from random import Random
 from typing import Any
@@ -47,6 +46,7 @@ from fsm_agent.errors import ErrorReport, ParseError
 from fsm_agent.functions import function
 from fsm_agent.messages import FunctionCall, Message, Reply, Text, Usage
 from fsm_agent.prompts import Dialog, Prompt
+from fsm_agent.testing import function_call
 from support.views import View
 
 
@@ -132,10 +132,6 @@ def seeded(
 def asked(*calls: FunctionCall, text: str = "") -> Reply:
     parts = (*([Text(text)] if text else []), *calls)
     return Reply(message=Message(role="assistant", parts=parts), usage=Usage(input_tokens=5, output_tokens=2))
-
-
-def function_call(name: str, **arguments: Any) -> FunctionCall:
-    return FunctionCall(name=name, arguments_json=json.dumps(arguments))
 
 
 def waiting() -> AgentCall:

@@ -15,7 +15,7 @@ from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, FlowSuspended, end, execute, wait
 from fsm_agent.messages import FunctionCall, Reply, Usage
 from fsm_agent.store import Store
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from support.paths import ROOT
 
 PRICE = Price(input_micro_usd=250_000, output_micro_usd=2_000_000)
@@ -77,10 +77,10 @@ def said(*content: str | FunctionCall, tokens: tuple[int, int] = (320, 40)) -> R
 
 def shop(store: Any, *replies: Any, **options: Any) -> Agent[Any, Any]:
     replies = replies or (
-        said(call("find_order", customer="Ada")),
+        said(function_call("find_order", customer="Ada")),
         said(
             "The parcel is lost. I would pay the customer back.",
-            call("refund", order="A-17", amount=19.5, reason="The parcel was lost"),
+            function_call("refund", order="A-17", amount=19.5, reason="The parcel was lost"),
         ),
         said("The money is on its way, 19.50 EUR for order A-17."),
     )
@@ -99,8 +99,8 @@ def desk(store: Any, **options: Any) -> Agent[Any, Any]:
     """An agent with another one inside, whose function waits for approval."""
     billing = Agent(
         Script(
-            said(call("find_order", customer="Ada"), tokens=(210, 22)),
-            said(call("refund", order="C-3", amount=12.0), tokens=(260, 30)),
+            said(function_call("find_order", customer="Ada"), tokens=(210, 22)),
+            said(function_call("refund", order="C-3", amount=12.0), tokens=(260, 30)),
             said("12 EUR for order C-3 are on their way.", tokens=(330, 12)),
         ),
         functions=[find_order, refund],
@@ -108,7 +108,9 @@ def desk(store: Any, **options: Any) -> Agent[Any, Any]:
         prices=PRICE,
     )
     model = Script(
-        said("Let me see.", call("billing", task="Refund order C-3."), call("weather", city="Bergen")),
+        said(
+            "Let me see.", function_call("billing", task="Refund order C-3."), function_call("weather", city="Bergen")
+        ),
         said("You have your money back, and yes: take an umbrella."),
     )
     functions: list[Any] = [billing.as_function("billing", "Pays customers back."), weather]
@@ -118,7 +120,7 @@ def desk(store: Any, **options: Any) -> Agent[Any, Any]:
 def forecaster(store: Any, *replies: Any, **options: Any) -> Agent[Any, Any]:
     """An agent that must answer with a number."""
     replies = replies or (
-        said(call("weather", city="Rome")),
+        said(function_call("weather", city="Rome")),
         Overloaded("the model is overloaded", status=529),
         said("It is rather warm."),
         said("12"),
@@ -236,7 +238,7 @@ def fill(store: Store, clock: Moving | None = None) -> Runs:
     talk.call("Who am I?")
     suspended(lambda: desk(runs, **world).call("I want my money for C-3 back. Do I need an umbrella?", run_id="desk-3"))
     doubting = Agent(
-        Script(said(call("transfer", iban="NO93 8601 1117 947", amount=250.0)), said("It is paid.")),
+        Script(said(function_call("transfer", iban="NO93 8601 1117 947", amount=250.0)), said("It is paid.")),
         functions=[transfer],
         name="bank",
         store=runs,

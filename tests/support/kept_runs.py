@@ -17,7 +17,7 @@ from fsm_agent.functions import function
 from fsm_agent.store import Lease, LeaseLost, Loaded, MemoryStore, Rest, Runs, Store
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.recorder import StoreRecorder
-from fsm_agent.testing import Script, as_json, call
+from fsm_agent.testing import Script, as_json, function_call
 from support.nested_process import Team, TeamRecord
 
 LONG_S = 30.0
@@ -56,10 +56,10 @@ def wipe(path: str) -> str:
 def clerk(store: Any, *functions: Any, name: str = "clerk", **options: Any) -> Agent[Any, Any]:
     """An agent whose run has functions beside each other, one of them once, a backoff, a parse error, an approval."""
     script = Script(
-        [call("add", a=1, b=2), call("pay", amount=3), call("add", a=3, b=4)],
+        [function_call("add", a=1, b=2), function_call("pay", amount=3), function_call("add", a=3, b=4)],
         RateLimited("slow down", status=429, retry_after_s=2.0),
         "many",
-        call("wipe", path="x"),
+        function_call("wipe", path="x"),
         "42",
     )
     return Agent(script, functions=functions or (add, pay, wipe), output=int, store=store, name=name, **options)

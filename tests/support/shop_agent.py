@@ -8,7 +8,7 @@ from fsm_agent import Agent, Context, Prompt, function
 from fsm_agent.call import Request
 from fsm_agent.errors import Overloaded
 from fsm_agent.runtime import SystemClock
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @function
@@ -35,8 +35,8 @@ COUNT = Prompt("How many {{ things }}?", path="shop/count", output=int)
 def turn(request: Request) -> Any:
     """Answer as the dialog so far asks for, so that any OS process goes on with it."""
     turns = [
-        lambda: call("price", item="kettle"),
-        lambda: call("refund", order="A-17", amount=19.5),
+        lambda: function_call("price", item="kettle"),
+        lambda: function_call("refund", order="A-17", amount=19.5),
         lambda: f"Done: {request.messages[-1].parts[0].text}",
     ]
     return turns[sum(message.role == "assistant" for message in request.messages)]()

@@ -11,7 +11,7 @@ from fsm_agent import Agent, function
 from fsm_agent.call import Request
 from fsm_agent.clients import SyncVerbs
 from fsm_agent.messages import Reply
-from fsm_agent.testing import call
+from fsm_agent.testing import function_call
 
 
 @function
@@ -34,7 +34,7 @@ class SlowModel(SyncVerbs):
 
     def reply_to(self, request: Request) -> Reply:
         done = sum(message.role == "assistant" for message in request.messages)
-        return Reply.of(f"Done after {done} rounds." if done >= self.rounds else call("look", where="A"))
+        return Reply.of(f"Done after {done} rounds." if done >= self.rounds else function_call("look", where="A"))
 
     def note(self) -> None:
         with open(self.log, "a") as file:

@@ -37,7 +37,7 @@ from fsm_agent.flows import call as asking
 from fsm_agent.messages import Done, FunctionEnded, HistoryChanged, Inside, Stepped
 from fsm_agent.runtime import probes
 from fsm_agent.telemetry import instrument
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 
 @function(blocking=False)
@@ -98,14 +98,14 @@ def some_calls(random: Random) -> list[Any]:
     """Calls of functions without threads, in any number, or one of another: they end in the same order each time."""
     if random.random() < 0.5:
         others = ("shaky", "send", "slow", *["fatal"] * random.randint(0, 1))
-        paid, scouted = call("pay", amount=random.randint(1, 9)), call("scout", task="look")
-        return [random.choice([*map(call, others), paid, scouted])]
+        paid, scouted = function_call("pay", amount=random.randint(1, 9)), function_call("scout", task="look")
+        return [random.choice([*map(function_call, others), paid, scouted])]
     made = [
-        call("now"),
-        call("later", n=random.randint(1, 12)),
-        call("broken"),
-        call("unknown"),
-        call("later", n="no number"),
+        function_call("now"),
+        function_call("later", n=random.randint(1, 12)),
+        function_call("broken"),
+        function_call("unknown"),
+        function_call("later", n="no number"),
     ]
     return random.sample(made, random.randint(1, 3))
 
@@ -116,8 +116,8 @@ def agent_of(seed: int, store: Any = None) -> Agent[Any, Any]:
     for _ in range(random.randint(0, 3)):
         entries += random.sample([RateLimited("slow down", retryable=True, retry_after_s=1.0)], random.randint(0, 1))
         entries.append(some_calls(random))
-    entries += random.choice([["7"], ["seven", "7"], [[call("take_over")]], ["a", "b", "c"]])
-    inside = [random.choice([[call("now")], [call("pay", amount=1)], "seen"]) for _ in range(9)]
+    entries += random.choice([["7"], ["seven", "7"], [[function_call("take_over")]], ["a", "b", "c"]])
+    inside = [random.choice([[function_call("now")], [function_call("pay", amount=1)], "seen"]) for _ in range(9)]
     scout = Agent(Script(*inside, "seen", "seen", "seen"), functions=[now, pay], name="scout", limits=Limits(rounds=3))
     heir = Agent(Script("8", "8"), name="heir", output=int)
     return Agent(
@@ -275,7 +275,7 @@ def flow_of(seed: int, store: Any) -> Flow[Data]:
     fails_at = random.randint(0, 5)
 
     def asked(name: str) -> Any:
-        replies = random.choice([["fine"] * 20, [call("now"), "fine"] * 10])
+        replies = random.choice([["fine"] * 20, [function_call("now"), "fine"] * 10])
 
         @asking(Agent(Script(*replies), functions=[now], name=name), name=name)
         def state(d: Data) -> str:
@@ -433,7 +433,7 @@ def test_a_probe_that_raises(raising: Raising, way: Any) -> None:
     assert recorded == answered(without, without.seed("?"), lambda one: way(without, one, [])).record
     probes.install(raising)
     store = MemoryStore()
-    kept = Agent(Script(call("pay", amount=1), "fine"), functions=[pay], name="shop", store=store)
+    kept = Agent(Script(function_call("pay", amount=1), "fine"), functions=[pay], name="shop", store=store)
     with pytest.raises(CallSuspended):
         kept.call("?", run_id="r")
     assert kept.resume("r", {"ask:1.0": Approved()}).output == "fine"
@@ -443,7 +443,7 @@ def test_an_answer_that_is_refused_is_no_answer() -> None:
     """A post that the process cannot take is logged, and the run waits on."""
     traces = Traces()
     store = MemoryStore()
-    kept = Agent(Script(call("pay", amount=1), "fine"), functions=[pay], name="shop", store=store)
+    kept = Agent(Script(function_call("pay", amount=1), "fine"), functions=[pay], name="shop", store=store)
     with traces.recording():
         with pytest.raises(CallSuspended):
             kept.call("?", run_id="r")

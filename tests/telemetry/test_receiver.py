@@ -31,7 +31,7 @@ import sys
 from fsm_agent import Agent, Approved, CallSuspended, function
 from fsm_agent.telemetry import instrument
 from fsm_agent.runtime.world import SystemClock
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -56,7 +56,7 @@ def shop(*entries):
 if what == "asks":
     with trace.get_tracer("web").start_as_current_span("POST /orders"):
         try:
-            shop(call("pay", amount=3)).call("Buy it.", run_id="order-17")
+            shop(function_call("pay", amount=3)).call("Buy it.", run_id="order-17")
         except CallSuspended:
             pass
 else:

@@ -55,7 +55,7 @@ from fsm_agent.flows import (
 from fsm_agent.flows import call as asking
 from fsm_agent.flows.orchestrator import Blueprint, Orchestrator
 from fsm_agent.telemetry import instrument
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import FakeClock, Script, function_call
 
 
 def here() -> str:
@@ -141,7 +141,7 @@ def results(result: Any) -> list[str]:
 @each_way
 def test_a_call_and_what_it_does(way: Callable[..., Any], traces: Traces) -> None:
     functions = [look, glance, listen, stare]
-    script = Script(*[call(f.name) for f in functions], "fine")
+    script = Script(*[function_call(f.name) for f in functions], "fine")
     result = way(Agent(script, functions=functions, name="shop"), "?")
     inside = [name for f in functions for name in ("chat script", f"execute_tool {f.name}")]
     assert traces.tree() == ["invoke_agent shop", [*inside, "chat script"]]
@@ -154,9 +154,11 @@ def test_a_call_and_what_it_does(way: Callable[..., Any], traces: Traces) -> Non
 
 @both
 def test_an_agent_inside_an_agent(way: Callable[..., Any], traces: Traces) -> None:
-    inner = Agent(Script(call("look"), "seen"), functions=[look], name="scout")
+    inner = Agent(Script(function_call("look"), "seen"), functions=[look], name="scout")
     outer = Agent(
-        Script(call("scout", task="?"), "fine"), functions=[inner.as_function(description="Looks.")], name="shop"
+        Script(function_call("scout", task="?"), "fine"),
+        functions=[inner.as_function(description="Looks.")],
+        name="shop",
     )
     way(outer, "?")
     scout = ["chat script", "execute_tool look", "chat script"]
@@ -169,8 +171,8 @@ def test_an_agent_inside_an_agent(way: Callable[..., Any], traces: Traces) -> No
 
 @both
 def test_an_agent_that_takes_over(way: Callable[..., Any], traces: Traces) -> None:
-    billing = Agent(Script(call("look"), "paid"), functions=[look], name="billing")
-    way(Agent(Script(call("to_billing")), functions=[handoff(billing, name="to_billing")], name="shop"), "?")
+    billing = Agent(Script(function_call("look"), "paid"), functions=[look], name="billing")
+    way(Agent(Script(function_call("to_billing")), functions=[handoff(billing, name="to_billing")], name="shop"), "?")
     inside = ["chat script", "execute_tool look", "chat script"]
     assert traces.tree() == ["invoke_agent shop", ["chat script", "invoke_agent billing", inside]]
 
@@ -190,7 +192,7 @@ def test_a_class_whose_answer_asks_others(way: Callable[..., Any], traces: Trace
 
 
 def test_many_at_once_stay_apart(traces: Traces) -> None:
-    agents = [Agent(Script(call("look"), "fine"), functions=[look], name=f"a{n}") for n in range(8)]
+    agents = [Agent(Script(function_call("look"), "fine"), functions=[look], name=f"a{n}") for n in range(8)]
 
     async def main() -> None:
         await asyncio.gather(*[agent.acall("?") for agent in agents])
@@ -212,7 +214,7 @@ def test_the_baggage_of_the_program_reaches_functions(traces: Traces) -> None:
     token = context.attach(baggage.set_baggage("tenant", "acme"))
     try:
         for way in (by_call, by_acall):
-            assert results(way(Agent(Script(call("tenant"), "fine"), functions=[tenant]), "?")) == ["acme"]
+            assert results(way(Agent(Script(function_call("tenant"), "fine"), functions=[tenant]), "?")) == ["acme"]
     finally:
         context.detach(token)
 
@@ -284,7 +286,9 @@ def test_a_function_that_fails_and_one_that_is_tried_again(traces: Traces) -> No
         """Fails."""
         raise OSError("away")
 
-    Agent(Script(call("flaky"), call("broken"), "fine"), functions=[flaky, broken], name="shop").call("?")
+    Agent(Script(function_call("flaky"), function_call("broken"), "fine"), functions=[flaky, broken], name="shop").call(
+        "?"
+    )
     assert traces.named("execute_tool flaky").attributes["fsm_agent.attempts"] == 3
     assert traces.named("execute_tool broken").attributes["error.type"] == "tool_error"
     points = {point.attributes["fsm_agent.retry"]: point.value for point in traces.metrics()["fsm_agent.retries"]}
@@ -301,7 +305,7 @@ def test_a_function_that_is_late(is_async: bool, traces: Traces) -> None:
         is_over.wait(10)
         return "late"
 
-    agent = Agent(Script(call("slow"), "fine"), functions=[slow], name="shop", world={"clock": FakeClock()})
+    agent = Agent(Script(function_call("slow"), "fine"), functions=[slow], name="shop", world={"clock": FakeClock()})
     (by_acall if is_async else by_call)(agent, "?")
     is_over.set()
     assert traces.named("execute_tool slow").attributes["error.type"] == "timeout"
@@ -319,7 +323,7 @@ def test_an_approver(traces: Traces) -> None:
         asked.append(here())
         return Denied("secret reason")
 
-    Agent(Script(call("pay"), "fine"), functions=[pay], name="shop", approve=approve).call("?")
+    Agent(Script(function_call("pay"), "fine"), functions=[pay], name="shop", approve=approve).call("?")
     assert asked == ["approve pay"]
     assert traces.named("approve pay").attributes["fsm_agent.verdict"] == "denied"
     assert "execute_tool pay" not in traces.tree()[1]
@@ -346,7 +350,7 @@ def test_content_when_it_is_asked_for() -> None:
 
     traces = Traces()
     with traces.recording(content=True):
-        script = Script(call("find", what="it", password="hunter2"), "fine")
+        script = Script(function_call("find", what="it", password="hunter2"), "fine")
         Agent(script, system="Be kind.", functions=[find]).call(f"Where? {key} {'x' * 20_000}")
     spans = {span.name: dict(span.attributes) for span in traces.spans}
     assert spans["execute_tool find"]["gen_ai.tool.call.result"] == "found it sk-p***"
@@ -364,7 +368,10 @@ def test_metrics(traces: Traces) -> None:
     reply = Reply(message=Message.of("assistant", "hi"), usage=Usage(input_tokens=50, output_tokens=7), model="m-1")
     failed = RateLimited("slow down", status=429, retryable=True)
     agent = Agent(
-        Script(failed, call("look"), "not a number", reply, name="openai:m"), functions=[look], name="shop", output=str
+        Script(failed, function_call("look"), "not a number", reply, name="openai:m"),
+        functions=[look],
+        name="shop",
+        output=str,
     )
     agent.call("?")
     metrics = traces.metrics()
@@ -410,7 +417,7 @@ class Approve:
 
 
 def letters(**options: Any) -> Flow[Letter]:
-    warm = Agent(Script(*[call("look"), "warm"] * 3), functions=[look], name="warm")
+    warm = Agent(Script(*[function_call("look"), "warm"] * 3), functions=[look], name="warm")
     terse = Agent(Script(*["terse"] * 3), name="terse")
 
     @asking(warm)
@@ -525,7 +532,7 @@ def paying(store: Any, *entries: Any) -> Agent:
 def test_a_run_that_is_resumed_continues_its_trace(traces: Traces, tmp_path: Any) -> None:
     path = str(tmp_path / "runs.db")
     with pytest.raises(CallSuspended):
-        paying(path, call("pay")).call("?", run_id="r1")
+        paying(path, function_call("pay")).call("?", run_id="r1")
     (first,) = [span for span in traces.spans if span.name == "invoke_agent shop"]
     assert [(event.name, dict(event.attributes)) for event in first.events] == [
         ("fsm_agent.question", {"fsm_agent.key": "ask:1.0", "fsm_agent.question": "approval"})
@@ -543,7 +550,7 @@ def test_a_run_that_is_resumed_continues_its_trace(traces: Traces, tmp_path: Any
 def test_within_another_span_it_is_linked_to_its_trace(traces: Traces, tmp_path: Any) -> None:
     path = str(tmp_path / "runs.db")
     with traces.tracer.start_as_current_span("POST /orders"), pytest.raises(CallSuspended):
-        paying(path, call("pay")).call("?", run_id="r1")
+        paying(path, function_call("pay")).call("?", run_id="r1")
     first = traces.named("invoke_agent shop")
     traces.clear()
     with traces.tracer.start_as_current_span("POST /approvals"):
@@ -555,7 +562,7 @@ def test_within_another_span_it_is_linked_to_its_trace(traces: Traces, tmp_path:
 
 
 def test_a_run_that_a_worker_takes_up(traces: Traces) -> None:
-    result = by_worker(Agent(Script(call("look"), "fine"), functions=[look], name="shop"), "?")
+    result = by_worker(Agent(Script(function_call("look"), "fine"), functions=[look], name="shop"), "?")
     assert results(result) == ["execute_tool look"]
     first, second = [span for span in traces.spans if span.name == "invoke_agent shop"]
     assert second.parent.span_id == first.context.span_id
@@ -573,7 +580,7 @@ def test_a_run_that_is_submitted_continues_the_trace_of_who_did(traces: Traces) 
 
 
 def test_a_fork_is_linked_to_the_beginning(traces: Traces) -> None:
-    agent = paying(MemoryStore(), call("pay"), "fine", "fine")
+    agent = paying(MemoryStore(), function_call("pay"), "fine", "fine")
     with pytest.raises(CallSuspended):
         agent.call("?", run_id="r1")
     first = traces.named("invoke_agent shop")
@@ -604,9 +611,12 @@ def test_a_run_that_has_ended_is_no_span() -> None:
 
 @pytest.mark.parametrize("taken", [1, 2, 4, 6, 8, 10, 12, 14])
 def test_a_stream_that_is_closed_at_any_event(taken: int, traces: Traces) -> None:
-    inner = Agent(Script(call("listen"), "seen"), functions=[listen], name="scout")
+    inner = Agent(Script(function_call("listen"), "seen"), functions=[listen], name="scout")
     functions = [look, listen, inner.as_function(description="Looks.")]
-    make = lambda: Agent(Script([call("look"), call("listen"), call("scout", task="?")], "fine"), functions=functions)  # noqa: E731
+    asked = [function_call("look"), function_call("listen"), function_call("scout", task="?")]
+
+    def make() -> Agent:
+        return Agent(Script(asked, "fine"), functions=functions)
 
     with closing(make().stream("?")) as events:
         list(islice(events, taken))
@@ -641,7 +651,7 @@ def test_a_task_that_is_cancelled(traces: Traces) -> None:
         return ""
 
     async def main() -> None:
-        task = asyncio.create_task(Agent(Script(call("forever")), functions=[forever], name="shop").acall("?"))
+        task = asyncio.create_task(Agent(Script(function_call("forever")), functions=[forever], name="shop").acall("?"))
         await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -659,7 +669,7 @@ def test_an_interrupt(traces: Traces) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Agent(Script(call("interrupted")), functions=[interrupted], name="shop").call("?")
+        Agent(Script(function_call("interrupted")), functions=[interrupted], name="shop").call("?")
     assert traces.named("execute_tool interrupted").attributes["error.type"] == "KeyboardInterrupt"
     assert traces.named("invoke_agent shop").attributes["error.type"] == "KeyboardInterrupt"
 
@@ -674,7 +684,9 @@ def in_a_fresh_process(code: str) -> str:
 @pytest.mark.system
 def test_only_instrument_loads_the_interface() -> None:
     code = "import sys, fsm_agent.telemetry; from fsm_agent import Agent, MemoryStore; "
-    code += "from fsm_agent.testing import Script; Agent(Script('a'), name='shop', store=MemoryStore()).call('?');"
+    code += (
+        "from fsm_agent.testing import Script; Agent(Script('a'), name='shop', store=MemoryStore()).function_call('?');"
+    )
     assert in_a_fresh_process(f"{code} print('opentelemetry' in sys.modules)") == "False\n"
 
 

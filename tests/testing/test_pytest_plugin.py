@@ -17,14 +17,14 @@ TESTS = """
 import threading
 import pytest
 from fsm_agent import Agent
-from fsm_agent.testing import call
+from fsm_agent.testing import function_call
 
 def add(a: int) -> int:
     "Add."
     return a
 
 def test_good(script):
-    assert Agent(script(call("add", a=1), "ok"), functions=[add]).call("hi").output == "ok"
+    assert Agent(script(function_call("add", a=1), "ok"), functions=[add]).call("hi").output == "ok"
 
 def test_in_a_thread(script):
     agent = Agent(script("no number", "42"), output=int)

@@ -13,7 +13,7 @@ import pytest
 from fsm_agent import Agent, Approved, CallSuspended, Limits, MemoryStore, Runs, SqliteStore, UsageError, function
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.flows import call as asks
-from fsm_agent.testing import Delayed, FakeClock, Script, call
+from fsm_agent.testing import Delayed, FakeClock, Script, function_call
 
 REAL_S = 1_500_000_000.0  # later than where a `FakeClock` begins, and long ago
 
@@ -47,7 +47,7 @@ def begun(agent: Agent[Any, Any]) -> None:
 
 def test_a_real_model_goes_on_within_the_deadline_that_began_under_a_script(tmp_path: Path):
     limits, path = Limits(deadline_s=3600.0), tmp_path / "runs.db"
-    begun(agent_of(Script(call("erase", path="a")), path, limits=limits))
+    begun(agent_of(Script(function_call("erase", path="a")), path, limits=limits))
     result = agent_of(Plain("Done."), path, limits=limits).resume("r", {"ask:1.0": Approved()})
     assert result.output == "Done."
     assert min(step.at_s for step in result.trace) > REAL_S
@@ -89,7 +89,7 @@ def test_the_clock_of_a_test_times_nothing_that_outlives_it(verb: str, tmp_path:
 
 @pytest.mark.parametrize("verb", ["resume", "aresume"])
 def test_nor_does_it_go_on_with_what_others_began(verb: str, tmp_path: Path):
-    begun(agent_of(Script(call("erase", path="a")), tmp_path / "runs.db"))
+    begun(agent_of(Script(function_call("erase", path="a")), tmp_path / "runs.db"))
     agent = agent_of(Script("Done."), tmp_path / "runs.db", world={"clock": FakeClock()})
     with pytest.raises(UsageError, match="clock"):
         agent.resume("r") if verb == "resume" else asyncio.run(agent.aresume("r"))
@@ -109,7 +109,7 @@ def test_a_flow_is_refused_as_an_agent_is(tmp_path: Path):
 def test_a_store_that_shares_the_clock_takes_it(kind: str, tmp_path: Path):
     clock = FakeClock()
     store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "runs.db", clock.now)
-    agent = agent_of(Script(call("erase", path="a"), "Done.", clock=clock), Runs(store))
+    agent = agent_of(Script(function_call("erase", path="a"), "Done.", clock=clock), Runs(store))
     begun(agent)
     clock.advance(86_400.0)
     result = agent.resume("r", {"ask:1.0": Approved()})
@@ -118,7 +118,7 @@ def test_a_store_that_shares_the_clock_takes_it(kind: str, tmp_path: Path):
 
 @pytest.mark.parametrize("skip", ["advance", "Delayed"])
 def test_time_that_is_the_systems_cannot_be_skipped(skip: str, tmp_path: Path):
-    script = Script(Delayed(5.0, "late") if skip == "Delayed" else call("erase", path="a"))
+    script = Script(Delayed(5.0, "late") if skip == "Delayed" else function_call("erase", path="a"))
     agent = agent_of(script, tmp_path / "runs.db")
     if skip == "advance":
         begun(agent)

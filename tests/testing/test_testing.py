@@ -25,7 +25,7 @@ from fsm_agent.messages import (
     Usage,
     UsageReported,
 )
-from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, call, token_reply
+from fsm_agent.testing import Delayed, FakeClock, Pieces, Script, ScriptError, function_call, token_reply
 
 ASKED = Request(messages=[Message.of("user", "17 + 25?")])
 
@@ -34,7 +34,13 @@ def test_entries_of_every_kind():
     whole = Reply(
         message=Message.of("assistant", "x"), usage=Usage(input_tokens=3), logprobs=(TokenLogprob("x", -0.1),)
     )
-    script = Script("text", call("add", a=1), ["a", call("add", a=1)], whole, lambda request: request.messages[0].text)
+    script = Script(
+        "text",
+        function_call("add", a=1),
+        ["a", function_call("add", a=1)],
+        whole,
+        lambda request: request.messages[0].text,
+    )
     replies = [script.complete(ASKED) for _ in range(5)]
     assert [r.message.text for r in replies] == ["text", "", "a", "x", "17 + 25?"]
     assert [len(r.message.function_calls) for r in replies] == [0, 1, 1, 0, 0]
@@ -74,7 +80,7 @@ def test_an_agent_is_a_double_with_fixed_outputs_and_errors():
 
 
 def test_a_double_among_the_functions_of_an_agent():
-    inner, outer = Script(Report(city="Rome", degrees=21)), Script(call("weather", task="Rome?"), "Warm.")
+    inner, outer = Script(Report(city="Rome", degrees=21)), Script(function_call("weather", task="Rome?"), "Warm.")
     weather = Agent(inner, name="weather", output=Report)
     assert Agent(outer, functions=[weather]).call("?").output == "Warm."
     assert json.loads(outer.requests[-1].messages[-1].text) == {"city": "Rome", "degrees": 21}
@@ -123,7 +129,7 @@ PAID = Reply.of("so").changed(usage=Usage(input_tokens=7))
         ("one two", [TextDelta("one"), TextDelta(" two")]),
         (Pieces("on", "e t", "wo"), [TextDelta("on"), TextDelta("e t"), TextDelta("wo")]),
         (
-            [call("add", a=1), call("sub")],
+            [function_call("add", a=1), function_call("sub")],
             [
                 *[FunctionCallStarted(0, "add"), ArgumentsDelta(0, '{"a": 1}'), FunctionCallCompleted(0)],
                 *[FunctionCallStarted(1, "sub"), ArgumentsDelta(1, "{}"), FunctionCallCompleted(1)],
@@ -276,7 +282,7 @@ def test_members_that_are_asked_at_once_get_their_own_replies(is_async: bool) ->
     every = each("every", member, numbers)
     flow = Flow("f", int, start=every, rows=[every.done(end("over"), do=lambda n, a: int(a == tuple(wanted)))])
     wanted = [f"reply {n}" for n in range(40)]
-    entries = {f"<{n}>": Script(call("shout", word=f"<{n - 1}>"), f"reply {n}") for n in range(40)}
+    entries = {f"<{n}>": Script(function_call("shout", word=f"<{n - 1}>"), f"reply {n}") for n in range(40)}
     with Script(by=entries) as model:
         clients = {member: model}
         result = asyncio.run(flow.acall(40, clients=clients)) if is_async else flow.call(40, clients=clients)

@@ -10,7 +10,7 @@ from fsm_agent import Agent, Context, Message, function
 from fsm_agent.errors import AuthFailed
 from fsm_agent.flows import Flow, end, execute, wait
 from fsm_agent.flows import call as asking
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 
 MANY = 20_000
 
@@ -48,12 +48,12 @@ def reply_to(request: Any) -> Any:
     if last.role == "tool":
         return Pieces("It is ", "so: ", last.text or "nothing")
     for word, reply in (
-        ("weather", call("weather", city="Berlin")),
-        ("refund", call("refund", order="A-17", euros=20)),
-        ("broken", call("broken")),
-        ("copy", call("copy")),
-        ("nothing", call("unknown")),
-        ("translate", call("translator", task="Good day")),
+        ("weather", function_call("weather", city="Berlin")),
+        ("refund", function_call("refund", order="A-17", euros=20)),
+        ("broken", function_call("broken")),
+        ("copy", function_call("copy")),
+        ("nothing", function_call("unknown")),
+        ("translate", function_call("translator", task="Good day")),
         ("fail", AuthFailed("no key")),
     ):
         if word in asked:

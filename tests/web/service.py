@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from fsm_agent import Agent, FsmAgentError, function
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.web import AgUi, AiSdk, Live, failing, read_json, sse
 
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1", "cache-control": "no-store"}  # which useChat asks for
@@ -49,7 +49,7 @@ class Slow:
 
         def reply(request: Any) -> Any:
             last = request.messages[-1]
-            return call("slow") if last.role == "user" and last.text == "slow" else reply_to(request)
+            return function_call("slow") if last.role == "user" and last.text == "slow" else reply_to(request)
 
         agent = desk(store)
         functions: list[Any] = [*agent.functions, slow]

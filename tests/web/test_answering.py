@@ -23,7 +23,7 @@ from fsm_agent.call import Approved, Denied, FunctionFailed, Modified, Returned,
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.messages import Question
 from fsm_agent.store import MemoryStore, SqliteStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.web import inspector_app
 from fsm_agent.web.questions import outcome_of, question_form
 
@@ -234,7 +234,7 @@ class TestOtherActs:
 def test_a_function_without_a_callable_is_answered_as_text():
     runs = Runs(MemoryStore())
     outside = Function(name="measure", parameters={"type": "object", "properties": {}})
-    agent = Agent(Script(call("measure"), "12 m."), functions=[outside], name="clerk", store=runs)
+    agent = Agent(Script(function_call("measure"), "12 m."), functions=[outside], name="clerk", store=runs)
     with pytest.raises(Exception, match="measure"):
         agent.call("How high is it?", run_id="r")
     Pages(inspector_app(runs)).do("answer", "r", key=runs.only_question("r"), kind="returned", v='12 "m"')

@@ -28,7 +28,7 @@ from fsm_agent import (
 from fsm_agent.flows import Flow, FlowResult, FlowSuspended, end, wait
 from fsm_agent.flows import call as asking
 from fsm_agent.messages import Event, Message, Question, Reply, Usage, event_data, event_envelope, event_schema
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 
 PUBLISHED = ROOT / "docs" / "events-1.schema.json"
 SCHEMA = event_schema()
@@ -92,7 +92,7 @@ class TestCalls:
         return [check(event) for event in found]
 
     def test_with_functions_and_typed_output(self) -> None:
-        model = Script(call("add", a=1, b=2), Pieces('{"n": ', "3}"))
+        model = Script(function_call("add", a=1, b=2), Pieces('{"n": ', "3}"))
         told = self.heard(Agent(model, functions=[add], output=dict[str, int]), "1 + 2?")
         assert (told[-1]["type"], told[-1]["output"], told[-1]["state"]) == ("result", {"n": 3}, "Completed")
         assert {"function_started", "function_ended", "partial_output", "history_changed"} <= {
@@ -104,7 +104,7 @@ class TestCalls:
         assert (told[-1]["type"], told[-1]["failed"], told[-1]["reason"]) == ("failure", True, "unparseable")
 
     def test_that_wait_tell_what_is_asked_without_secrets(self) -> None:
-        told = self.heard(Agent(Script(call("log_in", user="ann", **SECRET)), functions=[log_in]), "?")
+        told = self.heard(Agent(Script(function_call("log_in", user="ann", **SECRET)), functions=[log_in]), "?")
         (asked,) = told[-1]["questions"]
         assert (told[-1]["type"], told[-1]["waits_for"], asked["kind"]) == ("suspended", ["ask:1.0"], "approval")
         assert asked["about"]["arguments"] == {"user": "ann", "password": "***"}
@@ -113,13 +113,15 @@ class TestCalls:
 
     def test_inside_have_their_path(self) -> None:
         inner = Agent(Script("Guten Tag"), name="translator")
-        told = self.heard(Agent(Script(call("translator", task="Hi"), "Done."), functions=[inner]), "?")
+        told = self.heard(Agent(Script(function_call("translator", task="Hi"), "Done."), functions=[inner]), "?")
         inside = [line["text"] for line in told if line["type"] == "text_delta" and line.get("path") == "run:1.0"]
         assert "".join(inside) == "Guten Tag"
 
     def test_of_a_result_only_the_output_is_as_it_is(self) -> None:
         said = f"{KEY} {'x' * 10_000}"
-        agent = Agent(Script(call("log_in", user="ann", **SECRET), said), functions=[log_in], approve=lambda call: True)
+        agent = Agent(
+            Script(function_call("log_in", user="ann", **SECRET), said), functions=[log_in], approve=lambda call: True
+        )
         told = agent.call("?").to_dict()
         assert (told["output"], told["text"]) == (said, said)
         (made,) = told["function_calls"]
@@ -130,7 +132,9 @@ def test_arguments_are_masked_though_they_are_not_whole_yet() -> None:
     piece = messages.ArgumentsDelta(0, '{"password": "swordfish')
     told = check(messages.Inside("run:1.0", messages.Inside("ask:2", piece)))
     assert (told["path"], told["arguments_json"]) == ("run:1.0/ask:2", '{"password": "***"')
-    told = check(messages.ReplyCompleted(Reply(message=Message.of("assistant", call("f", api_key="swordfish")))))
+    told = check(
+        messages.ReplyCompleted(Reply(message=Message.of("assistant", function_call("f", api_key="swordfish"))))
+    )
     assert told["function_calls"] == [{"name": "f", "arguments_json": '{"api_key": "***"}'}]
 
 
@@ -194,7 +198,7 @@ class TestFlows:
 class TestResumedStreams:
     @pytest.mark.parametrize("is_async", [False, True])
     def test_a_call_goes_on_under_both_drivers(self, is_async: bool) -> None:
-        model = Script(call("log_in", user="ann", **SECRET), "In.")
+        model = Script(function_call("log_in", user="ann", **SECRET), "In.")
         agent = Agent(model, functions=[log_in], name="desk", store=MemoryStore())
         with pytest.raises(CallSuspended):
             agent.call("?", run_id="r")

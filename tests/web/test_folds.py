@@ -31,7 +31,7 @@ from fsm_agent.messages import (
     Text,
     TextDelta,
 )
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 from fsm_agent.web import AgUi, AiSdk, BadRequest, Fold, JsonEvents, Live, failing, read_json, sse
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
@@ -237,7 +237,7 @@ class TestReplies:
 
 class TestSecrets:
     def test_arguments_and_results_are_masked(self) -> None:
-        asked = call("log_in", user="ann", password="swordfish")
+        asked = function_call("log_in", user="ann", password="swordfish")
         events: list[Event] = [
             reply(asked),
             HistoryChanged((1, 2), (1, 1)),

@@ -17,7 +17,7 @@ from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
 from fsm_agent.messages import FunctionCall, Image, Message, Question, Reasoning, Reply
 from fsm_agent.store import MemoryStore, Rest, SqliteStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.web import inspector_app
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}{% raw %}javascript:alert(3)&amp;<!--"
@@ -175,7 +175,7 @@ class TestDamage:
         with closing(SqliteStore(tmp_path / "runs.db")) as store:
             agent = Agent(Script("Hi."), name="host", store=store)
             for name in ("r", "s"):
-                agent = Agent(Script(call("none"), "Hi."), name="host", store=store)
+                agent = Agent(Script(function_call("none"), "Hi."), name="host", store=store)
                 agent.call("Hello", run_id=name)
             yield store
 

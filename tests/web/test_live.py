@@ -32,7 +32,7 @@ from fsm_agent.messages import (
 )
 from fsm_agent.store import AlreadyAnswered, Conflict, NotAsked, RunExists, RunUnknown
 from fsm_agent.store.written_events import written_events
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 from fsm_agent.web import AgUi, Live, sse
 
 Item: TypeAlias = tuple[int, Event]
@@ -111,7 +111,9 @@ def test_a_listener_who_waits_is_woken(store: Any) -> None:
             return "seen"
 
         found = []
-        async with Live(Agent(Script(call("look"), "Seen."), functions=[look], name="desk", store=store)) as live:
+        async with Live(
+            Agent(Script(function_call("look"), "Seen."), functions=[look], name="desk", store=store)
+        ) as live:
             async for _, event in live.follow(await live.begin("Look.")):
                 found.append(event)
                 if isinstance(event, FunctionStarted):
@@ -190,7 +192,7 @@ def changed_desk(store: Any, **options: Any) -> Agent[Any, str]:
 
 def refunding_desk(store: Any) -> Agent[Any, str]:
     """Return a desk that looks at the weather before it refunds."""
-    model = Script(call("weather", city="Berlin"), call("refund", order="A-17", euros=20), "Done.")
+    model = Script(function_call("weather", city="Berlin"), function_call("refund", order="A-17", euros=20), "Done.")
     return Agent(model, name="desk", functions=[weather, refund], store=store)
 
 
@@ -264,7 +266,9 @@ def test_a_driver_of_older_code_is_followed_while_it_drives(store: Any) -> None:
             await goes_on.wait()
             return "rain"
 
-        older = Agent(Script(call("weather", city="Berlin"), "Rain."), name="desk", functions=[weather], store=store)
+        older = Agent(
+            Script(function_call("weather", city="Berlin"), "Rain."), name="desk", functions=[weather], store=store
+        )
         async with Live(older) as driving, Live(changed_desk(store), drives=False) as live:
             run = await driving.begin("the weather?", run_id="r")
             await begun.wait()
@@ -331,7 +335,7 @@ class Gate:
         self.function = stand
 
     def agent(self, store: Any, *replies: Any) -> Agent[Any, str]:
-        model = Script(*(replies or (call("stand"), Pieces("Do", "ne."))))
+        model = Script(*(replies or (function_call("stand"), Pieces("Do", "ne."))))
         return Agent(model, name="desk", functions=[self.function], store=store)
 
 
@@ -687,7 +691,7 @@ def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -
         quick_ended.set()
         return f"quick {word}"
 
-    asked = [call("slow", word="a"), call("quick", word="b"), call("slow", word="c")]
+    asked = [function_call("slow", word="a"), function_call("quick", word="b"), function_call("slow", word="c")]
     ended = {("1.0", "slow", "slow a"), ("1.1", "quick", "quick b"), ("1.2", "slow", "slow c")}
 
     async def main() -> None:
@@ -764,7 +768,9 @@ class TestTheQueueOfWorkers:
             "Tell whose it is."
             return str(context.deps)
 
-        model = Script(by={"chat": Script(call("whose"), "Done."), "job": Script(call("whose"), "Done.")})
+        model = Script(
+            by={"chat": Script(function_call("whose"), "Done."), "job": Script(function_call("whose"), "Done.")}
+        )
         agent = Agent(model, functions=[whose], name="desk", store=each_store)
         agent.submit("job", run_id="job", extra={"tenant": "ann"})
 
@@ -831,7 +837,7 @@ class TestASlowListener:
         writer = Agent(Script(*[long] * 2), name="writer")
 
         async def main() -> list[Item]:
-            model = Script(call("writer", task="a"), call("writer", task="b"), "Done.")
+            model = Script(function_call("writer", task="a"), function_call("writer", task="b"), "Done.")
             async with Live(Agent(model, name="desk", functions=[writer], store=MemoryStore())) as live:
                 return await self.rest_of(live, await live.begin("Go."))
 
@@ -850,7 +856,7 @@ class TestASlowListener:
             return "done"
 
         async def main() -> list[Item]:
-            agent = Agent(Script(call("work"), "Done."), name="desk", functions=[work], store=MemoryStore())
+            agent = Agent(Script(function_call("work"), "Done."), name="desk", functions=[work], store=MemoryStore())
             async with Live(agent) as live:
                 return await self.rest_of(live, await live.begin("Go."))
 

@@ -13,7 +13,7 @@ from test_live import Item, last, lasting
 
 from fsm_agent import Agent, MemoryStore, function
 from fsm_agent.messages import Done, TextDelta
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 from fsm_agent.web import Live
 
 CLIENTS, RUNS, PIECES = 500, 25, 200
@@ -22,7 +22,7 @@ GOING_AWAY = 0.1
 
 def chatty(request: Any) -> Any:
     if request.messages[-1].role == "user":
-        return call("wait_for_all")
+        return function_call("wait_for_all")
     return Pieces(*[f"word{n} " for n in range(PIECES)])
 
 

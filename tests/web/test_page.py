@@ -14,7 +14,7 @@ from service import running
 from support.chromium import MISSING, chromium
 
 from fsm_agent import Agent, function
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 from fsm_agent.web import serve
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.system, pytest.mark.timeout(300)]
@@ -92,7 +92,7 @@ class Gate:
     def reply(self, request: Any) -> Any:
         last = request.messages[-1]
         if last.role == "user" and last.text == "slow":
-            return call("slow")
+            return function_call("slow")
         if last.role == "user" and last.text == "evil":
             return Pieces(EVIL)
         if last.role == "user" and last.text == "table":
@@ -238,7 +238,7 @@ def test_a_form_begins_with_the_default_of_an_argument(browser: Any, tmp_path: P
         return f"{copies} by {how} to {to}: {note}"
 
     agent = desk(str(tmp_path / "runs.db")).changed(
-        model=Script(call("send", to="Ada"), lambda request: request.messages[-1].text), functions=[send]
+        model=Script(function_call("send", to="Ada"), lambda request: request.messages[-1].text), functions=[send]
     )
     with running(serve(agent)) as base:
         tab = Tab(browser, base)

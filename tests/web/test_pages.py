@@ -20,7 +20,7 @@ from fsm_agent import Agent, Approved, CallFailed, Limits, Runs, function
 from fsm_agent.diagrams import lifecycle
 from fsm_agent.flows import Flow, FlowSuspended, end, pause, wait
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore
-from fsm_agent.testing import FakeClock, Script, call
+from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.web import inspector_app
 
 ALL = {
@@ -256,7 +256,7 @@ def test_what_failed_says_what_was_tried(pages):
 
 def test_a_refused_reply_says_what_the_model_was_told_and_the_last_one_why_the_call_failed():
     runs = Runs(MemoryStore())
-    replies = ["It is warm.", call("weather"), call("forecast", city="Rome"), "Warm."]
+    replies = ["It is warm.", function_call("weather"), function_call("forecast", city="Rome"), "Warm."]
     with suppress(CallFailed):
         forecaster(runs, *replies, limits=Limits(parse_retries=1)).call("How many degrees?", run_id="r")
     page = Pages(inspector_app(runs)).page("/run", id="r")
@@ -422,7 +422,7 @@ def test_earlier_entries_are_on_pages_of_their_own() -> None:
         """Look."""
         return f"the result of {n}"
 
-    script = Script(*[[call("look", n=n) for n in range(70)] for _ in range(3)], "Done.")
+    script = Script(*[[function_call("look", n=n) for n in range(70)] for _ in range(3)], "Done.")
     Agent(script, functions=[look], name="host", store=runs, limits=Limits(rounds=None)).call("Go.", run_id="r")
     pages, count = Pages(inspector_app(runs)), runs.store.get("r").n
     page = pages.page("/run", id="r")

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 
 from fsm_agent import Agent, Runs, function
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 
 @function
 def count() -> str:
@@ -36,7 +36,7 @@ def count() -> str:
     return "counted"
 
 def reply(request):
-    return Pieces("It is ", "counted.") if request.messages[-1].role == "tool" else call("count")
+    return Pieces("It is ", "counted.") if request.messages[-1].role == "tool" else function_call("count")
 
 agent = Agent(Script(*[reply] * 100), name="clerk", functions=[count], store=Runs("runs.db", lease_s=1.0))
 """

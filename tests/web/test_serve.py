@@ -17,7 +17,7 @@ from served import Letter, desk, letters
 from fsm_agent import Agent, Context, function
 from fsm_agent.flows import Flow, end, wait
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.web import serve
 
 KEY = "sk-abcdefghijklmnopqrstuvwx"
@@ -86,7 +86,7 @@ def test_functions_and_the_system_prompt_know_who_asks(tmp_path: Path) -> None:
 
     def answer(request: Any) -> Any:
         last = request.messages[-1]
-        return f"{request.messages[0].text} {last.text}" if last.role == "tool" else call("orders")
+        return f"{request.messages[0].text} {last.text}" if last.role == "tool" else function_call("orders")
 
     def made() -> Any:
         agent = Agent(
@@ -231,7 +231,7 @@ def test_what_was_masked_and_comes_back_is_what_it_was() -> None:
         edited = {"user": "bob", "password": "***", "keys": ["sk-a***", "y"]}
         await page.answer("c1", asked["id"], {"approved": True, "editedArgs": edited})
 
-    model = Script(call("log_in", user="ann", password="swordfish", keys=[KEY, "x"]), "You are in.")
+    model = Script(function_call("log_in", user="ann", password="swordfish", keys=[KEY, "x"]), "You are in.")
     run(serve(Agent(model, name="desk", functions=[log_in])), use)
     assert given == [("bob", "swordfish", [KEY, "y"])]
 

@@ -8,7 +8,7 @@ from support.time_growth import growth
 
 from fsm_agent import Agent, Limits, Runs, function
 from fsm_agent.store import MemoryStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.web import inspector_app
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
@@ -22,7 +22,7 @@ def look(n: int) -> str:
 
 def long_run(entries: int) -> Runs:
     runs = Runs(MemoryStore())
-    script = [call("look", n=n) for n in range(entries // 2 - 1)]
+    script = [function_call("look", n=n) for n in range(entries // 2 - 1)]
     agent = Agent(Script(*script, "Done."), functions=[look], name="host", store=runs, limits=Limits(rounds=entries))
     agent.call("Go.", run_id="r")
     return runs

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 
-from fsm_agent.testing import Pieces, Script, call
+from fsm_agent.testing import Pieces, Script, function_call
 
 
 def example() -> Any:
@@ -40,8 +40,8 @@ def test_a_customer_gets_a_refund_that_a_person_approves(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     client_of: Any = pytest.importorskip("starlette.testclient").TestClient
     model = Script(
-        call("find_order", number="A-17"),
-        call("refund", number="A-17", euros=40),
+        function_call("find_order", number="A-17"),
+        function_call("refund", number="A-17", euros=40),
         Pieces("You get ", "10 euros."),
         "Hi.",
     )

@@ -21,7 +21,7 @@ from fsm_agent.call import Returned
 from fsm_agent.cli import app
 from fsm_agent.messages import Suspended
 from fsm_agent.store import AlreadyAnswered, NotAsked, RunUnknown
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.web import AgUi, AiSdk, BadRequest, Live, inspector_app, serve
 from fsm_agent.web.auth import Guard
 
@@ -218,7 +218,7 @@ async def last_of(live: Live, run: str) -> Any:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_user_does_not_say_what_became_of_what_must_not_run_twice(protocol: str) -> None:
     """The words would be the result of the function: an operator looks what it was."""
-    store, model = MemoryStore(), Script(call("withdraw", euros=5), "You have it.")
+    store, model = MemoryStore(), Script(function_call("withdraw", euros=5), "You have it.")
     agent = Agent(model, functions=[withdraw], name="bank", store=store)
 
     async def main() -> None:
@@ -246,7 +246,7 @@ def test_a_user_does_not_say_what_became_of_what_must_not_run_twice(protocol: st
 def test_a_function_without_a_callable_gets_its_result_from_the_client(protocol: str, value: Any, told: str) -> None:
     where = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     weather = Function(name="weather", description="Tell the weather.", parameters=where)
-    model = Script(call("weather", city="Rome"), "It is so.")
+    model = Script(function_call("weather", city="Rome"), "It is so.")
     agent = Agent(model, functions=[weather], name="desk", store=MemoryStore())
 
     async def main() -> str:

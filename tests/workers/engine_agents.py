@@ -26,7 +26,7 @@ from fsm_agent.errors import Overloaded
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.messages import Inside
 from fsm_agent.runtime import SystemClock
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 DELAY_S = float(os.environ.get("MODEL_DELAY_S", 0))  # of the clerk's model
 TURN_S = float(os.environ.get("TURN_S", 0))  # for how long a draft may wait for the other one
@@ -61,12 +61,12 @@ class Model(Script):
         task = request.messages[0].text if request.messages[0].role == "user" else request.messages[1].text
         results = [message for message in request.messages if message.role == "tool"]
         if not results:
-            return [call("look_up", item="kettle"), call("pay", amount=19)]
+            return [function_call("look_up", item="kettle"), function_call("pay", amount=19)]
         if len(results) == 2:
             if task not in self._refused and "busy" in task:
                 self._refused.add(task)
                 return Overloaded("busy", retry_after_s=0.5)
-            return "many" if request.messages[-1].role == "tool" else call("send", to="ann")
+            return "many" if request.messages[-1].role == "tool" else function_call("send", to="ann")
         return "42"
 
 

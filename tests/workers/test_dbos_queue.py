@@ -21,7 +21,7 @@ from support.workers import Gate
 from fsm_agent import Agent, Approved, Worker, function
 from fsm_agent.messages import Reply
 from fsm_agent.store import PostgresStore
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.workers import engine_of
 
 pytestmark = [
@@ -112,7 +112,7 @@ def test_a_ticket_that_waits_for_a_person_goes_on_when_it_is_put_in_again(exampl
         """Pay an order back."""
         return f"paid {order}"
 
-    app = example(model=Script(call("refund", order=7), "It is paid."), functions=[refund])
+    app = example(model=Script(function_call("refund", order=7), "It is paid."), functions=[refund])
     app.put("t1", "Pay 7 back.", "acme")
     runs = app.desk.runs
     wait_until(lambda: runs.store.list(waiting_for="approval") != [])

@@ -11,7 +11,7 @@ from support.workers import Patient, create, modes, rows, run, settle, wait_unti
 
 from fsm_agent import Agent, UsageError, function
 from fsm_agent.store import Runs
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.workers import Worker
 
 
@@ -160,7 +160,9 @@ class TestStopping:
             assert may_return.wait(30)
             return f"worked {n}"
 
-        agent = Agent(Script([call("work", n=0), call("work", n=1)], "done"), functions=[work], name="x")
+        agent = Agent(
+            Script([function_call("work", n=0), function_call("work", n=1)], "done"), functions=[work], name="x"
+        )
         create(store, agent, "one", "two")
         worker = Worker([agent], store)
         with working(worker, threads=1):

@@ -14,7 +14,7 @@ from support.workers import Away, create, modes, rows, run, wait_until, working
 from fsm_agent import Agent, CallSuspended, Prompt, UsageError, function
 from fsm_agent.call import Approved
 from fsm_agent.store import MemoryStore, RunBusy, Runs, RunUnknown, StoreClosed
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 from fsm_agent.workers import Worker
 
 
@@ -47,7 +47,7 @@ class TestAdvancing:
             together.wait(30)
             return "met"
 
-        agent = Agent(Script(*[call("meet")] * 3, *["done"] * 3), functions=[meet], name="meeting")
+        agent = Agent(Script(*[function_call("meet")] * 3, *["done"] * 3), functions=[meet], name="meeting")
         create(store, agent, "one", "two", "three")
         assert run(Worker([agent], store), mode, once=True) == 3
         assert {row.state for row in rows(store).values()} == {"Completed"}
@@ -59,7 +59,7 @@ class TestAdvancing:
             """Call the main function of a command."""
             raise SystemExit(0)
 
-        agent = Agent(Script(*[call("leave")] * 2, *["done"] * 2), functions=[leave], name="leaving")
+        agent = Agent(Script(*[function_call("leave")] * 2, *["done"] * 2), functions=[leave], name="leaving")
         create(store, agent, "one", "two")
         assert run(Worker([agent], store), mode, once=True) == 2
         assert {row.state for row in rows(store).values()} == {"Completed"}
@@ -76,7 +76,7 @@ class TestAdvancing:
         ("deps", "whose"), [("Bob", "Bob"), (lambda name, extra, user: f"{extra['tenant']} ({name})", "Ada (x)")]
     )
     def test_deps_are_a_value_or_made_for_the_run(self, store, deps, whose):
-        agent = Agent(Script(call("whose"), "ok"), functions=[shop.whose], name="x")
+        agent = Agent(Script(function_call("whose"), "ok"), functions=[shop.whose], name="x")
         create(store, agent, "one", deps="?", extra={"tenant": "Ada"})
         assert Worker([agent], store, deps=deps).run(once=True) == 1
         assert json.loads(store.load("one").lines[-2])["outcome"]["text"] == f"the shop of {whose}"

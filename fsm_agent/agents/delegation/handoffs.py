@@ -57,7 +57,7 @@ def handoff(
 
     Examples:
         >>> billing = Agent(Script("Which order?"), name="billing")
-        >>> desk = Agent(Script(call("transfer_to_billing")), functions=[handoff(billing)])
+        >>> desk = Agent(Script(function_call("transfer_to_billing")), functions=[handoff(billing)])
         >>> desk.call("I want my money back.").output
         'Which order?'
     """

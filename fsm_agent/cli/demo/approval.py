@@ -24,7 +24,7 @@ from fsm_agent.cli.terminal import shown_call
 from fsm_agent.functions.function import Function, function
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 TITLE = "An approval, in another process"
 ABOUT = (
@@ -119,7 +119,7 @@ def _play(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterat
 def worked_turns(dialog: Dialog, prompt: Prompt, directory: Path) -> Dialog:
     """Return ``dialog`` with two files erased as it should go, which they really are; the model's part is scripted."""
     script = Script(
-        *[reply for name in EXAMPLES for reply in (call("erase", path=name), f"The file {name} is erased.")]
+        *[reply for name in EXAMPLES for reply in (function_call("erase", path=name), f"The file {name} is erased.")]
     )
     agent = Agent(script, approve=lambda _: True)
     for name in EXAMPLES:

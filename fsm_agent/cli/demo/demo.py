@@ -32,7 +32,7 @@ from fsm_agent.functions.function import function
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.library import Prompts, packaged_prompts
 from fsm_agent.prompts.output import Output
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 LABELS = ("positive", "negative")
 TEXTS = (  # half of each: the calibration assumes equally frequent labels
@@ -202,8 +202,8 @@ class Demo(AgentBase):
 def worked_turns(dialog: Dialog) -> Dialog:
     """Return ``dialog`` with two sums as they should go: the function is really run, the model's part is scripted."""
     script = Script(
-        *(call("add", a=40, b=3), "The answer is 43."),
-        *(call("add", a=310, b=75), "The answer is 385."),
+        *(function_call("add", a=40, b=3), "The answer is 43."),
+        *(function_call("add", a=310, b=75), "The answer is 385."),
     )
     agent = Agent(script, functions=[add])
     for question in ("What is 40 + 3?", "Add 310 and 75."):

@@ -13,8 +13,7 @@ from harness import DAY_S, Day, Port, agent, log
 
 from fsm_agent import Agent, Approved, CallResult, Context, Denied, Dialog, function
 from fsm_agent.flows import Flow, call, end, execute, wait
-from fsm_agent.testing import Script
-from fsm_agent.testing import call as asks
+from fsm_agent.testing import Script, function_call
 
 
 class Desk(Enum):
@@ -178,10 +177,12 @@ PORT = Port(
             "serving",
             models={
                 hosting: ['{"desk": "hotels", "request": "a hotel in Basel"}'],
-                serving: [[asks("search", what="hotel")], [asks("book", what="Hilton")]],
+                serving: [[function_call("search", what="hotel")], [function_call("book", what="Hilton")]],
             },
         ),
-        Day("serving", {"serving#3/ask:5.0": Denied("a cheaper one")}, {serving: [[asks("book", what="Ibis")]]}),
+        Day(
+            "serving", {"serving#3/ask:5.0": Denied("a cheaper one")}, {serving: [[function_call("book", what="Ibis")]]}
+        ),
         Day("customer", {"serving#3/ask:7.0": Approved()}, {serving: [knows_all]}),
         Day(
             "customer",

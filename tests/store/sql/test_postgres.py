@@ -35,7 +35,7 @@ from fsm_agent.store import (
     StoreError,
 )
 from fsm_agent.store.sql import statements
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 pytestmark = pytest.mark.skipif(programs() is None, reason=NOT_HERE)
 LONG_S = 600.0
@@ -667,8 +667,8 @@ def test_a_server_that_stands_still_holds_up_no_event_loop(server: PostgresServe
             return Agent(Script(*replies), functions=[stand_still, refund], name="shop", store=store)
 
         with pytest.raises(CallSuspended):
-            await shop(call("refund", order="A-17"), "Paid.").acall("Pay.", run_id="waiting")
-        first = asyncio.create_task(shop(call("stand_still"), "Done.").acall("Go.", run_id="first"))
+            await shop(function_call("refund", order="A-17"), "Paid.").acall("Pay.", run_id="waiting")
+        first = asyncio.create_task(shop(function_call("stand_still"), "Done.").acall("Go.", run_id="first"))
         await is_still.wait()
         others = [shop("Done.").acall("Go.", run_id=f"other{n}") for n in range(3)]
         resumed = shop("Paid.").aresume("waiting", {"ask:1.0": Approved()})

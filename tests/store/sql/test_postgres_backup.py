@@ -15,7 +15,7 @@ from support.postgres import NOT_HERE, PostgresServer, programs
 
 from fsm_agent import Agent, Approved, CallSuspended, function
 from fsm_agent.store import Runs
-from fsm_agent.testing import Script, call
+from fsm_agent.testing import Script, function_call
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
 if programs() is None or not (programs() / "pg_dump").exists():  # type: ignore[operator]
@@ -55,7 +55,7 @@ def test_what_was_saved_goes_on(postgres: PostgresServer, tmp_path: Path) -> Non
         clerk(runs, "Done.").call("Go.", run_id="ended")
         clerk(runs).submit("Go.", run_id="put in")
         with pytest.raises(CallSuspended):
-            clerk(runs, call("pay")).call("Go.", run_id="asks")
+            clerk(runs, function_call("pay")).call("Go.", run_id="asks")
         before = {row.id: runs.store.load(row.id) for row in runs.store.list()}
         run(postgres, save, tmp_path)
         for name in before:
