@@ -24,9 +24,9 @@ from fsm_agent.functions.deps import Made
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.runtime.world import World
-from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run
+from fsm_agent.store.turns import check_ended, dialog_at, turn_of, turns_back
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Conversation(CallVerbs[Deps, Out]):
     answer at once, the later one gets a `Conflict` before its model is asked.
 
     A turn that ends without an answer is left out of the dialog, unless functions were called in it.  Its run is kept
-    all the same.  See `fsm_agent.store.conversation_turns`.
+    all the same.  See `fsm_agent.store.turns`.
 
     Args:
         agent: The agent that answers; another agent may continue the conversation at any time.
@@ -97,11 +97,11 @@ class Conversation(CallVerbs[Deps, Out]):
         `Price.cost_pico_usd` computes their cost.
         """
         head = self._runs.store.head(self.name)
-        return conversation_turns.turn_of(self._runs, head.run, self.name).usage if head.run else UNUSED
+        return turn_of(self._runs, head.run, self.name).usage if head.run else UNUSED
 
     def turns(self, limit: int | None = None) -> list[Run]:
         """Return the runs, the newest first, up to the first that was deleted."""
-        return list(islice(conversation_turns.turns_back(self._runs, self._runs.store.head(self.name)), limit))
+        return list(islice(turns_back(self._runs, self._runs.store.head(self.name)), limit))
 
     @overload
     def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
@@ -168,7 +168,7 @@ class Conversation(CallVerbs[Deps, Out]):
 
     def _dialog(self, head: Head) -> Dialog:
         known = dict(self._known)  # other threads may use the same conversation
-        dialog = conversation_turns.dialog_at(self._runs, head.run, self.name, known)
+        dialog = dialog_at(self._runs, head.run, self.name, known)
         self._known = known
         return dialog
 
@@ -181,12 +181,12 @@ class Conversation(CallVerbs[Deps, Out]):
         usage = UNUSED
         if head.run:
             try:
-                newest = conversation_turns.turn_of(self._runs, head.run, self.name)
+                newest = turn_of(self._runs, head.run, self.name)
             except RunUnknown:
                 if after is None:
                     raise
             else:
-                conversation_turns.check_ended(newest.row, self.name)
+                check_ended(newest.row, self.name)
                 usage = newest.usage
         if after is not None:
             return dialog_before(after), usage

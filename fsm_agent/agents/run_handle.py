@@ -17,8 +17,8 @@ from fsm_agent.messages.event import Event
 from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
+from fsm_agent.store.listing import is_settled
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
-from fsm_agent.store.watching import is_settled
 from fsm_agent.validation import check, wrong
 
 if TYPE_CHECKING:

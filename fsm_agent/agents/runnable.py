@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from fsm_agent.agents.options import Progress
     from fsm_agent.agents.run_handle import RunHandle
     from fsm_agent.runtime.inner_calls import InnerCalls
-    from fsm_agent.store import answer_checks
+    from fsm_agent.store import checks as answer_checks
     from fsm_agent.store.claiming import Claimed, Definition
     from fsm_agent.store.recorder import StoreRecorder
     from fsm_agent.store.runs import Runs
 else:
     asyncio, many = deferred("asyncio"), deferred("fsm_agent.agents.many")
-    answer_checks = deferred("fsm_agent.store.answer_checks")
+    answer_checks = deferred("fsm_agent.store.checks")
     run_handle = deferred("fsm_agent.agents.run_handle")
     from_functions = deferred("fsm_agent.agents.delegation.from_functions")
 

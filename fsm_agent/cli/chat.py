@@ -36,7 +36,7 @@ from fsm_agent.cli.runs.picture import picture
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.store.reading import read
+from fsm_agent.store.history import read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.sql.sqlite import MemoryStore
 

@@ -46,14 +46,14 @@ from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.question import Question
 from fsm_agent.runtime import probes
 from fsm_agent.runtime.world import Clock, SystemClock, lasting
-from fsm_agent.store import checks, conversation_turns
+from fsm_agent.store import checks
 from fsm_agent.store.errors import RunExists, StoreError
-from fsm_agent.store.lease_renewal import LEASE_S
-from fsm_agent.store.listing import STUCK
+from fsm_agent.store.leases import LEASE_S
+from fsm_agent.store.listing import STUCK, RunWatcher
 from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
 from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start, Store
-from fsm_agent.store.watching import RunWatcher
+from fsm_agent.store.turns import head_before, messages_before
 from fsm_agent.validation import check
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
@@ -456,7 +456,7 @@ class Claiming:
         header = header_of(loaded.header)
         saved, n = self.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
         document = None if saved is None else saved.document
-        earlier = conversation_turns.messages_before(self, header) if header.follows else ()
+        earlier = messages_before(self, header) if header.follows else ()
         turns = (earlier,) if earlier else ()
         process = definition.make(header, document, *turns)
         chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
@@ -630,7 +630,7 @@ def _find_lost_approval(process: Process, posts: Sequence[Post]) -> str | None:
 
 def _head_before(journal: Journal) -> Head | None:
     """Return the head that the conversation of a run had before it; None: the run is no turn of a conversation."""
-    return None if journal.earlier is None else conversation_turns.head_before(header_of(journal.header))
+    return None if journal.earlier is None else head_before(header_of(journal.header))
 
 
 def typed(error: BaseException) -> str:

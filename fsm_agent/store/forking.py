@@ -18,11 +18,11 @@ from fsm_agent.call.journal import Chain, Header, Journal, Line, PastJournal, he
 from fsm_agent.call.seeding import on_its_own
 from fsm_agent.call.snapshots import check_forkable, with_id
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.store import conversation_turns
 from fsm_agent.store.claiming import Claiming, Definition, apply_edit, renamed_entry
 from fsm_agent.store.errors import RunExists
 from fsm_agent.store.recorder import packed_snapshot, rest_of
 from fsm_agent.store.store import Loaded, Rest
+from fsm_agent.store.turns import messages_before
 
 _UNEDITED = defaults_of(Header)["edit"]  # which is left out of JSON by its identity
 
@@ -111,7 +111,7 @@ class Forking(Claiming):
         if edit:
             header = header.changed(edit=msgspec.Raw(edit.encode()))
         if header.conversation:
-            header = on_its_own(header, conversation_turns.messages_before(self, header))
+            header = on_its_own(header, messages_before(self, header))
         if definition is None:
             assert name is not None
             return self._copy(loaded, header, name)

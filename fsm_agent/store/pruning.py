@@ -16,9 +16,9 @@ from fsm_agent.call.journal import Header, Line, header_of, line_of, retried_in
 from fsm_agent.call.outcomes import Injected, Outcome
 from fsm_agent.call.seeding import seed_of
 from fsm_agent.errors import JournalError, UsageError
-from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import RunBusy, RunUnknown
 from fsm_agent.store.store import Loaded, Run, Store
+from fsm_agent.store.turns import needed_runs
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class _Needed:
         except (RunUnknown, JournalError):
             return ""
         if name and name not in self._by_conversation:
-            self._by_conversation[name] = conversation_turns.needed_runs(self._runs, name)
+            self._by_conversation[name] = needed_runs(self._runs, name)
         return name if name and run.id in self._by_conversation[name] else ""
 
 

@@ -35,7 +35,7 @@ from fsm_agent.runtime.recorder import PostedOutcome
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, StoreError
-from fsm_agent.store.lease_renewal import RENEWER
+from fsm_agent.store.leases import RENEWER
 from fsm_agent.store.store import Lease, Post, Rest, Store
 
 _log = logging.getLogger("fsm_agent")

@@ -10,7 +10,7 @@ from fsm_agent._internal.values import to_json
 from fsm_agent.call.journal import Entry, Retried, header_of, line_of
 from fsm_agent.errors import UsageError
 from fsm_agent.store.claiming import STUCK_STATE, Claiming
-from fsm_agent.store.lease_renewal import RENEWER
+from fsm_agent.store.leases import RENEWER
 from fsm_agent.store.recorder import Saved, count_to_keep, is_end_request
 from fsm_agent.store.store import Loaded, Rest, Run
 

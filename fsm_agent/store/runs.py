@@ -19,11 +19,11 @@ from fsm_agent.call.outcomes import Cancelled, Outcome, RunAgain, Stopped
 from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.store import checks, pruning, retrying
-from fsm_agent.store.answer_checks import check_answers, check_one_answer
+from fsm_agent.store.checks import check_answers, check_one_answer
 from fsm_agent.store.claiming import Definition
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import Forking
-from fsm_agent.store.lease_renewal import RENEWER
+from fsm_agent.store.leases import RENEWER
 from fsm_agent.store.listing import STUCK
 from fsm_agent.store.recorder import Posted
 from fsm_agent.store.store import Run, RunsHealth

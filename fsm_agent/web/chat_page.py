@@ -32,10 +32,10 @@ from fsm_agent.call.journal import header_of
 from fsm_agent.errors import FsmAgentError, OutcomeError
 from fsm_agent.functions.deps import GivenDeps
 from fsm_agent.messages.message import Image, Message
-from fsm_agent.store import conversation_turns
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.listing import each_listed
 from fsm_agent.store.store import Run, RunFilter, Store
+from fsm_agent.store.turns import turns_back
 from fsm_agent.validation import check
 from fsm_agent.web.ag_ui import HEADERS, AgUi
 from fsm_agent.web.auth import LOOPBACK, Guard
@@ -209,7 +209,7 @@ class _Pages:
         store = self._live.runs.store
         if self._live.has_conversations:
             head = store.head(kept)
-            back = conversation_turns.turns_back(self._live.runs, head) if head.run else iter(())
+            back = turns_back(self._live.runs, head) if head.run else iter(())
             runs = [*islice(back, MAX_TURNS + 1)]
         else:
             runs = [store.get(kept)] if _exists(store, kept) else []

@@ -16,8 +16,7 @@ from fsm_agent.call.process import SEPARATOR, prefix_of, subject_of
 from fsm_agent.call.record import FAILURES, State
 from fsm_agent.errors import FsmAgentError, ProgramError
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Reasoning, Text
-from fsm_agent.store.differences import Parting, is_same, parting
-from fsm_agent.store.reading import RETRIED, EntryReading, RunReading
+from fsm_agent.store.history import RETRIED, EntryReading, Parting, RunReading, is_same, parting
 from fsm_agent.store.runs import Runs
 from fsm_agent.web.run_list import pretty, shown, span
 

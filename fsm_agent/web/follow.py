@@ -28,10 +28,9 @@ from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import stuck_problem
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.following import Follower
-from fsm_agent.store.listing import each_listed
+from fsm_agent.store.listing import each_listed, is_settled
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter
-from fsm_agent.store.watching import is_settled
 from fsm_agent.validation import check, shown
 from fsm_agent.web.event_log import Told, is_last, is_step
 from fsm_agent.web.requests import Asked, BadRequest, answers_to

@@ -35,7 +35,7 @@ from fsm_agent._internal.values import to_json
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.functions.deps import LATER
 from fsm_agent.store.errors import NotAsked, RunUnknown
-from fsm_agent.store.reading import RunReading, read
+from fsm_agent.store.history import RunReading, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import RunCount, Store
 from fsm_agent.web import run_list as wording

@@ -18,7 +18,7 @@ from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.record import State
 from fsm_agent.diagrams.arrows import ANY
 from fsm_agent.diagrams.diagram import Diagram, lifecycle
-from fsm_agent.store.reading import RETRIED, UNKNOWN, Move, ProcessReading, RunReading
+from fsm_agent.store.history import RETRIED, UNKNOWN, Move, ProcessReading, RunReading
 
 HEIGHT = 38  # of a box
 _MOST_LETTERS, _MOST_NOTE = 16, 22  # of a name and of a note in a box; `machine.html` cuts what is longer

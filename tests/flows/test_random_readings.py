@@ -14,7 +14,7 @@ from timed_flows import Log, freed
 
 from fsm_agent import MemoryStore
 from fsm_agent.flows import FlowFailed
-from fsm_agent.store.reading import read
+from fsm_agent.store.history import read
 from fsm_agent.testing import FakeClock
 
 __all__ = ["freed"]

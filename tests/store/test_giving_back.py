@@ -21,7 +21,7 @@ from fsm_agent.agents import Agent
 from fsm_agent.functions import function
 from fsm_agent.messages import Done, FunctionStarted
 from fsm_agent.store import LeaseLost, MemoryStore, Runs, SqliteStore, StoreError
-from fsm_agent.store.lease_renewal import RENEWER
+from fsm_agent.store.leases import RENEWER
 from fsm_agent.testing import Script, function_call
 
 

@@ -22,7 +22,7 @@ from fsm_agent.messages import FunctionStarted, Stepped
 from fsm_agent.prompts import Prompt
 from fsm_agent.runtime import World
 from fsm_agent.store import LeaseLost, Runs
-from fsm_agent.store.lease_renewal import RENEWER
+from fsm_agent.store.leases import RENEWER
 from fsm_agent.testing import Script, function_call
 
 LONG_S = 30.0

@@ -31,7 +31,7 @@ from fsm_agent.messages import (
     TextDelta,
 )
 from fsm_agent.store import AlreadyAnswered, Conflict, NotAsked, RunExists, RunUnknown
-from fsm_agent.store.written_events import written_events
+from fsm_agent.store.following import written_events
 from fsm_agent.testing import Pieces, Script, function_call
 from fsm_agent.web import AgUi, Live, sse
 

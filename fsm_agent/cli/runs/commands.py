@@ -65,10 +65,9 @@ from fsm_agent.functions.deps import LATER
 from fsm_agent.messages.question import Question
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
-from fsm_agent.store.differences import as_json as parting_json
-from fsm_agent.store.differences import parting
+from fsm_agent.store.history import UNKNOWN, EntryReading, RunReading, parting, read
+from fsm_agent.store.history import as_json as parting_json
 from fsm_agent.store.listing import is_undriven
-from fsm_agent.store.reading import UNKNOWN, EntryReading, RunReading, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import RunFilter
 

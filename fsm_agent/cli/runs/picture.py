@@ -23,7 +23,7 @@ from fsm_agent.call.outcomes import (
 )
 from fsm_agent.call.record import ContextUse, State
 from fsm_agent.cli.terminal import folded, one_line, shown_call
-from fsm_agent.store.reading import RETRIED, EntryReading, RunReading
+from fsm_agent.store.history import RETRIED, EntryReading, RunReading
 
 _STYLES = {State.COMPLETED: "green", State.FAILED: "red", State.PARSE_EXCEPTION: "yellow", State.BACKOFF: "yellow"}
 _STYLES_OF_WORDS = {"end": "green", "failure": "red", "a person": "yellow"}  # in the table of a flow

@@ -16,10 +16,10 @@ import typer
 from fsm_agent.agents.config.named import loaded
 from fsm_agent.cli.options import modules_here
 from fsm_agent.errors import UsageError
-from fsm_agent.store.conversation_turns import turns_back
 from fsm_agent.store.listing import wanted
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Page, RunFilter
+from fsm_agent.store.turns import turns_back
 
 _NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 KEY_VARIABLE = "FSM_AGENT_SIGNING_KEY"  # on a command line others would see it

@@ -19,8 +19,8 @@ from fsm_agent.cli.runs.picture import safe, shown_duration
 from fsm_agent.cli.terminal import TABLE_WIDTH, folded, one_line, shown_call, whole_call
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.question import Question
+from fsm_agent.store.history import RunReading
 from fsm_agent.store.listing import STUCK, is_undriven
-from fsm_agent.store.reading import RunReading
 from fsm_agent.store.store import Run, RunCount
 
 _SHOWN_VALUE = 200  # characters of a value that differs

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsm_agent.store.sql.postgres_texts import encode
+from fsm_agent.store.sql.postgres_session import encode
 
 if TYPE_CHECKING:
     from psycopg import Connection

@@ -24,12 +24,19 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ConfigError
 from fsm_agent.store import checks
 from fsm_agent.store.errors import StoreError
-from fsm_agent.store.group_commit import GroupCommit
 from fsm_agent.store.sql import tables
+from fsm_agent.store.sql.commits import GroupCommit
 from fsm_agent.store.sql.engine_jobs import HOOKS, OnDue
-from fsm_agent.store.sql.postgres_address import Address, address_of
-from fsm_agent.store.sql.postgres_session import LOCKS, Session, channel_of, rests_channel
-from fsm_agent.store.sql.postgres_texts import decode, encode
+from fsm_agent.store.sql.postgres_session import (
+    LOCKS,
+    Address,
+    Session,
+    address_of,
+    channel_of,
+    decode,
+    encode,
+    rests_channel,
+)
 from fsm_agent.store.sql.sql_store import SqlStore, Work
 from fsm_agent.store.sql.statements import Sql
 

@@ -29,12 +29,11 @@ from fsm_agent._internal.forks import at_fork
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import UsageError
 from fsm_agent.store import checks
-from fsm_agent.store.changes import ChangeNotifier
 from fsm_agent.store.errors import StoreError
-from fsm_agent.store.group_commit import GroupCommit
-from fsm_agent.store.holders import HolderLiveness
+from fsm_agent.store.leases import HolderLiveness
 from fsm_agent.store.sql import statements as runs
 from fsm_agent.store.sql import tables
+from fsm_agent.store.sql.commits import ChangeNotifier, GroupCommit
 from fsm_agent.store.sql.sql_store import SqlStore, Work
 from fsm_agent.store.sql.statements import Sql
 

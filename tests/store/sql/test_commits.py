@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 import pytest
 
 from fsm_agent.store import StoreError
-from fsm_agent.store.group_commit import GroupCommit
+from fsm_agent.store.sql.commits import GroupCommit
 
 PATIENCE_S = 20.0
 Work = Callable[[], object]

@@ -12,7 +12,7 @@ from support.kept_runs import LastingStore, Moving
 
 from fsm_agent.agents import Agent
 from fsm_agent.functions import function
-from fsm_agent.store import Runs, StoreClosed, StoreError, lease_renewal
+from fsm_agent.store import Runs, StoreClosed, StoreError, leases
 from fsm_agent.testing import Script, function_call
 
 PATIENCE_S = 20.0
@@ -81,7 +81,7 @@ class Renewed:
 
 @pytest.fixture
 def heart() -> Iterator[Any]:
-    heart = lease_renewal.LeaseRenewer()
+    heart = leases.LeaseRenewer()
     yield heart
     for recorder in list(heart._renewals):
         heart.drop(recorder)
@@ -110,7 +110,7 @@ class Ticking:
 def test_a_lease_is_renewed_when_a_third_of_it_has_passed_and_earlier_together_with_another(
     heart: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_renewal, "time", ticking := Ticking())
+    monkeypatch.setattr(leases, "time", ticking := Ticking())
     store = Counting()
     recorders = [Renewed(60.0, store=store, run=f"r{number}") for number in range(4)]
     due_s = [1_000.0 + after_s for after_s in (20.0, 21.0, 29.0, 31.0)]
@@ -156,7 +156,7 @@ def test_a_store_that_was_closed_is_told_of_once(
         def unread(self, names: Any) -> Any:
             raise StoreClosed("runs.db")
 
-    monkeypatch.setattr(lease_renewal, "POLL_S", 0.02)
+    monkeypatch.setattr(leases, "POLL_S", 0.02)
     store, other = Closed(), Renewed(0.06)
     for run in ("r1", "r2"):
         heart.hold(Renewed(lease_s, store=store, run=run))
@@ -174,17 +174,17 @@ def test_a_store_that_was_closed_is_told_of_once(
 def test_a_forked_process_renews_its_own_leases() -> None:
     """The thread of the one that has forked is not in it."""
     ours = Renewed(0.05)
-    lease_renewal.RENEWER.hold(ours)
+    leases.RENEWER.hold(ours)
     ours.wait_for(1)
     if (child := os.fork()) == 0:
         theirs = Renewed(0.05)
-        lease_renewal.RENEWER.hold(theirs)
+        leases.RENEWER.hold(theirs)
         with theirs._changed:
             os._exit(not theirs._changed.wait_for(lambda: theirs.renewals > 1, PATIENCE_S))
     try:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     finally:
-        lease_renewal.RENEWER.drop(ours)
+        leases.RENEWER.drop(ours)
 
 
 def test_an_answer_that_was_posted_is_no_failure_though_its_driver_cannot_be_told_now() -> None:
@@ -196,17 +196,17 @@ def test_an_answer_that_was_posted_is_no_failure_though_its_driver_cannot_be_tol
 
     store, away = LastingStore(), Away(60.0, run="r")
     store.create("r", "header", agent="a", holder="w", for_s=60.0)
-    lease_renewal.RENEWER.hold(away)  # type: ignore[arg-type]
+    leases.RENEWER.hold(away)  # type: ignore[arg-type]
     try:
         Runs(store).cancel("r")
     finally:
-        lease_renewal.RENEWER.drop(away)  # type: ignore[arg-type]
+        leases.RENEWER.drop(away)  # type: ignore[arg-type]
     assert len(store.load("r").posts) == 1
 
 
 def test_posts_are_one_question_for_all_runs(heart: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those without posts are not read."""
-    monkeypatch.setattr(lease_renewal, "POLL_S", 0.02)
+    monkeypatch.setattr(leases, "POLL_S", 0.02)
     store = Counting()
     store.unread = lambda names: [name for name in names if name == "r7"]  # type: ignore[method-assign]
     recorders = [Renewed(60.0, store=store, run=f"r{number}") for number in range(20)]
@@ -257,7 +257,7 @@ def test_a_lease_cannot_be_given_back_between_the_look_and_the_note(heart: Any) 
 def test_the_thread_ends_when_there_is_nothing_to_renew_and_begins_again(
     heart: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_renewal, "POLL_S", 0.01)
+    monkeypatch.setattr(leases, "POLL_S", 0.01)
     first = Renewed(60.0)
     heart.hold(first)
     thread = heart._thread

@@ -29,7 +29,7 @@ from fsm_agent.diagrams import trace_diagram
 from fsm_agent.errors import Overloaded
 from fsm_agent.flows import Flow, call, end, execute, failure
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
-from fsm_agent.store.reading import read
+from fsm_agent.store.history import read
 from fsm_agent.testing import FakeClock, Script, function_call
 
 
