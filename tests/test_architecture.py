@@ -18,7 +18,13 @@ PACKAGE = TESTS.parent / "fsm_agent"
 
 IMPURE = {"asyncio", "threading", "httpx", "socket", "time", "random", "os", "logging", "subprocess", "concurrent"}
 DO_NO_IO = {"_internal.forks": {"os"}, "_internal.lazy_import": {"threading"}}  # but register with forks, and lock
-CALLS_USERS = {"context.passes", "context.view", "call.checking", "call.interpret"}  # parsers, passes, types
+CALLS_USERS = {
+    "context.passes",
+    "context.view",
+    "call.checking",
+    "call.interpret",
+    "call.machine",
+}  # parsers, passes, guards
 PURE = (
     "_internal",
     "errors",

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from fsm_agent.call.journal import fold as fold
     from fsm_agent.call.journal import header_of as header_of
     from fsm_agent.call.limits import Limits as Limits
+    from fsm_agent.call.machine import Explanation as Explanation
+    from fsm_agent.call.machine import RowVerdict as RowVerdict
+    from fsm_agent.call.machine import explain as explain
+    from fsm_agent.call.machine import explain_step as explain_step
     from fsm_agent.call.machine import machine_of as machine_of
     from fsm_agent.call.machine import row_name as row_name
     from fsm_agent.call.machine import take_row as take_row
@@ -86,7 +90,7 @@ else:
             "journal": "Chain Entry Header Journal fold header_of",
             "composite": "Parent",
             "process": "AnyEffect EffectValue Inner Process",
-            "machine": "machine_of row_name take_row",
+            "machine": "Explanation RowVerdict explain explain_step machine_of row_name take_row",
             "result": "CallResult",
             "effects": (
                 "AskApproval AskSummary Begin CallModel CheckOutput FindOut Request RunFunction Settings Sleep "

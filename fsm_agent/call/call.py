@@ -31,6 +31,7 @@ from fsm_agent.call.process import NARROWED, SEPARATOR, Change, Deadline, Driven
 from fsm_agent.call.record import TAKES_OVER, CallRecord, Reason, State, successor_name
 from fsm_agent.call.requests import effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
+from fsm_agent.call.table import ROWS
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.message import FunctionCall
@@ -292,6 +293,14 @@ class AgentCall(Driven, Generic[Out]):
         self.record = record
         self._effects = left
         self.change = None if left is None else NARROWED
+
+    rows = ROWS
+
+    def read_event(self, key: str, outcome: Outcome) -> tuple[str, Any, Any, Any]:
+        """Return the trigger of an outcome for the call itself, and the three arguments of guards."""
+        r = self.record
+        trigger, event = self._read(r, self._subject(effects_of(self, r), key, outcome), outcome)
+        return trigger, r, event, self.prompt
 
     def _read(self, r: CallRecord, about: Any, outcome: Outcome) -> tuple[str, Answer]:
         """Return the trigger of an outcome, and the answer for the table.

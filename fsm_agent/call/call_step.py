@@ -12,19 +12,15 @@ from fsm_agent.call.outcomes import CheckRefused, FunctionFailed, ModelFailed, R
 from fsm_agent.call.process import STEP_WATCHES
 from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
 from fsm_agent.call.table import MACHINE, at_round_limit, tracked
-from fsm_agent.errors import IllegalTrigger
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
-    import transitions
-
     from fsm_agent.call import machine as rows
 else:
     rows = deferred("fsm_agent.call.machine")
-    transitions = deferred("transitions")
 
 OF_FUNCTIONS = (Returned, FunctionFailed, HandoffEnded)  # the ends of functions, agents included
 _MAY_USE = (*OF_FUNCTIONS, ModelFailed)  # outcomes that took tokens if an agent is behind them
@@ -56,12 +52,7 @@ def take_step(
     Raises:
         IllegalTrigger: No row takes the trigger; the call may have ended.
     """
-    try:
-        row = rows.take_row(MACHINE, trigger, before, answer, prompt)
-    except transitions.MachineError as error:
-        legal = ", ".join(sorted(MACHINE.get_triggers(str(before.state)))) or "none, since it has ended"
-        why = f"{trigger!r} is not possible in {before.state}: {error.value}"
-        raise IllegalTrigger(f"{why}; possible: {legal}") from error
+    row = rows.take_row(MACHINE, trigger, before, answer, prompt)
     after, state = row.after, row.state
     changes: dict[str, Any] = {"state": state}
     limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""

@@ -17,8 +17,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from transitions import MachineError
-
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.journal import TASK_CHARS, Beginning, Entry, inside_json, steps_json, why_json
@@ -286,6 +284,12 @@ class Parent(Driven, ABC):
             raise OutcomeError(self._unwanted_text(key))
         return self._child_process(self.record, name), rest
 
+    def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
+        """Return the trigger of an outcome for the process itself, and the three arguments of guards."""
+        if key and key not in self.record.children:
+            self._check(key, outcome)
+        return outcome.kind, self.record, outcome, self
+
     # Effects
 
     def moved(self, key: str, record: Any) -> tuple[Sequence[str], Mapping[str, AnyEffect | None]] | None:
@@ -466,12 +470,7 @@ class Parent(Driven, ABC):
         self, record: Any, trigger: str, answer: Any, key: str, at_s: float, steps: list[Event], detail: str = ""
     ) -> Any:
         """Take a row of the table: return the record after it, and add its step to ``steps``."""
-        try:
-            cursor = take_row(self.machine, trigger, record, answer, self)
-        except MachineError as error:
-            legal = ", ".join(sorted(self.machine.get_triggers(str(record.state))))
-            what = f"{trigger!r} (key {key!r}) is not possible in {record.state}"
-            raise IllegalTrigger(f"{what}: {error.value}; possible: {legal or 'none'}") from error
+        cursor = take_row(self.machine, trigger, record, answer, self)
         step = Stepped(str(record.state), trigger, str(cursor.state), key, at_s, cursor.guard, detail)
         self.watch(step)
         steps.append(step)

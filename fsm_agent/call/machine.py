@@ -1,9 +1,11 @@
 """A table of rows, and the `transitions` machine that executes it.
 
 A row says: on this trigger, in these states, if the guard holds, the action makes the next record and the machine goes
-to that state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, answer, definition)``.
-The record is the present state, the answer is the input, and the definition is constant for the life of a record, such
-as the prompt of an agent call.
+to that state.  Rows are tried from the top.  Guards and actions are pure functions of ``(record, event, owner)``.  The
+record is the present state, the event is the input, and the owner is constant for the life of a record: the prompt of
+an agent call, the run of a flow.
+
+`take_row` takes a step.  `explain` tells which row a step would take and why, and `explain_step` why it took its row.
 """
 
 from __future__ import annotations
@@ -12,8 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from transitions import EventData, Machine, MachineError, State, Transition
+from transitions import EventData, Machine, State, Transition
 from transitions.core import Condition
+
+from fsm_agent._internal.values import Value
+from fsm_agent.errors import IllegalTrigger, UsageError
+from fsm_agent.messages.event import Stepped
 
 Guard: TypeAlias = Callable[[Any, Any, Any], bool]
 Action: TypeAlias = Callable[[Any, Any, Any], Any]
@@ -69,10 +75,11 @@ class _RowTransition(Transition):
 
 
 class RowMachine(Machine):
-    """The machine of a table.  It calls guards and actions with ``(record, answer, definition)``, and logs no states.
+    """The machine of a table.  It calls guards and actions with ``(record, event, owner)``, and logs no states.
 
     Attributes:
         members: The members of the enum of states, by their names.
+        rows: The table.
 
     Examples:
         >>> from enum import StrEnum
@@ -84,6 +91,7 @@ class RowMachine(Machine):
     state_cls = _QuietState
     transition_cls = _RowTransition
     members: Mapping[str, StrEnum]
+    rows: tuple[Row, ...]
 
     def callback(self, func: Any, event_data: EventData) -> None:
         """Call the action of a row, and keep what it returns in the cursor."""
@@ -103,7 +111,7 @@ def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
     Examples:
         >>> from enum import StrEnum
         >>> Light = StrEnum("Light", ["OFF", "ON"])
-        >>> def keep(lamp, answer, definition):
+        >>> def keep(lamp, event, owner):
         ...     return lamp
         >>> machine = machine_of([("switched", Light.OFF, Light.ON, None, keep)], Light)
         >>> list(machine.states)
@@ -116,22 +124,23 @@ def machine_of(rows: Iterable[Row], states: type[StrEnum]) -> RowMachine:
         auto_transitions=False,  # no to_Completed() behind the table's back
     )
     machine.members = {str(state): state for state in states}
-    for trigger, source, to, guard, action in rows:
-        sources: list[Any] = [str(state) for state in ((source,) if isinstance(source, str) else source)]
-        machine.add_transition(trigger, sources, None if to is None else str(to), conditions=guard, before=action)
+    machine.rows = tuple(rows)
+    for trigger, source, to, guard, action in machine.rows:
+        next_state = None if to is None else str(to)
+        machine.add_transition(trigger, _names(source), next_state, conditions=guard, before=action)
     return machine
 
 
-def take_row(machine: RowMachine, trigger: str, record: Any, answer: Any, definition: Any) -> Cursor:
+def take_row(machine: RowMachine, trigger: str, record: Any, event: Any, owner: Any) -> Cursor:
     """Take the first row whose guard holds; return its cursor, whose ``state`` is a member of the enum again.
 
     Raises:
-        MachineError: No row of this trigger can be taken.
+        IllegalTrigger: No row of this trigger can be taken.
 
     Examples:
         >>> from enum import StrEnum
         >>> Light = StrEnum("Light", ["OFF", "ON"])
-        >>> def keep(lamp, answer, definition):
+        >>> def keep(lamp, event, owner):
         ...     return lamp
         >>> machine = machine_of([("switched", Light.OFF, Light.ON, None, keep)], Light)
         >>> from types import SimpleNamespace
@@ -139,12 +148,190 @@ def take_row(machine: RowMachine, trigger: str, record: Any, answer: Any, defini
         <Light.ON: 'on'>
     """
     cursor = Cursor(record)
-    event = machine.events.get(trigger)
-    if event is None:
-        raise MachineError("no row has this trigger")
-    if not event.trigger(cursor, record, answer, definition):
-        rows = event.transitions[cursor.state]
-        guards: list[Any] = [condition.func for row in rows for condition in row.conditions]
-        raise MachineError(f"the guards {', '.join([guard.__name__ for guard in guards])} refused it")
+    known = machine.events.get(trigger)
+    if known is None or cursor.state not in known.transitions or not known.trigger(cursor, record, event, owner):
+        raise IllegalTrigger(_explanation(machine.rows, trigger, cursor.state, _refuse).refusal)
     cursor.state = machine.members[cursor.state]
     return cursor
+
+
+class RowVerdict(Value, frozen=True):
+    """One row of an `Explanation`.
+
+    Examples:
+        >>> print(RowVerdict("Calling", "replied", "Completed", guard="is_answer", action="keep", said=False))
+        refused    Calling --replied [is_answer]--> Completed
+    """
+
+    source: str
+    trigger: str
+    to: str
+    guard: str = ""  # its name; empty: the row has none
+    action: str = ""  # its name
+    said: bool | None = None  # by the guard; None: the row has none, it raised, or an earlier row was taken
+    error: str = ""  # the type and the text of the exception that the guard raised
+    is_taken: bool = False
+
+    def __str__(self) -> str:
+        row = row_name(self.source, self.trigger, self.to, self.guard)
+        if self.is_taken:
+            return f"taken      {row}"
+        if self.error:
+            return f"raised     {row}: {self.error}"
+        return f"{'refused' if self.said is False else 'not tried':10} {row}"
+
+
+class Explanation(Value, frozen=True):
+    """The rows that a trigger has in a state, what their guards said, and which row was taken.
+
+    Its text has one line per row, in the order in which rows are tried.
+
+    Examples:
+        >>> from fsm_agent.call import Cancelled
+        >>> call = Agent(Script("Hi.")).call("Hello").call
+        >>> print(call.explain(call.record.trace[-1]))
+        'answered' in Calling:
+          taken      Calling --answered--> Completed
+        >>> print(call.explain(Cancelled()))
+        'cancelled' is not possible in Completed: no row takes it; possible: nothing, since the process has ended
+    """
+
+    state: str
+    trigger: str
+    rows: tuple[RowVerdict, ...]  # those of the trigger in this state, in the order in which they are tried
+    possible: tuple[str, ...]  # the triggers that the table has in this state
+
+    @property
+    def taken(self) -> RowVerdict | None:
+        """The row that was taken, or would be; None: no row was."""
+        return next((row for row in self.rows if row.is_taken), None)
+
+    @property
+    def refusal(self) -> str:
+        """Why no row is taken, and which triggers are possible; empty: a row is taken."""
+        if self.taken is not None:
+            return ""
+        refused = ", ".join([row.guard for row in self.rows if row.said is False])
+        why = f"the guards {refused} refused it" if refused else "no row takes it"
+        errors = [f"the guard {row.guard} raised {row.error}" for row in self.rows if row.error]
+        possible = ", ".join(self.possible) or "nothing, since the process has ended"
+        return f"{self.trigger!r} is not possible in {self.state}: {'; '.join([why, *errors])}; possible: {possible}"
+
+    def __str__(self) -> str:
+        head = self.refusal or f"{self.trigger!r} in {self.state}:"
+        return "\n".join([head, *[f"  {row}" for row in self.rows]])
+
+
+def explain(rows: Iterable[Row], trigger: str, record: Any, event: Any, owner: Any) -> Explanation:
+    """Return which row a machine would take, and what the guards say; take no step.
+
+    Guards are asked as a step asks them: from the top, until one holds.  Actions are not called.
+
+    Args:
+        rows: The table.
+        trigger: The trigger.
+        record: The record before the step.
+        event: The event of the trigger.
+        owner: The third argument of guards.
+
+    Examples:
+        >>> from types import SimpleNamespace
+        >>> def is_dark(lamp, event, owner):
+        ...     return event > 20
+        >>> def keep(lamp, event, owner):
+        ...     return lamp
+        >>> rows = [("turned", "off", "on", is_dark, keep), ("turned", "off", None, None, keep)]
+        >>> print(explain(rows, "turned", SimpleNamespace(state="off"), 18, None))
+        'turned' in off:
+          refused    off --turned [is_dark]--> on
+          taken      off --turned--> off
+    """
+    return _explanation(rows, trigger, str(record.state), lambda row: _ask(row, record, event, owner))
+
+
+def explain_step(rows: Iterable[Row], step: Stepped) -> Explanation:
+    """Return why a step took its row.
+
+    Rows are tried from the top, so the guards of all earlier rows refused.  No guard is asked again.
+
+    Args:
+        rows: The table.
+        step: A step that a machine of these rows has taken.
+
+    Raises:
+        UsageError: The table has no such row.
+
+    Examples:
+        >>> from fsm_agent.call import ROWS
+        >>> step = Agent(Script("Hi.")).call("Hello").trace[0]
+        >>> print(explain_step(ROWS, step))
+        'begun' in Seeded:
+          refused    Seeded --begun [too_deep]--> Failed
+          taken      Seeded --begun--> Calling
+    """
+    source, to = str(step.source), str(step.to)
+
+    def is_it(row: Row) -> tuple[bool, str]:
+        return (_target(row, source), _guard_name(row)) == (to, step.guard), ""
+
+    table = tuple(rows)
+    alike = [row for row in _rows_of(table, step.trigger, source) if is_it(row)[0]]
+    if len(alike) != 1:  # the trace names a guard, so of two rows with guards of one name it cannot say which it was
+        known = "that step in none of its rows" if not alike else f"{len(alike)} rows with a guard named {step.guard!r}"
+        name = row_name(source, step.trigger, to, step.guard)
+        raise UsageError(f"the step: expected one that a single row of the table takes, got {name} and {known}")
+    return _explanation(table, step.trigger, source, is_it)
+
+
+def _explanation(
+    rows: Iterable[Row], trigger: str, state: str, ask: Callable[[Row], tuple[bool | None, str]]
+) -> Explanation:
+    """Return the explanation by what a row is found to say: whether it holds, and the error of its guard."""
+    table = tuple(rows)
+    found: list[RowVerdict] = []
+    is_decided = False
+    for row in _rows_of(table, trigger, state):
+        holds, error = (None, "") if is_decided else ask(row)
+        is_decided = is_decided or holds is not False
+        verdict = RowVerdict(
+            state,
+            trigger,
+            _target(row, state),
+            guard=_guard_name(row),
+            action=row[4].__name__,
+            said=holds if row[3] else None,
+            error=error,
+            is_taken=holds is True,
+        )
+        found.append(verdict)
+    possible = {row[0] for row in table if state in _names(row[1])}
+    return Explanation(state, trigger, tuple(found), tuple(sorted(possible)))
+
+
+def _names(source: Any) -> list[Any]:
+    return [str(state) for state in ((source,) if isinstance(source, str) else source)]
+
+
+def _rows_of(rows: Iterable[Row], trigger: str, state: str) -> list[Row]:
+    return [row for row in rows if row[0] == trigger and state in _names(row[1])]
+
+
+def _target(row: Row, state: str) -> str:
+    return state if row[2] is None else str(row[2])
+
+
+def _guard_name(row: Row) -> str:
+    return row[3].__name__ if row[3] else ""
+
+
+def _refuse(row: Row) -> tuple[bool, str]:
+    return False, ""
+
+
+def _ask(row: Row, record: Any, event: Any, owner: Any) -> tuple[bool | None, str]:
+    """Return what the guard of a row says, or None and its error."""
+    guard = row[3]
+    try:
+        return guard is None or bool(guard(record, event, owner)), ""
+    except Exception as error:  # a flow's guard is user code, and its failure is what the reader looks for
+        return None, f"{type(error).__name__}: {error}"

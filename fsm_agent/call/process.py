@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.values import Value
-from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.call.machine import Explanation, Row, explain, explain_step
+from fsm_agent.messages.event import Event, Inside, Stepped
 from fsm_agent.messages.question import Question
 
 if TYPE_CHECKING:
@@ -222,6 +223,9 @@ class Process(Protocol):
     def owner(self, key: str) -> Owner:
         """Return the process that waits for the effect with this key: this one, or a descendant."""
 
+    def explain(self, event: Any, *, key: str = "") -> Explanation:
+        """Return which rows a step had, or an outcome would have; see `Driven.explain`."""
+
     # Its journal
 
     def beginning(self, name: str) -> tuple[str, str]:
@@ -352,6 +356,52 @@ class Driven:
     def own_deadline_s(self) -> float | None:
         """Unix time at which the process itself expires; None: never."""
         return None
+
+    def explain(self, event: Any, *, key: str = "") -> Explanation:
+        """Tell why a step took its row, or which row an outcome would take; the process stays as it is.
+
+        Args:
+            event: A step of the process or of one inside of it, as in its trace and among its events; or an outcome
+                that it could take now, as in `advance`.
+            key: The key of the effect that the outcome answers.
+
+        Returns:
+            The rows of the trigger in the order in which they are tried, what each guard said, and the row that is
+            taken.  Of an outcome that leads to several steps, the first one is explained.
+
+        Raises:
+            OutcomeError: The process waits for no effect with this key, or not for such an outcome.
+            UsageError: The step is of another table.
+
+        Examples:
+            >>> call = Agent(Script("Hi.")).call("Hello").call
+            >>> print(call.explain(call.record.trace[0]))
+            'begun' in Seeded:
+              refused    Seeded --begun [too_deep]--> Failed
+              taken      Seeded --begun--> Calling
+        """
+        if isinstance(event, Inside):
+            *_, (inside, _) = along(self, event.path)
+            return inside.process.explain(event.event)  # type: ignore[no-any-return]
+        if isinstance(event, Stepped):
+            return explain_step(self.rows, event)
+        if SEPARATOR in key:
+            owner: Owner = self.owner(key)  # type: ignore[attr-defined]
+            return owner.process.explain(event, key=key.removeprefix(f"{owner.path}{SEPARATOR}"))
+        return explain(self.rows, *self.read_event(key, event))
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The table of the process."""
+        return self.machine.rows  # type: ignore[attr-defined,no-any-return]
+
+    def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
+        """Return the trigger of an outcome, and the three arguments of guards; take nothing.
+
+        Raises:
+            OutcomeError: The process waits for no effect with this key, or not for such an outcome.
+        """
+        raise NotImplementedError
 
     def end_with(self, outcome: Any) -> None:
         """Take the outcome by which the process around this one ends, and end; see `Process.advance`."""

@@ -22,6 +22,7 @@ from support.agent_calls import (
 
 from fsm_agent.call import AgentCall, CallModel, FunctionFailed, Outcome, restore, snapshot
 from fsm_agent.context import Budget, ContextPlan, TextTokenizer, compress, keep_last, mask, once, summarize
+from fsm_agent.messages import Stepped
 
 SHORT, FULL = 4, 100  # hundreds of walks
 PLANS = (
@@ -45,6 +46,10 @@ def reborn(call: AgentCall) -> AgentCall:
     return restore(snapshot(call), call.prompt, stop_when=stop_when, check=call.check, view=view)
 
 
+def row_of(step: Stepped) -> tuple[str, str, str, str]:
+    return str(step.source), step.trigger, str(step.to), step.guard
+
+
 def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list[tuple[str, Outcome]]]:
     """To an end, checked in every state; if ``stored``, the call is a snapshot between any two steps."""
     journal: list[tuple[str, Outcome]] = []
@@ -65,7 +70,13 @@ def walk(rng: Random, call: AgentCall, *, stored: bool) -> tuple[AgentCall, list
                 assert_sendable(effect.request.messages)
         key, became = outcome(rng, rng.choice(call.effects), call.state)
         journal.append((key, became))
+        before, expected = call.record, call.explain(became, key=key)
+        assert call.record is before
         call.advance(key, became)
+        took = expected.taken
+        assert took is not None
+        assert (took.source, took.trigger, took.to, took.guard) == row_of(call.step)
+        assert call.explain(call.step) == expected
     return call, journal
 
 

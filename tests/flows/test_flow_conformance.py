@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from deep_flow import SECRET, Order, conforms, outcome_for, shop, walk, wanted
 from flow_runs import s
-from transitions import MachineError
 
 from fsm_agent import Agent, SnapshotError
 from fsm_agent.call import Returned, take_row
 from fsm_agent.clients import client_for
-from fsm_agent.errors import OutcomeError
+from fsm_agent.errors import IllegalTrigger, OutcomeError
 from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, call, end, execute, wait
 from fsm_agent.messages import Inside, Stepped
 
@@ -95,7 +94,7 @@ class TestMachine:
         for state, data, trigger, answer in product(s.support.state_enum, self.DATA, machine.events, self.ANSWERS):
             record = run.record.changed(state=state, data=data)
             with suppress(
-                MachineError, FlowError, AttributeError, IndexError, TypeError, KeyError
+                IllegalTrigger, FlowError, AttributeError, IndexError, TypeError, KeyError
             ):  # guards and actions
                 row = take_row(machine, trigger, record, answer, run)
                 taken.add((str(state), trigger, str(row.state), row.guard))

@@ -22,6 +22,7 @@ from fsm_agent.call.delegation.function_events import with_functions
 from fsm_agent.call.derived_events import with_history
 from fsm_agent.call.effects import AskSummary, CallModel, Effect, RunFunction
 from fsm_agent.call.interpret import HandedOver, HandoffEnded, output_text
+from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Begun, FunctionFailed, Injected, Outcome, Returned
 from fsm_agent.call.process import SEPARATOR, Inner
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
@@ -30,7 +31,7 @@ from fsm_agent.errors import JournalError, OutcomeError, UsageError
 from fsm_agent.functions.delegate import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
-from fsm_agent.messages.event import Event, Inside
+from fsm_agent.messages.event import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:
@@ -144,6 +145,14 @@ class DelegatingCall(Parent, AgentCall[Any]):
         Parent.advance(self, key, outcome)
         if self._parsed is not None:
             self._keep_parsed(self._parsed)
+
+    read_event = AgentCall.read_event
+
+    def explain(self, event: Any, *, key: str = "") -> Explanation:
+        if not key and self.record.state is State.HANDED_OVER and not isinstance(event, Stepped | Inside):
+            (name,) = self.record.children  # as in `advance`: an outcome for the call is one for who has its dialog
+            key = f"{name}{SEPARATOR}"
+        return Parent.explain(self, event, key=key)
 
     def _own_step(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
         if record.state is State.HANDED_OVER and type(outcome) is not HandoffEnded:  # its child has ended by it
