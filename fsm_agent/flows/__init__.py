@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
-    from fsm_agent.flows.definition.answer_types import Failure as Failure
     from fsm_agent.flows.definition.any_state import any_state as any_state
     from fsm_agent.flows.definition.declare import call as call
     from fsm_agent.flows.definition.declare import cancelled as cancelled
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from fsm_agent.flows.definition.declare import race as race
     from fsm_agent.flows.definition.declare import subflow as subflow
     from fsm_agent.flows.definition.declare import wait as wait
-    from fsm_agent.flows.definition.into_field import into as into
     from fsm_agent.flows.diagram import flow_diagram as flow_diagram
     from fsm_agent.flows.diagram import run_diagram as run_diagram
     from fsm_agent.flows.errors import FlowError as FlowError
@@ -36,14 +34,15 @@ if TYPE_CHECKING:
     from fsm_agent.flows.process.record import FlowLimits as FlowLimits
     from fsm_agent.flows.renaming import renamed as renamed
     from fsm_agent.flows.reshaping import reshaped as reshaped
+    from fsm_agent.flows.values import Failure as Failure
+    from fsm_agent.flows.values import into as into
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
             "definition.declare": "call cancelled each end execute expired failure gather pause race subflow wait",
-            "definition.answer_types": "Failure",
+            "values": "Failure into",
             "definition.any_state": "any_state",
-            "definition.into_field": "into",
             "diagram": "flow_diagram run_diagram",
             "errors": "FlowError FlowFailed FlowSuspended",
             "flow": "Flow",

@@ -19,11 +19,9 @@ from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import row_name
 from fsm_agent.flows.as_function import function_of
+from fsm_agent.flows.data_json import describe_json_error, dumped, kept_adapter
 from fsm_agent.flows.definition.arguments import check_arguments
 from fsm_agent.flows.definition.checks import check_flow, named_states
-from fsm_agent.flows.definition.data_values import Leaf, Misfit, shape_of
-from fsm_agent.flows.definition.json_text import describe_json_error, dumped
-from fsm_agent.flows.definition.kept_json import kept_adapter
 from fsm_agent.flows.definition.reactions import rows_in_states
 from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
 from fsm_agent.flows.definition.states import (
@@ -52,6 +50,7 @@ from fsm_agent.flows.definition.table import (
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowLimits, FlowRecord
+from fsm_agent.flows.values import DataCheck, Misfit
 from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.function import Function
@@ -228,8 +227,8 @@ class Flow(FlowVerbs[D], Generic[D]):
         return text if len(text) <= TABLE_BYTES else b""
 
     @cached_property
-    def _values(self) -> Leaf:
-        return shape_of(self.data)
+    def _values(self) -> DataCheck:
+        return DataCheck(self.data)
 
     def check_values(self, data: Any, before: Any = None) -> None:
         """Refuse data of another type, or with a value of another type than its field's.

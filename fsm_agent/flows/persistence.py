@@ -12,7 +12,7 @@ from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.limits import Limits
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
-from fsm_agent.flows.definition.json_text import describe_json_error
+from fsm_agent.flows.data_json import describe_json_error
 from fsm_agent.flows.process.flow_process import NOTES
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import step_name

@@ -16,7 +16,6 @@ from fsm_agent.call.outcomes import Begun, Cancelled, Expired, Slept, Started
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import Reason
 from fsm_agent.errors import UsageError
-from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import (
     CallState,
     FunctionState,
@@ -34,6 +33,7 @@ from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.members import Members
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
 from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.flows.values import Failure
 from fsm_agent.messages.event import Inside, Stepped
 from fsm_agent.testing.loops import loops_in
 from fsm_agent.testing.purity import check_bodies, machine_of_tested

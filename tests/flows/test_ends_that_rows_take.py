@@ -440,8 +440,8 @@ def test_a_compensation_is_not_begun_anew(how: str) -> None:
             "every state --cancelled--> undoing",
         ),
         (
-            lambda: trip(asking.done(over), asking.cancelled(undoing, do=of_text), start=asking),
-            "of_text",
+            lambda: trip(asking.done(over), asking.cancelled(undoing, do=of_one), start=asking),  # type: ignore[arg-type]
+            "of_one",
         ),
         (lambda: trip(asking.done(over), cancelled("undoing"), start=asking), "'undoing'"),  # type: ignore[arg-type]
         (
@@ -455,7 +455,7 @@ def test_rows_for_ends_that_cannot_be_right_are_refused(make: Callable[[], Any],
         make()
 
 
-def of_text(t: Trip, why: str) -> Trip:
+def of_one(t: Trip) -> Trip:
     return t
 
 

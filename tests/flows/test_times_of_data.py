@@ -132,8 +132,6 @@ def test_what_a_function_of_a_time_raises_takes_no_step(times: list[Any]) -> Non
         (lambda: pause("nap"), "nap"),
         (lambda: pause("nap", None), "nap"),
         (lambda: asked(within_s=asleep), "asleep"),
-        (lambda: asked(until=text_of), "text_of"),
-        (lambda: asked(within_s=date_of), "date_of"),
         (lambda: asked(until=of_two), "of_two"),
     ],
 )
@@ -151,10 +149,6 @@ async def asleep(t: Time) -> float:
 
 def text_of(t: Time) -> str:
     return "text"
-
-
-def date_of(t: Time) -> datetime:
-    return datetime.now(UTC)
 
 
 def of_two(t: Time, n: int) -> float:

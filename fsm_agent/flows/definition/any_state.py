@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Generic
 
-from fsm_agent.flows.definition.answer_types import ANY, Failure
 from fsm_agent.flows.definition.states import Action, D, End, Guard, LiveState, Row, State
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.values import ANY, Failure
 from fsm_agent.validation import shown
 
 

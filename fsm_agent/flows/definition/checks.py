@@ -8,6 +8,7 @@ import typing
 from collections.abc import Iterable
 from enum import EnumType
 from functools import lru_cache
+from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
@@ -17,9 +18,10 @@ from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.machine import row_name
+from fsm_agent.call.result import CallResult
+from fsm_agent.errors import hint as hint_of
 from fsm_agent.flows.definition.abandonment import check_abandonment
-from fsm_agent.flows.definition.annotations import check_annotations
-from fsm_agent.flows.definition.answer_types import ANY, case_name, check_resolved
+from fsm_agent.flows.definition.guards import check_parameters, takes_answer
 from fsm_agent.flows.definition.states import (
     ENDS,
     CallState,
@@ -37,6 +39,7 @@ from fsm_agent.flows.definition.states import (
 from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
 from fsm_agent.flows.definition.times import check_time
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
 from fsm_agent.validation import shown
 
 if TYPE_CHECKING:
@@ -90,9 +93,9 @@ def check_flow(flow: Flow[Any]) -> None:
             _check_work(where, state, flow.agents)
     for row in flow.own_rows:
         _check_row(where, row, has_deadline=flow.limits.deadline_s is not None)
+        _check_functions(where, row, flow.data)
     _check_takers(where, flow)
     _check_ways(where, flow)
-    check_annotations(flow)
 
 
 # The data
@@ -191,6 +194,8 @@ def _check_name(where: str, state: State[Any]) -> None:
 def _check_work(where: str, state: LiveState[Any, Any], agents: Agents) -> None:
     here = f"{where}: {state.name}"
     check_time(here, state)
+    for function in state.functions:
+        check_parameters(here, function, "data")
     if isinstance(state, FunctionState) and state.function.once and state.is_timed:
         option = "until" if state.within_s is None else "within_s"
         why = "when the time is over, its result stays unknown"
@@ -272,10 +277,44 @@ def _check_row(where: str, row: Row[Any], has_deadline: bool) -> None:
         if inspect.iscoroutinefunction(function):
             right = "a plain, pure function"
             raise FlowError(f"{where}: {what} of the row {row!r}: expected {right}, got a coroutine function")
-    if row.guard is not None and getattr(row.guard, "__name__", "<lambda>") == "<lambda>":
-        right = "a named function, which the diagram can show"
-        raise FlowError(f"{where}: guard of the row {row!r}: expected {right}, got one without a name; use def")
     _check_case(where, row, source)
+
+
+def _check_functions(where: str, row: Row[Any], data: Any) -> None:
+    """Refuse a guard or an action that cannot be called with the data and what came.  Types are for type checkers."""
+    if row.guard is not None:
+        if getattr(row.guard, "__name__", "<lambda>") == "<lambda>":
+            right = "a named function, which the diagram can show"
+            raise FlowError(f"{where}: guard of the row {row!r}: expected {right}, got one without a name; use def")
+        try:
+            takes_answer(row.guard)
+        except FlowError as error:
+            raise FlowError(f"{where}: guard of the row {row!r}: {error}") from None
+    here = f"{where}: action of the row {row!r}"
+    if isinstance(row.action, IntoField):
+        _check_into(here, row, row.action, data)
+    elif row.action is not None:
+        check_parameters(here, row.action, "data", "answer")
+
+
+def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
+    """Refuse a field that the data have not, and one of another type than the answer's: no type checker sees either."""
+    fields, field, kind = fields_of(data), action.field, row.source.given(row.trigger, row.case)  # type: ignore[attr-defined]
+    if not fields:
+        right = "use a frozen dataclass, or an action that returns the data"
+        raise FlowError(f"{here}, {action!r}: expected data with fields, got {case_name(data)}; {right}")
+    if field not in fields:
+        near = hint_of(field, fields)
+        raise FlowError(f"{here}, {action!r}: expected a field of {case_name(data)}, got {field!r}{near}")
+    if kind is NoneType and row.trigger != "done":
+        what = f"expected a trigger that brings an answer, got {row.trigger!r}"
+        raise FlowError(f"{here}, {action!r}: {what}; write an action of your own")
+    if not may_hold(fields[field], kind):
+        right = f"declare {field}: {case_name(kind)}, or write an action that returns the data"
+        if get_origin(kind) is CallResult:  # which data cannot hold
+            right = f"write an action that keeps a part of it, as replace(d, {field}=a.output) does"
+        what = f"expected {case_name(fields[field])} for the field {field!r}, got {case_name(kind)}"
+        raise FlowError(f"{here}, {action!r}: {what}; {right}")
 
 
 def _check_case(where: str, row: Row[Any], source: LiveState[Any, Any]) -> None:

@@ -14,7 +14,6 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import hint
-from fsm_agent.flows.definition.answer_types import AnswerTypes, Failure, returned_types
 from fsm_agent.flows.definition.options import (
     EXECUTE_OPTIONS,
     PARALLEL,
@@ -45,6 +44,7 @@ from fsm_agent.flows.definition.states import (
 )
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.values import AnswerTypes, Failure, returned_types
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.signature import deps_of_second

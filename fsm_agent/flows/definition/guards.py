@@ -37,6 +37,22 @@ def takes_answer(guard: Callable[..., Any], answer: str = "answer") -> bool:
     return takes_both
 
 
+def check_parameters(here: str, function: Callable[..., Any], *takes: str) -> None:
+    """Refuse a function that cannot be called with as many values.
+
+    Raises:
+        FlowError: It says what was expected, and what the function takes.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C, say
+        return
+    if not _takes(signature, len(takes)):
+        name = getattr(function, "__name__", repr(function))
+        right = f"the parameters ({', '.join(takes)})"
+        raise FlowError(f"{here}: {name}: expected {right}, got {_signature_text(signature)}")
+
+
 def _is_open(signature: inspect.Signature) -> bool:
     """Return whether it takes any number of values."""
     return any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())

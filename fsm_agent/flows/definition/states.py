@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from enum import Enum
 from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, overload
@@ -18,10 +19,9 @@ from fsm_agent._internal.durations import in_seconds
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.call.result import CallResult
-from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, Failure, case_name, union_of
 from fsm_agent.flows.definition.options import TimeOptions
-from fsm_agent.flows.definition.result_types import ResultTypes
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.values import ANY, AnswerTypes, Failure, ResultTypes, case_name, union_of
 from fsm_agent.functions.function import Function
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task
@@ -157,6 +157,21 @@ class LiveState(State[D], Generic[D, A]):
         """The states inside of it."""
         return ()
 
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """Its functions of the data."""
+        return tuple([time for time in (self.within_s, self.until) if callable(time)])
+
+    def given(self, trigger: str, case: Any) -> Any:
+        """Return the type of what the functions of a row are given beside the data."""
+        if trigger == "elapsed":
+            return NoneType
+        if trigger != "done":
+            return Failure
+        if case is ANY:
+            return union_of(self.answer_types.types)
+        return type(case) if isinstance(case, Enum | bool) else case
+
 
 class _Giving(LiveState[D, A]):
     """A state that gives a value."""
@@ -238,6 +253,11 @@ class CallState(_Failing[D, A]):
         if given not in self._typed:
             self._typed[given] = given.extend(output=wanted)
         return self._typed[given]
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        chooses = () if isinstance(self.agent, Agent) or not callable(self.agent) else (self.agent,)
+        return (self.task, *chooses, *super().functions)
 
     def client_key(self, agent: Agent[Any, Any]) -> State[Any]:
         """Return the state by which ``clients`` name the model of this agent: this one."""
@@ -341,6 +361,10 @@ class WholeCallState(CallState[D, CallResult[A]]):
             )
         return super().prompt_for(agent, task)
 
+    def given(self, trigger: str, case: Any) -> Any:
+        kind = super().given(trigger, case)
+        return CallResult.__class_getitem__(kind) if trigger == "done" else kind
+
     if TYPE_CHECKING:  # ``of`` is the type of the output, and what guards and actions are given is the result
 
         @overload  # type: ignore[override]
@@ -415,6 +439,10 @@ class WaitState(_Giving[D, A]):
         self.question = question
         self.is_early = early
 
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        return (self.question, *super().functions)
+
 
 class PauseState(LiveState[D, None]):
     """A state that waits for time to pass."""
@@ -432,6 +460,13 @@ class SubflowState(_Failing[D, A]):
         super().__init__(name, AnswerTypes(name, (flow.data,)), **options)
         self.flow = flow
         self.start = start
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        return (self.start, *super().functions)
+
+    def given(self, trigger: str, case: Any) -> Any:
+        return self.flow.data if trigger == "elapsed" else super().given(trigger, case)
 
     if TYPE_CHECKING:
 
@@ -525,6 +560,10 @@ class EachState(ParallelState[D, A]):
     @property
     def members(self) -> tuple[LiveState[Any, Any], ...]:
         return (self.member,)
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        return (self.over, *super().functions)
 
     def members_of(self, data: Any) -> Sequence[tuple[str, LiveState[Any, Any], Any]]:
         found: Any = self.over(data)

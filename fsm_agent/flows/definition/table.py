@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsm_agent.call.machine import Row as MachineRow
 from fsm_agent.call.machine import machine_of
-from fsm_agent.flows.definition.answer_types import ANY
 from fsm_agent.flows.definition.guards import takes_answer
 from fsm_agent.flows.definition.reactions import EVERY, STAYS, UNTIL_KNOWN
 from fsm_agent.flows.definition.states import End, FunctionState, LiveState, Row, State, event_name
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.values import ANY
 from fsm_agent.validation import shown
 
 if TYPE_CHECKING:

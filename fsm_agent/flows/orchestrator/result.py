@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsm_agent.flows.definition.answer_types import case_name
 from fsm_agent.flows.orchestrator.job import Attempt, Job
 from fsm_agent.flows.process.flow_result import FlowResult
+from fsm_agent.flows.values import case_name
 
 if TYPE_CHECKING:
     from fsm_agent.flows.orchestrator.team import Team

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.definition.answer_types import ANY, AnswerTypes, check_resolved
 from fsm_agent.flows.definition.declare import call, each, end, execute, failure, pause, subflow, wait
 from fsm_agent.flows.definition.states import CallState, EachState, End, LiveState, Row, State, WaitState, event_name
 from fsm_agent.flows.definition.table import cases_of
@@ -34,6 +33,7 @@ from fsm_agent.flows.orchestrator.team import Team
 from fsm_agent.flows.orchestrator.work import StepWork
 from fsm_agent.flows.process.flow_process import CallChild, child_of
 from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.values import ANY, AnswerTypes, check_resolved
 
 
 class TeamState(CallState[StepWork, Any]):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.flows.definition.abandonment import once_of, refused
-from fsm_agent.flows.definition.answer_types import AnswerTypes
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.orchestrator.job import Job
 from fsm_agent.flows.orchestrator.mapping import Texts
 from fsm_agent.flows.orchestrator.member import agent_and_skill, models_of
 from fsm_agent.flows.orchestrator.strategy import NewSteps, OrchestratorConfig, Step, Strategy
 from fsm_agent.flows.orchestrator.work import Output, StepWork
+from fsm_agent.flows.values import AnswerTypes
 from fsm_agent.prompts.rendering.text import is_worded, prompt_text
 from fsm_agent.validation import check, wrong
 

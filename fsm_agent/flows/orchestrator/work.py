@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.orchestrator.mapping import Earlier
 from fsm_agent.flows.orchestrator.mapping import filled as with_values
 from fsm_agent.flows.orchestrator.strategy import Accept, Matches, Reject, Step, Verdict
+from fsm_agent.flows.values import Failure
 from fsm_agent.messages.message import Message
 
 _TRANSIENT = ("model failed", "expired")  # reasons for which another attempt soon may succeed

@@ -26,7 +26,6 @@ from fsm_agent.call.process import SEPARATOR, AnyEffect, Inner, Process, prefix_
 from fsm_agent.call.record import UNHEARD, CallRecord, OnceRun, State
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.definition.abandonment import once_of, refused
-from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import (
     A,
     CallState,
@@ -41,6 +40,7 @@ from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.process.effects import AwaitAnswer, Edited, RunOnData
 from fsm_agent.flows.process.record import FlowProcessRecord
 from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.flows.values import Failure
 from fsm_agent.messages.event import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage

@@ -22,8 +22,6 @@ from fsm_agent.call.process import (
 )
 from fsm_agent.call.signing import signed
 from fsm_agent.errors import IllegalTrigger, OutcomeError
-from fsm_agent.flows.definition.answer_types import Failure
-from fsm_agent.flows.definition.data_values import Misfit
 from fsm_agent.flows.definition.reactions import STAYS, UNTIL_KNOWN
 from fsm_agent.flows.definition.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
 from fsm_agent.flows.definition.table import EDITED, KEPT
@@ -45,6 +43,7 @@ from fsm_agent.flows.process.flow_process import (
 from fsm_agent.flows.process.flow_result import FlowResult
 from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
 from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.flows.values import Failure, Misfit
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.reply import Usage
 

@@ -15,7 +15,6 @@ from fsm_agent.call.machine import Row, machine_of
 from fsm_agent.call.process import SEPARATOR, AnyEffect, Inner
 from fsm_agent.call.record import OnceRun
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.answer_types import Failure
 from fsm_agent.flows.definition.states import EachState, GatherState, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.process.flow_process import (
     CHILDREN,
@@ -30,6 +29,7 @@ from fsm_agent.flows.process.flow_process import (
 )
 from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
 from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.flows.values import Failure
 from fsm_agent.messages.event import Event, Stepped
 
 Member: TypeAlias = tuple[str, LiveState[Any, Any], Any]  # its name, its state, the data that it sees

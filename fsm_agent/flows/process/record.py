@@ -17,7 +17,7 @@ from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Returned
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import OnceRun
-from fsm_agent.flows.definition.answer_types import Failure
+from fsm_agent.flows.values import Failure
 from fsm_agent.foreign_names import OptionsType
 from fsm_agent.messages.event import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage

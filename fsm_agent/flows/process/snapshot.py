@@ -13,13 +13,13 @@ from fsm_agent.call.invariants import inconsistency
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.signing import verified
 from fsm_agent.errors import OutcomeError, SnapshotError
-from fsm_agent.flows.definition.answer_types import case_name
-from fsm_agent.flows.definition.json_text import describe_json_error
+from fsm_agent.flows.data_json import describe_json_error
 from fsm_agent.flows.definition.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.process.document import FORMAT, Document, FlowJson, MembersJson
 from fsm_agent.flows.process.flow_run import FlowRun
 from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage, step_name
 from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.flows.values import case_name
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow

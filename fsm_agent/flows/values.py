@@ -1,50 +1,45 @@
-"""The types of what a state gives, and its values as JSON.
+"""The values of a flow: the types of what its states give, the data that its actions make, and both as JSON.
 
 If a state gives several types, a value is written together with the name of its type.  A value that comes without a
 name, from a web form, say, is read as `adapter_of` reads an answer of a model: it is never guessed.  Types that only
-their names could tell apart are refused when the flow is defined.
+their names could tell apart are refused when the flow is defined.  The result of a whole agent call is written as the
+record of the call, and read with the prompt of its state, because JSON cannot hold code.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from itertools import combinations
 from types import NoneType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Generic,
-    Literal,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Generic, Literal, Union, cast, get_args, get_origin, get_type_hints
 
+import pydantic
+import pydantic_core
 from typing_extensions import TypeVar, is_protocol, is_typeddict
 
-from fsm_agent._internal.annotations import types_of, without_notes
-from fsm_agent._internal.lazy_import import pydantic, pydantic_core
+from fsm_agent._internal.annotations import UNIONS, types_of, without_notes
+from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.type_adapters import type_adapter
+from fsm_agent._internal.values import from_json, to_json
+from fsm_agent.call.call import call_class
 from fsm_agent.call.effects import schema_json
+from fsm_agent.call.invariants import inconsistency
+from fsm_agent.call.record import CallRecord, State
+from fsm_agent.call.result import CallResult
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.json_text import describe_json_error, dumped
-from fsm_agent.flows.definition.kept_json import kept_adapter
+from fsm_agent.flows.data_json import Unwritable, always_kept, describe_json_error, dumped, kept_adapter
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.unions import adapter_of, are_alike, has_tags
-from fsm_agent.validation import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from fsm_agent.validation import check, shown
 
 S = TypeVar("S", default=Any)  # the data of a flow inside of a state
+T = TypeVar("T")
+_MOST_SHOWN = 500  # characters of a problem
 
 
 class _AnyCase:
@@ -216,6 +211,79 @@ class AnswerTypes:
             raise FlowError(f"{where}: expected types with different names, got two named {twice[0]!r}; rename one")
 
 
+class ResultTypes(AnswerTypes):
+    """The types of the output of an agent call whose whole result is given.  Rows tell the outputs apart.
+
+    Args:
+        state: The name of the state, for errors.
+        types: The types of the output.
+        prompt: Returns the prompt with which results are read.
+    """
+
+    def __init__(self, state: str, types: Sequence[Any], prompt: Callable[[], Prompt[Any]]) -> None:
+        super().__init__(state, types)
+        self._prompt = prompt
+
+    def __repr__(self) -> str:
+        return f"CallResult[{super().__repr__()}]"
+
+    @cached_property
+    def provided(self) -> tuple[Any, ...]:
+        return (Annotated[CallResult[Any], self],)
+
+    def case_of(self, value: Any) -> Any:
+        return super().case_of(self._output(value))
+
+    def takes(self, value: Any) -> bool:
+        """Return whether a value may be the result of such a call."""
+        try:
+            self.dump(value)
+        except OutcomeError:
+            return False
+        return True
+
+    def dump(self, value: Any) -> str:
+        super().dump(self._output(value))  # or the output has another type
+        try:
+            text = to_json(value.record)
+        except ValueError as error:
+            raise self._refused(value, error) from None
+        self.load(text)
+        return text
+
+    def load(self, text: str) -> CallResult[Any]:
+        try:
+            record: CallRecord = from_json(text, CallRecord)
+            if problem := inconsistency(record):
+                raise ValueError(problem)
+            prompt = self._prompt()
+            result = CallResult(call_class(prompt)(record, prompt))
+            super().dump(self._output(result))
+        except ValueError as error:
+            raise self._refused(text, error) from None
+        return result
+
+    def _output(self, value: Any) -> Any:
+        """Return the output of a result.
+
+        Raises:
+            OutcomeError: It is not a result, or the call gave no output.
+        """
+        if not isinstance(value, CallResult):
+            raise OutcomeError(f"{self.state}: expected {self!r}, got {shown(value)}")
+        if value.state is not State.COMPLETED:
+            raise OutcomeError(f"{self.state}: expected the result of an answered call, got one in {value.state}")
+        return value.call.output
+
+    def _refused(self, value: object, error: Exception) -> OutcomeError:
+        problem = f"{self.state}: expected JSON of {self!r}, got {shown(value)}"
+        return OutcomeError(f"{problem}: {str(error)[:_MOST_SHOWN]}")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> pydantic_core.CoreSchema:
+        """Return the schema of a result, for states whose members give one."""
+        return schema_of(CallResult, self.load, self.dump)
+
+
 def check_resolved(where: str, kind: Any) -> None:
     """Refuse a type that names types that cannot be found, or that JSON cannot hold.
 
@@ -314,3 +382,170 @@ def _is_checkable(kind: Any) -> bool:
 
 def _has_fields(kind: Any) -> bool:
     return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, pydantic.BaseModel))
+
+
+# The data
+
+
+class Misfit(Exception):
+    """Data that their type forbids.
+
+    Args:
+        problem: What was expected, and what came.
+        field: The field that holds it; empty: the data as a whole.
+    """
+
+    def __init__(self, problem: str, field: str = "") -> None:
+        super().__init__(problem)
+        self.problem, self.field = problem, field
+
+    def words(self, kind: type) -> str:
+        """Return the place in data of a type, what was expected there, and what came."""
+        return f"{kind.__name__}.{self.field}: {self.problem}" if self.field else self.problem
+
+
+class DataCheck:
+    """Checks the data that an action has made: pydantic has to write them, and to read them again unchanged.
+
+    A field that holds the same object as before is not checked again: a step costs what it changes, however large the
+    data are.  A field of type `Any` takes everything; whether JSON can hold the value shows when it is saved.
+
+    Args:
+        kind: The type of the data.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+
+    @cached_property
+    def _fields(self) -> Mapping[str, Any]:
+        """The types of the fields that can be checked one by one; none: the class says how its data are read."""
+        kind = self._kind
+        hooks = ("__get_pydantic_core_schema__", "__pydantic_config__", "__pydantic_decorators__")
+        if any(hasattr(kind, name) for name in hooks):
+            return {}
+        fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+        if any(not field.init or isinstance(field.default, pydantic.fields.FieldInfo) for field in fields):
+            return {}
+        try:
+            hints = get_type_hints(kind, include_extras=True)
+        except (NameError, TypeError):  # types that are local to a function, which pydantic has found
+            return {}
+        return {field.name: hints[field.name] for field in fields}
+
+    @cached_property
+    def _adapters(self) -> Mapping[str, pydantic.TypeAdapter[Any]]:
+        return {name: kept_adapter(hint) for name, hint in self._fields.items()}
+
+    def check(self, data: Any, before: Any = None) -> None:
+        """Refuse data with a value that its type forbids.
+
+        Args:
+            data: The data.
+            before: The data from before the action, which were right; None: there were none.
+
+        Raises:
+            Misfit: It names the field.
+        """
+        field, kind = "", self._kind
+        try:
+            if type(data) is not kind or not self._fields:
+                dumped(kept_adapter(kind), data, "", case_name(kind), is_any_free=True)
+                return
+            is_next = type(before) is kind
+            for field, adapter in self._adapters.items():
+                value, hint = getattr(data, field), self._fields[field]
+                if not (is_next and getattr(before, field) is value) and not always_kept(value, hint):
+                    dumped(adapter, value, "", case_name(hint), is_any_free=True)
+        except Unwritable as error:
+            raise Misfit(error.problem, field) from None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class IntoField:
+    """An action that puts what came into a field.
+
+    Args:
+        field: The name of the field.
+    """
+
+    field: str
+
+    def __repr__(self) -> str:
+        return f"into({self.field!r})"
+
+    @property
+    def __name__(self) -> str:
+        """Its name in errors and diagrams."""
+        return f"into {self.field}"
+
+    def __call__(self, data: T, answer: Any, /) -> T:
+        """Return the data with what came in the field."""
+        changed: Any = data
+        if dataclasses.is_dataclass(changed):
+            return dataclasses.replace(changed, **{self.field: answer})  # type: ignore[return-value, type-var]
+        if isinstance(changed, tuple):
+            return changed._replace(**{self.field: answer})  # type: ignore[attr-defined, no-any-return]
+        return changed.model_copy(update={self.field: answer})  # type: ignore[no-any-return]
+
+
+def into(field: str, /) -> IntoField:
+    """Return an action that puts what came, an answer or a `Failure`, into a field of the data.
+
+        judging.done(review, do=into("best"))
+
+    The flow refuses it, when it is defined, if the data have no such field, or what comes has another type.
+
+    Args:
+        field: The name of the field.
+
+    Raises:
+        FlowError: It is no name.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True)
+        ... class Letter:
+        ...     about: str
+        ...     text: str = ""
+        >>> @execute
+        ... def write(d: Letter) -> str:
+        ...     return f"Dear Ada: {d.about}"
+        >>> letters = Flow("letters", Letter, start=write, rows=[write.done(end("over"), do=into("text"))])
+        >>> letters.call(Letter("a lamp")).output.text
+        'Dear Ada: a lamp'
+    """
+    check("field of into", field, isinstance(field, str), "the name of a field of the data", FlowError)
+    return IntoField(field)
+
+
+def fields_of(data: Any) -> dict[str, Any]:
+    """Return the types of the fields that an action can set, by name; `Any`: a type cannot be found."""
+    try:
+        hints = get_type_hints(data)
+    except (NameError, TypeError):  # types that are local to a function
+        hints = {}
+    if dataclasses.is_dataclass(data):
+        names = [field.name for field in dataclasses.fields(data) if field.init]
+    elif issubclass(data, pydantic.BaseModel):
+        names = [*data.model_fields]
+        hints = {name: info.annotation for name, info in data.model_fields.items()}
+    else:
+        names = [*getattr(data, "_fields", ())]
+    return {name: hints.get(name, Any) for name in names}
+
+
+def may_hold(hint: Any, kind: Any) -> bool:
+    """Return False if a field of one type can certainly not hold a value of another."""
+    hint, kind = without_notes(hint), without_notes(kind)
+    if get_origin(kind) in UNIONS:
+        return all(may_hold(hint, one) for one in get_args(kind))
+    if get_origin(hint) in UNIONS:
+        return any(may_hold(one, kind) for one in get_args(hint))
+    there, came = [NoneType if one is None else get_origin(one) or one for one in (hint, kind)]
+    if not (isinstance(there, type) and isinstance(came, type)) or there is object:
+        return True
+    if there is came is tuple and ... not in (args := (*get_args(hint), *get_args(kind))) and args:
+        ours, theirs = get_args(hint), get_args(kind)
+        return len(ours) == len(theirs) and all(map(may_hold, ours, theirs))
+    return issubclass(came, there) or issubclass(there, came) or (there is float and issubclass(came, int))

@@ -1,0 +1,247 @@
+"""Data and answers as JSON that can be read again, and errors that say why a value cannot.
+
+JSON of pydantic alone would write a bounded `deque` as a list, and a time in a zone with its offset alone, so that what
+comes back is equal, and is not the same.  Here they are ``{"maxlen": 3, "items": […]}`` and
+``"2026-03-28T12:00:00+01:00[Europe/Oslo]"``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict, deque
+from collections.abc import Callable
+from copy import copy
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pydantic
+import pydantic_core
+
+from fsm_agent._internal.type_adapters import type_adapter
+from fsm_agent.errors import OutcomeError
+from fsm_agent.functions.arguments import described_errors
+from fsm_agent.validation import shown
+
+_Handler = Callable[[Any], Any]
+_PLAIN = frozenset({"default", "metadata", "config", "expected", "serialization"})  # keys that hold no schemas
+_LEAVES = frozenset({str, int, float, bool, bytes, type(None)})  # types of values that equality looks at whole
+_EXACT = {"str", "int", "float", "bool", "none", "enum", "literal", "nullable", "union", "tuple"}
+_EXACT |= {"dataclass", "dataclass-args", "dataclass-field"}  # kinds of schemas whose values are the same if equal
+_WHOLE = "the value"
+_HEAD = "Pydantic serializer warnings:"  # above what is found
+_MOST_SHOWN = 500  # characters of a problem
+_ILL_TYPED = re.compile(  # pydantic's words
+    r"Expected `(.*?)` .*?\[(?:field_name='(.*?)', )?input_value=(.*), input_type="
+)
+_NO_JSON = re.compile(r"^input: Invalid JSON: (.*) \(given: .*\)$")
+
+
+# JSON that keeps what JSON of pydantic alone loses
+
+
+def kept_adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
+    """Return the adapter of a type.
+
+    Raises:
+        Exception: Raised by pydantic: it has no JSON.
+    """
+    plain = type_adapter(kind)
+    return _kept(plain) if plain.pydantic_complete else plain  # its names may be known by the next time
+
+
+@lru_cache(512)
+def _kept(plain: pydantic.TypeAdapter[Any]) -> pydantic.TypeAdapter[Any]:
+    schema = _keeping(plain.core_schema)
+    if schema is plain.core_schema:
+        return plain
+    adapter = copy(plain)
+    adapter.core_schema = schema
+    adapter.validator = _compiled(pydantic_core.SchemaValidator, schema)
+    adapter.serializer = _compiled(pydantic_core.SchemaSerializer, schema)
+    return adapter
+
+
+def _compiled(make: Any, schema: Any) -> Any:
+    try:
+        return make(schema, _use_prebuilt=False)  # else models inside bring their own, without what is wrapped here
+    except TypeError:  # no such argument in another version: then deques in models are refused by name
+        return make(schema)
+
+
+def _keeping(schema: Any) -> Any:
+    """Return a core schema in which deques and times are wrapped; the same object if it has none."""
+    if isinstance(schema, list | tuple):
+        items = [_keeping(item) for item in schema]
+        return schema if all(map(_is, items, schema)) else type(schema)(items)
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: value if key in _PLAIN else _keeping(value) for key, value in schema.items()}
+    if all(made[key] is value for key, value in schema.items()):
+        made = schema
+    found = _WRAPPED.get(schema.get("type", "")) if "serialization" not in schema else None
+    if found is None:
+        return made
+    write, read = found
+    core = pydantic_core.core_schema
+    writing = core.wrap_serializer_function_ser_schema(write, schema=made, info_arg=True)
+    return core.with_info_wrap_validator_function(read, made, serialization=writing)
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def _write_deque(value: Any, handler: _Handler, info: Any) -> Any:
+    items = handler(value)
+    return {"maxlen": value.maxlen, "items": items} if isinstance(value, deque) and value.maxlen is not None else items
+
+
+def _read_deque(value: Any, handler: _Handler, info: Any) -> Any:
+    if not (isinstance(value, dict) and value.keys() == {"maxlen", "items"}):
+        return handler(value)
+    if type(value["maxlen"]) is not int or not 0 <= value["maxlen"] <= sys.maxsize:
+        raise ValueError(f"maxlen: expected a whole number from 0 to {sys.maxsize}, got {shown(value['maxlen'])}")
+    return deque(handler(value["items"]), value["maxlen"])
+
+
+def _write_time(value: Any, handler: _Handler, info: Any) -> Any:
+    zone = value.tzinfo if isinstance(value, datetime) else None
+    return f"{handler(value)}[{zone.key}]" if isinstance(zone, ZoneInfo) and zone.key else handler(value)
+
+
+def _read_time(value: Any, handler: _Handler, info: Any) -> Any:
+    if not (isinstance(value, str) and value.endswith("]")):
+        return handler(value)
+    text, _, key = value[:-1].partition("[")
+    time = handler(text)
+    try:
+        zone = ZoneInfo(key)
+    except (ZoneInfoNotFoundError, OSError):  # OSError: a folder of zones, or no name that a file can have
+        raise ValueError(f"time zone: expected one that this machine knows, got {shown(key)}") from None
+    if time.tzinfo is None:
+        raise ValueError(f"expected a time with an offset before its zone, got {shown(value)}")
+    return time.astimezone(zone)
+
+
+def _write_any(value: Any, handler: _Handler, info: Any) -> Any:
+    if info.context is None:
+        return handler(value)
+    info.context.append(value)
+    return len(info.context) - 1
+
+
+def _read_any(value: Any, handler: _Handler, info: Any) -> Any:
+    return handler(value) if info.context is None else info.context[int(value)]
+
+
+_WRAPPED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "any": (_write_any, _read_any),
+    "deque": (_write_deque, _read_deque),
+    "datetime": (_write_time, _read_time),
+}
+
+
+# Values as JSON that can be read again
+
+
+class Unwritable(OutcomeError):
+    """JSON cannot hold the value unchanged; ``problem`` says what was expected, and what came."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where}: {problem}")
+        self.problem = problem
+
+
+def dumped(adapter: pydantic.TypeAdapter[Any], value: Any, where: str, right: str, *, is_any_free: bool = False) -> str:
+    """Return a value as JSON that can be read again.
+
+    Args:
+        adapter: Of `kept_adapter`.
+        value: The value.
+        where: Its place, for errors.
+        right: Its type, for errors.
+        is_any_free: Look at no value of the type `Any`; the JSON holds a number in place of each.
+
+    Raises:
+        Unwritable: JSON cannot hold the value unchanged.
+    """
+    try:
+        anything: list[Any] | None = [] if is_any_free else None
+        text = adapter.serializer.to_json(value, warnings="error", by_alias=True, context=anything).decode()
+        again = adapter.validator.validate_json(text, context=anything)
+        is_equal = again is value or bool(again == value)
+        lost = lost_in_json(value, again) if is_equal and _may_lose(adapter) else ""
+    except (ValueError, TypeError, RecursionError) as error:
+        why = describe_json_error(error)
+        problem = f"expected {right}, got {shown(value)}"
+        if not why.startswith(f"{_WHOLE}: "):
+            problem = f"{problem}: {why.removeprefix('input: ')}"
+        raise Unwritable(where, problem) from None
+    if lost or not is_equal:
+        what = f"without {lost}" if lost else f"as {shown(again)}"
+        unchanged = f"expected {right} that JSON keeps unchanged, got {shown(value)}"
+        raise Unwritable(where, f"{unchanged}, which comes back {what}")
+    return text
+
+
+@lru_cache(512)
+def _may_lose(adapter: pydantic.TypeAdapter[Any]) -> bool:
+    """Return whether a value may come back equal, and yet without a part: see `lost_in_json`."""
+    waiting: list[Any] = [adapter.core_schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if part.get("type", "str") not in _EXACT:
+                return True
+            waiting += [value for key, value in part.items() if key not in _PLAIN]
+        elif isinstance(part, list | tuple):
+            waiting += part
+    return False
+
+
+def always_kept(value: Any, kind: Any) -> bool:
+    """Return True for a plain value of a plain type, without asking pydantic: most steps change such a field."""
+    if value.__class__ is not kind:
+        return False
+    return kind is int or kind is bool or (kind is str and value.isascii())  # half a surrogate pair is no JSON
+
+
+def lost_in_json(value: Any, again: Any) -> str:
+    """Return what JSON does not keep of a value, though the one that comes back is equal; empty: nothing.
+
+    Equality does not look at the length that bounds a deque, or at what makes the entries of a defaultdict.
+    """
+    if type(value) in _LEAVES:
+        return ""
+    if isinstance(value, deque) and value.maxlen != again.maxlen:
+        return f"maxlen={value.maxlen}; use a tuple of the last {value.maxlen} items"
+    factory = getattr(again, "default_factory", None)
+    if isinstance(value, defaultdict) and value.default_factory is not factory:
+        return "its default_factory; use a plain dict"
+    if isinstance(value, dict):
+        pairs = [(item, again[key]) for key, item in value.items()]
+    elif isinstance(value, list | tuple | deque):
+        pairs = list(zip(value, again, strict=True))
+    elif isinstance(value, pydantic.BaseModel):
+        if more := [name for name in vars(value) if name not in vars(again) and not hasattr(type(value), name)]:
+            return f"{more[0]!r}, which is not one of its fields"  # of model_copy(update=…)
+        pairs = [(item, vars(again)[name]) for name, item in vars(value).items() if name in vars(again)]
+    elif is_dataclass(value):
+        pairs = [(getattr(value, field.name), getattr(again, field.name)) for field in fields(value)]
+    else:
+        return ""
+    return next((lost for one, other in pairs if one is not other and (lost := lost_in_json(one, other))), "")
+
+
+def describe_json_error(error: Exception) -> str:
+    """Return in one line what is wrong with JSON, or with a value that JSON cannot hold."""
+    text = described_errors(error) if isinstance(error, pydantic.ValidationError) else str(error)
+    lines = [line.strip() for line in text.splitlines()]
+    if isinstance(error, pydantic_core.PydanticSerializationError) and (found := _ILL_TYPED.findall(text)):
+        lines = [f"{field or _WHOLE}: expected {right}, got {actual}" for right, field, actual in found]
+    lines = [_NO_JSON.sub(r"invalid JSON, \1", line) for line in lines]
+    return "; ".join([line for line in lines if line != _HEAD])[:_MOST_SHOWN]
