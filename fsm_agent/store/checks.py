@@ -15,8 +15,8 @@ import msgspec
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import decoder_of
 from fsm_agent.call.outcomes import Modified, Outcome, Returned
+from fsm_agent.call.questions import misfit
 from fsm_agent.errors import OutcomeError, UsageError, hint
-from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
 from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import LeaseLost, NotAsked, PostExists, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
@@ -355,11 +355,12 @@ def check_answers(answers: Mapping[str, Outcome], run: Run, typed: Collection[st
         if outcome is None:
             continue
         _check_kind(question, outcome, run)
-        if question.key not in typed and (problem := _misfit(question, outcome)):
+        if question.key not in typed and (found := misfit(question, outcome)):
             what = "arguments that do not fit" if isinstance(outcome, Modified) else "an answer that does not fit"
+            problem = "; ".join([f"{path}: {wrong}" for path, wrong in found])
             asked = f"{question.key!r} of the run {run.id!r}"
             refused = OutcomeError(f"{asked} got {what}, and stays open: {problem}")
-            refused.problem = str(problem)
+            refused.problem = problem
             raise refused
 
 
@@ -383,30 +384,6 @@ def _check_kind(question: Question, outcome: Outcome, run: Run) -> None:
         given = f"{'the error ' if outcome.is_error else ''}{outcome.text!r:.80}"
         right = f"JSON of {' | '.join(question.types)}, with a text in double quotes"
         raise UsageError(f"{asked}: expected {right}, got {given}; the question stays open")
-
-
-def _misfit(question: Question, outcome: Outcome) -> str:
-    """Return why an answer does not fit the schema of its question; empty: it fits, or there is none."""
-    schema = json.loads(question.schema or "{}")
-    try:
-        if isinstance(outcome, Modified):
-            ArgumentsValidator(schema).validate_json(outcome.arguments_json)
-        elif isinstance(outcome, Returned) and question.types and schema:
-            value, kind = _named(json.loads(outcome.text), schema, question.types)
-            whole = {"properties": {"answer": kind}, "required": ["answer"], "$defs": schema.get("$defs", {})}
-            ArgumentsValidator(whole).validate_json(json.dumps({"answer": value}))
-    except REFUSALS as error:
-        return "; ".join(str(refused(error)).splitlines())
-    return ""
-
-
-def _named(value: Any, schema: Mapping[str, Any], types: tuple[str, ...]) -> tuple[Any, Any]:
-    """Return an answer without the name of its type, and the schema of that type."""
-    kinds = schema.get("anyOf")
-    if len(types) == 1 or not (isinstance(value, list) and len(value) == 2 and value[0] in types):
-        return value, schema
-    is_known = isinstance(kinds, list) and len(kinds) == len(types)
-    return value[1], kinds[types.index(value[0])] if is_known and kinds else schema
 
 
 def _is_json(text: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
+from fsm_agent._internal.plain_text import pretty, shown
 from fsm_agent._internal.values import from_data
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import ModelFailed, Replied
@@ -18,7 +19,7 @@ from fsm_agent.errors import FsmAgentError, ProgramError
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Image, Message, Reasoning, Text
 from fsm_agent.store.history import RETRIED, EntryReading, Parting, RunReading, is_same, parting
 from fsm_agent.store.runs import Runs
-from fsm_agent.web.run_list import pretty, shown, span
+from fsm_agent.web.run_list import span
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # that a page shows
 _MOST_IMAGE = 2_000_000  # bytes of an image in a page

@@ -31,18 +31,27 @@ from starlette.responses import (
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from fsm_agent._internal.plain_text import pretty
+from fsm_agent._internal.plain_text import shown as shown_text
 from fsm_agent._internal.values import to_json
+from fsm_agent.call.questions import (
+    FormError,
+    QuestionForm,
+    outcome_from_form,
+    question_form,
+    question_subject,
+    question_text,
+)
 from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.functions.deps import LATER
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.history import RunReading, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import RunCount, Store
-from fsm_agent.web import run_list as wording
+from fsm_agent.web import run_list
 from fsm_agent.web.auth import Headers, derived, is_same, new_token
 from fsm_agent.web.entries import compared, labels, past, story, timeline, tried
 from fsm_agent.web.machines import picture
-from fsm_agent.web.questions import FormError, QuestionForm, asked_subject, asked_text, outcome_of, question_form
 from fsm_agent.web.run_list import Filters, found_runs, is_undriven_now, run_state
 
 Form = Mapping[str, str]
@@ -60,7 +69,7 @@ def answer(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
     question = next((one for one in runs.store.get(run).waits if one.key == key), None)
     if question is None:
         raise NotAsked(f"the run {run!r} no longer asks {key!r}")
-    runs.answer(run, {key: outcome_of(question, form)}, by=by)
+    runs.answer(run, {key: outcome_from_form(question, form)}, by=by)
     return run
 
 
@@ -469,11 +478,13 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    names = ("ago", "clock", "money", "pretty", "shown", "since", "span", "tokens")
-    found.filters.update({name: getattr(wording, name) for name in names})
+    found.filters.update(
+        {name: getattr(run_list, name) for name in ("ago", "clock", "money", "since", "span", "tokens")}
+    )
+    found.filters.update(pretty=pretty, shown=shown_text)
     found.filters["json"] = lambda value: json.dumps(value, separators=(",", ":"))
     found.globals.update(run_state=run_state, is_undriven=is_undriven_now)
-    found.globals.update(asked_subject=asked_subject, asked_text=asked_text)
+    found.globals.update(question_subject=question_subject, question_text=question_text)
     return found
 
 
@@ -512,8 +523,8 @@ def _failed(inspector: Inspector) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, error: Exception) -> Response:
         status = 404 if isinstance(error, RunUnknown) else 409
         if request.url.path.rpartition("/")[2] in ("items", "moment", "news", "picture"):
-            return PlainTextResponse(wording.shown(error), status)
-        return HTMLResponse(inspector.html(request, "error.html", error=wording.shown(error)), status)
+            return PlainTextResponse(shown_text(error), status)
+        return HTMLResponse(inspector.html(request, "error.html", error=shown_text(error)), status)
 
     return answer
 

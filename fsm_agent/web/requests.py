@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fsm_agent._internal.redaction import MASK, masked_arguments, unmasked
 from fsm_agent.call.outcomes import Approved, Denied, FunctionFailed, Modified, Outcome, Returned
 from fsm_agent.call.process import INBOX, prefix_of
+from fsm_agent.call.questions import outcome_of
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.event_json import parsed
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.messages.question import Question
 
@@ -144,6 +143,7 @@ def answers_to(questions: tuple[Question, ...], asked: Asked) -> dict[str, Any]:
     Raises:
         BadRequest: A question is for operators, such as what became of a function that must not run twice: what a user
             says of it would be believed.
+        FormError: Edited arguments are not what the function takes.
     """
     by_key = {question.key: question for question in questions}
     given = dict[str, Any]()
@@ -158,7 +158,8 @@ def answers_to(questions: tuple[Question, ...], asked: Asked) -> dict[str, Any]:
 
 def _answer_to(question: Question, answer: Any, payload: Any) -> Any:
     if question.kind == "approval":
-        return _unmasked(answer, parsed(question.about))
+        is_edited = isinstance(answer, Modified)
+        return outcome_of(question, "modified", json.loads(answer.arguments_json)) if is_edited else answer
     if question.kind not in USERS:
         problem = (
             f"the question {question.key!r} ({question.kind}) is for operators; answer it with `fsm-agent runs answer`"
@@ -175,11 +176,3 @@ def _result(given: Any) -> Outcome:
     if isinstance(given, Outcome):
         return FunctionFailed(text=given.reason if isinstance(given, Denied) else "no result was given")
     return Returned(text=given if isinstance(given, str) else json.dumps(given))
-
-
-def _unmasked(answer: Any, about: Any) -> Any:
-    if not isinstance(answer, Modified) or MASK not in answer.arguments_json or not isinstance(about, dict):
-        return answer
-    original = parsed(str(about.get("arguments", "")))
-    shown = parsed(masked_arguments(json.dumps(original)))
-    return Modified(json.dumps(unmasked(json.loads(answer.arguments_json), shown, original)))

@@ -5,14 +5,12 @@ Spans, moments, tokens, money and JSON are here as people read them; all text is
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from fsm_agent._internal.durations import format_duration, format_moment
-from fsm_agent._internal.plain_text import plain
 from fsm_agent.messages.reply import Usage
 from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.store import Run, RunFilter, Store
@@ -166,10 +164,6 @@ def run_state(run: Run) -> tuple[str, str]:
     return run.state or ("begun" if run.n else "not begun"), "waiting"
 
 
-SHOWN = 20_000  # characters of one text on a page; the export has all
-_LINE = 76  # characters of JSON that stay in one line
-
-
 def span(seconds: float) -> str:
     """Return a span of time in its largest units; empty: a clock was set back, or a file holds any number."""
     return format_duration(seconds, with_days=True) if 0 <= seconds < 1e12 else ""
@@ -203,20 +197,3 @@ def money(usage: Usage) -> str:
     """Return a cost; empty: it was not tracked."""
     cost = usage.cost_usd
     return "" if cost is None else f"${cost:.4f}" if cost >= 0.0001 or not cost else f"${cost:.6f}"
-
-
-def shown(text: Any) -> str:
-    """Return text without control characters and marks that reorder it, cut if it is very long."""
-    text = plain(str(text))
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text) - SHOWN:,} more characters are in the export)"
-
-
-def pretty(text: Any, *, is_spread: bool = False) -> str:
-    """Return JSON in a line if it is short, or with line breaks; other text as it is."""
-    try:
-        value = json.loads(text) if isinstance(text, str | bytes) else text
-        line = json.dumps(value, ensure_ascii=False)
-    except (ValueError, TypeError, RecursionError):
-        return shown(text)
-    is_line = len(line) <= _LINE and not is_spread
-    return shown(line if is_line else json.dumps(value, indent=2, ensure_ascii=False))

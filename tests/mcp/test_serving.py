@@ -22,12 +22,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_shop import DOT, KEY, LETTERS, SECRET, Shop, add, bad, desk_model, pictures, weather
 
 from fsm_agent import Agent, Context, Function, Limits, MemoryStore, Toolset, UsageError, function, handoff
-from fsm_agent.call import Approved, FunctionFailed, Modified, Returned, RunAgain
+from fsm_agent.call import Approved, Cancelled, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows import call as calls
 from fsm_agent.mcp import ToolServer, serve
-from fsm_agent.mcp.serving.forms import form_of, outcome_of
+from fsm_agent.mcp.serving.forms import answer, elicitation
 from fsm_agent.mcp.serving.progress import Progress
 from fsm_agent.mcp.serving.stdin import BoundedLines
 from fsm_agent.messages import FunctionProgress, Question
@@ -212,8 +212,8 @@ def test_a_user_changes_the_arguments_of_what_is_approved(changes, paid):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"order": "A", "amount": "many", "api_key": "***"}', "do not fit: amount"),
-        ('{"order": "A"}', "do not fit: amount"),
+        ('{"order": "A", "amount": "many", "api_key": "***"}', "amount"),
+        ('{"order": "A"}', "amount"),
         ('["A"]', "an object"),
         ("a lot", "an object"),
         ("[" * 100_000, "an object"),
@@ -234,8 +234,8 @@ def test_arguments_that_do_not_fit_approve_nothing(text, problem):
 def test_changed_arguments_approve_nothing_by_themselves():
     done = list[Any]()
     server, more = serve("shop", [paying(done)], store=MemoryStore()), json.dumps({**PAYMENT, "amount": 2})
-    for answer in ({"arguments": more}, {"approve": False, "arguments": more}, {"approve": "true", "arguments": more}):
-        assert called(server, "pay", PAYMENT, User(answer)).is_error
+    for filled in ({"arguments": more}, {"approve": False, "arguments": more}, {"approve": "true", "arguments": more}):
+        assert called(server, "pay", PAYMENT, User(filled)).is_error
     assert not done
 
 
@@ -248,7 +248,7 @@ def test_a_change_from_true_to_one_is_a_change():
         ('{"a": true, "b": 1.0}', Modified('{"a": true, "b": 1.0}')),
     ]:
         filled = types.ElicitResult(action="accept", content={"approve": True, "arguments": text})
-        assert outcome_of(question, filled) == ("ask:1.0", outcome)
+        assert answer(question, filled) == ("ask:1.0", outcome)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_change_from_true_to_one_is_a_change():
 )
 def test_only_arguments_that_a_form_can_show_are_offered(arguments, is_offered):
     question = Question("ask:1.0", "approval", json.dumps({"function": "f", "arguments": arguments}))
-    properties = form_of(question).params.requested_schema["properties"]
+    properties = elicitation(question).params.requested_schema["properties"]
     assert ("arguments" in properties) is is_offered
 
 
@@ -265,10 +265,10 @@ def test_what_hides_in_arguments_is_shown_escaped():
     question = Question(
         "ask:1.0", "approval", json.dumps({"function": "f", "arguments": json.dumps({"a": "x\u202ey\u00e9"})})
     )
-    shown = form_of(question).params.requested_schema["properties"]["arguments"]["default"]
+    shown = elicitation(question).params.requested_schema["properties"]["arguments"]["default"]
     assert "\\u202e" in shown
     filled = types.ElicitResult(action="accept", content={"approve": True, "arguments": shown})
-    assert outcome_of(question, filled) == ("ask:1.0", Approved())
+    assert answer(question, filled) == ("ask:1.0", Approved())
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -584,18 +584,18 @@ def test_a_fault_of_the_server_reaches_its_log_alone(caplog):
     ("content", "outcome"),
     [
         ({"outcome": "It was done", "text": "paid E"}, Returned(text="paid E")),
-        ({"outcome": "It failed"}, FunctionFailed(text="it failed")),
+        ({"outcome": "It failed"}, FunctionFailed(text="it failed, a person says")),
         ({"outcome": "It did nothing: run it again"}, RunAgain()),
     ],
 )
 def test_a_user_says_what_became_of_a_function_that_must_not_run_twice(content, outcome):
     about = '{"function":"pay","arguments":"{\\"order\\": \\"E\\", \\"token\\": \\"abcdefgh\\"}","idempotency_key":"x"}'
     question = Question("doubt:1.0", "doubt", about, ("returned", "function_failed", "run_again"))
-    form = form_of(question).params
+    form = elicitation(question).params
     assert form.message.startswith('pay({"order": "E", "token": "***"}) had begun')
-    assert outcome_of(question, types.ElicitResult(action="accept", content=content)) == ("doubt:1.0", outcome)
-    with pytest.raises(OutcomeError, match="the outcome: "):
-        outcome_of(question, types.ElicitResult(action="accept", content={"outcome": "done"}))
+    assert answer(question, types.ElicitResult(action="accept", content=content)) == ("doubt:1.0", outcome)
+    with pytest.raises(OutcomeError, match="outcome"):
+        answer(question, types.ElicitResult(action="accept", content={"outcome": "done"}))
 
 
 FIELDS = {"type": "object", "properties": {"name": {"type": "string", "minLength": 2}, "age": {"type": "integer"}}}
@@ -605,14 +605,14 @@ NESTED = {"type": "object", "properties": {"of": {"$ref": "#/$defs/X"}}, "$defs"
 @pytest.mark.parametrize(
     ("schema", "fields", "content", "text"),
     [
-        (FIELDS, ["name", "age"], {"name": "Ann", "age": 3}, '{"name":"Ann","age":3}'),
+        (FIELDS, ["name", "age"], {"name": "Ann", "age": 3}, '{"name": "Ann", "age": 3}'),
         (FIELDS, ["name", "age"], {"name": "A"}, None),
         ({"type": "boolean"}, ["answer"], {"answer": False}, "false"),
         ({"type": "string", "enum": ["a", "b"]}, ["answer"], {"answer": "c"}, None),
-        (NESTED, ["answer"], {"answer": '{"of": 2}'}, '{"of":2}'),
-        (NESTED, ["answer"], {"answer": '{"of": 3}'}, None),
-        (NESTED, ["answer"], {"answer": "{"}, None),
-        (NESTED, ["answer"], {}, None),
+        (NESTED, ["of"], {"of": "2"}, '{"of": 2}'),
+        (NESTED, ["of"], {"of": "3"}, None),
+        ({}, ["answer"], {"answer": "{"}, None),
+        ({}, ["answer"], {}, None),
         (None, ["answer"], {"answer": "[1]"}, "[1]"),
     ],
 )
@@ -620,14 +620,33 @@ def test_a_form_has_plain_fields_and_json_for_all_else(schema, fields, content, 
     question = Question(
         "answer:review#1", "answer", '{"question":"Fit?"}', ("returned",), (schema and json.dumps(schema)) or ""
     )
-    form = form_of(question).params
+    form = elicitation(question).params
     assert [*form.requested_schema["properties"]] == fields
     filled = types.ElicitResult(action="accept", content=content)
     if text is None:
         with pytest.raises(OutcomeError):
-            outcome_of(question, filled)
+            answer(question, filled)
     else:
-        assert outcome_of(question, filled) == ("answer:review#1", Returned(text=text))
+        assert answer(question, filled) == ("answer:review#1", Returned(text=text))
+
+
+def test_a_form_of_several_types_names_the_one_that_was_meant():
+    schema = json.dumps({"anyOf": [{"type": "integer"}, {"type": "boolean"}]})
+    about = '{"question":"Fit?","types":["int","bool"]}'
+    question = Question("answer:review#1", "answer", about, ("returned",), schema)
+    properties = elicitation(question).params.requested_schema["properties"]
+    assert properties["type"]["enum"] == ["int", "bool"]
+    filled = types.ElicitResult(action="accept", content={"type": "bool", "answer": "true"})
+    assert answer(question, filled) == ("answer:review#1", Returned(text='["bool", true]'))
+    with pytest.raises(OutcomeError):
+        answer(question, types.ElicitResult(action="accept", content={"type": "int", "answer": "[1]"}))
+
+
+def test_a_user_has_a_stuck_call_tried_again_or_ended():
+    question = Question("stuck", "stuck", '{"problem":"the code has changed"}', ("run_again", "cancelled"))
+    outcomes = elicitation(question).params.requested_schema["properties"]["outcome"]["enum"]
+    for said, outcome in zip(outcomes, (RunAgain(), Cancelled()), strict=True):
+        assert answer(question, types.ElicitResult(action="accept", content={"outcome": said})) == ("stuck", outcome)
 
 
 def test_a_slow_client_misses_the_oldest_reports_and_holds_nothing_up():
@@ -684,6 +703,6 @@ def test_hooks_limits_and_deps_are_those_of_any_agent():
 
 def test_a_question_that_is_cut_says_so() -> None:
     about = json.dumps({"function": "pay", "arguments": json.dumps({"note": "x" * 3000, "to": "Mallory"})})
-    message = form_of(Question("ask:1.0", "approval", about, ("approved", "denied"))).params.message
+    message = elicitation(Question("ask:1.0", "approval", about, ("approved", "denied"))).params.message
     assert len(message) <= 2000
     assert re.search(r"… \(cut off: the whole has 3,\d{3} characters\)$", message)

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from shutil import copyfile
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
 from support.inspected_runs import desk, fill, forecaster, letters, said, shop
 from support.inspector_pages import Markup, Pages
 from support.kept_runs import OWN_CLOCK
 
 from fsm_agent import Agent, CallFailed, Function, Runs
-from fsm_agent.call import Approved, Denied, FunctionFailed, Modified, Returned, RunAgain
+from fsm_agent.call import Returned
 from fsm_agent.flows import Flow, FlowSuspended, end, wait
-from fsm_agent.messages import Question
 from fsm_agent.store import MemoryStore, SqliteStore
 from fsm_agent.testing import Script, function_call
 from fsm_agent.web import inspector_app
-from fsm_agent.web.questions import outcome_of, question_form
 
 
 @pytest.fixture(scope="module")
@@ -315,171 +310,3 @@ def test_enter_in_a_field_presses_no_button_where_there_are_several(pages, runs)
 
 
 # Forms by schema
-
-
-class Size(Enum):
-    SMALL = "small"
-    LARGE = "large"
-
-
-class Order(BaseModel):
-    name: str = Field(min_length=2, description="Of the customer")
-    size: Size
-    count: int = Field(ge=1, le=9)
-    price: float | None = None
-    is_gift: bool = False
-    tags: list[str] = []
-    kind: Literal["new", "old"] = "new"
-
-
-def asked(*types: Any) -> Question:
-    """The question of a flow that waits for one of these."""
-    runs = Runs(MemoryStore())
-
-    @wait(*types)
-    def ask(data: str) -> str:
-        return "What?"
-
-    over = end("over")
-    rows = [ask.done(over, of=kind) for kind in types] if len(types) > 1 else [ask.done(over)]
-    flow = Flow("f", str, start=ask, rows=rows, store=runs)
-    with pytest.raises(FlowSuspended):
-        flow.call("x", run_id="r")
-    (question,) = runs.store.get("r").waits
-    return question
-
-
-def answered(question: Question, values: dict[str, str], type: str = "") -> Any:
-    form = question_form(question)
-    fields = [field for choice in form.choices if choice.name == type for field in choice.fields]
-    given = {field.name: values[field.label] for field in fields if field.label in values}
-    given |= {"type": type} if type else {}
-    outcome = outcome_of(question, {"kind": "returned", **given})
-    assert isinstance(outcome, Returned)
-    return json.loads(outcome.text)
-
-
-def wrong_fields(act: Callable[[], Any]) -> set[str]:
-    """The names of the fields that a form is refused for."""
-    try:
-        act()
-    except ValueError as error:
-        return {*getattr(error, "errors")}  # noqa: B009
-    return set()
-
-
-class TestFormsBySchema:
-    def test_a_model(self):
-        question = asked(Order)
-        kinds = {field.label: field.kind for field in question_form(question).choices[0].fields}
-        assert kinds == {"name": "string", "size": "choice", "count": "integer", "price": "number",
-                         "is_gift": "boolean", "tags": "json", "kind": "choice"}  # fmt: skip
-        values = {"name": "Ada", "size": '"small"', "count": "2", "price": "", "is_gift": "true", "tags": '["a"]'}
-        right = {"name": "Ada", "size": "small", "count": 2, "is_gift": True, "tags": ["a"]}
-        assert answered(question, values) == right
-        assert answered(question, {**values, "price": "1.5", "kind": '"old"'}) == {**right, "price": 1.5, "kind": "old"}
-
-    @pytest.mark.parametrize(
-        ("wrong", "field"),
-        [
-            ({"name": "A"}, "name"), ({"count": "0"}, "count"), ({"count": "10"}, "count"), ({"count": "x"}, "count"),
-            ({"size": '"huge"'}, "size"), ({"tags": "[1]"}, "tags"), ({"tags": "[[[["}, "tags"), ({"size": ""}, "size"),
-            ({"price": "NaN"}, "price"), ({"price": "true"}, "price"), ({"is_gift": "perhaps"}, "is_gift"),
-            ({"tags": "[" * 100_000}, "tags"), ({"count": "9" * 5_000}, "count"),
-        ],
-    )  # fmt: skip
-    def test_what_is_wrong_is_told_of_its_field(self, wrong, field):
-        question = asked(Order)
-        values = {"name": "Ada", "size": '"small"', "count": "2", **wrong}
-        names = {one.label: one.name for one in question_form(question).choices[0].fields}
-        assert wrong_fields(lambda: answered(question, values)) == {names[field]}
-
-    @pytest.mark.parametrize(
-        ("kind", "text", "right"),
-        [(str, "two\r\nlines", "two\nlines"), (int, "-3", -3), (float, "1e3", 1000.0), (bool, "false", False),
-         (Size, '"large"', "large"), (list[int], "[1, 2]", [1, 2]), (dict[str, int], '{"a": 1}', {"a": 1})],
-    )  # fmt: skip
-    def test_one_value(self, kind, text, right):
-        question = asked(kind)
-        (field,) = question_form(question).choices[0].fields
-        assert answered(question, {field.label: text}) == right
-
-    def test_several_types(self):
-        question = asked(int, Order, bool)
-        assert [choice.name for choice in question_form(question).choices] == ["int", "Order", "bool"]
-        assert answered(question, {"int": "4"}, "int") == ["int", 4]
-        assert answered(question, {"bool": "true"}, "bool") == ["bool", True]
-
-    def test_a_damaged_question_has_a_form(self):
-        schemas = ["", "{", "[]", "null", '{"properties": 3}', '{"properties": {"a": 7, "b": null}}', '{"anyOf": []}',
-         '{"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}', '{"type": "object", "properties": {"a": '
-         '{"$ref": "https://evil.example/x"}}}', '{"enum": [[[]]], "type": 7}', "[" * 100_000]  # fmt: skip
-        for schema in schemas:
-            for about in ("", "{", '{"types": 7}', '{"types": ["A", "B"]}', '{"question": 7}', "[]"):
-                for kind, answers in (
-                    ("answer", ("returned",)),
-                    ("approval", ("approved", "denied")),
-                    ("doubt", ()),
-                    ("x", ()),
-                ):
-                    form = question_form(Question("k", kind, about, answers, schema))
-                    assert form.key == "k"
-                    assert form.choices
-
-    def test_arguments_that_fit_no_schema_are_written_as_json(self):
-        about = json.dumps({"function": "f", "arguments": '{"a": 1, "b": [2]}'})
-        question = Question("ask:1.0", "approval", about, ("approved", "modified", "denied"), "")
-        (field,) = question_form(question).choices[0].fields
-        assert field.kind == "json"
-        assert outcome_of(question, {"kind": "approved", field.name: field.value}) == Approved()
-        changed = outcome_of(question, {"kind": "approved", field.name: '{"a": 2}'})
-        assert changed == Modified('{"a": 2}')
-        assert wrong_fields(lambda: outcome_of(question, {"kind": "approved", field.name: "[1]"})) == {field.name}
-        assert outcome_of(question, {"kind": "denied", "reason": "no"}) == Denied("no")
-
-    def test_an_untouched_field_changes_nothing_whatever_the_browser_sends_of_it(self):
-        given = {"to": ["Ann\u202e", "Bob", "x" * 30_000], "text": "1\r\n2\r3\n", "n": 1}
-        texts = {"type": "array", "items": {"type": "string"}}
-        schema = {"properties": {"to": texts, "text": {"type": "string"}, "n": {"type": "integer"}}}
-        about = json.dumps({"function": "f", "arguments": json.dumps(given)})
-        question = Question("ask:1.0", "approval", about, ("approved", "modified"), json.dumps(schema))
-        to, text, n = question_form(question).choices[0].fields
-        assert "\u202e" not in to.value
-        assert text.rows > 1  # a line would lose its ends of lines
-        sent = {field.name: "\r\n".join(field.value.splitlines()) for field in (to, n)}
-        sent |= {"kind": "approved", text.name: "1\r\n2\r\n3\r\n"}
-        assert outcome_of(question, sent) == Approved()
-        changed = outcome_of(question, {**sent, n.name: "2"})
-        assert json.loads(changed.arguments_json) == {**given, "n": 2}
-        left_out = outcome_of(question, {**sent, n.name: ""})
-        assert json.loads(left_out.arguments_json) == {"to": given["to"], "text": given["text"]}
-
-    def test_a_field_of_text_has_no_hidden_characters(self):
-        """They would have a person approve another text than is read; a browser would send some of them otherwise."""
-        given = {"order": "A-17\u202e71-B\x00"}
-        about = json.dumps({"function": "f", "arguments": json.dumps(given)})
-        schema = json.dumps({"properties": {"order": {"type": "string"}}})
-        question = Question("ask:1.0", "approval", about, ("approved", "modified"), schema)
-        (field,) = question_form(question).choices[0].fields
-        assert field.value == "A-1771-B"
-        assert outcome_of(question, {"kind": "approved", field.name: field.value}) == Approved()
-
-    def test_arguments_have_to_fit_their_schema(self):
-        schema = {"properties": {"n": {"type": "integer", "maximum": 5}, "s": {"type": "string"}}, "required": ["n"]}
-        about = json.dumps({"function": "f", "arguments": '{"n": 1}'})
-        question = Question("ask:1.0", "approval", about, ("approved", "modified", "denied"), json.dumps(schema))
-        n, s = question_form(question).choices[0].fields
-        assert outcome_of(question, {"kind": "approved", n.name: "5", s.name: ""}) == Modified('{"n": 5}')
-        assert wrong_fields(lambda: outcome_of(question, {"kind": "approved", n.name: "6"})) == {n.name}
-
-    def test_other_outcomes(self):
-        doubt = Question("doubt:1.0", "doubt", "{}", ("returned", "function_failed", "run_again"))
-        assert outcome_of(doubt, {"kind": "run_again"}) == RunAgain()
-        assert isinstance(outcome_of(doubt, {"kind": "function_failed"}), FunctionFailed)
-
-    def test_a_doubt_of_a_flow_is_answered_in_its_type(self):
-        about = json.dumps({"function": "pay", "arguments": "{}", "types": ["int"]})
-        doubt = Question("doubt:pay#1", "doubt", about, ("returned", "run_again"), '{"type":"integer"}')
-        (field,) = question_form(doubt).choices[0].fields
-        assert field.kind == "integer"
-        assert outcome_of(doubt, {"kind": "returned", field.name: "3"}) == Returned(text="3")

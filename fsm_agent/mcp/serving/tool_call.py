@@ -17,11 +17,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.questions import FormError
 from fsm_agent.call.record import State
-from fsm_agent.errors import OutcomeError
 from fsm_agent.mcp.serving.asked import task_of
 from fsm_agent.mcp.serving.calls import Calls, cancelled_at_rest, undisturbed
-from fsm_agent.mcp.serving.forms import form_of, outcome_of
+from fsm_agent.mcp.serving.forms import answer, elicitation
 from fsm_agent.mcp.serving.needs import Needs
 from fsm_agent.mcp.serving.progress import Progress
 from fsm_agent.messages.message import Attachment, Document, Image
@@ -94,7 +94,7 @@ class Asks(NamedTuple):
             questions = _questions(call)
             state = await self._state(name, call, questions)
             if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-                forms: Any = {question.key: form_of(question) for question in questions}
+                forms: Any = {question.key: elicitation(question) for question in questions}
                 return types.InputRequiredResult(input_requests=forms, request_state=state)
             answers = await self._elicited(name, questions)
             call = await self._answered(call, name, state, answers, progress)
@@ -154,7 +154,7 @@ class Asks(NamedTuple):
         session = self.context.session
         try:
             for question in questions:
-                params: Any = form_of(question).params
+                params: Any = elicitation(question).params
                 filled = await session.elicit_form(
                     params.message, params.requested_schema, related_request_id=self.context.request_id
                 )
@@ -198,9 +198,9 @@ def _answers(questions: tuple[Question, ...], responses: Mapping[str, Any]) -> d
         if not isinstance(response, types.ElicitResult):
             raise _Refused(f"the response to {question.key!r}: expected a form that was filled in, got another")
         try:
-            key, outcome = outcome_of(question, response)
-        except OutcomeError as error:
-            raise _Refused(str(error)) from None
+            key, outcome = answer(question, response)
+        except FormError as error:
+            raise _Refused(f"the answer to {question.key!r} does not fit: {error.problem}") from None
         answers[key] = outcome
     return {"": answers[""]} if "" in answers else answers
 

@@ -1,0 +1,471 @@
+"""A question as fields to fill in, and what was filled in as an outcome: for pages, clients and commands alike.
+
+`question_form` has a field for each value of an answer, by the JSON Schema in the question.  `outcome_from_form` reads
+texts that were typed into them; `outcome_of` takes a value, and checks it.  A field is made for texts, numbers,
+choices, yes and no.  Anything else is written as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fsm_agent._internal.plain_text import plain, pretty, shown
+from fsm_agent._internal.redaction import masked_arguments, unmasked
+from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
+from fsm_agent.call.process import SEPARATOR
+from fsm_agent.errors import OutcomeError
+from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator
+from fsm_agent.messages.event_json import parsed
+from fsm_agent.messages.question import Question
+
+MOST_FIELDS = 40  # of a form; what has more is written as JSON
+_MOST_REFERENCES = 10
+_MOST_PROBLEMS = 20  # of one value
+_LONG = 60  # characters of a text that gets an area
+_SCALARS = frozenset({"string", "integer", "number", "boolean"})
+_WHOLE = ""  # the key of the field that is the whole value
+
+
+class FormError(OutcomeError):
+    """An answer that its question does not take, as it was filled in.
+
+    Args:
+        errors: What is wrong, by the name of the field; ``""``: with the form.
+    """
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        self.problem = "; ".join(errors.values())
+        super().__init__(self.problem)
+        self.errors = errors
+
+
+class Field(NamedTuple):
+    """A field of a form."""
+
+    name: str  # in the form
+    key: str  # in the value; "": it is the whole value
+    label: str
+    kind: str  # "string", "integer", "number", "boolean", "choice" or "json"
+    value: str
+    is_needed: bool
+    hint: str = ""
+    choices: tuple[tuple[str, str], ...] = ()  # JSON, and its words
+    schema: Mapping[str, Any] = {}  # of its value
+
+    @property
+    def rows(self) -> int:
+        """How many lines it has; 1: it is a line."""
+        lines = _as_typed(self.value).count("\n") + 1
+        if self.kind == "json" or (self.kind == "string" and len(self.value) > _LONG) or lines > 1:
+            return min(12, max(2, lines))
+        return 1
+
+
+class Choice(NamedTuple):
+    """A type that an answer may have."""
+
+    name: str  # as the answer says it; empty: there is one type
+    fields: tuple[Field, ...]
+
+
+class QuestionForm(NamedTuple):
+    """A question, to be answered in a form."""
+
+    key: str
+    path: str  # of the process that asks
+    subject: str  # what it is about: a function, or the state of a flow
+    kind: str
+    text: str
+    choices: tuple[Choice, ...]
+    answers: tuple[str, ...]  # the kinds of outcomes that answer it
+    is_arguments: bool  # the fields are those of a function call
+    until_s: float | None  # Unix time until which it can be answered; None: there is no limit
+
+    @property
+    def has_button_each(self) -> bool:
+        """Whether each type is a button of its own: there are several, of a field at most."""
+        return len(self.choices) > 1 and all(len(choice.fields) <= 1 for choice in self.choices)
+
+
+def question_form(question: Question) -> QuestionForm:
+    """Return the form of a question.  It shows arguments as they are: mask them where others than operators look."""
+    about = about_of(question)
+    is_arguments = question.kind == "approval"
+    choices = tuple(_argument_choices(question, about) if is_arguments else _answer_choices(question, about))
+    is_function = not is_arguments and about.get("function") is not None
+    return QuestionForm(
+        question.key,
+        question.key.rpartition(SEPARATOR)[0],
+        question_subject(question),
+        question.kind,
+        pretty(about.get("arguments", "")) if is_function else question_text(question),
+        choices,
+        _kinds(question),
+        is_arguments,
+        question.until_s,
+    )
+
+
+def question_subject(question: Question) -> str:
+    """Return what a question is about: a function, or the state of a flow."""
+    function, own = about_of(question).get("function"), question.key.rpartition(SEPARATOR)[2]
+    return shown(function if isinstance(function, str) else own.partition(":")[2].partition("#")[0] or own)
+
+
+def question_text(question: Question) -> str:
+    """Return the text of a question; empty: it is about a function, or has none."""
+    about = about_of(question)
+    return shown(next((about[name] for name in ("question", "problem") if isinstance(about.get(name), str)), ""))
+
+
+def about_of(question: Question) -> dict[str, Any]:
+    """Return what a question is about, as data; a text that is no JSON is its question."""
+    about = parsed(question.about or "{}")
+    return about if isinstance(about, dict) else {"question": question.about}
+
+
+def arguments_of(question: Question) -> Any:
+    """Return the arguments of the function call that a question is about; None: they are no JSON."""
+    text = about_of(question).get("arguments")
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def masked_arguments_of(question: Question) -> str:
+    """Return the arguments that a question is about, as JSON in which secrets are masked; empty: they are no object."""
+    arguments = arguments_of(question)
+    if not isinstance(arguments, dict):
+        return ""
+    text = masked_arguments(json.dumps(arguments, ensure_ascii=False))
+    return text if plain(text) == text else masked_arguments(json.dumps(arguments))  # what hides is escaped
+
+
+def _kinds(question: Question) -> tuple[str, ...]:
+    return question.answers or (("approved", "denied") if question.kind == "approval" else ("returned",))
+
+
+def _schema(question: Question) -> dict[str, Any]:
+    schema = parsed(question.schema or "{}")
+    return schema if isinstance(schema, dict) else {}
+
+
+# Fields
+
+
+def _argument_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Choice]:
+    """Yield the arguments of a function call, to be changed."""
+    text, arguments, schema = about.get("arguments"), arguments_of(question), _schema(question)
+    properties = schema.get("properties")
+    if isinstance(arguments, dict) and isinstance(properties, dict) and arguments.keys() <= properties.keys():
+        yield Choice("", tuple(_fields(schema, schema, "v", arguments)))
+    else:
+        given = "" if text is None else pretty(text, is_spread=True)
+        yield Choice("", (Field("v", _WHOLE, "arguments, as JSON", "json", given, is_needed=True),))
+
+
+def _answer_choices(question: Question, about: Mapping[str, Any]) -> Iterator[Choice]:
+    """Yield the types of an answer."""
+    if "returned" not in _kinds(question):
+        return
+    if not _is_typed(question):
+        yield Choice("", (Field("v", _WHOLE, "what it returned", "string", "", is_needed=False),))
+        return
+    schema, names = _schema(question), question.types
+    kinds = schema.get("anyOf") if len(names) > 1 else [schema]
+    if not isinstance(kinds, list) or len(kinds) != max(1, len(names)):
+        label = f"answer, as JSON of {' or '.join(names) or 'any type'}"
+        yield Choice("", (Field("v", _WHOLE, label, "json", "", is_needed=True),))
+        return
+    for n, kind in enumerate(kinds):
+        resolved, name = _resolved(kind, schema), names[n] if n < len(names) else ""
+        fields = (
+            [*_fields(resolved, schema, f"v{n}", {})]
+            if _is_flat(resolved)
+            else [_field(f"v{n}", _WHOLE, name or "answer", resolved, schema, None, is_needed=True)]
+        )
+        yield Choice(name if len(kinds) > 1 else "", tuple(fields))
+
+
+def _is_typed(question: Question) -> bool:
+    """Return True if an answer is JSON: of the types that a state of a flow gives."""
+    return question.kind == "answer" or bool(question.types)
+
+
+def _is_flat(schema: Mapping[str, Any]) -> bool:
+    properties = schema.get("properties")
+    return schema.get("type") == "object" and isinstance(properties, dict) and len(properties) <= MOST_FIELDS
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema behind its references, and without null as another type."""
+    for _ in range(_MOST_REFERENCES):
+        if not isinstance(schema, dict):
+            return {}
+        match schema:
+            case {"$ref": str(ref)} if ref.startswith("#/$defs/"):
+                found = root.get("$defs")
+                schema = found.get(ref.removeprefix("#/$defs/")) if isinstance(found, dict) else {}
+            case {"allOf": [dict(only)]}:
+                schema = only
+            case {"anyOf": [dict(only), {"type": "null"}]} | {"anyOf": [{"type": "null"}, dict(only)]}:
+                schema = {**only, **{name: schema[name] for name in ("description", "title") if name in schema}}
+            case _:
+                return schema
+    return {}
+
+
+def _fields(
+    schema: Mapping[str, Any], root: Mapping[str, Any], prefix: str, values: Mapping[str, Any]
+) -> Iterator[Field]:
+    needed = schema.get("required")
+    names = needed if isinstance(needed, list) else []
+    for n, (key, inner) in enumerate(schema["properties"].items()):
+        value = values.get(key, inner.get("default") if isinstance(inner, dict) and not values else None)
+        yield _field(f"{prefix}.{n}", key, key, _resolved(inner, root), root, value, is_needed=key in names)
+
+
+def _field(
+    name: str, key: str, label: str, schema: Mapping[str, Any], root: Mapping[str, Any], value: Any, *, is_needed: bool
+) -> Field:
+    about = schema.get("description")
+    hint = shown(about) if isinstance(about, str) else ""
+    given = schema.get("enum") or ([schema["const"]] if "const" in schema else None)
+    kind = str(schema.get("type"))
+    if isinstance(given, list) and len(given) <= MOST_FIELDS:
+        words = tuple([(json.dumps(one), one if isinstance(one, str) else json.dumps(one)) for one in given])
+        text = json.dumps(value) if value is not None else words[0][0] if len(words) == 1 else ""
+        return Field(name, key, shown(label), "choice", text, is_needed, hint, words, schema)
+    if kind not in _SCALARS or (value is not None and not _fits(kind, value)):
+        text = "" if value is None else pretty(json.dumps(value), is_spread=True)
+        hint = hint or f"JSON: {_described(schema, root)}"
+        return Field(name, key, shown(label), "json", text, is_needed, hint, (), schema)
+    text = "" if value is None else plain(_as_typed(value)) if isinstance(value, str) else json.dumps(value)
+    return Field(name, key, shown(label), kind, text, is_needed, hint, (), schema)
+
+
+def _fits(kind: str, value: Any) -> bool:
+    right = {"string": str, "integer": int, "number": int | float, "boolean": bool}[kind]
+    return isinstance(value, right) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def _described(schema: Mapping[str, Any], root: Mapping[str, Any]) -> str:
+    """Return what JSON of a schema looks like, in a few words."""
+    match schema:
+        case {"type": "array", "items": inner}:
+            return f"a list, each {_described(_resolved(inner, root), root)[:80]}"
+        case {"type": "object", "properties": dict(properties)}:
+            return shown(f"an object with {', '.join(list(properties)[:8])}")
+        case {"type": str(kind)}:
+            return shown(kind)
+    return "any value"
+
+
+# Outcomes
+
+
+def outcome_of(question: Question, kind: str, value: Any = None, *, reason: str = "", type: str = "") -> Outcome:
+    """Return an answer as the outcome that its question takes.
+
+    Args:
+        question: The question.
+        kind: What kind of outcome it is, one of `QuestionForm.answers`, or ``modified``.
+        value: Of an approval, the arguments; None: as they were asked for.  What is still masked in them is as it was
+            before.  Of what a function or a state returned, its value.
+        reason: Why a call is denied, a run cancelled, or what a function failed with.
+        type: The name of the type of a value, where a state takes several.
+
+    Raises:
+        FormError: The question does not take this kind, or the value does not fit its schema.
+    """
+    if not _is_taken(question, kind):
+        raise FormError({"": f"expected {' or '.join(_kinds(question))}, got {shown(kind)!r}"})
+    outcome = _outcome_of(question, kind, value, reason, type)
+    if problems := misfit(question, outcome):
+        raise FormError({"": "; ".join([f"{path}: {problem}" for path, problem in problems])})
+    return outcome
+
+
+def _is_taken(question: Question, kind: str) -> bool:
+    kinds = _kinds(question)
+    return kind in kinds or (kind == "modified" and "approved" in kinds)
+
+
+def _outcome_of(question: Question, kind: str, value: Any, reason: str, type: str) -> Outcome:
+    match kind:
+        case "approved" | "modified":
+            return Approved() if value is None else _approval(question, value)
+        case "denied":
+            return Denied(reason)
+        case "returned" if _is_typed(question):
+            return Returned(text=json.dumps([type, value] if type else value, ensure_ascii=False))
+        case "returned":
+            return Returned(text=value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        case "function_failed":
+            return FunctionFailed(text=reason or "it failed, a person says")
+        case "run_again":
+            return RunAgain()
+        case "cancelled":
+            return Cancelled(reason=reason)
+    raise FormError({"": f"expected an answer that a form can give, got {kind!r}"})
+
+
+def _approval(question: Question, arguments: Any) -> Outcome:
+    if not isinstance(arguments, dict):
+        raise FormError({"": "the arguments: expected an object {…}, got another value"})
+    asked = arguments_of(question)
+    if isinstance(asked, dict):
+        arguments = unmasked(arguments, parsed(masked_arguments(json.dumps(asked))), asked)
+        if json.dumps(arguments, sort_keys=True) == json.dumps(asked, sort_keys=True):  # 1 and true are equal in Python
+            return Approved()
+    return Modified(json.dumps(arguments, ensure_ascii=False))
+
+
+def misfit(question: Question, outcome: Outcome) -> Sequence[tuple[str, str]]:
+    """Return where and why an answer does not fit the schema of its question; empty: it fits, or there is none.
+
+    What was given is not in the texts: it may be secret.
+    """
+    schema = _schema(question)
+    try:
+        if isinstance(outcome, Modified):
+            ArgumentsValidator(schema).validate_json(outcome.arguments_json)
+        elif isinstance(outcome, Returned) and _is_typed(question) and schema:
+            value, kind = _named(json.loads(outcome.text), schema, question.types)
+            whole = {"properties": {"answer": kind}, "required": ["answer"], "$defs": schema.get("$defs", {})}
+            ArgumentsValidator(whole).validate_json(json.dumps({"answer": value}))
+    except REFUSALS as error:
+        return _problems(error)
+    return ()
+
+
+def _named(value: Any, schema: Mapping[str, Any], types: tuple[str, ...]) -> tuple[Any, Any]:
+    """Return an answer without the name of its type, and the schema of that type."""
+    kinds = schema.get("anyOf")
+    if len(types) == 1 or not (isinstance(value, list) and len(value) == 2 and value[0] in types):
+        return value, schema
+    is_known = isinstance(kinds, list) and len(kinds) == len(types)
+    return value[1], kinds[types.index(value[0])] if is_known and kinds else schema
+
+
+def _problems(error: Exception) -> list[tuple[str, str]]:
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return [("input", f"{type(error).__name__}: {error}"[:1000])]
+    items = error.errors(include_url=False, include_context=False, include_input=False)
+    found = [(".".join([str(step)[:100] for step in item["loc"][:20] if step != ""]), item["msg"]) for item in items]
+    return [(path or "input", problem[:1000]) for path, problem in found[:_MOST_PROBLEMS]]
+
+
+# Texts in fields
+
+
+def outcome_from_form(question: Question, form: Mapping[str, str]) -> Outcome:
+    """Return the outcome that a form says: the texts by the names of their fields, and ``kind``, ``reason``, ``type``.
+
+    Raises:
+        FormError: A field is wrong, or the form answers something else.
+    """
+    kind, reason = form.get("kind", ""), form.get("reason", "").strip()
+    asked = question_form(question)
+    if not _is_taken(question, kind):
+        raise FormError({"": f"expected {' or '.join(asked.answers)}, got {shown(kind)!r}"})
+    fields: tuple[Field, ...] = ()
+    value, name = None, ""
+    if kind in ("approved", "modified"):
+        fields = asked.choices[0].fields
+        value = _edited(question, fields, form)
+    elif kind == "returned" and not _is_typed(question):
+        value = _as_typed(form.get("v", ""))
+    elif kind == "returned":
+        names = [choice.name for choice in asked.choices]
+        name = form.get("type", names[0])
+        if name not in names:
+            raise FormError({"": f"expected the type {' or '.join(names)}, got {shown(name)!r}"})
+        fields = asked.choices[names.index(name)].fields
+        value = read_fields(fields, form)
+    outcome = _outcome_of(question, kind, value, reason, name)
+    if problems := misfit(question, outcome):
+        raise FormError(_by_field(problems, fields))
+    return outcome
+
+
+def _edited(question: Question, fields: Sequence[Field], form: Mapping[str, str]) -> Any:
+    """Return the arguments of a call as they were changed; None: they were not.
+
+    What was not touched stays as it is: a field shows it without control characters, and cut if it is very long.
+    """
+    touched = [one for one in fields if _as_typed(form.get(one.name, one.value)) != _as_typed(one.value)]
+    if not touched:
+        return None
+    value = read_fields(touched, form, may_be_empty=True)
+    if fields[0].key == _WHOLE:
+        if not isinstance(value, dict):
+            raise FormError({fields[0].name: "expected an object {…}, got another value"})
+        return value
+    keys = {field.key for field in touched}
+    return {key: kept for key, kept in arguments_of(question).items() if key not in keys} | value
+
+
+def _by_field(problems: Sequence[tuple[str, str]], fields: Sequence[Field]) -> dict[str, str]:
+    """Return problems by the names of the fields that they are of."""
+    names = {field.key: field.name for field in fields if field.key != _WHOLE}
+    errors: dict[str, str] = {}
+    for path, problem in problems:
+        key = next((step for step in path.removeprefix("answer.").split(".") if step in names), None)
+        name = fields[0].name if key is None and len(fields) == 1 else names.get(key or "", "")
+        errors.setdefault(name, problem if name else f"{path}: {problem}")
+    return errors
+
+
+def read_fields(fields: Sequence[Field], form: Mapping[str, str], *, may_be_empty: bool = False) -> Any:
+    """Return the value of fields.
+
+    Args:
+        fields: The fields.
+        form: What was typed into them.
+        may_be_empty: A text that is needed, or was there before, may be empty; else it was forgotten.
+
+    Raises:
+        FormError: A field is empty that is needed, or holds something else.
+    """
+    value: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for field in fields:
+        text = _as_typed(form.get(field.name, ""))
+        is_text = may_be_empty and field.kind == "string" and (field.is_needed or field.value)
+        if not text.strip() and not is_text:
+            if field.is_needed:
+                errors[field.name] = "expected a value, got none"
+            continue
+        try:
+            value[field.key] = _read(field, text)
+        except (ValueError, RecursionError) as error:
+            errors[field.name] = f"expected a value of the kind {field.kind}: {error}"[:300]
+    if errors:
+        raise FormError(errors)
+    return value.get(_WHOLE) if fields and fields[0].key == _WHOLE else value
+
+
+def _as_typed(text: str) -> str:
+    """Return text with the ends of lines that a page has; its form sends others."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _read(field: Field, text: str) -> Any:
+    if field.kind == "string":
+        return text
+    if field.kind == "integer":
+        return int(text)
+    value = json.loads(text.strip())
+    if field.kind == "number" and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise ValueError("give a number such as 1.5")
+    if field.kind == "boolean" and not isinstance(value, bool):
+        raise ValueError("give true or false")
+    if field.kind == "choice" and text not in dict(field.choices):
+        raise ValueError("choose one from the list")
+    return value
