@@ -115,21 +115,6 @@ class TestErrors:
         module = line.split()[1]
         assert str(caught.value) == f"cannot import name {line.split()[-1]!r} from {module!r}: {home}"
 
-    @pytest.mark.parametrize(
-        ("name", "right"),
-        [
-            ("call_chosen", "call(choose, str)"),
-            ("call_whole", "call(agent, whole=True)"),
-            ("each_settled", "each(…, settled=True)"),
-            ("snapshot", "a method, run.snapshot()"),
-        ],
-    )
-    def test_a_name_that_was_there_once(self, name, right):
-        with pytest.raises(ImportError) as caught:
-            exec(f"from fsm_agent.flows import {name}")
-        assert str(caught.value) == f"cannot import name {name!r} from 'fsm_agent.flows': it is now {right}"
-        assert not {name} & {*dir(fsm_agent.flows)}
-
     @pytest.mark.parametrize("module", LAZY, ids=named)
     def test_an_attribute_that_is_nowhere(self, module):
         assert not hasattr(module, "nothing")

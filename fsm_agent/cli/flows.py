@@ -32,11 +32,11 @@ from fsm_agent.cli.runs.tables import whereabouts
 from fsm_agent.cli.terminal import Screen, error_line, one_line
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.flows import Flow, FlowSuspended
-from fsm_agent.flows.definition.states import End, LiveState, State, WaitState
 from fsm_agent.flows.diagram import flow_diagram
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.flows.paths import outcomes_of, state_at
-from fsm_agent.flows.process.effects import AwaitAnswer
+from fsm_agent.flows.record import AwaitAnswer
+from fsm_agent.flows.states import End, LiveState, State, WaitState
 from fsm_agent.functions.arguments import described_errors
 from fsm_agent.messages.event import Event
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema

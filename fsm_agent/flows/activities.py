@@ -7,7 +7,7 @@ from typing import Any
 from fsm_agent.call.outcomes import FunctionFailed, Returned
 from fsm_agent.call.process import SEPARATOR, subject_of
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.process.effects import AwaitAnswer, RunOnData, Timer
+from fsm_agent.flows.record import AwaitAnswer, RunOnData, Timer
 from fsm_agent.functions.context import Context
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.activity import activity_of

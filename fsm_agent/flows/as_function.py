@@ -12,12 +12,11 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.call.delegation.process_record import ProcessRecord
 from fsm_agent.call.outcomes import Cancelled, Stopped
 from fsm_agent.errors import UsageError
-from fsm_agent.flows.definition.roles import check_agents
+from fsm_agent.flows.checks import check_agents
 from fsm_agent.flows.paths import agents_of, has_listener
-from fsm_agent.flows.process.document import document_of
-from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.flows.process.snapshot import restore
+from fsm_agent.flows.process import RunContext
+from fsm_agent.flows.run import FlowRun, restore
+from fsm_agent.flows.snapshot import document_of
 from fsm_agent.functions.deps import Made
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall
@@ -26,7 +25,7 @@ from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.flows.process.record import FlowRecord
+    from fsm_agent.flows.record import FlowRecord
 
 _DATA = "data"  # the argument, of a flow whose data are no object in JSON
 

@@ -17,7 +17,10 @@ from fsm_agent.diagrams.arrows import ANY, ANY_NODE, Level, Way, level_for, line
 from fsm_agent.diagrams.diagram import is_entry
 from fsm_agent.diagrams.drawing import Box, Diagram, Edge, Node, Tone
 from fsm_agent.errors import UsageError
-from fsm_agent.flows.definition.states import (
+from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.process import FlowProcess
+from fsm_agent.flows.run import FlowRun
+from fsm_agent.flows.states import (
     FIRST_TIME,
     CallState,
     EachState,
@@ -30,10 +33,7 @@ from fsm_agent.flows.definition.states import (
     SubflowState,
     WaitState,
 )
-from fsm_agent.flows.definition.table import EDITED, TableEntry
-from fsm_agent.flows.flow import Flow
-from fsm_agent.flows.process.flow_process import FlowProcess
-from fsm_agent.flows.process.flow_run import FlowRun
+from fsm_agent.flows.table import EDITED, TableEntry
 from fsm_agent.messages.event import Stepped
 from fsm_agent.validation import check
 

@@ -8,8 +8,8 @@ from fsm_agent.call.process import wakes_at_s
 from fsm_agent.errors import FsmAgentError, UsageError
 
 if TYPE_CHECKING:
-    from fsm_agent.flows.process.flow_result import FlowResult
-    from fsm_agent.flows.process.flow_run import FlowRun
+    from fsm_agent.flows.record import FlowResult
+    from fsm_agent.flows.run import FlowRun
 
 
 class FlowError(UsageError):

@@ -19,12 +19,19 @@ from fsm_agent.agents.hooks import check_hooks
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.machine import row_name
 from fsm_agent.flows.as_function import function_of
+from fsm_agent.flows.checks import (
+    NO_AGENTS,
+    Agents,
+    check_agents,
+    check_arguments,
+    check_flow,
+    check_names,
+    named_states,
+)
 from fsm_agent.flows.data_json import describe_json_error, dumped, kept_adapter
-from fsm_agent.flows.definition.arguments import check_arguments
-from fsm_agent.flows.definition.checks import check_flow, named_states
-from fsm_agent.flows.definition.reactions import rows_in_states
-from fsm_agent.flows.definition.roles import NO_AGENTS, Agents, check_agents, check_names
-from fsm_agent.flows.definition.states import (
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.record import FlowLimits, FlowRecord, FlowResult
+from fsm_agent.flows.states import (
     CallState,
     D,
     End,
@@ -36,7 +43,7 @@ from fsm_agent.flows.definition.states import (
     SubflowState,
     WaitState,
 )
-from fsm_agent.flows.definition.table import (
+from fsm_agent.flows.table import (
     CANCELLED,
     EDITED,
     EXPIRED,
@@ -44,12 +51,10 @@ from fsm_agent.flows.definition.table import (
     TableEntry,
     entries_of,
     machine_for,
+    rows_in_states,
     states_enum,
     with_defaults,
 )
-from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.process.flow_result import FlowResult
-from fsm_agent.flows.process.record import FlowLimits, FlowRecord
 from fsm_agent.flows.values import DataCheck, Misfit
 from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.foreign_names import hinting
@@ -61,7 +66,7 @@ from fsm_agent.validation import check, plain_json, shown
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from fsm_agent.flows.process.flow_run import FlowRun
+    from fsm_agent.flows.run import FlowRun
     from fsm_agent.functions.policy import AgentPolicy
     from fsm_agent.runtime.world import Approve
     from fsm_agent.store.runs import Runs

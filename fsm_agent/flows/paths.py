@@ -10,24 +10,16 @@ from fsm_agent.agents.hooks import make_listener
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.errors import OutcomeError, UsageError
-from fsm_agent.flows.definition.roles import Agents
-from fsm_agent.flows.definition.states import (
-    CallState,
-    FunctionState,
-    LiveState,
-    ParallelState,
-    State,
-    SubflowState,
-    WaitState,
-)
-from fsm_agent.flows.process.flow_process import name_in, outcome_of
+from fsm_agent.flows.checks import Agents
+from fsm_agent.flows.process import name_in, outcome_of
+from fsm_agent.flows.states import CallState, FunctionState, LiveState, ParallelState, State, SubflowState, WaitState
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.event import Event
 from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.flows.process.flow_run import FlowRun
+    from fsm_agent.flows.run import FlowRun
 
 
 def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:

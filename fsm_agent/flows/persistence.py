@@ -13,11 +13,9 @@ from fsm_agent.call.journal import VERSION, Header, Journal, kept_lines
 from fsm_agent.call.limits import Limits
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
 from fsm_agent.flows.data_json import describe_json_error
-from fsm_agent.flows.process.flow_process import NOTES
-from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.record import step_name
-from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.flows.process.snapshot import restore
+from fsm_agent.flows.process import NOTES, RunContext
+from fsm_agent.flows.record import step_name
+from fsm_agent.flows.run import FlowRun, restore
 from fsm_agent.store.claiming import Definition
 
 if TYPE_CHECKING:

@@ -16,15 +16,14 @@ from fsm_agent.call.lost_approvals import lost_approval
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import SnapshotError, UsageError, hint
 from fsm_agent.flows import activities  # noqa: F401  # registers how effects of flows are performed
-from fsm_agent.flows.definition.roles import check_agents
-from fsm_agent.flows.definition.states import D, State
+from fsm_agent.flows import branches as members  # noqa: F401  # registers the members of states
+from fsm_agent.flows.checks import check_agents
 from fsm_agent.flows.paths import agents_of, check_clients, functions_of, listener_of, outcomes_of
 from fsm_agent.flows.persistence import attach_journal, definition_of
-from fsm_agent.flows.process import members  # noqa: F401  # registers the members of states
-from fsm_agent.flows.process.flow_result import FlowResult
-from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.run_context import RunContext
-from fsm_agent.flows.process.snapshot import restore
+from fsm_agent.flows.process import RunContext
+from fsm_agent.flows.record import FlowResult
+from fsm_agent.flows.run import FlowRun, restore
+from fsm_agent.flows.states import D, State
 from fsm_agent.functions.deps import LATER, GivenDeps, Made, check_deps, is_maker
 from fsm_agent.messages.event import Event
 from fsm_agent.runtime.run_function import current_depth
@@ -39,14 +38,14 @@ if TYPE_CHECKING:
     from fsm_agent.agents.many import TaskResults
     from fsm_agent.agents.run_handle import Before, RunHandle
     from fsm_agent.clients.client import Client
+    from fsm_agent.flows import run as forking
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.flows.process import forking
     from fsm_agent.runtime.inner_calls import InnerCalls
     from fsm_agent.store.claiming import Definition
     from fsm_agent.store.runs import Runs
 else:
     run_handle = deferred("fsm_agent.agents.run_handle")
-    forking = deferred("fsm_agent.flows.process.forking")
+    forking = deferred("fsm_agent.flows.run")
 
 Clients: TypeAlias = "Mapping[Any, Client]"  # by state; mappings are invariant in their keys
 

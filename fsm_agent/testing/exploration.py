@@ -16,7 +16,12 @@ from fsm_agent.call.outcomes import Begun, Cancelled, Expired, Slept, Started
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import Reason
 from fsm_agent.errors import UsageError
-from fsm_agent.flows.definition.states import (
+from fsm_agent.flows.branches import Members
+from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.process import RunContext, StateResult, outcome_of
+from fsm_agent.flows.record import FlowRecord, MembersRecord, Stage, Timer
+from fsm_agent.flows.run import FlowRun
+from fsm_agent.flows.states import (
     CallState,
     FunctionState,
     LiveState,
@@ -26,13 +31,6 @@ from fsm_agent.flows.definition.states import (
     SubflowState,
     WaitState,
 )
-from fsm_agent.flows.flow import Flow
-from fsm_agent.flows.process.effects import Timer
-from fsm_agent.flows.process.flow_process import StateResult, outcome_of
-from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.members import Members
-from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage
-from fsm_agent.flows.process.run_context import RunContext
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.event import Inside, Stepped
 from fsm_agent.testing.loops import loops_in

@@ -11,8 +11,8 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from fsm_agent.flows.definition.states import CallState, EachState, LiveState, Row, SubflowState, WaitState
 from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.states import CallState, EachState, LiveState, Row, SubflowState, WaitState
 from fsm_agent.validation import shown
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -25,7 +25,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows.process.members import ROWS
+from fsm_agent.flows.branches import ROWS
 from fsm_agent.messages import Inside, Stepped
 from fsm_agent.testing import FakeClock, function_call
 

@@ -9,8 +9,7 @@ from typing import Any
 from fsm_agent import Agent
 from fsm_agent.flows import FlowFailed
 from fsm_agent.flows.orchestrator import OrchestrationResult, Orchestrator, Step, Strategy
-from fsm_agent.flows.orchestrator.strategy import NewSteps
-from fsm_agent.flows.orchestrator.work import StepWork, written
+from fsm_agent.flows.orchestrator.plan import NewSteps, StepWork, written
 from fsm_agent.testing import Script
 
 __all__ = ["NewSteps", "StepWork", "written"]

@@ -72,9 +72,9 @@ from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import RunFilter
 
 if TYPE_CHECKING:
-    from fsm_agent.flows.process import forking
+    from fsm_agent.flows import run as forking
 else:
-    forking = deferred("fsm_agent.flows.process.forking")
+    forking = deferred("fsm_agent.flows.run")
 
 app = typer.Typer(no_args_is_help=True, help="Runs in a store: see them, answer them, continue them.")
 

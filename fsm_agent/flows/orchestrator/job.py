@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from fsm_agent.flows.orchestrator.strategy import (
+from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.agents.delegation.program import Program, agent_of
+from fsm_agent.agents.runnable import Runnable
+from fsm_agent.call.effects import Request
+from fsm_agent.call.limits import Limits
+from fsm_agent.clients.sync_verbs import SyncVerbs
+from fsm_agent.errors import ProviderError, UsageError
+from fsm_agent.flows.checks import once_of, refused
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.orchestrator.plan import (
     GiveUp,
     Loop,
     NewSteps,
     OrchestratorConfig,
+    Output,
     Step,
+    StepWork,
     Strategy,
     Supply,
+    Texts,
+    written,
 )
-from fsm_agent.flows.orchestrator.work import Output, StepWork, written
-from fsm_agent.messages.message import Message
+from fsm_agent.flows.record import FlowResult
+from fsm_agent.flows.values import AnswerTypes, case_name
+from fsm_agent.functions.function import Function
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
+from fsm_agent.messages.reply import Reply
+from fsm_agent.prompts.rendering.text import is_worded, prompt_text
+from fsm_agent.validation import check, shown, wrong
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.run import FlowRun
+if TYPE_CHECKING:
+    from fsm_agent.clients.client import Client
 
 STEP_SPENT, TOTAL_SPENT = "max_step_remediations are used up", "max_total_redesigns are used up"
 
@@ -275,3 +301,330 @@ def _attempt(w: StepWork, wave: int) -> Attempt:
     text = "" if w.error or w.output is None else w.output.text
     status: Any = "failed" if w.error else "completed"
     return Attempt(w.step.step_id, w.step.description, w.agent, status, text, w.error, wave=wave)
+
+
+_RIGHT = (
+    "an Agent, an AgentBase, a function of the task, a Function of one argument (of a flow, flow.as_function(…)),"
+    " or an object with an expertise and an execute(task)"
+)
+
+
+def agent_and_skill(member: Any) -> tuple[Agent[Any, Any], str]:
+    """Return the agent that does the steps of a member, and what the member can do.
+
+    Raises:
+        FlowError: It cannot do a step.
+    """
+    try:
+        if isinstance(member, AgentBase):
+            return member, type(member).description or type(member).expertise
+        if isinstance(member, Agent):
+            return member, member.system if isinstance(member.system, str) else ""
+        if isinstance(member, Runnable):  # a flow, or another orchestrator
+            member = member.as_function()  # type: ignore[attr-defined]
+        if isinstance(member, Function):
+            return _calling(member), member.description
+        if inspect.isroutine(member):
+            return agent_of(member.__name__, member, str), inspect.getdoc(member) or ""
+        execute = getattr(member, "execute", None)
+        if not isinstance(member, type) and callable(execute) and hasattr(member, "expertise"):
+            name = getattr(member, "name", type(member).__name__)
+            expertise = member.expertise() if callable(member.expertise) else member.expertise
+            return agent_of(name, execute, getattr(member, "output", str)), str(expertise)
+    except UsageError as error:
+        raise FlowError(f"agents: expected members that can do a step, got {shown(member)}: {error}") from error
+    raise FlowError(f"agents: expected {_RIGHT}, got {shown(member)}")
+
+
+def models_of(member: Any) -> list[Any]:
+    """Return the models of a member's agents; a member that is plain code has none."""
+    agents = [member, *getattr(member, "agents", {}).values()] if isinstance(member, Agent) else []
+    return [agent.model for agent in agents if not isinstance(agent.model, Program)]
+
+
+def _calling(function: Function) -> Agent[Any, Any]:
+    """Return an agent that calls a function with its task, and answers with the result.
+
+    Raises:
+        FlowError: The function takes more than one text, or none.
+    """
+    properties = function.parameters.get("properties", {})
+    needed = function.parameters.get("required", [])
+    name = next(iter(needed or properties), "")
+    if len(needed) > 1 or properties.get(name, {}).get("type") != "string":
+        raise FlowError(f"agents: expected functions of one text, got {function.name!r}, which needs other arguments")
+    client = _Caller(function.name, name)
+    return Agent(client, name=function.name, functions=[function], limits=Limits(recalls=0, parse_retries=0))
+
+
+class _Caller(SyncVerbs):
+    """A client that asks for one function, with the task as its argument, and answers with the result."""
+
+    takes_images = False
+    reports_logprobs = False
+
+    def __init__(self, name: str, argument: str) -> None:
+        self.name = f"function:{name}"
+        self._function, self._argument = name, argument
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """Return the request for the function, or its result.
+
+        Raises:
+            ProviderError: The function has failed.
+        """
+        message = request.messages[-1]
+        results = [part for part in message.parts if isinstance(part, FunctionResult)]
+        if not results:
+            arguments = json.dumps({self._argument: message.text})
+            return Reply.of(FunctionCall(name=self._function, arguments_json=arguments))
+        if results[0].is_error:
+            raise ProviderError(f"the function {self._function!r} failed: {results[0].text}", retryable=False)
+        return Reply.of(results[0].text)
+
+
+T = TypeVar("T")
+
+
+class OrchestrationResult(FlowResult[Job]):
+    """The result of a task; `FlowFailed` carries one, too.
+
+    Its ``state`` is "completed", "step_spent", "total_spent", "unrecoverable", "given_up", an end of a row of yours,
+    or one of the ends that every flow has.
+
+    Args:
+        run: The run of the orchestrator's flow.
+        team: The agents of its steps.
+
+    Examples:
+        >>> plan = Strategy("an article", (Step("facts", "find facts", "{{ task }}", "research"),))
+        >>> team = Orchestrator([Agent(Script("3 facts"), name="research")], strategy=plan)
+        >>> result = team.call("The sky.")
+        >>> result.output, str(result.state)
+        ('3 facts', 'completed')
+    """
+
+    __slots__ = ("_team",)
+
+    def __init__(self, run: FlowRun[Job], team: Team) -> None:
+        super().__init__(run)
+        self._team = team
+
+    def __repr__(self) -> str:
+        return f"OrchestrationResult({self.state}, {self.steps_executed} steps, {self.redesigns} redesigns)"
+
+    @property
+    def _job(self) -> Job:
+        return self.run.data
+
+    @property
+    def is_success(self) -> bool:
+        """True if the task is done."""
+        return self.ending is not None and not self.ending.is_failure
+
+    @property
+    def output(self) -> Any:
+        """The output of the step that ended last; None: none has."""
+        return self.step_output(list(self._job.outputs)[-1]) if self._job.outputs else None
+
+    @property
+    def error(self) -> str:
+        """The reason of a failure, for people; empty: there is none."""
+        ending = self.run.record.ending
+        if ending is None or not ending.is_failure:
+            return ""
+        where = f"step {self._job.failed!r}: {self._job.error}" if self._job.failed else ""
+        return "; ".join(filter(None, [ending.detail, where]))
+
+    @property
+    def steps_executed(self) -> int:
+        """How many steps succeeded, counting each repetition."""
+        return self._job.executed
+
+    @property
+    def redesigns(self) -> int:
+        """How many retries and redesigns there were."""
+        return self._job.redesigns
+
+    @property
+    def failed_step(self) -> str:
+        """The step that failed last, unless something was done after it; then empty."""
+        return self._job.failed
+
+    @property
+    def strategy(self) -> Any:
+        """The strategy as it is now."""
+        return self._job.strategy
+
+    @property
+    def context(self) -> Mapping[str, str]:
+        """The readable texts of the outputs, by step and by output key."""
+        found = {name: output.text for name, output in self._job.outputs.items()}
+        steps = self._job.strategy.steps if self._job.strategy else ()
+        keys = {s.output_key: found[s.step_id] for s in steps if s.output_key and s.step_id in found}
+        return {**found, **keys}
+
+    @property
+    def journal(self) -> list[Attempt]:
+        """All attempts at steps, with their times, and the steps that are left."""
+        own = {"executing": "done", "asking": "done Supply"}  # the steps at which attempts are noted
+        ends = [step.at_s for step in self.run.record.trace if own.get(step.source) == step.trigger]
+        made = [replace(e, at_s=ends[e.wave]) if e.wave < len(ends) else e for e in self._job.journal]
+        steps = self._job.strategy.steps if self._job.strategy else ()
+        left = [s for s in steps if s.step_id not in self._job.outputs and s.step_id != self._job.failed]
+        return made + [Attempt(s.step_id, s.description, s.assigned_agent, "pending") for s in left]
+
+    def step_output(self, step_id: str) -> Any:
+        """Return what a step gave.
+
+        Raises:
+            LookupError: It has no output; the message names the steps that have.
+        """
+        if step_id not in self._job.outputs:
+            known = ", ".join(map(repr, self._job.outputs)) or "none yet"
+            raise LookupError(f"expected a step with an output ({known}), got {step_id!r}")
+        return self._team.value_of(self._job.outputs[step_id])
+
+    def outputs_of(self, kind: type[T]) -> list[T]:
+        """Return all outputs of a type, in the order in which their steps ended."""
+        found = [self.step_output(name) for name in self._job.outputs]
+        return [value for value in found if isinstance(value, kind)]
+
+    def output_of(self, kind: type[T]) -> T:
+        """Return the last output of a type.
+
+        Raises:
+            LookupError: No output has the type; the message names the types that outputs have.
+        """
+        if found := self.outputs_of(kind):
+            return found[-1]
+        known = ", ".join(dict.fromkeys(output.kind for output in self._job.outputs.values())) or "none"
+        raise LookupError(f"expected an output of the type {case_name(kind)}, got none (types of the outputs: {known})")
+
+
+P = TypeVar("P", Strategy, NewSteps)
+
+
+class Team:
+    """Agents by name, with descriptions.
+
+    Args:
+        members: Agents, and what `agent_and_skill` takes for one.
+        descriptions: What they can do, by name, in place of their expertise or system prompts.
+    """
+
+    def __init__(self, members: Iterable[Any], descriptions: Mapping[str, str]) -> None:
+        self.agents: dict[str, Agent[Any, Any]] = {}
+        self.can: dict[str, str] = {}
+        self._models: list[Client | str] = []
+        self.answer_types: dict[str, AnswerTypes] = {}  # by agent, since types of several may have the same shape
+        check("agents", members, isinstance(members, Iterable), "a list of Agents", FlowError)
+        for member in members:
+            agent, can = agent_and_skill(member)
+            if agent.name in self.agents:
+                raise FlowError(f"agents: expected different names, got {agent.name!r} twice; pass name=… to one")
+            self.agents[agent.name] = agent
+            self._models += models_of(member)
+            self.answer_types[agent.name] = AnswerTypes(agent.name, [agent.output])
+            self.can[agent.name] = descriptions.get(agent.name, can)
+        if not self.agents:
+            raise FlowError("agents: expected one or more, got none; write Orchestrator([Agent(…, name='writer')])")
+        if unknown := descriptions.keys() - self.agents.keys():
+            raise FlowError(f"descriptions: expected names of agents ({self}), got {sorted(unknown)[0]!r}")
+
+    def __str__(self) -> str:
+        return ", ".join(map(repr, self.agents))
+
+    @property
+    def model(self) -> Client | str:
+        """The first model of an agent.
+
+        Raises:
+            FlowError: No agent has a model.
+        """
+        if not self._models:
+            raise FlowError(f"planner: expected a model, got none from {self}; pass planner=Agent('provider:model')")
+        return self._models[0]
+
+    @property
+    def listed(self) -> str:
+        """Their names and descriptions, a line each."""
+        return "\n".join([f"- {name}: {can}" for name, can in self.can.items()])
+
+    def checked(self, plan: P, config: OrchestratorConfig) -> P:
+        """Return a plan that this team can do within the limits.
+
+        Raises:
+            FlowError: A step is assigned to an unknown agent, or a loop exceeds the limit of all loops.
+        """
+        for step in plan.steps:
+            if step.assigned_agent and step.assigned_agent not in self.agents:
+                right = f"an agent ({self}), or '' for the one that fits best"
+                what = f"assigned_agent of the step {step.step_id!r}"
+                raise FlowError(f"{what}: expected {right}, got {step.assigned_agent!r}")
+        for loop in plan.loops if isinstance(plan, Strategy) else ():
+            if loop.max_iterations > config.max_loop_iterations:
+                right = f"{config.max_loop_iterations} (max_loop_iterations) or fewer"
+                raise wrong(f"max_iterations of the loop of {loop}", loop.max_iterations, right, FlowError)
+        return plan
+
+    def check_abandonment(self, timeout_s: float | None) -> None:
+        """Refuse a time limit of steps if an agent has a function that must not run twice.
+
+        Raises:
+            FlowError: It names the agent and the function.
+        """
+        for name, agent in self.agents.items() if timeout_s is not None else ():
+            for what in once_of(agent.functions, (agent,)):
+                here = f"step_timeout_s={timeout_s:g}: a step of {name!r}"
+                raise refused(here, what, "remove the limit, or use an agent without that function")
+
+    def output_of(self, name: str, value: Any) -> Output:
+        """Return the output of an agent in the form that is stored, with its text for later steps."""
+        answer_types = self.answer_types[name]
+        written = answer_types.dump(value)
+        plain = value if type(value) is str else written
+        return Output(repr(answer_types), written, prompt_text(value) if is_worded(value) else plain, name)
+
+    def value_of(self, output: Output) -> Any:
+        """Return the value of an output."""
+        return self.answer_types[output.agent].load(output.value) if output.agent else output.text
+
+    def wave(self, j: Job) -> list[StepWork]:
+        """Return the steps that may begin now, each with all that it needs."""
+        steps = {step.step_id: (number, step) for number, step in enumerate(j.plan.steps, 1)}
+        earlier = tuple([steps[name][1] for name in j.outputs])  # the most recent last
+        numbered = {f"step_{steps[name][0]}_output": output.text for name, output in j.outputs.items()}
+        texts = {**numbered, **{name: output.text for name, output in j.outputs.items()}}
+        until = {loop.step_ids[-1]: loop.until for loop in j.plan.loops}
+        ready = j.ready[:1] if j.config.min_step_interval_s else j.ready
+        return [
+            StepWork(
+                s, self.fit_for(j, s), j.task, earlier, texts, j.config.unmatched, until.get(s.step_id, ""), j.seen
+            )
+            for s in ready
+        ]
+
+    def fit_for(self, j: Job, step: Step) -> str:
+        """Return the agent for a step: its replacement, the assigned agent, or the one with most of its words."""
+        name = j.agents.get(step.step_id, step.assigned_agent)
+        return name if name in self.agents else self._fittest(step, list(self.agents))
+
+    def others_for(self, j: Job) -> list[str]:
+        """Return the agents that have not tried the step that failed last."""
+        tried = {entry.agent for entry in j.entries if entry.step_id == j.failed}
+        return [name for name in self.agents if name not in tried]
+
+    def has_another(self, j: Job) -> bool:
+        """Return True if an agent has not tried the step that failed last."""
+        return bool(self.others_for(j))
+
+    def reassigned(self, j: Job, _: Any) -> Job:
+        """Give the step that failed last to another agent."""
+        fittest = self._fittest(j.plan.step(j.failed), self.others_for(j))
+        return replace(j, agents={**j.agents, j.failed: fittest}).retried()
+
+    def _fittest(self, step: Step, names: list[str]) -> str:
+        wanted = f"{step.assigned_agent} {step.description} {step.expected_output}"
+        about = Texts([(name, f"{name} {self.can[name]}") for name in reversed(names)])
+        return about.best(wanted) or names[0]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from fsm_agent.flows.as_function import FlowDelegate
-from fsm_agent.flows.definition.states import CallState, FunctionState, LiveState, SubflowState
 from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.states import CallState, FunctionState, LiveState, SubflowState
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset
 

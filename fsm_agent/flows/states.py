@@ -9,20 +9,22 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from fsm_agent._internal.durations import in_seconds
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.verbs import AnyTask
 from fsm_agent.call.result import CallResult
-from fsm_agent.flows.definition.options import TimeOptions
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.values import ANY, AnswerTypes, Failure, ResultTypes, case_name, union_of
+from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
+from fsm_agent.functions.policy import Default, Retries
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.validation import shown
@@ -31,11 +33,78 @@ if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
 D = TypeVar("D")  # the data of a flow
+
+PARALLEL = 32  # members of `each` that run at once
+
+Seconds: TypeAlias = float | timedelta | Callable[[D], float | timedelta | None] | None
+
+Moment: TypeAlias = datetime | float | Callable[[D], datetime | float | None] | None
+
+
+class TimeOptions(TypedDict, Generic[D], total=False):
+    """The options of every state that waits.
+
+    Attributes:
+        within_s: How many seconds it may take, a timedelta, or a pure function of the data that returns either; None:
+            as long as it takes.  The time is fixed when the state is entered.
+        until: In place of ``within_s``, the moment until which it may take: a datetime with a time zone, Unix seconds,
+            or a pure function of the data that returns either; None: as long as it takes.  A moment that has passed is
+            due at once.
+        restart: Whether its time starts anew whenever it is entered again; False: the first moment at which it was to
+            be over stands for the whole run.
+    """
+
+    within_s: Seconds[D]
+    until: Moment[D]
+    restart: bool
+
+
+class StateOptions(TimeOptions[D], Generic[D], total=False):
+    """The options of a state that a function is decorated with.
+
+    Attributes:
+        name: Its name; None: that of the function.
+    """
+
+    name: str | None
+
+
+class WaitOptions(StateOptions[D], Generic[D], total=False):
+    """The options of a state that waits for an answer.
+
+    Attributes:
+        early: Keep an answer that comes before the state is entered, and take it then, the oldest first; each is taken
+            once.  `FlowLimits.inbox` says how many a run keeps.
+    """
+
+    early: bool
+
+
+class ExecuteOptions(StateOptions[D], Generic[D], total=False):
+    """The options of a function that acts: those of its state, and of its `Policy`."""
+
+    once: bool
+    reconcile: Callable[[Context[Any]], Any] | None
+    timeout_s: float | None
+    retries: Retries | None
+    on_error: Default | None
+    blocking: bool
+
+
+TIME_OPTIONS, STATE_OPTIONS, WAIT_OPTIONS, EXECUTE_OPTIONS = (
+    tuple(sorted(kind.__optional_keys__)) for kind in (TimeOptions, StateOptions, WaitOptions, ExecuteOptions)
+)
+
 A = TypeVar("A")  # what a state gives
+
 B = TypeVar("B")  # one of its types
+
 ENDS = ("expired", "cancelled")  # triggers of the whole run; it continues if a row takes one, which happens once
-FIRST_TIME = "first_time"  # the rule of such a row; see `fsm_agent.flows.definition.reactions`
+
+FIRST_TIME = "first_time"  # the rule of such a row; see `fsm_agent.flows.table`
+
 Guard: TypeAlias = Callable[[D, A], bool] | Callable[[D], bool] | None
+
 Action: TypeAlias = Callable[[D, A], D] | None
 
 
@@ -75,7 +144,7 @@ class Row(Generic[D]):
         action: A function of data and answer that returns data; None: the data stay as they are.
         is_default: The flow added the row, because the user's table has none for the trigger.
         rule: The guard of the flow itself, for rows of a cancellation and of the deadline: see
-            `fsm_agent.flows.definition.reactions`.
+            `fsm_agent.flows.table`.
     """
 
     __slots__ = ("action", "case", "guard", "is_default", "rule", "source", "to", "trigger")

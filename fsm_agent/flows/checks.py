@@ -5,24 +5,28 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import EnumType
 from functools import lru_cache
+from os import PathLike
 from types import NoneType
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
 
 import msgspec
 
 from fsm_agent._internal.field_checks import is_whole
+from fsm_agent._internal.hints import guess
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.type_adapters import type_adapter
+from fsm_agent._internal.values import field_names
 from fsm_agent.agents.agent import Agent
 from fsm_agent.call.machine import row_name
 from fsm_agent.call.result import CallResult
+from fsm_agent.errors import hint
 from fsm_agent.errors import hint as hint_of
-from fsm_agent.flows.definition.abandonment import check_abandonment
-from fsm_agent.flows.definition.guards import check_parameters, takes_answer
-from fsm_agent.flows.definition.states import (
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.record import FlowLimits
+from fsm_agent.flows.states import (
     ENDS,
     CallState,
     End,
@@ -33,20 +37,137 @@ from fsm_agent.flows.definition.states import (
     PauseState,
     Row,
     State,
+    SubflowState,
     WaitState,
     event_name,
+    may_be_abandoned,
 )
-from fsm_agent.flows.definition.table import RESERVED, cases_at, cases_of, states_in
-from fsm_agent.flows.definition.times import check_time
-from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters, check_time, states_in, takes_answer
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
-from fsm_agent.validation import shown
+from fsm_agent.functions.function import Function
+from fsm_agent.functions.toolset import Toolset
+from fsm_agent.runtime.world import World
+from fsm_agent.validation import Rights, check, shown
 
 if TYPE_CHECKING:
-    from fsm_agent.flows.definition.roles import Agents
+    from fsm_agent.flows.flow import Flow
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
 
+
+def check_abandonment(here: str, state: LiveState[Any, Any], agents: Agents) -> None:
+    """Refuse a state that may be abandoned while a function runs that must not run twice; agents may come later.
+
+    Raises:
+        FlowError: It names the function.
+    """
+    for what in _once_in([state], agents) if may_be_abandoned(state) else ():
+        raise refused(here, what)
+    if agents and isinstance(state, SubflowState) and not state.flow.agents:
+        for inner in state.flow.live:
+            check_abandonment(f"{here}: {inner.name}", inner, agents)
+
+
+def refused(here: str, what: str, right: str = "give it a state of its own, without a time limit") -> FlowError:
+    """Return the error for a function that must not run twice, in a state that may be abandoned."""
+    lost = "its outcome is lost if the state is left while it runs"
+    return FlowError(f"{here}: expected functions that may run twice, got {what}: {lost}; {right}")
+
+
+def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, is_late: bool = False) -> Iterator[str]:
+    """Yield the functions that must not run twice, those of agents and flows among them included.
+
+    Args:
+        functions: The functions; sources other than toolsets are skipped, because they are asked anew for each call.
+        seen: Agents to skip, because their functions are being visited already.
+        is_late: Every agent that a function names exists by now.
+    """
+    for function in functions:
+        if isinstance(function, Toolset):
+            yield from once_of(function.functions, seen, is_late=is_late)
+            continue
+        delegate = function.delegate if isinstance(function, Function) else None
+        if isinstance(function, Function) and function.once:
+            yield function.name
+        elif (flow := getattr(delegate, "flow", None)) is not None:
+            yield from _once_in(flow.live, flow.agents)
+        elif delegate is not None and (is_late or getattr(delegate, "is_known", True)):
+            (agent,) = delegate.agents
+            if not any(agent is one for one in seen):
+                yield from once_of(agent.functions, (*seen, agent), is_late=is_late)
+
+
+def _once_in(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[str]:
+    for work in works:
+        if isinstance(work, FunctionState) and work.function.once:
+            yield work.name
+        elif isinstance(work, CallState) and (agent := work.agent_in(agents)) is not None:
+            yield from [f"{name} of its agent {agent.name}" for name in once_of(agent.functions, (agent,))]
+        elif isinstance(work, SubflowState):
+            yield from _once_in(work.flow.live, work.flow.agents or agents)
+        yield from _once_in(work.members, agents)
+
+
+def check_arguments(flow: Flow[Any]) -> None:
+    """Refuse arguments that no run could use.
+
+    Raises:
+        FlowError: It names the argument, what was expected, and its value.
+    """
+    check("the name of a flow", flow.name, isinstance(flow.name, str) and bool(flow.name), _NAME, FlowError)
+    for name, is_right, right in _RIGHTS:
+        value = getattr(flow, name)
+        check(f"{name} of the flow {flow.name!r}", value, is_right(value), right, FlowError)
+    for n in flow.upgrades:
+        right = f"a version from 1 to {flow.version - 1}"
+        check(f"a version in upgrades of the flow {flow.name!r}", n, 1 <= n < flow.version, right, FlowError)
+    known = [name for name in field_names(World) if name not in ("client", "approve", "results", "prices")]
+    for name in flow.world:
+        if name not in known:
+            raise FlowError(
+                f"world of the flow {flow.name!r}: expected options of a World, got {name!r}{hint(name, known)}"
+            )
+
+
+def _is_store(value: Any) -> bool:
+    is_kept = not isinstance(value, type) and (hasattr(value, "is_volatile") or hasattr(value, "store"))
+    return value is None or is_kept or isinstance(value, str | PathLike)
+
+
+def _are_upgrades(value: Any) -> bool:
+    """Return whether a value is a mapping of functions, or of lists of them, by version."""
+    if not isinstance(value, Mapping):
+        return False
+    steps = [upgrade if isinstance(upgrade, Sequence) else [upgrade] for upgrade in value.values()]
+    return all(map(is_whole, value)) and all(one and all(map(callable, one)) for one in steps)
+
+
+def _is_optional(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or is_right(value)
+
+
+_NAME = "a string such as 'support'"
+
+_RIGHTS: Rights = (
+    ("rows", lambda v: isinstance(v, Sequence) and not isinstance(v, str), "a list of rows"),
+    ("limits", lambda v: isinstance(v, FlowLimits), "FlowLimits such as FlowLimits(steps=100)"),
+    ("version", lambda v: is_whole(v, 1), "a whole number from 1 on"),
+    (
+        "upgrades",
+        _are_upgrades,
+        "a mapping of versions to functions, or to lists of them, such as {1: renamed(old='new')}",
+    ),
+    ("store", _is_store, "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"),
+    ("approve", _is_optional(callable), "a function of a FunctionCall or None"),
+    ("answer", _is_optional(callable), "a function of an AwaitAnswer or None"),
+    ("agents", lambda v: isinstance(v, Mapping), "a mapping of roles to agents"),
+    ("world", lambda v: isinstance(v, Mapping), "a mapping such as {'threads': 4}"),
+)
+
 _REPLACEMENTS = {list: "tuple[…, ...]", set: "frozenset[…]", dict: "Mapping[…, …]", bytearray: "bytes"}
+
 _LEADS = ("done", "elapsed", "cancelled", "expired")  # triggers that are not failures
 
 
@@ -170,10 +291,10 @@ def _fields(kind: Any, path: str, seen: set[Any]) -> Iterable[tuple[str, Any]]:
         hints = typing.get_type_hints(kind)
     except (NameError, TypeError):  # local names, which pydantic has found
         return
-    for name, hint in hints.items():
-        if get_origin(hint) is not typing.ClassVar:
-            yield f"{path}.{name}", hint
-            yield from _fields(hint, f"{path}.{name}", seen)
+    for name, found in hints.items():
+        if get_origin(found) is not typing.ClassVar:
+            yield f"{path}.{name}", found
+            yield from _fields(found, f"{path}.{name}", seen)
 
 
 # States
@@ -392,3 +513,58 @@ def _check_ways(where: str, flow: Flow[Any]) -> None:
         ending |= more
     if stuck := [state.name for state in flow.live if state.name not in ending]:
         raise FlowError(f"{where}: expected a way from {stuck[0]} to an end, got only failures; add a row to an end")
+
+
+Agents: TypeAlias = Mapping[str, Agent[Any, Any]]  # by role
+
+NO_AGENTS: Agents = {}
+
+
+def roles_of(flow: Flow[Any]) -> dict[str, list[CallState[Any, Any]]]:
+    """Return the roles of a flow, and of flows inside of it that are not bound; each with its states."""
+    found: dict[str, list[CallState[Any, Any]]] = {}
+    for state in _calls(flow.live):
+        if isinstance(state.agent, str):
+            found.setdefault(state.agent, []).append(state)
+    return found
+
+
+def _calls(works: Iterable[LiveState[Any, Any]]) -> Iterator[CallState[Any, Any]]:
+    for work in works:
+        if isinstance(work, CallState):
+            yield work
+        elif isinstance(work, SubflowState) and not work.flow.agents:
+            yield from _calls(work.flow.live)
+        yield from _calls(work.members)
+
+
+def check_agents(flow: Flow[Any], agents: Agents) -> None:
+    """Refuse bindings that leave a role without an agent, or give it one that its states cannot ask.
+
+    Raises:
+        FlowError: It names the role, the state and what is bound.
+    """
+    where = f"flow {flow.name!r}"
+    for role, states in roles_of(flow).items():
+        here = f"{where}: role {role!r} of the state {states[0].name}"
+        agent = agents.get(role)
+        if agent is None:
+            bound = f" (bound: {', '.join(agents)})" if agents else ""
+            raise FlowError(f"{here}: expected an agent, got none{bound}; call bound({role}=agent)")
+        if not isinstance(agent, Agent):
+            raise FlowError(f"{here}: expected an Agent, got {shown(agent)}")
+        for state in states:
+            state.check_agent(f"{where}: {state.name}, role {role!r}", agent)
+
+
+def check_names(flow: Flow[Any], names: Iterable[str]) -> None:
+    """Refuse names that are not roles of the flow.
+
+    Raises:
+        FlowError: It names the roles of the flow.
+    """
+    roles = roles_of(flow)
+    for name in names:
+        if name not in roles:
+            known = f"one of its roles ({', '.join(roles)})" if roles else "no role, since it has none"
+            raise FlowError(f"flow {flow.name!r}: expected {known}, got {name!r}{guess(name, roles)}")

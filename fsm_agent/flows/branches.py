@@ -15,20 +15,20 @@ from fsm_agent.call.machine import Row, machine_of
 from fsm_agent.call.process import SEPARATOR, AnyEffect, Inner
 from fsm_agent.call.record import OnceRun
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows.definition.states import EachState, GatherState, LiveState, ParallelState, SubflowState
-from fsm_agent.flows.process.flow_process import (
+from fsm_agent.flows.process import (
     CHILDREN,
     NOT_BEGUN,
     NOTES,
     FlowProcess,
+    RunContext,
     StateChild,
     StateResult,
     child_of,
     in_doubt,
     name_in,
 )
-from fsm_agent.flows.process.record import FlowEnding, MembersRecord, Settled, Stage
-from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.flows.record import FlowEnding, MembersRecord, Settled, Stage
+from fsm_agent.flows.states import EachState, GatherState, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.values import Failure
 from fsm_agent.messages.event import Event, Stepped
 
@@ -258,6 +258,7 @@ def _ended(r: MembersRecord, ending: FlowEnding) -> MembersRecord:
 
 
 _LIVE = (Stage.SEEDED, Stage.WORKING)
+
 ROWS: tuple[Row, ...] = (
     ("begun", Stage.SEEDED, Stage.FAILED, is_out_of_reach, fail_for_want),
     ("begun", Stage.SEEDED, Stage.COMPLETED, is_empty, end_empty),

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.values import Failure
+from fsm_agent.messages.message import Message
 from fsm_agent.validation import wrong
 
 MOST_STEPS = 200  # of a strategy
+
 MOST_TEXT = 50_000  # characters of each text of a step
+
 MOST_NAME = 200  # characters of each of its names
 
 
@@ -300,3 +307,242 @@ class OrchestratorConfig:
                 raise wrong(name, value, "True or False", FlowError)
         if self.unmatched not in ("error", "empty"):
             raise wrong("unmatched", self.unmatched, "'error' or 'empty'", FlowError)
+
+
+MOST_INTENT = 1_000_000  # characters that an agent is asked at most
+
+_PLACEHOLDER = re.compile(r"\{\{([^{}]*)\}\}")  # spaces are stripped elsewhere: here they would take quadratic time
+
+_WORD = re.compile(r"[^\W_]+")
+
+_COMMON = frozenset(["content", "output", "result", "data", "text", "value", "step", "the", "a", "of", "and", "to"])
+
+
+class TooLong(ValueError):
+    """The text is too long."""
+
+
+def placeholders(template: str) -> list[str]:
+    """Return the names in a template, in order and without duplicates."""
+    return list(dict.fromkeys([name.strip() for name in _PLACEHOLDER.findall(template)]))
+
+
+def words(text: str) -> set[str]:
+    """Return the significant words of a text, in lower case."""
+    return set(_WORD.findall(text.lower())) - _COMMON
+
+
+class Texts:
+    """Texts by name, indexed once, to find the one that shares most words with another text.
+
+    Args:
+        texts: Names and texts.
+    """
+
+    def __init__(self, texts: Iterable[tuple[str, str]]) -> None:
+        self._names: list[str] = []
+        self._with: dict[str, list[int]] = {}  # the numbers of the texts with a word
+        for number, (name, text) in enumerate(texts):
+            self._names.append(name)
+            for word in words(text):
+                self._with.setdefault(word, []).append(number)
+
+    def best(self, wanted: str) -> str | None:
+        """Return the text with most of the wanted words, the last of equals; None: no text has any."""
+        counts = Counter([number for word in words(wanted) for number in self._with.get(word, ())])
+        return self._names[max(counts, key=lambda number: (counts[number], number))] if counts else None
+
+
+class Earlier:
+    """The steps before a step, whose outputs its placeholders may mean.
+
+    Args:
+        steps: The steps, in the order in which they ended.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._by_name: dict[str, str] = {}
+        for step in steps:  # of equal names the most recent
+            names = (step.step_id, f"{step.step_id}_output", *([step.output_key] if step.output_key else []))
+            self._by_name |= dict.fromkeys(names, step.step_id)
+        if steps:
+            self._by_name.setdefault("previous_output", steps[-1].step_id)
+        self._texts = Texts([(s.step_id, f"{s.description} {s.expected_output} {s.step_id}") for s in steps])
+
+    def source_of(self, name: str) -> str | None:
+        """Return the step whose output a placeholder means: by its name, or by common words."""
+        return self._by_name.get(name) or self._texts.best(name)
+
+    def sources(self, template: str, known: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+        """Return the steps whose outputs the placeholders of a template mean, and the names that match none."""
+        found = {name: self.source_of(name) for name in placeholders(template) if name not in known}
+        return {n: step for n, step in found.items() if step is not None}, [n for n in found if found[n] is None]
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """Return a template with values in place of names; placeholders inside values are not filled.
+
+    Raises:
+        TooLong: It would have more than `MOST_INTENT` characters.
+    """
+    parts = _PLACEHOLDER.split(template)  # texts and names, in turn
+    parts[1::2] = [values.get(name.strip(), "") for name in parts[1::2]]
+    if (size := sum(map(len, parts))) > MOST_INTENT:
+        raise TooLong(f"intent: expected at most {MOST_INTENT} characters with its outputs, got {size}")
+    return "".join(parts)
+
+
+_TRANSIENT = ("model failed", "expired")  # reasons for which another attempt soon may succeed
+
+_MARKS = "*_`~#>\"'.,:;()[]"  # what models put around a word
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output of a step: a value of a type, and its readable text, rendered once."""
+
+    kind: str
+    value: str  # as JSON
+    text: str
+    agent: str = ""  # whose output type it is of; empty: a person wrote it
+
+    def says(self, word: str) -> bool:
+        """Return True if the output says a word: as the last line, as its value, or as a field.
+
+        The word stands alone there, whatever its case and the marks around it; a field of its name that is true says
+        it as well.  No output says the empty word.
+        """
+        wanted, value = _bare(word), json.loads(self.value)
+        if isinstance(value, dict):
+            flags = [name for name, item in value.items() if item is True]
+            return wanted != "" and wanted in map(_bare, [*flags, *_texts_of(value.values())])
+        return wanted != "" and wanted in map(_bare, _texts_of([value]))
+
+
+def _texts_of(values: Iterable[Any]) -> list[str]:
+    """Return texts, numbers and truth values as texts, and skip all other values."""
+    return [str(value) for value in values if isinstance(value, str | int | float)]
+
+
+def _bare(text: str) -> str:
+    """Return the last line of a text that is not empty, in lower case and without the marks around it."""
+    line = text.rstrip().rpartition("\n")[2]
+    return " ".join(line.split()).strip(_MARKS).strip().rstrip("!").casefold()
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A filled template, and the names in it that match no output."""
+
+    text: str
+    unmatched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """One step, with all that it needs."""
+
+    step: Step
+    agent: str
+    task: str
+    earlier: tuple[Step, ...]
+    texts: Mapping[str, str]
+    unmatched: str
+    until: str = ""  # the word that ends the loop whose last step it is
+    seen: Message | None = None  # pictures and documents of the task
+    matched: Mapping[str, str] | None = None  # steps by placeholder, from a model; None: none was asked
+    intent: str = ""
+    output: Output | None = None
+    error: str = ""
+    is_transient: bool = False
+
+
+def output_text(w: StepWork) -> str:
+    return w.output.text if w.output is not None else ""
+
+
+def must_validate(w: StepWork, _: Any) -> bool:
+    return w.step.requires_validation
+
+
+def must_approve(w: StepWork, _: Any) -> bool:
+    return w.step.requires_approval
+
+
+def is_refused(w: StepWork, verdict: Verdict) -> bool:
+    return verdict.status == "FAIL"
+
+
+def intent_of(w: StepWork) -> Intent:
+    """Return the intent of a step, with the outputs that its placeholders mean."""
+    known = {**w.texts, "task": w.task}
+    meant, unmatched = Earlier(w.earlier).sources(w.step.intent_template, known)
+    by_model = w.matched or {}
+    meant |= {name: by_model[name] for name in unmatched if name in by_model}
+    values = {**known, **{name: w.texts[source] for name, source in meant.items()}}
+    return Intent(fill(w.step.intent_template, values), tuple([n for n in unmatched if n not in meant]))
+
+
+def may_match(w: StepWork, intent: Intent) -> bool:
+    return bool(intent.unmatched and w.earlier) and w.matched is None
+
+
+def matched(w: StepWork, found: Matches) -> StepWork:
+    """Keep the matches of a model that name existing steps."""
+    known = {step.step_id for step in w.earlier}
+    return replace(w, matched={name: step for name, step in found.steps.items() if step in known})
+
+
+def not_matched(w: StepWork, _: Any) -> StepWork:
+    return replace(w, matched={})
+
+
+def is_unmatched(w: StepWork, intent: Intent) -> bool:
+    return bool(intent.unmatched) and w.unmatched == "error"
+
+
+def unmatched(w: StepWork, intent: Intent) -> StepWork:
+    known = ", ".join(repr(step.step_id) for step in w.earlier) or "none yet"
+    name = f"{{{{ {intent.unmatched[0]} }}}} of {w.step.step_id!r}"
+    return replace(w, error=f"{name}: expected the output of a step ({known}), got none that matches")
+
+
+def is_empty(w: StepWork, intent: Intent) -> bool:
+    return not intent.text.strip()
+
+
+def empty(w: StepWork, _: Any) -> StepWork:
+    return replace(w, error=f"intent_template {w.step.intent_template!r:.80}: expected text when filled, got none")
+
+
+def asked(w: StepWork, intent: Intent) -> StepWork:
+    return replace(w, intent=intent.text)
+
+
+def reworded(w: StepWork, text: str) -> StepWork:
+    return replace(w, intent=text)
+
+
+def refused(w: StepWork, verdict: Verdict) -> StepWork:
+    return replace(w, error=f"validation failed: {verdict.reason}")
+
+
+def rejected(w: StepWork, answer: Reject) -> StepWork:
+    return replace(w, error=f"rejected: {answer.reason}")
+
+
+def accepted(w: StepWork, answer: Accept) -> StepWork:
+    return w if answer.text is None else replace(w, output=written(answer.text))
+
+
+def broke(w: StepWork, why: Failure) -> StepWork:
+    return replace(w, error=f"{why.reason}: {why.detail}", is_transient=why.reason in _TRANSIENT)
+
+
+def timed_out(w: StepWork, _: None) -> StepWork:
+    return replace(w, error="its time is over", is_transient=True)
+
+
+def written(text: str) -> Output:
+    """Return the output that a person wrote."""
+    return Output("str", json.dumps(text), text)

@@ -10,11 +10,8 @@ from typing import Any
 
 from fsm_agent._internal.hints import guess
 from fsm_agent.flows.errors import FlowError
-from fsm_agent.flows.orchestrator.job import Job
-from fsm_agent.flows.orchestrator.mapping import placeholders
-from fsm_agent.flows.orchestrator.strategy import MOST_STEPS, Blueprint
-from fsm_agent.flows.orchestrator.team import Team
-from fsm_agent.flows.orchestrator.work import StepWork, filled, output_text
+from fsm_agent.flows.orchestrator.job import Job, Team
+from fsm_agent.flows.orchestrator.plan import MOST_STEPS, Blueprint, StepWork, intent_of, output_text, placeholders
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.files.loading import KEYS
@@ -24,7 +21,9 @@ from fsm_agent.prompts.template import render, variables
 from fsm_agent.validation import check
 
 MOST_QUOTED = 20_000  # characters of the outputs, intents or errors in one request, beside the output to validate
+
 _LEAST_QUOTED, _MOST_OF_ONE = 100, 2_000  # of one of them
+
 _BARE = Prompt("")
 
 
@@ -113,7 +112,7 @@ class Requests:
         """Return the question of which outputs the unmatched placeholders mean."""
         steps = [(s.step_id, "; ".join(filter(None, [s.description, s.expected_output]))) for s in w.earlier]
         request = _quoted(w.step.intent_template, _MOST_OF_ONE)
-        return self._text("matching", names=", ".join(filled(w).unmatched), steps=_listed(steps), request=request)
+        return self._text("matching", names=", ".join(intent_of(w).unmatched), steps=_listed(steps), request=request)
 
     def wording(self, w: StepWork) -> Any:
         """Return the request to word an intent."""

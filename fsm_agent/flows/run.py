@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+
 from fsm_agent._internal.durations import format_moment
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.values import to_json
 from fsm_agent.call.effects import describe_effects
 from fsm_agent.call.outcomes import Returned
 from fsm_agent.call.process import (
@@ -21,40 +23,34 @@ from fsm_agent.call.process import (
     questions_of,
 )
 from fsm_agent.call.signing import signed
-from fsm_agent.errors import IllegalTrigger, OutcomeError
-from fsm_agent.flows.definition.reactions import STAYS, UNTIL_KNOWN
-from fsm_agent.flows.definition.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
-from fsm_agent.flows.definition.table import EDITED, KEPT
-from fsm_agent.flows.definition.times import due_at_s
+from fsm_agent.call.snapshots import check_forkable, with_id
+from fsm_agent.errors import IllegalTrigger, OutcomeError, SnapshotError, UsageError
 from fsm_agent.flows.errors import FlowError, FlowFailed, FlowSuspended
-from fsm_agent.flows.process.document import document_of
-from fsm_agent.flows.process.effects import AwaitAnswer, Edited, Timer
-from fsm_agent.flows.process.flow_process import (
+from fsm_agent.flows.process import (
     CHILDREN,
     NOT_BEGUN,
     NOTES,
     FlowProcess,
+    RunContext,
     StateChild,
     StateResult,
     child_of,
     in_doubt,
     name_in,
 )
-from fsm_agent.flows.process.flow_result import FlowResult
-from fsm_agent.flows.process.record import FlowEnding, FlowRecord, step_name
-from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.flows.record import AwaitAnswer, Edited, FlowEnding, FlowRecord, FlowResult, Timer, step_name
+from fsm_agent.flows.snapshot import document_of, present_name, record_from
+from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
+from fsm_agent.flows.table import EDITED, KEPT, STAYS, UNTIL_KNOWN, due_at_s
 from fsm_agent.flows.values import Failure, Misfit
 from fsm_agent.messages.event import Event, Stepped
 from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
-    from fsm_agent.flows.process import forking, snapshot
-else:
-    forking = deferred("fsm_agent.flows.process.forking")
-    snapshot = deferred("fsm_agent.flows.process.snapshot")  # which needs snapshots of runs
 
 D = TypeVar("D")
+
 _BEFORE_STEPS = ("", "answer:", "run:", "start:", "doubt:", "sleep:")  # in keys, before the name of a step
 
 
@@ -169,7 +165,14 @@ class FlowRun(FlowProcess, Generic[D]):
             UsageError: The run has not begun, or has ended, and ``data`` are given; or it is in the midst of a function
                 that must not run twice.
         """
-        fork: FlowRun[D] = forking.forked(self, data, by)
+        edit = None if data is None else edit_of(self, data, by)
+        check_forkable(self, f"{self} cannot be forked now")
+        document = self.snapshot()
+        if self.record.id:
+            document = with_id(document, self.run_context.own_world.new_id())
+        fork: FlowRun[D] = restore(document, self.flow, self.run_context)
+        if edit is not None:
+            fork.advance("", edit.changed(at_s=fork.now_s()))
         return fork
 
     # Answers may have been given to a question of an older version, before the run was upgraded
@@ -189,7 +192,7 @@ class FlowRun(FlowProcess, Generic[D]):
     def _now_called(self, key: str) -> str:
         prefix, _, name = key.partition(":")
         if prefix == INBOX and name not in self.flow.states and self.record.upgraded_from:
-            return f"{INBOX}:{snapshot.present_name(self.flow, self.record.upgraded_from, name)}"
+            return f"{INBOX}:{present_name(self.flow, self.record.upgraded_from, name)}"
         first, separator, rest = key.partition(SEPARATOR)
         for before in self.record.former_names:
             prefix = first.removesuffix(before)
@@ -360,7 +363,7 @@ class FlowRun(FlowProcess, Generic[D]):
             error.add_note(f"raised by a guard or an action of {record.state} --{trigger}-->, in {self}")
             raise
 
-    # A cancellation and the deadline, which rows may take; see `fsm_agent.flows.definition.reactions`
+    # A cancellation and the deadline, which rows may take; see `fsm_agent.flows.table`
 
     def end_with(self, outcome: Any) -> None:
         self._is_to_end = True
@@ -524,3 +527,53 @@ def _describe_wait(run: FlowRun[Any]) -> str:
     step = f"flow.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
     then = "" if name else "; flow.run(error.run)"
     return f"{', '.join(named)}; answer with {step}{then}, where … is {first.state.answer_types!r}"
+
+
+def restore(
+    document: str | bytes,
+    flow: Flow[Any],
+    run_context: RunContext | None = None,
+    *,
+    signing_key: str | bytes | None = None,
+) -> FlowRun[Any]:
+    """Return the run that `FlowRun.snapshot` wrote, ready to be driven on.
+
+    Trust a document only as far as you trust code; see `fsm_agent.restore`.
+
+    Args:
+        document: The JSON.
+        flow: The flow.
+        run_context: What the run has besides its record.
+        signing_key: Of `FlowRun.snapshot`.
+
+    Raises:
+        SnapshotError: The document is damaged, of another flow or a newer version, or its state no longer exists.
+    """
+    run: FlowRun[Any] = FlowRun(flow, record_from(document, flow, signing_key), run_context)
+    try:
+        run.record = run.closed_again()
+    except OutcomeError as error:
+        raise SnapshotError(f"the snapshot contradicts itself: {error}") from None
+    return run
+
+
+def edit_of(run: FlowRun[Any], data: Any, by: str) -> Edited:
+    """Return the outcome that gives a run other data, without a time.
+
+    Raises:
+        FlowError: The data are of another type.
+        UsageError: The run is in no state that could be entered again.
+    """
+    flow = run.flow
+    flow.record_of(data)  # refuses what is of another type
+    if not isinstance(flow.states.get(run.state), LiveState):
+        what, right = "one that has ended", "fork a step before its end"
+        if not run.record.trace:
+            what, right = "one that has not begun", f"begin another with {flow.name}.seed(…) or call(…)"
+        raise UsageError(f"{run}: expected a run in a state that can take other data, got {what}; {right}")
+    return Edited(data=msgspec.Raw(flow.data_json(data).encode()), by=by)
+
+
+def edit_json(run: FlowRun[Any], data: Any, by: str) -> str:
+    """Return `edit_of` as JSON."""
+    return to_json(edit_of(run, data, by))

@@ -2,27 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec import field
 
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core
-from fsm_agent._internal.values import differing, from_json, to_json
+from fsm_agent._internal.values import Value, differing, from_json, to_json
 from fsm_agent.call.invariants import inconsistency
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.signing import verified
 from fsm_agent.errors import OutcomeError, SnapshotError
 from fsm_agent.flows.data_json import describe_json_error
-from fsm_agent.flows.definition.states import CallState, End, LiveState, ParallelState, SubflowState
-from fsm_agent.flows.process.document import FORMAT, Document, FlowJson, MembersJson
-from fsm_agent.flows.process.flow_run import FlowRun
-from fsm_agent.flows.process.record import FlowRecord, MembersRecord, Stage, step_name
-from fsm_agent.flows.process.run_context import RunContext
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.record import FlowRecord, MembersRecord, Stage, step_name
+from fsm_agent.flows.states import CallState, End, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.values import case_name
+from fsm_agent.validation import check, plain_json, shown
 
 if TYPE_CHECKING:
     from fsm_agent.flows.flow import Flow
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+
+FORMAT: Literal[1] = 1
+
+
+class Document(Value, frozen=True):
+    """A run of a flow in JSON."""
+
+    format: Literal[1]
+    flow: str
+    record: msgspec.Raw
+
+
+class FlowJson(FlowRecord, frozen=True, kw_only=True, eq=False):
+    """A record of a flow whose data and children are JSON."""
+
+    state: str
+    data: msgspec.Raw
+    children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
+
+
+class MembersJson(MembersRecord, frozen=True, kw_only=True, eq=False):
+    """A record of members whose children are JSON."""
+
+    state: str
+    children: Mapping[str, msgspec.Raw] = field(default_factory=dict)
+
+
+def document_of(flow: Flow[Any], record: FlowRecord) -> str:
+    """Return the record of a run as JSON.
+
+    Raises:
+        SnapshotError: It holds a value that could not be read again.
+    """
+    try:
+        return to_json(Document(FORMAT, flow.name, _flow_json(flow, record)))
+    except (ValueError, OutcomeError) as error:
+        raise SnapshotError(f"expected a run that can be read again, so it is not saved: {str(error)[:500]}") from None
+
+
+def _flow_json(flow: Flow[Any], r: FlowRecord) -> msgspec.Raw:
+    data = msgspec.Raw(flow.data_json(r.data).encode())
+    children = {name: _child_json(flow.states[str(r.state)], child) for name, child in r.children.items()}
+    fields = {**differing(r), "state": str(r.state), "data": data, "children": children}
+    return msgspec.Raw(to_json(FlowJson(**fields)).encode())
+
+
+def _child_json(state: Any, record: Any) -> msgspec.Raw:
+    match state:
+        case SubflowState():
+            return _flow_json(state.flow, record)
+        case ParallelState():
+            known = {member.name: member for member in state.members}  # `each` has one state for all its members
+            children = {
+                name: _child_json(known.get(name, state.members[0]), child) for name, child in record.children.items()
+            }
+            fields = {**differing(record), "state": str(record.state), "children": children}
+            return msgspec.Raw(to_json(MembersJson(**fields)).encode())
+    return msgspec.Raw(to_json(record).encode())
 
 
 class _Position(msgspec.Struct):
@@ -31,22 +92,8 @@ class _Position(msgspec.Struct):
     steps: int = 0
 
 
-def restore(
-    document: str | bytes,
-    flow: Flow[Any],
-    run_context: RunContext | None = None,
-    *,
-    signing_key: str | bytes | None = None,
-) -> FlowRun[Any]:
-    """Return the run that `FlowRun.snapshot` wrote, ready to be driven on.
-
-    Trust a document only as far as you trust code; see `fsm_agent.restore`.
-
-    Args:
-        document: The JSON.
-        flow: The flow.
-        run_context: What the run has besides its record.
-        signing_key: Of `FlowRun.snapshot`.
+def record_from(document: str | bytes, flow: Flow[Any], signing_key: str | bytes | None = None) -> FlowRecord:
+    """Return the record in a document of `document_of`, upgraded to the present version of the flow.
 
     Raises:
         SnapshotError: The document is damaged, of another flow or a newer version, or its state no longer exists.
@@ -57,12 +104,7 @@ def restore(
         raise SnapshotError(f"expected the snapshot of a flow, of format {FORMAT}: {error}") from None
     if read.flow != flow.name:
         raise SnapshotError(f"snapshot: expected one of the flow {flow.name!r}, got one of {read.flow!r}")
-    run: FlowRun[Any] = FlowRun(flow, _flow_record(flow, bytes(read.record)), run_context)
-    try:
-        run.record = run.closed_again()
-    except OutcomeError as error:
-        raise SnapshotError(f"the snapshot contradicts itself: {error}") from None
-    return run
+    return _flow_record(flow, bytes(read.record))
 
 
 def _flow_record(flow: Flow[Any], document: bytes) -> FlowRecord:
@@ -241,3 +283,137 @@ def present_name(flow: Flow[Any], version: int, name: str) -> str:
     except Exception:  # of an upgrade that reads more of a record than its names
         return name
     return str(present)
+
+
+_OF_STEP = re.compile(r"((?:[a-z]+:)?)([^#:/]+)(#.*)", re.DOTALL)  # answer:review#3, triage#1/ask:2.0
+
+_OF_MEMBER = re.compile(r"((?:[a-z]+:)?)([^#:/]+)([:/].*)?", re.DOTALL)  # answer:warmly, warmly/model:0
+
+_BY_KEY = ("once", "children", "settled")  # parts of a record
+
+_BY_STATE = ("first_due_at_s", "inbox")
+
+
+def renamed(**states: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return an upgrade in which states have new names.
+
+    For example, ``upgrades={1: renamed(person="customer")}``.
+
+    States are renamed wherever the record of a run names them: its present state, the keys that it waits for, its
+    members, and its trace.  Data and answers stay as they are, and so do flows inside, which have upgrades of their
+    own.
+
+    Args:
+        states: New names by old ones; two states may swap names.
+
+    Raises:
+        FlowError: No name is given, or one is not a name for a state.
+
+    Examples:
+        >>> upgrade = renamed(look="search")                        # for Flow(…, version=2, upgrades={1: upgrade})
+        >>> callable(upgrade)
+        True
+    """
+    if not states:
+        raise FlowError("renamed: expected old names with new ones, as in renamed(old='new'), got none")
+    for old, new in states.items():
+        if not isinstance(new, str) or not new.isidentifier():
+            raise FlowError(f"renamed: expected a Python identifier for {old}, got {shown(new)}")
+
+    def upgrade(record: dict[str, Any]) -> dict[str, Any]:
+        stands = record.get("state", "")
+        return {**_renamed(record, states, _OF_STEP), "state": states.get(stands, stands)}
+
+    return upgrade
+
+
+def _renamed(record: Mapping[str, Any], states: Mapping[str, str], pattern: re.Pattern[str]) -> dict[str, Any]:
+    """Return the record of a run, or of members, whose keys match a pattern, with the new names."""
+
+    def named(key: str) -> str:
+        found = pattern.fullmatch(key)
+        if found is None or found[2] not in states:
+            return key
+        return f"{found[1]}{states[found[2]]}{found[3] or ''}"
+
+    made = dict(record)
+    for parts, rename in ((_BY_KEY, named), (_BY_STATE, lambda name: states.get(name, name))):
+        made |= {part: {rename(key): value for key, value in made[part].items()} for part in parts if part in made}
+    for key, child in made.get("children", {}).items():
+        if "begun" in child and "flow" not in child:  # members, whose states are states of this flow
+            made["children"][key] = _renamed(child, states, _OF_MEMBER)
+    is_of_flow = pattern is _OF_STEP
+    if "trace" in made:
+        made["trace"] = [_step(step, states if is_of_flow else {}, named) for step in made["trace"]]
+    if (ending := made.get("ending")) is not None:
+        made["ending"] = {**ending, "state": states.get(ending["state"], ending["state"])}
+    return made
+
+
+def _step(step: Mapping[str, Any], states: Mapping[str, str], named: Callable[[str], str]) -> dict[str, Any]:
+    ends = {end: states.get(step[end], step[end]) for end in ("source", "to")}
+    return {**step, **ends, **({"key": named(step["key"])} if step.get("key", "begin") != "begin" else {})}
+
+
+_NO_FIELDS: Mapping[str, Any] = {}
+
+
+def reshaped(
+    *, add: Mapping[str, Any] = _NO_FIELDS, drop: Sequence[str] = (), rename: Mapping[str, str] = _NO_FIELDS
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return an upgrade in which the data have other fields.
+
+    For example, ``upgrades={1: reshaped(add={"lang": "en"}, drop=["old"], rename={"text": "words"})}``.
+
+    It is about the fields of the data themselves, and not about fields of values inside of them: a function of the
+    record is for those.  Flows inside have data, and upgrades, of their own.
+
+    Args:
+        add: The values of new fields by name, as JSON has them.  A field with a default needs none.
+        drop: The names of fields that are no more.
+        rename: New names of fields by old ones; two fields may swap names.
+
+    Raises:
+        FlowError: No field is given, one is given twice, or JSON cannot hold a value.
+
+    Examples:
+        >>> upgrade = reshaped(add={"note": ""}, rename={"txt": "text"})     # for Flow(…, upgrades={1: upgrade})
+        >>> callable(upgrade)
+        True
+    """
+    check(
+        "add of reshaped",
+        add,
+        isinstance(add, Mapping),
+        "a mapping of fields to values, such as {'lang': 'en'}",
+        FlowError,
+    )
+    is_list = isinstance(drop, Sequence | frozenset | set) and not isinstance(drop, str)
+    check("drop of reshaped", drop, is_list, "a list of fields, such as ['old']", FlowError)
+    check(
+        "rename of reshaped", rename, isinstance(rename, Mapping), "a mapping of old field names to new ones", FlowError
+    )
+    if not (add or drop or rename):
+        raise FlowError("reshaped: expected fields, got none; pass add={'lang': 'en'}, drop=['old'], …")
+    made, gone = [*add, *rename.values()], [*drop, *rename]
+    for names in (made, gone):
+        for name in names:
+            check("a field of reshaped", name, isinstance(name, str) and bool(name), "a field name", FlowError)
+            check("a field of reshaped", name, names.count(name) == 1, "one change of each field", FlowError)
+    added = plain_json("add of reshaped", add) if add else {}
+
+    def upgrade(record: dict[str, Any]) -> dict[str, Any]:
+        data = record["data"]
+        where = f"data of version {record.get('version', 1)} of the flow {record['flow']!r}"
+        if not isinstance(data, dict):
+            raise SnapshotError(f"{where}: expected fields for reshaped to change, got {shown(data)}")
+        for name in gone:
+            if name not in data:
+                raise SnapshotError(f"{where}: expected one of its fields ({', '.join(data)}), got {name!r}")
+        kept = {rename.get(name, name): value for name, value in data.items() if name not in drop}
+        for name in made:
+            if name in data and name not in gone:
+                raise SnapshotError(f"{where}: expected a new field to add, got {name!r}; leave it out, or rename it")
+        return {**record, "data": {**kept, **added}}
+
+    return upgrade

@@ -2,26 +2,170 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+import msgspec
 from msgspec import field
 from msgspec.structs import astuple, force_setattr
 
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.growing_map import GrowingMap
-from fsm_agent._internal.values import Value
+from fsm_agent._internal.values import Tagged, Value, to_json
 from fsm_agent._internal.vector import Vector
+from fsm_agent.call.effects import RunFunction, Sleep
 from fsm_agent.call.limits import Limits
-from fsm_agent.call.outcomes import Returned
-from fsm_agent.call.process import SEPARATOR
+from fsm_agent.call.outcomes import Expired, Returned, Slept
+from fsm_agent.call.process import SEPARATOR, EffectValue
 from fsm_agent.call.record import OnceRun
+from fsm_agent.flows.states import WaitState
 from fsm_agent.flows.values import Failure
 from fsm_agent.foreign_names import OptionsType
+from fsm_agent.functions.function import result_text
 from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.event_json import EXACT, masked_data
+from fsm_agent.messages.json_result import JsonResult
+from fsm_agent.messages.question import Question
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.validation import check
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.run import FlowRun
+
+
+class AwaitAnswer(EffectValue, frozen=True):
+    """A person's answer to a question, or an event outside the program.
+
+    Examples:
+        >>> @wait(bool)
+        ... def review(text: str) -> str:
+        ...     return text
+        >>> try:
+        ...     Flow("letters", str, start=review, rows=[review.done(end("over"))]).call("Dear Ada")
+        ... except FlowSuspended as waiting:
+        ...     print([(effect.key, effect.shown) for effect in waiting.run.effects])
+        [('answer:review#1', 'Dear Ada')]
+    """
+
+    prefix, outcomes = "answer", (Returned,)
+
+    key: str
+    state: WaitState[Any, Any]
+    shown: Any  # the question
+
+    @property
+    def question(self) -> Question:
+        about = to_json({"question": result_text(self.shown), "types": self.state.answer_types.names})
+        return Question(self.key, "answer", about, ("returned",), self.state.answer_types.schema)
+
+
+class Timer(Sleep, frozen=True):
+    """The end of a state's time."""
+
+    outcomes: ClassVar[tuple[type, ...]] = (Slept, Expired)  # type: ignore[assignment]
+
+
+class RunOnData(RunFunction, frozen=True, kw_only=True):
+    """The result of a state's function, called with the data."""
+
+    data: Any
+
+
+class Edited(Tagged, frozen=True, kw_only=True, tag="edited"):
+    """The data of a run were changed by a person, in a fork.  Answers no effect: pass it under the key ``""``."""
+
+    data: msgspec.Raw
+    by: str = ""  # who changed them, for people
+    at_s: float = 0.0
+
+
+D = TypeVar("D")
+
+
+class FlowResult(JsonResult, Generic[D]):
+    """The result of a run of a flow.
+
+    Attributes:
+        run: The run.
+
+    Examples:
+        >>> @execute
+        ... def double(n: int) -> int:
+        ...     return 2 * n
+        >>> doubling = Flow("doubling", int, start=double, rows=[double.done(end("over"), do=lambda n, more: more)])
+        >>> result = doubling.call(4)
+        >>> result.output, result.state
+        (8, 'over')
+    """
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: FlowRun[D]) -> None:
+        self.run = run
+
+    @property
+    def record(self) -> FlowRecord:
+        """All that the run knows."""
+        return self.run.record
+
+    @property
+    def output(self) -> D:
+        """The data that the flow ended with."""
+        return self.run.data
+
+    @property
+    def state(self) -> str:
+        """The name of the end."""
+        return self.run.state
+
+    @property
+    def ending(self) -> FlowEnding | None:
+        """How it ended; None: it has not ended."""
+        return self.record.ending
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """The data that the caller gave with ``extra``."""
+        return self.record.extra
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all agent calls."""
+        return self.record.total_usage
+
+    @property
+    def trace(self) -> Vector[Stepped]:
+        """The flow's own steps."""
+        return self.record.trace
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON data: its state, data, usage; see `CallResult.to_dict`.
+
+        ``data`` are those that the flow ended with, whole and as they are.
+        """
+        ending = self.ending
+        fields = {
+            "state": str(self.state),
+            "failed": ending is not None and ending.is_failure,
+            "reason": None if ending is None else str(ending.state),
+            "detail": ending.detail or None if ending is not None else None,
+            "data": json.loads(self.run.flow.data_json(self.run.data)),
+            "usage": self.usage,
+            "states": [str(step.to) for step in self.trace],
+            "waits_for": [effect.key for effect in self.run.effects],
+        }
+        told: dict[str, Any] = masked_data(fields, EXACT)
+        return told
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FlowResult) and self.record == other.record
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.state}, {self.run.data!r})"
 
 
 class FlowLimits(Value, frozen=True, kw_only=True, metaclass=OptionsType):

@@ -1,0 +1,381 @@
+"""The whole table of a flow, with default rows for what the user's rows leave open, and its machine."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from functools import wraps
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fsm_agent._internal.durations import in_seconds
+from fsm_agent._internal.field_checks import is_amount, is_finite
+from fsm_agent.call.machine import Row as MachineRow
+from fsm_agent.call.machine import machine_of
+from fsm_agent.flows.errors import FlowError
+from fsm_agent.flows.states import ENDS, FIRST_TIME, End, FunctionState, LiveState, PauseState, Row, State, event_name
+from fsm_agent.flows.values import ANY
+from fsm_agent.validation import shown
+
+if TYPE_CHECKING:
+    from fsm_agent.flows.flow import Flow
+if TYPE_CHECKING:
+    from fsm_agent.flows.states import LiveState
+
+
+def takes_answer(guard: Callable[..., Any], answer: str = "answer") -> bool:
+    """Return whether a guard is given what came as well as the data.
+
+    A function of ``*args`` is.  A default of the second parameter would leave it open, and what was meant as a constant
+    would be the answer: it is refused.
+
+    Args:
+        guard: The guard.
+        answer: What came, for the error.
+
+    Raises:
+        FlowError: It says what was expected, and what the guard takes.
+    """
+    name, right = getattr(guard, "__name__", repr(guard)), f"the parameters (data, {answer}) or (data)"
+    try:
+        signature = inspect.signature(guard, follow_wrapped=False)  # that of a partial function is its own
+        if _is_open(signature):  # as that of a decorator's function, behind which is what it decorates
+            signature = inspect.signature(guard)
+    except (TypeError, ValueError):  # written in C
+        raise FlowError(f"{name}: expected {right}, got a function that does not tell its parameters") from None
+    takes_both, takes_data = _takes(signature, 2), _takes(signature, 1)
+    if takes_both and takes_data and not _is_open(signature):
+        raise FlowError(f"{name}: expected {right}, got {_signature_text(signature)}, which fits both")
+    if not (takes_both or takes_data):
+        raise FlowError(f"{name}: expected {right}, got {_signature_text(signature)}")
+    return takes_both
+
+
+def check_parameters(here: str, function: Callable[..., Any], *takes: str) -> None:
+    """Refuse a function that cannot be called with as many values.
+
+    Raises:
+        FlowError: It says what was expected, and what the function takes.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C, say
+        return
+    if not _takes(signature, len(takes)):
+        name = getattr(function, "__name__", repr(function))
+        right = f"the parameters ({', '.join(takes)})"
+        raise FlowError(f"{here}: {name}: expected {right}, got {_signature_text(signature)}")
+
+
+def _is_open(signature: inspect.Signature) -> bool:
+    """Return whether it takes any number of values."""
+    return any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+
+
+def _takes(signature: inspect.Signature, count: int) -> bool:
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _signature_text(signature: inspect.Signature) -> str:
+    """Return the parameters, without annotations."""
+    parameters = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+
+
+UNTIL_KNOWN, MEANWHILE = "until_known", "meanwhile"
+
+STAYS = (UNTIL_KNOWN, MEANWHILE)  # rules of rows that stay in their state
+
+
+class _EveryState(State[Any]):
+    """The source of a row for every state: a singleton, even when a flow is copied."""
+
+    name = "every state"
+
+    def __reduce__(self) -> str:
+        return "EVERY"
+
+
+EVERY = _EveryState()
+
+
+def rows_in_states(where: str, start: State[Any], rows: Sequence[Row[Any]]) -> tuple[Row[Any], ...]:
+    """Return rows with those for every state placed in each, and with rows that stay.
+
+    A row for every state stands in each state that has none of its own, and that the start leads to without a
+    cancellation or the deadline, and not through the row's target.
+
+    Raises:
+        FlowError: There is no such state.
+    """
+    found = [row for row in rows if row.source is not EVERY]
+    live = {state.name: state for row in found for state in (row.source, row.to) if isinstance(state, LiveState)}
+    for row in rows:
+        if row.source is not EVERY:
+            continue
+        own = {one.source.name for one in found if one.trigger == row.trigger}
+        before = _states_before(start, found, row.to)
+        if not before.difference(own):
+            raise FlowError(f"{where}: row {row!r}: expected a state that other rows leave to it, got none; remove it")
+        for name, state in live.items():
+            if name in before and name not in own:
+                found.append(Row(state, row.trigger, row.to, None, row.action, rule=FIRST_TIME))
+            elif name not in own:
+                found.append(Row(state, row.trigger, state, is_default=True, rule=MEANWHILE))
+    return (*_waits_for_results(found), *found)
+
+
+def _states_before(start: State[Any], rows: Iterable[Row[Any]], target: State[Any]) -> set[str]:
+    """Return the live states that the start leads to without ends of the run, and not through the target."""
+    ways: dict[str, list[State[Any]]] = {}
+    for row in rows:
+        if row.trigger not in ENDS:
+            ways.setdefault(row.source.name, []).append(row.to)
+    found, waiting = set[str](), [start]
+    while waiting:
+        state = waiting.pop()
+        if isinstance(state, LiveState) and state is not target and state.name not in found:
+            found.add(state.name)
+            waiting += ways.get(state.name, ())
+    return found
+
+
+def _waits_for_results(rows: Iterable[Row[Any]]) -> Iterator[Row[Any]]:
+    for row in rows:
+        state = row.source
+        if row.rule == FIRST_TIME and isinstance(state, FunctionState) and state.function.once:
+            yield Row(state, row.trigger, state, is_default=True, rule=UNTIL_KNOWN)
+
+
+SEEDED = "Seeded"
+
+FAILED = End("Failed", is_failure=True)
+
+CANCELLED = End("Cancelled", is_failure=True)
+
+EXPIRED = End("Expired", is_failure=True)
+
+RESERVED = (SEEDED, FAILED.name, CANCELLED.name, EXPIRED.name)
+
+EDITED = "edited"  # the trigger of a step by which a person has changed the data, in a fork
+
+KEPT = "kept"  # an answer that came early
+
+_NOTES = ("started", "interrupted", "run_again")
+
+
+class TableEntry(NamedTuple):
+    """A row, once for each of its triggers."""
+
+    event: str  # the trigger, with its type
+    source: str
+    to: str  # the same as the source if the step stays there
+    row: Row[Any] | None  # None: a step of every flow, such as its start
+
+    @property
+    def guard(self) -> str:
+        """The name of the guard; empty: there is none."""
+        if self.row is None:
+            return ""
+        return self.row.rule if self.row.guard is None else self.row.guard.__name__
+
+    @property
+    def is_default(self) -> bool:
+        """True if the user wrote no such row."""
+        return self.row is None or self.row.is_default
+
+
+def with_defaults(
+    rows: Sequence[Row[Any]], live: Sequence[LiveState[Any, Any]], has_deadline: bool
+) -> tuple[Row[Any], ...]:
+    """Return the rows, with a default row for each trigger that the user's rows may not take."""
+    taken = {(row.source.name, row.trigger) for row in rows if row.guard is None and not row.rule}
+    found = list(rows)
+    for state in live:
+        possible = {
+            "failed": ("failed" in state.triggers, FAILED),
+            "elapsed": (state.is_timed, FAILED),
+            "expired": (has_deadline, EXPIRED),
+            "exhausted": (True, FAILED),
+            "cancelled": (True, CANCELLED),
+        }
+        for trigger, (is_possible, to) in possible.items():
+            if is_possible and (state.name, trigger) not in taken:
+                found.append(Row(state, trigger, to, is_default=True))
+    return tuple(found)
+
+
+def cases_of(row: Row[Any]) -> tuple[Any, ...]:
+    """Return the types, or members of an enum, that a row is for."""
+    return (row.case,) if row.case is not ANY else cases_at(row.source, row.trigger)
+
+
+def cases_at(state: State[Any], trigger: str) -> tuple[Any, ...]:
+    """Return the types, or members of an enum, that the rows of a trigger tell apart."""
+    return state.answer_types.cases if trigger == "done" and isinstance(state, LiveState) else (ANY,)
+
+
+def entries_of(flow: Flow[Any]) -> Iterator[TableEntry]:
+    """Yield each row once for each trigger, in the order in which they are tried."""
+    yield TableEntry("begun", SEEDED, flow.start.name, None)
+    yield TableEntry("cancelled", SEEDED, CANCELLED.name, None)
+    for row in flow.table:
+        for case in cases_of(row):
+            yield TableEntry(event_name(row.trigger, case), row.source.name, row.to.name, row)
+    for state in flow.live:
+        yield TableEntry(EDITED, state.name, state.name, None)
+        if flow.early:
+            yield TableEntry(KEPT, state.name, state.name, None)
+        if isinstance(state, FunctionState) and state.function.once:
+            for note in _NOTES:
+                yield TableEntry(note, state.name, state.name, None)
+
+
+def states_enum(flow: Flow[Any]) -> type[StrEnum]:
+    """Return the enum of the states of a flow.
+
+    Raises:
+        FlowError: A state has a name that Python keeps for itself.
+    """
+    make: Any = StrEnum
+    try:
+        made: type[StrEnum] = make("States", {name: name for name in (SEEDED, *flow.states)})
+    except ValueError as error:
+        raise FlowError(f"flow {flow.name!r}: {error}; rename the state") from None
+    return made
+
+
+def machine_for(flow: Flow[Any]) -> Any:
+    """Return the `transitions` machine of a flow."""
+    members: Any = flow.state_enum
+    rows: list[MachineRow] = []
+    for event, source, to, row in flow.entries:
+        stays = source == to if row is None else row.rule in STAYS
+        guard = None if row is None else _rule(row) if row.rule else _guard(row) if row.guard is not None else None
+        rows.append((event, members[source], None if stays else members[to], guard, _action(row)))
+    return machine_of(rows, members)
+
+
+def _guard(row: Row[Any]) -> Any:
+    user: Any = row.guard
+    has_answer = takes_answer(user)
+
+    @wraps(user)
+    def guard(record: Any, answer: Any, run: Any) -> bool:
+        held = user(record.data, answer) if has_answer else user(record.data)
+        if held is True or held is False:
+            return held
+        if held is None or isawaitable(held):
+            what = f"flow {run.flow.name!r}: guard of the row {row!r}"
+            raise FlowError(f"{what}: expected True or False, got {shown(held)}")
+        return bool(held)
+
+    return guard
+
+
+def _rule(row: Row[Any]) -> Any:
+    """Return the guard of a row for a cancellation or the deadline."""
+
+    def guard(record: Any, answer: Any, run: Any) -> bool:
+        return bool(run.rule_for(record, row.trigger) == row.rule)
+
+    guard.__name__ = row.rule
+    return guard
+
+
+def _action(row: Row[Any] | None) -> Any:
+    user = None if row is None else row.action
+
+    def action(record: Any, answer: Any, run: Any) -> Any:
+        if user is None:
+            return record
+        return record.changed(data=run.checked_data(user(record.data, answer), record.data, row))
+
+    def react(record: Any, answer: Any, run: Any) -> Any:
+        assert row is not None
+        waits = (row.trigger, answer.detail) if row.rule == UNTIL_KNOWN else None
+        reacted = (*record.reacted_to, row.trigger)
+        return action(record, answer, run).changed(reacted_to=reacted, reaction=record.reaction or waits)
+
+    return react if row is not None and row.rule else action
+
+
+def states_in(start: State[Any], rows: Sequence[Row[Any]]) -> Iterator[State[Any]]:
+    """Yield the states that rows name, once for each mention."""
+    yield start
+    for row in rows:
+        if row.source is not EVERY:
+            yield row.source
+        yield row.to
+
+
+_SECONDS = "a number of seconds above 0, a timedelta, or a function of the data that returns either"
+
+_MOMENT = "a datetime with a time zone, Unix seconds, or a function of the data that returns either"
+
+
+def check_time(here: str, state: LiveState[Any, Any]) -> None:
+    """Refuse a time that no run could use.
+
+    Raises:
+        FlowError: It names the option, what was expected, and its value.
+    """
+    within_s, until = state.within_s, state.until
+    if within_s is not None and until is not None:
+        raise FlowError(f"{here}: expected within_s or until, got both; leave one out")
+    if isinstance(state, PauseState) and not state.is_timed:
+        raise FlowError(f"{here}: expected within_s ({_SECONDS}) or until, got neither")
+    for name, time, right in (("within_s", within_s, _SECONDS), ("until", until, _MOMENT)):
+        if inspect.iscoroutinefunction(time):
+            right = "a plain, pure function"
+            raise FlowError(f"{here}: {name}: expected {right}, got the coroutine function {shown(time)}")
+        is_right = callable(time) or (moment_s(time) is not None if name == "until" else is_finite(time) and time > 0)
+        if time is not None and not is_right:
+            raise FlowError(f"{here}: {name}: expected {right}, got {shown(time)}")
+    if not isinstance(state.restart, bool):
+        raise FlowError(f"{here}: restart: expected True or False, got {shown(state.restart)}")
+    if not (state.restart or state.is_timed):
+        raise FlowError(f"{here}: expected a time limit with restart=False, got none; pass within_s=… or until=…")
+
+
+def moment_s(moment: Any) -> float | None:
+    """Return a moment as Unix time; None: it is no datetime with a time zone, and no Unix time."""
+    if isinstance(moment, datetime):
+        return None if moment.utcoffset() is None else moment.timestamp()
+    return float(moment) if is_amount(moment) else None
+
+
+def due_at_s(where: str, state: LiveState[Any, Any], data: Any, at_s: float) -> float | None:
+    """Return the Unix time at which the time of a state is over; None: it has no limit this time.
+
+    Args:
+        where: The flow, for errors.
+        state: A state with a time.
+        data: The data with which it is entered.
+        at_s: Unix time at which it is entered.
+
+    Raises:
+        FlowError: A function of the data has returned no time.
+    """
+    is_moment = state.until is not None
+    given = state.until if is_moment else state.within_s
+    time = in_seconds(given(data)) if callable(given) else given
+    if time is None and not isinstance(state, PauseState):
+        return None
+    due = moment_s(time) if is_moment else at_s + time if is_amount(time) else None
+    if due is not None:
+        return due
+    name = "until" if is_moment else "within_s"
+    right = (
+        "a datetime with a time zone, or Unix seconds" if is_moment else "a number of seconds from 0 on, or a timedelta"
+    )
+    if not isinstance(state, PauseState):
+        right += ", or None"
+    by = f", which {getattr(given, '__name__', 'its function')} returned" if callable(given) else ""
+    raise FlowError(f"{where}: {name} of {state.name}: expected {right}, got {shown(time)}{by}")
