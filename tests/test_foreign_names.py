@@ -22,7 +22,6 @@ from fsm_agent import (
     Limits,
     Price,
     Prompt,
-    Retries,
     Settings,
     UsageError,
 )
@@ -30,7 +29,6 @@ from fsm_agent.clients import Network
 from fsm_agent.context import Budget
 from fsm_agent.flows import Flow, FlowLimits, end, execute, wait
 from fsm_agent.foreign_names import IMPORTS, WORDS, remedy
-from fsm_agent.messages import WebSearch
 from fsm_agent.testing import Script
 
 number = wait(int, name="number")(lambda data: "How many?")
@@ -124,8 +122,6 @@ def test_a_key_of_a_configuration_is_no_argument_of_an_agent_and_its_place_is_na
     [
         (Limits, "max_turns", "use rounds=…"),
         (Limits, "usage_limits", "did you mean"),  # the word for the class itself
-        (Settings, "model_args", "there are: temperature"),
-        (Settings, "max_retries", "use limits=Limits(parse_retries=…)"),
     ],
 )
 def test_a_remedy_does_not_name_the_class_that_is_being_made(kind: Any, word: str, right: str) -> None:
@@ -133,7 +129,7 @@ def test_a_remedy_does_not_name_the_class_that_is_being_made(kind: Any, word: st
         kind(**{word: 3})
 
 
-@pytest.mark.parametrize("kind", [Limits, Settings, Price, Budget, Retries, Network, WebSearch, FlowLimits])
+@pytest.mark.parametrize("kind", [Limits, Price, Budget, Network, FlowLimits])
 def test_a_value_refuses_an_unknown_argument_by_its_name(kind: Any) -> None:
     with pytest.raises(TypeError, match=f"{kind.__name__}.*'max_trns'"):
         kind(max_trns=3)
@@ -145,7 +141,6 @@ def test_a_value_refuses_an_unknown_argument_by_its_name(kind: Any) -> None:
         (Limits, "ronuds", "'rounds'"),
         (Limits, "max_iterations", "rounds=…$"),
         (Limits, "max_retries", "parse_retries=…$"),
-        (Settings, "temprature", "'temperature'"),
     ],
 )
 def test_and_says_what_is_right(kind: Any, word: str, right: str) -> None:

@@ -15,16 +15,18 @@ first checked: of many functions that are offered, few are called.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from itertools import islice
 from reprlib import Repr
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from fsm_agent._internal.lazy_import import core_schema, pattern, pydantic, pydantic_core
 from fsm_agent.errors import ParseError
 
 if TYPE_CHECKING:
-    from pydantic_core import CoreSchema, SchemaValidator
+    from pydantic import ValidationError
+
+Core: TypeAlias = dict[str, Any]  # a core schema of pydantic
 
 # What validators raise, those that are the user's own at odd arguments included; a ValidationError is a ValueError.
 REFUSALS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -37,25 +39,28 @@ _MAX_OPEN = 2  # times a reference is followed inside of itself
 _MAX_REF_CHARS = 1_000
 _MAX_PATTERN_COST = 200  # see `_cost`
 _MAX_PATTERNS_COST = 600  # of a schema
-_ANY: CoreSchema = {"type": "any"}
+_ANY: Core = {"type": "any"}
+_TEXT_CORE: Core = {"type": "str"}
 _NUMBER = {"minimum": "ge", "maximum": "le", "exclusiveMinimum": "gt", "exclusiveMaximum": "lt"}
 _WHOLE = {"ge": math.ceil, "gt": math.floor, "le": math.floor, "lt": math.ceil}
 _LENGTHS = {"minLength": "min_length", "maxLength": "max_length"}
 _TEXT = {**_LENGTHS, "pattern": "pattern"}
 _LIST = {"minItems": "min_length", "maxItems": "max_length"}
 _MAX_TYPES = 7  # JSON Schema has no more
-_UNICODE = pattern(r"\\[wWdDsSpPbB]")
-_REPEAT = pattern(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
+_UNICODE = re.compile(r"\\[wWdDsSpPbB]")
+_REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
 def refused(error: Exception) -> ParseError:
     """Return the error for what a validator raised, in words for the model."""
-    if isinstance(error, pydantic.ValidationError):
+    from pydantic_core import ValidationError
+
+    if isinstance(error, ValidationError):
         return ParseError(described_errors(error))
     return ParseError(f"input: {type(error).__name__}: {error}"[:1000])
 
 
-def described_errors(error: pydantic.ValidationError) -> str:
+def described_errors(error: ValidationError) -> str:
     """A validation error as one line a field: where, what is wrong, what was given.  Bounded, whatever was given."""
     items = error.errors(include_url=False, include_context=False)
     lines = []
@@ -74,9 +79,15 @@ def _shorten_value(value: Any) -> str:
         return f"a huge {type(value).__name__}"
 
 
-def _bad() -> tuple[type[Exception], ...]:
-    """Return the exceptions that pydantic_core raises for invalid constraints."""
-    return pydantic_core.SchemaError, ValueError, TypeError, OverflowError
+class Validator(Protocol):
+    """What makes the arguments of a call of their JSON: that of a signature is pydantic's own."""
+
+    def validate_json(self, arguments: str | bytes, /) -> Any:
+        """Return the arguments in a JSON document.
+
+        Raises:
+            ValidationError: They do not fit.
+        """
 
 
 class ArgumentsValidator:
@@ -86,9 +97,9 @@ class ArgumentsValidator:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
-        self._validator: SchemaValidator | None = None
+        self._validator: Validator | None = None
 
-    def validate_json(self, arguments: str | bytes) -> Any:
+    def validate_json(self, arguments: str | bytes, /) -> Any:
         """Return the arguments in a JSON document.
 
         Raises:
@@ -99,11 +110,21 @@ class ArgumentsValidator:
         return self._validator.validate_json(arguments)
 
 
-def _build_validator(schema: Mapping[str, Any]) -> SchemaValidator:
+def _build_validator(schema: Mapping[str, Any]) -> Validator:
+    read: Validator = _compiled(_Reader(schema).object(schema, 0)) or _compiled(
+        {"type": "dict", "keys_schema": _TEXT_CORE}
+    )
+    return read
+
+
+def _compiled(core: Core) -> Any:
+    """Return the validator of a core schema; None: pydantic refuses it."""
+    from pydantic_core import SchemaError, SchemaValidator
+
     try:
-        return pydantic_core.SchemaValidator(_Reader(schema).object(schema, 0))
-    except _bad():
-        return pydantic_core.SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
+        return SchemaValidator(core)
+    except (SchemaError, ValueError, TypeError, OverflowError):
+        return None
 
 
 class _Reader:
@@ -115,7 +136,7 @@ class _Reader:
         self.pattern_cost_left: float = _MAX_PATTERNS_COST
         self.open: list[str] = []  # the references that are being followed
 
-    def object(self, schema: Mapping[str, Any], depth: int) -> CoreSchema:
+    def object(self, schema: Mapping[str, Any], depth: int) -> Core:
         properties, required = schema.get("properties"), schema.get("required")
         names = self._bounded(required) if isinstance(required, list) else []
         needed = dict.fromkeys([key for key in names if isinstance(key, str)], True)
@@ -129,15 +150,15 @@ class _Reader:
                 break
             read = self.read(inner, depth + 1)
             if key not in needed:  # models write null for what they leave out
-                read = core_schema.nullable_schema(read)
-            fields[key] = core_schema.typed_dict_field(read, required=key in needed)
-        if self.left <= 0:  # an unread schema allows anything
-            return core_schema.typed_dict_schema(fields, extra_behavior="allow")
+                read = _nullable(read)
+            fields[key] = {"type": "typed-dict-field", "schema": read, "required": key in needed}
+        read = {"type": "typed-dict", "fields": fields, "extra_behavior": "allow"}
         others = schema.get("additionalProperties")
+        if self.left <= 0:  # an unread schema allows anything
+            return read
         if others is False:
-            return core_schema.typed_dict_schema(fields, extra_behavior="forbid")
-        extras = self.read(others, depth + 1) if isinstance(others, Mapping) else None
-        return core_schema.typed_dict_schema(fields, extra_behavior="allow", extras_schema=extras)
+            return {**read, "extra_behavior": "forbid"}
+        return {**read, "extras_schema": self.read(others, depth + 1)} if isinstance(others, Mapping) else read
 
     def _bounded(self, items: list[Any]) -> list[Any]:
         """Return the items, or as many as may still be read."""
@@ -145,34 +166,34 @@ class _Reader:
         self.left -= len(taken)
         return taken
 
-    def read(self, schema: Any, depth: int) -> CoreSchema:
+    def read(self, schema: Any, depth: int) -> Core:
         """Return the core schema of a JSON Schema; any value where nothing supported restricts it."""
         self.left -= 1
         if depth > _MAX_DEPTH or self.left < 0 or not isinstance(schema, Mapping):
             return _ANY
         read = self._restricted(schema, depth)
-        return core_schema.nullable_schema(read) if schema.get("nullable") is True else read
+        return _nullable(read) if schema.get("nullable") is True else read
 
-    def _restricted(self, schema: Mapping[str, Any], depth: int) -> CoreSchema:
+    def _restricted(self, schema: Mapping[str, Any], depth: int) -> Core:
         match schema:
             case {"$ref": str(ref)}:
                 return self._referred(ref, depth)
             case {"const": value}:
-                return core_schema.literal_schema([value])
+                return {"type": "literal", "expected": [value]}
             case {"enum": [_, *_] as choices}:
                 taken = self._bounded(choices)
-                return core_schema.literal_schema(taken) if len(taken) == len(choices) else _ANY
+                return {"type": "literal", "expected": taken} if len(taken) == len(choices) else _ANY
             case {"anyOf": [_, *_] as kinds} | {"oneOf": [_, *_] as kinds}:
                 return self._union(kinds, depth)
             case {"allOf": [_, *_] as kinds}:
-                return core_schema.chain_schema([self.read(kind, depth + 1) for kind in kinds[: max(1, self.left)]])
+                return {"type": "chain", "steps": [self.read(kind, depth + 1) for kind in kinds[: max(1, self.left)]]}
             case {"type": [_, *_] as kinds} if len(kinds) <= _MAX_TYPES:
                 return _either([self._typed(schema, kind, depth + 1) for kind in kinds if kind != "null"], kinds)
             case {"type": str(kind)}:
                 return self._typed(schema, kind, depth)
         return _ANY
 
-    def _typed(self, schema: Mapping[str, Any], kind: Any, depth: int) -> CoreSchema:
+    def _typed(self, schema: Mapping[str, Any], kind: Any, depth: int) -> Core:
         if kind == "object":
             return self.object(schema, depth)
         if kind == "array":
@@ -181,28 +202,28 @@ class _Reader:
             return self._text(schema)
         read, default = _scalar(schema, kind), schema.get("default")
         if isinstance(default, str) and kind in ("integer", "number", "boolean"):  # then it is converted
-            return core_schema.union_schema([read, core_schema.literal_schema([default])])
+            return _union([read, {"type": "literal", "expected": [default]}])
         return read
 
-    def _text(self, schema: Mapping[str, Any]) -> CoreSchema:
+    def _text(self, schema: Mapping[str, Any]) -> Core:
         regex, names = schema.get("pattern"), _LENGTHS
         if isinstance(regex, str) and (cost := _cost(regex)) <= min(_MAX_PATTERN_COST, self.pattern_cost_left):
             self.pattern_cost_left -= cost
             names = _TEXT
-        return _bounded({"type": "str"}, schema, names)
+        return _bounded(_TEXT_CORE, schema, names)
 
-    def _union(self, kinds: list[Any], depth: int) -> CoreSchema:
+    def _union(self, kinds: list[Any], depth: int) -> Core:
         if len(kinds) > self.left:  # and an unread schema allows anything
             return _ANY
         types = [kind.get("type") if isinstance(kind, Mapping) else None for kind in kinds]
         read = [self.read(kind, depth + 1) for kind, name in zip(kinds, types, strict=True) if name != "null"]
         return _either(read, types)
 
-    def _list(self, schema: Mapping[str, Any], depth: int) -> CoreSchema:
+    def _list(self, schema: Mapping[str, Any], depth: int) -> Core:
         bounds = {name: schema[key] for key, name in _LIST.items() if _is_length(schema.get(key))}
-        return core_schema.list_schema(self.read(schema.get("items"), depth + 1), **bounds)
+        return {"type": "list", "items_schema": self.read(schema.get("items"), depth + 1), **bounds}
 
-    def _referred(self, ref: str, depth: int) -> CoreSchema:
+    def _referred(self, ref: str, depth: int) -> Core:
         if len(ref) > _MAX_REF_CHARS or self.open.count(ref) >= _MAX_OPEN:
             return _ANY
         self.open.append(ref)
@@ -220,11 +241,19 @@ def target_of(root: Mapping[str, Any], ref: str) -> Any:
     return target
 
 
-def _either(kinds: list[CoreSchema], types: list[Any]) -> CoreSchema:
+def _nullable(core: Core) -> Core:
+    return {"type": "nullable", "schema": core}
+
+
+def _union(cores: list[Core]) -> Core:
+    return {"type": "union", "choices": cores}
+
+
+def _either(kinds: list[Core], types: list[Any]) -> Core:
     if not kinds:
-        return core_schema.none_schema()
-    union = core_schema.union_schema([*kinds]) if len(kinds) > 1 else kinds[0]
-    return core_schema.nullable_schema(union) if "null" in types else union
+        return {"type": "none"}
+    union = _union(kinds) if len(kinds) > 1 else kinds[0]
+    return _nullable(union) if "null" in types else union
 
 
 def _cost(regex: str) -> float:
@@ -242,33 +271,29 @@ def _cost(regex: str) -> float:
     return size * times * (1 if _UNICODE.search(regex) else 0.01)
 
 
-def _scalar(schema: Mapping[str, Any], kind: Any) -> CoreSchema:
+def _scalar(schema: Mapping[str, Any], kind: Any) -> Core:
     match kind:
         case "integer":
             return _bounded({"type": "int"}, schema, _NUMBER)
         case "number":
             whole = _bounded({"type": "int"}, schema, _NUMBER)
-            return core_schema.union_schema(
-                [whole, _bounded({"type": "float", "allow_inf_nan": False}, schema, _NUMBER)]
-            )
+            return _union([whole, _bounded({"type": "float", "allow_inf_nan": False}, schema, _NUMBER)])
         case "boolean":
-            return core_schema.bool_schema()
+            return {"type": "bool"}
         case "null":
-            return core_schema.none_schema()
+            return {"type": "none"}
     return _ANY
 
 
-def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> CoreSchema:
+def _bounded(plain: dict[str, Any], schema: Mapping[str, Any], names: Mapping[str, str]) -> Core:
     """Return the schema with its bounds if pydantic accepts them: a pattern that looks around is refused, say."""
     bounds = {name: schema[key] for key, name in names.items() if key in schema}
-    try:
-        if plain["type"] == "int":  # pydantic accepts whole bounds only
+    if plain["type"] == "int":  # pydantic accepts whole bounds only
+        try:
             bounds = {name: _WHOLE[name](value) for name, value in bounds.items()}
-        if bounds:
-            pydantic_core.SchemaValidator(cast("CoreSchema", plain | bounds))
-    except _bad():
-        bounds = {}
-    return cast("CoreSchema", plain | bounds)
+        except (ValueError, TypeError, OverflowError):
+            return plain
+    return plain | bounds if bounds and _compiled(plain | bounds) else plain
 
 
 def _is_length(value: Any) -> bool:

@@ -8,26 +8,21 @@ import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, Unpack, cast, overload
+from typing import Any, Concatenate, Generic, Protocol, Unpack, cast, overload
 
 import msgspec
 from typing_extensions import ParamSpec, TypeVar
 
-from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
+from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, Validator, refused
 from fsm_agent.functions.context import Context, accepts_context
 from fsm_agent.functions.delegate import Delegate
-from fsm_agent.functions.policy import Policy, check_names, check_policy
+from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
 from fsm_agent.functions.signature import described, passing
 from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.validation import check
-
-if TYPE_CHECKING:
-    from fsm_agent.functions.policy import PolicyOptions
 
 P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
@@ -74,14 +69,9 @@ class Function(Policy, Generic[P, R, Deps]):
     deps_type: str = field(default="", repr=False)  # of that context, unless it may be None
     deps_class: type | None = field(default=None, repr=False)  # the same as a class, if it is one
     positional: tuple[tuple[str, Any], ...] = field(default=(), repr=False)  # taken so only, with their defaults
-    validator: pydantic_core.SchemaValidator | None = field(default=None, repr=False)  # None: made of the schema
+    validator: Validator | None = field(default=None, repr=False)  # None: made of the schema
     delegate: Delegate | None = field(default=None, repr=False)  # the agent that it is
     source: Callable[..., Any] | None = field(default=None, repr=False)  # that the schema and validator were made of
-    is_plain: bool = field(init=False, repr=False)  # its policy has nothing to say on how it is run
-    is_awaited: bool = field(init=False, repr=False)  # itself or some of its middleware is a coroutine function
-    takes_thread: bool = field(init=False, repr=False)  # it could hold up an event loop
-    asks_with_context: bool = field(init=False, repr=False)  # its `needs_approval` is a predicate that takes one
-    _validate: Callable[[str], dict[str, Any]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name) <= 64 or not all(c.isascii() and (c.isalnum() or c in "_-") for c in self.name):
@@ -102,21 +92,38 @@ class Function(Policy, Generic[P, R, Deps]):
         note = f"Deprecated: {self.deprecated}" if self.deprecated else ""
         if note not in self.description:
             object.__setattr__(self, "description", f"{self.description}\n\n{note}".strip())
-        validator = self.validator or ArgumentsValidator(self.parameters)
-        object.__setattr__(self, "_validate", validator.validate_json)
-        governed = self.takes_context or self.retries or self.middleware or self.on_error == "retry"
         if self.call and any(map(inspect.iscoroutinefunction, (self.call, type(self.call).__call__))):
             object.__setattr__(self, "is_async", True)  # however it was made: a driver has to be able to cancel it
-        awaited = self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
-        needs = self.needs_approval
-        asks_with = callable(needs) and accepts_context(needs, f"needs_approval of function {self.name!r}")
-        object.__setattr__(self, "asks_with_context", asks_with)
-        object.__setattr__(self, "is_plain", not governed)
-        object.__setattr__(self, "is_awaited", awaited)
-        object.__setattr__(self, "takes_thread", self.blocking and self.acall is None and not awaited)
+        if callable(self.needs_approval):
+            accepts_context(self.needs_approval, f"needs_approval of function {self.name!r}")
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """True if its policy has nothing to say on how it is run."""
+        return not (self.takes_context or self.retries or self.middleware or self.on_error == "retry")
+
+    @cached_property
+    def is_awaited(self) -> bool:
+        """True if itself or some of its middleware is a coroutine function."""
+        return self.is_async or any(inspect.iscoroutinefunction(use) for use in self.middleware)
+
+    @cached_property
+    def takes_thread(self) -> bool:
+        """True if it could hold up an event loop."""
+        return self.blocking and self.acall is None and not self.is_awaited
+
+    @cached_property
+    def asks_with_context(self) -> bool:
+        """True if its `needs_approval` is a predicate that takes a `Context`."""
+        owner = f"needs_approval of function {self.name!r}"
+        return callable(self.needs_approval) and accepts_context(self.needs_approval, owner)
+
+    @cached_property
+    def _validate(self) -> Callable[[str], dict[str, Any]]:
+        validator = self.validator or ArgumentsValidator(self.parameters)
+        return validator.validate_json
 
     @classmethod
-    @with_options_shown(Policy)
     def of(
         cls,
         call: Callable[Args, Result],
@@ -355,10 +362,12 @@ def result_text(value: Any) -> str:
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if type(value) is int and -_LONG < value < _LONG:
         return str(value)
+    from pydantic_core import PydanticSerializationError, to_json
+
     for options in ({"fallback": _as_plain}, {"serialize_unknown": True}):  # the latter takes circular references
         try:
-            return pydantic_core.to_json(value, inf_nan_mode="strings", **options).decode()
-        except pydantic_core.PydanticSerializationError:
+            return to_json(value, inf_nan_mode="strings", **options).decode()
+        except PydanticSerializationError:
             pass
     return repr(value)
 
@@ -402,7 +411,6 @@ def function(call: Callable[Args, Result], /) -> Function[Args, Result, object]:
 def function(
     *, name: str | None = None, description: str | None = None, **policy: Unpack[PolicyOptions]
 ) -> Decorator: ...
-@with_options_shown(Policy)
 def function(
     call: Callable[..., Any] | None = None,
     /,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import PromptError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.hosted_tool import ComputerUse, HostedMCP, HostedTool
@@ -78,13 +77,15 @@ def is_run_as_requested(function: Function) -> bool:
 
 def as_action(call: FunctionCall) -> FunctionCall:
     """Return the call of a provider's own function for an action, as a call of `COMPUTER`; itself if it is broken."""
+    from pydantic_core import from_json, to_json
+
     try:
-        arguments = pydantic_core.from_json(object_text(call.arguments_json))
+        arguments = from_json(object_text(call.arguments_json))
     except ValueError:
         return call
     if not isinstance(arguments, dict):
         return call
-    text = pydantic_core.to_json({ACTION: call.name, **arguments}).decode()
+    text = to_json({ACTION: call.name, **arguments}).decode()
     return call.changed(name=COMPUTER, arguments_json=text)
 
 

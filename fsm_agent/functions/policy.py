@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from fsm_agent._internal.field_checks import is_amount, is_whole
-from fsm_agent._internal.lazy_import import pattern
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.foreign_names import OptionsType
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.validation import check_fields
 
@@ -20,7 +19,7 @@ from fsm_agent.validation import check_fields
 OnError: TypeAlias = Literal["tell", "retry", "fail"]
 Middleware: TypeAlias = Callable[[FunctionCall, Callable[[FunctionCall], Any]], Any]  # (call, next) -> result
 
-_VERSION = pattern(r"[A-Za-z0-9._+-]{0,40}")
+_VERSION = re.compile(r"[A-Za-z0-9._+-]{0,40}")
 
 
 class Default(Value, frozen=True):
@@ -39,7 +38,7 @@ class Default(Value, frozen=True):
     value: Any
 
 
-class Retries(Value, frozen=True, kw_only=True, metaclass=OptionsType):
+class Retries(Value, frozen=True, kw_only=True):
     """The number and the delay of further runs of a function that raised; the delay doubles each time.
 
     Examples:

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NotRequired, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from fsm_agent._internal.lazy_import import (
-    deferred,
-    pattern,
-    pydantic,
-    pydantic_core,
-    pydantic_fields,
-    typing_extensions,
-)
+import typing_extensions
+
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
+from fsm_agent.functions.arguments import Validator
 from fsm_agent.functions.context import Context
 
-if TYPE_CHECKING:
-    import docstring_parser
-else:
-    docstring_parser = deferred("docstring_parser")
-
-_MAY_BE_NONE = pattern(r"\b(None|Optional|Any|object)\b")
+_MAY_BE_NONE = re.compile(r"\b(None|Optional|Any|object)\b")
 _CONTEXT_NAMES = ("ctx", "context", "run_context", "run_ctx")  # of a parameter that is never meant for a model
 _UNRESOLVABLE = (AttributeError, NameError, SyntaxError, TypeError)  # raised for an annotation
 
 
 def undescribable() -> tuple[type[Exception], ...]:
     """Return the exceptions that pydantic raises at a type without a JSON schema."""
-    own = (pydantic.PydanticUserError, pydantic_core.SchemaError)
-    return (*own, AssertionError, NameError, TypeError, ValueError)
+    from pydantic import PydanticUserError
+    from pydantic_core import SchemaError
+
+    return (PydanticUserError, SchemaError, AssertionError, NameError, TypeError, ValueError)
 
 
 class Passing(Value, frozen=True, kw_only=True):
@@ -53,7 +46,7 @@ class Description(Value, frozen=True, kw_only=True):
     name: str
     text: str
     parameters: dict[str, Any]  # JSON Schema
-    validator: pydantic_core.SchemaValidator
+    validator: Validator
     passing: Passing
 
 
@@ -63,6 +56,9 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     Raises:
         UsageError: A parameter cannot be described to a model.
     """
+    import docstring_parser
+    from pydantic import TypeAdapter
+
     target, docstring = _find_docstring(call)
     named = call.func if isinstance(call, partial) else call
     name = str(name or getattr(call, "__name__", "") or getattr(named, "__name__", type(named).__name__))
@@ -75,7 +71,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
     offered = [p for p in signature.parameters.values() if p.name != context]
     arguments = _arguments_type(name, offered, hints, documented, bound)
     try:
-        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(arguments)
+        adapter: TypeAdapter[Any] = TypeAdapter(arguments)
         schema = adapter.json_schema()
     except undescribable() as error:
         raise UsageError(f"the parameters of function {name!r} have no JSON schema: {error}") from error
@@ -89,7 +85,7 @@ def described(call: Callable[..., Any], name: str | None, namespace: Mapping[str
         name=name,
         text="\n\n".join(part for part in (docs.short_description, docs.long_description) if part),
         parameters=schema,
-        validator=cast("pydantic_core.SchemaValidator", adapter.validator),
+        validator=adapter.validator,
         passing=Passing(
             is_async=inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call),
             takes_context=context is not None,
@@ -274,6 +270,8 @@ def _arguments_type(
     bound: Mapping[str, Any],
 ) -> Any:
     """Return a TypedDict of the parameters, without the bound ones."""
+    from pydantic import BeforeValidator, ConfigDict, with_config
+
     fields: dict[str, Any] = {}
     is_open = False
     for parameter in parameters:
@@ -285,15 +283,18 @@ def _arguments_type(
             )
         if parameter.kind is parameter.VAR_KEYWORD:
             is_open = True
-            fields |= dict.fromkeys(bound, NotRequired[Annotated[Any, pydantic.BeforeValidator(_refuse)]])
+            fields |= dict.fromkeys(bound, NotRequired[Annotated[Any, BeforeValidator(_refuse)]])
         elif key not in bound:
             fields[key] = _field(parameter, hints.get(key, Any), documented.get(key))
-    configured = pydantic.with_config(pydantic.ConfigDict(extra="allow" if is_open else "forbid"))
+    configured = with_config(ConfigDict(extra="allow" if is_open else "forbid"))
     return configured(cast("Any", typing_extensions.TypedDict)(name, fields))
 
 
 def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> Any:
     """Return the type of one argument; a description in its annotation takes precedence over the docstring."""
+    from pydantic import Field
+    from pydantic.fields import FieldInfo
+
     hint, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     descriptions = [
         note if isinstance(note, str) else note.documentation
@@ -301,24 +302,24 @@ def _field(parameter: inspect.Parameter, hint: Any, description: str | None) -> 
         if isinstance(note, str | typing_extensions.Doc)
     ]
     if description := descriptions[0] if descriptions else description:
-        notes = [pydantic.Field(description=description), *notes]
-    if isinstance(parameter.default, pydantic_fields.FieldInfo):
+        notes = [Field(description=description), *notes]
+    if isinstance(parameter.default, FieldInfo):
         notes.append(parameter.default)
     if notes:
         hint = Annotated[(hint, *notes)]
-    return (
-        hint
-        if parameter.default is parameter.empty or isinstance(parameter.default, pydantic_fields.FieldInfo)
-        else NotRequired[hint]
-    )
+    is_required = parameter.default is parameter.empty or isinstance(parameter.default, FieldInfo)
+    return hint if is_required else NotRequired[hint]
 
 
 def _default(parameter: inspect.Parameter) -> Any:
     """Return the default for the schema, if it can be written as JSON."""
+    from pydantic.fields import FieldInfo
+    from pydantic_core import from_json, to_json
+
     default = parameter.default
-    if default is parameter.empty or default is None or isinstance(default, pydantic_fields.FieldInfo):
+    if default is parameter.empty or default is None or isinstance(default, FieldInfo):
         return None
     try:
-        return pydantic_core.from_json(pydantic_core.to_json(default), allow_inf_nan=False)
+        return from_json(to_json(default), allow_inf_nan=False)
     except ValueError:
         return None

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+import graphlib
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, Unpack
 
 from typing_extensions import TypeVar
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.functions.deps import LATER
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import Policy, is_plain
+from fsm_agent.functions.policy import PolicyOptions, is_plain
 from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
 from fsm_agent.validation import wrong
-
-if TYPE_CHECKING:
-    import graphlib
-
-    from fsm_agent.functions.policy import PolicyOptions
-else:
-    graphlib = deferred("graphlib")
 
 Deps = TypeVar("Deps", default=Any, contravariant=True)
 FnDeps = TypeVar("FnDeps", default=Any)
@@ -147,7 +139,6 @@ class _Entry(Value, frozen=True):
         return f"{self.function.name}@{self.function.version}"
 
 
-@dataclass(frozen=True, eq=False, repr=False, init=False)  # with slots, Toolset[Shop](…) is a TypeError
 class Toolset(Generic[Deps]):
     """Functions under a name: an immutable value; its methods return changed copies.
 
@@ -171,27 +162,25 @@ class Toolset(Generic[Deps]):
         ['maths_add']
     """
 
-    name: str
-    _offered: tuple[Function[..., Any, Deps], ...]  # the highest versions whose share is not 0
-    _entries: tuple[_Entry, ...]
-
     def __init__(self, functions: Functions[Deps] = (), *, name: str = "") -> None:
-        self._settle(_entries_of(functions), name or getattr(functions, "name", ""))
+        self.name: str = name or getattr(functions, "name", "")
+        self._hold(_entries_of(functions))
 
-    def _settle(self, entries: Iterable[_Entry], name: str) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "_entries", tuple(entries))
+    def _hold(self, entries: Iterable[_Entry]) -> None:
+        self._entries = tuple(entries)
         counts = Counter([entry.reference for entry in self._entries])
         if repeated := [reference for reference, count in counts.items() if count > 1]:
             named = ", ".join([reference.removesuffix("@") for reference in repeated])
-            raise PromptError(f"toolset {name!r}: expected each name and version once, got two of {named}; rename one")
+            raise PromptError(
+                f"toolset {self.name!r}: expected each name and version once, got two of {named}; rename one"
+            )
         offered = [_highest(versions).function for versions in self._by_name().values()]
-        check_dependencies(offered, f"toolset {name!r}")
-        object.__setattr__(self, "_offered", tuple(offered))
+        check_dependencies(offered, f"toolset {self.name!r}")
+        self._offered: tuple[Function[..., Any, Deps], ...] = tuple(offered)
 
-    def _with(self, entries: Iterable[_Entry], name: str | None = None) -> Toolset[Deps]:
-        made = Toolset.__new__(Toolset)
-        made._settle(entries, self.name if name is None else name)
+    def _with(self, entries: Iterable[_Entry], name: str = "") -> Toolset[Deps]:
+        made: Toolset[Deps] = Toolset(name=name or self.name)
+        made._hold(entries)
         return made
 
     @property
@@ -281,7 +270,6 @@ class Toolset(Generic[Deps]):
             _renamed(self._entries, [new.get(entry.reference, entry.function.name) for entry in self._entries])
         )
 
-    @with_options_shown(Policy, is_change=True)
     def changed(self, **policy: Unpack[PolicyOptions]) -> Toolset[Deps]:
         """Return the functions with one policy for all: ``changed(needs_approval=True, timeout_s=10)``.
 

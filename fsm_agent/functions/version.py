@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from fsm_agent._internal.field_checks import is_amount, is_finite
-from fsm_agent._internal.lazy_import import pattern
 from fsm_agent.errors import UsageError, hint
 
-_PIECE = pattern(r"[0-9]{1,18}|[A-Za-z]+")
+_PIECE = re.compile(r"[0-9]{1,18}|[A-Za-z]+")
 
 
 def version_order(version: str) -> tuple[tuple[int, int, str], ...]:

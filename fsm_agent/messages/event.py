@@ -7,16 +7,16 @@ types that you do not know.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import Any, Generic, TypeAlias
 
-from fsm_agent._internal.generics import Out
+from typing_extensions import TypeVar
+
 from fsm_agent._internal.values import Value
 from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.question import Question
 from fsm_agent.messages.reply import Reply, Usage
 
-if TYPE_CHECKING:
-    from fsm_agent.call.result import CallResult
-    from fsm_agent.messages.question import Question
+Result = TypeVar("Result", default=Any, covariant=True)  # a `CallResult` or a `FlowResult`
 
 
 class TextDelta(Value, frozen=True):
@@ -377,7 +377,7 @@ class Suspended(Value, frozen=True):
     questions: tuple[Question, ...] = ()  # those that are open, each with its key
 
 
-class Done(Value, Generic[Out], frozen=True):
+class Done(Value, Generic[Result], frozen=True):
     """The call has ended; nothing follows.  ``result`` is its `CallResult`.
 
     Examples:
@@ -386,7 +386,7 @@ class Done(Value, Generic[Out], frozen=True):
         'Hi.'
     """
 
-    result: CallResult[Out]
+    result: Result
 
 
 class Inside(Value, frozen=True):

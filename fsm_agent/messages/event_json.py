@@ -7,13 +7,13 @@ of a result, or the data of a flow, and its text are whole and as they are.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import to_builtins
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.redaction import masked_arguments
 from fsm_agent._internal.values import field_names
 from fsm_agent.messages.event import (
@@ -25,13 +25,6 @@ from fsm_agent.messages.event import (
     ReplyCompleted,
     Suspended,
 )
-
-if TYPE_CHECKING:
-    import json
-
-    import pydantic_core
-else:
-    json, pydantic_core = deferred("json"), deferred("pydantic_core")
 
 MAX_TEXT = 10_000  # characters of a text in an event
 MAX_EVENT = 200_000  # characters of an event as JSON; of a longer one only the type is given
@@ -102,6 +95,8 @@ def json_data(value: Any) -> Any:
 
 
 def _any(value: Any) -> Any:
+    import pydantic_core
+
     return pydantic_core.to_jsonable_python(value, serialize_unknown=True, inf_nan_mode="null")
 
 

@@ -6,29 +6,24 @@ option is refused before anything is sent.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from msgspec import field
 
-from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.redaction import path_tokens, secrets_in_headers, secrets_in_url
 from fsm_agent._internal.values import Tagged, Value
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import OptionsType
-
-if TYPE_CHECKING:
-    import urllib.parse as urllib_parse
-else:
-    urllib_parse = deferred("urllib.parse")
 
 Environment = Literal["browser", "desktop", "mobile", "windows", "mac", "linux", "ubuntu"]
 ContextSize = Literal["low", "medium", "high"]
 # When a call needs approval: "auto" asks if there is an approver; "manual" is another word for "always".
 Approval = Literal["never", "auto", "manual", "always"]
 
-_LABEL = pattern(r"[A-Za-z0-9_-]{1,64}")
-_DOMAIN = pattern(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
+_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_DOMAIN = re.compile(r"[^\s/:@]{1,253}(/[^\s]{0,500})?")
 
 
 class UserLocation(Value, frozen=True, kw_only=True):
@@ -45,7 +40,7 @@ class UserLocation(Value, frozen=True, kw_only=True):
     timezone: str | None = None  # like "Europe/Vienna"
 
 
-class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search", metaclass=OptionsType):
+class WebSearch(Tagged, frozen=True, kw_only=True, tag="web_search"):
     """Searches the web.
 
     Examples:
@@ -226,7 +221,7 @@ def _is_one_of(tool: Any, name: str, choices: Sequence[str]) -> None:
 
 def _is_address(url: Any) -> bool:
     try:
-        parts = urllib_parse.urlsplit(url)
+        parts = urlsplit(url)
         is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
     except (ValueError, TypeError, AttributeError):
         return False

@@ -5,15 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent.messages.event_schemas import result_schema
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-    from pydantic_core import CoreSchema, core_schema
-
-    from fsm_agent.messages import event_schemas
-else:
-    core_schema, event_schemas = deferred("pydantic_core.core_schema"), deferred("fsm_agent.messages.event_schemas")
+    from pydantic_core import CoreSchema
 
 
 class JsonResult:
@@ -27,9 +23,11 @@ class JsonResult:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
         written = core_schema.plain_serializer_function_ser_schema(lambda result: result.to_dict())
         return core_schema.is_instance_schema(cls, serialization=written)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return event_schemas.result_schema()
+        return result_schema()

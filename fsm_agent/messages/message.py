@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from msgspec import field
 from msgspec.structs import astuple
 
-from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import Tagged, Value, from_json, to_json
 from fsm_agent.errors import UsageError
@@ -17,13 +18,7 @@ from fsm_agent.messages.sources import bytes_of, described, is_data_url, is_url,
 from fsm_agent.validation import shown, wrong
 
 if TYPE_CHECKING:
-    import base64
-    import pathlib
-
     from pydantic_core import CoreSchema
-else:
-    base64 = deferred("base64")
-    pathlib = deferred("pathlib")
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -296,8 +291,10 @@ class FunctionCall(Tagged, frozen=True, kw_only=True, tag="function_call"):
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments, parsed; empty when they are no JSON object (then `error` says so)."""
+        from pydantic_core import from_json as parse
+
         try:
-            arguments = pydantic_core.from_json(object_text(self.arguments_json))
+            arguments = parse(object_text(self.arguments_json))
         except (ValueError, TypeError):  # the latter: half a surrogate pair
             return {}
         return arguments if isinstance(arguments, dict) else {}

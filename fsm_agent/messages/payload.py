@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import pathlib
+from typing import Self
 
 from fsm_agent._internal.values import Value
 from fsm_agent.messages.message import PDF, Document, Image, Message, Text
 from fsm_agent.validation import check
-
-if TYPE_CHECKING:
-    import pathlib
 
 
 class Payload(Value, frozen=True):

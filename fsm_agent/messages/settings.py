@@ -8,12 +8,12 @@ from typing import Any, Literal
 from fsm_agent._internal.field_checks import is_finite, is_whole
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
-from fsm_agent.foreign_names import OptionsType, remedy
+from fsm_agent.foreign_names import remedy
 from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
 from fsm_agent.validation import Rights, wrong
 
 
-class Settings(Value, frozen=True, kw_only=True, metaclass=OptionsType):
+class Settings(Value, frozen=True, kw_only=True):
     """Options of a request to the model.  None: the provider's default.
 
     ``cache`` is how long Anthropic caches the prefix of a request for the next one; without it, nothing is cached.

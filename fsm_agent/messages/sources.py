@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import base64
+import pathlib
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import UsageError
-
-if TYPE_CHECKING:
-    import base64
-    import pathlib
-else:
-    base64 = deferred("base64")
-    pathlib = deferred("pathlib")
 
 MAX_FILE_BYTES = 100_000_000  # more than a request to any provider may hold (November 2026)
 MAX_SHOWN_CHARS = 200  # of a path
