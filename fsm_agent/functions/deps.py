@@ -10,14 +10,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
+
+from typing_extensions import TypeVar
 
 from fsm_agent.errors import UsageError
 from fsm_agent.validation import shown
 
-Deps = TypeVar("Deps")
-# What options named ``deps`` take; in a generic alias, as checkers infer `Deps` from either form.
-GivenDeps: TypeAlias = Deps | Callable[[str, Mapping[str, Any], str], Deps]
+Given = TypeVar("Given")
+# What options named ``deps`` take; in a generic alias, as checkers infer `Given` from either form.
+GivenDeps: TypeAlias = Given | Callable[[str, Mapping[str, Any], str], Given]
 
 EXPECTED = "a value, or a function of (agent, extra, user) that returns it"
 _BUILT_IN = "builtins"

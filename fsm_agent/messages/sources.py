@@ -45,7 +45,7 @@ def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
         return _read_file(pathlib.Path(source))
     except (OSError, TypeError, ValueError) as error:
         problem = getattr(error, "strerror", None) or error
-        raise UsageError(f"no {what} can be read from {shown(source)}: {problem}") from error
+        raise UsageError(f"no {what} can be read from {shown_source(source)}: {problem}") from error
 
 
 def _read_file(path: pathlib.Path) -> bytes:
@@ -58,7 +58,7 @@ def _read_file(path: pathlib.Path) -> bytes:
     return data
 
 
-def shown(source: object) -> str:
+def shown_source(source: object) -> str:
     """Return a source as a message may show it."""
     return repr(source)[:MAX_SHOWN_CHARS]
 
@@ -66,7 +66,7 @@ def shown(source: object) -> str:
 def described(source: object, data: bytes) -> str:
     """Return a description of unexpected bytes: their number, their beginning, and their file."""
     is_file = not isinstance(source, bytes | bytearray) and not is_data_url(source)
-    return f"{len(data)} bytes ({data[:8]!r}…){f' of {shown(source)}' if is_file else ''}"
+    return f"{len(data)} bytes ({data[:8]!r}…){f' of {shown_source(source)}' if is_file else ''}"
 
 
 def url_suffix(url: str) -> str:
