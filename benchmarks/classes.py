@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from fsm_agent.agents import Agent, Calibration, Classification
-from fsm_agent.call import Settings
 from fsm_agent.clients import Client
+from fsm_agent.messages import Settings
 from fsm_agent.prompts import Prompts
 from fsm_agent.prompts.library import packaged_prompts
 

@@ -28,9 +28,9 @@ from typing import Any
 import fsm_agent
 from benchmarks.works import TASK, Work, agent_of, message_of, opening, turns
 from fsm_agent.agents import Agent
-from fsm_agent.call import AgentCall, Limits, Settings, snapshot
+from fsm_agent.call import AgentCall, Limits, snapshot
 from fsm_agent.clients import Client
-from fsm_agent.messages import ReplyCompleted, TextDelta
+from fsm_agent.messages import ReplyCompleted, Settings, TextDelta
 from fsm_agent.runtime import World, run
 
 SIZES = (50, 100, 200, 400)  # rounds of one call

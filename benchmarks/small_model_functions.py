@@ -26,12 +26,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient
 from fsm_agent.clients.local.functions.question import Question
 from fsm_agent.errors import FsmAgentError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Message
+from fsm_agent.messages import FunctionCall, FunctionResult, Message, Settings
 from fsm_agent.providers.catalog import provider
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

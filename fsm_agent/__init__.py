@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from fsm_agent.call import Modified as Modified
     from fsm_agent.call import Price as Price
     from fsm_agent.call import Reason as Reason
-    from fsm_agent.call import Settings as Settings
     from fsm_agent.call import restore as restore
     from fsm_agent.call import snapshot as snapshot
     from fsm_agent.clients import Client as Client
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from fsm_agent.messages import Message as Message
     from fsm_agent.messages import Payload as Payload
     from fsm_agent.messages import Reply as Reply
+    from fsm_agent.messages import Settings as Settings
     from fsm_agent.messages import Stepped as Stepped
     from fsm_agent.messages import Suspended as Suspended
     from fsm_agent.messages import TextDelta as TextDelta
@@ -83,9 +83,11 @@ else:
                 "RateLimited Retry SnapshotError TimedOut UsageError"
             ),
             "functions": "Context Function Retries Toolset function",
-            "call": "AgentCall Approved CallResult Denied Limits Modified Price Reason Settings restore snapshot",
+            "call": "AgentCall Approved CallResult Denied Limits Modified Price Reason restore snapshot",
             "mcp": "MCPServer",
-            "messages": "Document Done FunctionCall Image Message Payload Reply Stepped Suspended TextDelta Usage",
+            "messages": (
+                "Document Done FunctionCall Image Message Payload Reply Settings Stepped Suspended TextDelta Usage"
+            ),
             "prompts": "Dialog Prompt PromptModel Prompts Task first_of",
             "store": "MemoryStore Runs SqliteStore",
             "workers": "Worker",

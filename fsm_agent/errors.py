@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fsm_agent.call.call import AgentCall
     from fsm_agent.call.record import Reason
     from fsm_agent.call.result import CallResult
-    from fsm_agent.messages.event import Stepped
+    from fsm_agent.messages.events import Stepped
 
 __all__ = [
     "AuthFailed",

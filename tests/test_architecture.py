@@ -100,7 +100,7 @@ def test_the_lower_floors_are_pure():
             continue
         for imported, inside in imports(path):
             assert imported.partition(".")[0] not in IMPURE - DO_NO_IO.get(name, set()), f"{name} imports {imported}"
-            assert not inside, f"{name} imports {imported} inside a function"
+            assert not (inside and imported.startswith("fsm_agent")), f"{name} imports {imported} inside a function"
         handlers = [n for n, _ in statements(path) if isinstance(n, ast.ExceptHandler)]
         caught = {ast.unparse(h.type) if h.type else "" for h in handlers}
         assert not caught & {"", "Exception"} or name in CALLS_USERS, f"{name} catches everything"

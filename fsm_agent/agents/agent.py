@@ -47,7 +47,6 @@ from fsm_agent.agents.system_prompt import (
 )
 from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
 from fsm_agent.call.call import AgentCall, call_class
-from fsm_agent.call.effects import Settings
 from fsm_agent.call.interpret import StopWhen
 from fsm_agent.call.journal import Header
 from fsm_agent.call.limits import Limits
@@ -60,12 +59,12 @@ from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.context.plan import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import hinting
-from fsm_agent.functions.context import Context, accepts_context
-from fsm_agent.functions.deps import LATER, GivenDeps, Made, check_deps, deps_for, is_maker
+from fsm_agent.functions.context import LATER, Context, GivenDeps, Made, accepts_context, check_deps, deps_for, is_maker
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PYTHONS_OWN, Policy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.messages.message import HistorySummary, Message
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.log import LOG

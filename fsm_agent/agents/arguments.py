@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS
-from fsm_agent.call.effects import Settings
 from fsm_agent.call.limits import Limits
 from fsm_agent.context.plan import DEFAULT, ContextPlan
 from fsm_agent.errors import UsageError, hint
 from fsm_agent.foreign_names import WORDS, remedy
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.providers.models import window_of
 from fsm_agent.runtime.result_pipeline import ResultPipeline

@@ -20,7 +20,7 @@ from fsm_agent.call.seeding import ConversationTurn, seed_of
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.context.plan import kept
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.deps import Made
+from fsm_agent.functions.context import Made
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.runtime.world import World

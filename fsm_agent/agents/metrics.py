@@ -13,7 +13,7 @@ import msgspec
 
 from fsm_agent._internal.values import field_names
 from fsm_agent.call.prices import ANY_MODEL, Tariff
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     Done,
     Event,
     FunctionEnded,

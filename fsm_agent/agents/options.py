@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
-from fsm_agent.call.effects import Settings
 from fsm_agent.call.interpret import StopWhen
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.prices import Prices
 from fsm_agent.context.passes import AnyPass
 from fsm_agent.context.plan import ContextOption
-from fsm_agent.functions.deps import GivenDeps
+from fsm_agent.functions.context import GivenDeps
 from fsm_agent.functions.toolset import Functions
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.world import Approve
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.verbs import After
     from fsm_agent.call.snapshots import OnChange
     from fsm_agent.clients.client import Client
-    from fsm_agent.messages.event import Event
+    from fsm_agent.messages.events import Event
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
 

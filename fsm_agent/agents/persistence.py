@@ -17,7 +17,7 @@ from fsm_agent.call.journal import Header, Journal
 from fsm_agent.call.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
 from fsm_agent.call.snapshots import check_change, check_on_change
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.deps import LATER, deps_for
+from fsm_agent.functions.context import LATER, deps_for
 from fsm_agent.functions.toolset import Toolset
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt

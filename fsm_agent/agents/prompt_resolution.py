@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.deps import LATER, misfit
+from fsm_agent.functions.context import LATER, misfit
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Toolset, functions_of
 from fsm_agent.prompts.prompt import Prompt

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ReplayError, UsageError
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.events import Event
 from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower

@@ -21,8 +21,8 @@ from fsm_agent.agents.persistence import aclaim
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.deps import LATER
-from fsm_agent.messages.event import Event
+from fsm_agent.functions.context import LATER
+from fsm_agent.messages.events import Event
 from fsm_agent.messages.reply import Usage
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.drivers import arun, drive, last_event, run

@@ -10,9 +10,8 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import PromptError, UsageError
-from fsm_agent.functions.deps import LATER
-from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
-from fsm_agent.messages.numbering import renumbered
+from fsm_agent.functions.context import LATER
+from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, renumbered
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import check_used

@@ -28,7 +28,7 @@ from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.event import Done, InterimEvent
+from fsm_agent.messages.events import Done, InterimEvent
 from fsm_agent.messages.message import ChatDict, Message
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.world import Approve

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from fsm_agent.call.effects import FindOut as FindOut
     from fsm_agent.call.effects import Request as Request
     from fsm_agent.call.effects import RunFunction as RunFunction
-    from fsm_agent.call.effects import Settings as Settings
     from fsm_agent.call.effects import Sleep as Sleep
     from fsm_agent.call.effects import StartFunction as StartFunction
     from fsm_agent.call.interpret import Stop as Stop
@@ -93,8 +92,7 @@ else:
             "machine": "Explanation RowVerdict explain explain_step machine_of row_name take_row",
             "result": "CallResult",
             "effects": (
-                "AskApproval AskSummary Begin CallModel CheckOutput FindOut Request RunFunction Settings Sleep "
-                "StartFunction"
+                "AskApproval AskSummary Begin CallModel CheckOutput FindOut Request RunFunction Sleep StartFunction"
             ),
             "interpret": "Stop StopContext",
             "limits": "Limits",

@@ -12,7 +12,7 @@ from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.call.approval_policy import Gate, closed_again
 from fsm_agent.call.call_step import OF_FUNCTIONS, take_step
 from fsm_agent.call.checking import checked_output, was_in_branch
-from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect, Settings
+from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect
 from fsm_agent.call.interpret import (
     Answer,
     FinalReply,
@@ -33,8 +33,9 @@ from fsm_agent.call.requests import effects_left, effects_of
 from fsm_agent.call.result import CallResult, result_of
 from fsm_agent.call.table import ROWS
 from fsm_agent.errors import ContextTooLong, OutcomeError, SnapshotError, UsageError
-from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.fingerprint import PromptChange
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt

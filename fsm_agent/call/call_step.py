@@ -12,7 +12,7 @@ from fsm_agent.call.outcomes import CheckRefused, FunctionFailed, ModelFailed, R
 from fsm_agent.call.process import STEP_WATCHES
 from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
 from fsm_agent.call.table import MACHINE, at_round_limit, tracked
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.prompt import Prompt

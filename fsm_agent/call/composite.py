@@ -35,7 +35,7 @@ from fsm_agent.call.process import (
     along,
 )
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
-from fsm_agent.messages.event import Event, Inside, Stepped
+from fsm_agent.messages.events import Event, Inside, Stepped
 
 _PASSED_DOWN = ("cancelled", "stopped", "expired")  # kinds of outcomes that end the children, too
 

@@ -9,7 +9,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.delegation.process_record import ProcessRecord
 from fsm_agent.call.process import SEPARATOR, Process, along
 from fsm_agent.call.record import CallRecord
-from fsm_agent.messages.event import Event, HistoryChanged, Inside, Stepped
+from fsm_agent.messages.events import Event, HistoryChanged, Inside, Stepped
 
 if TYPE_CHECKING:
     from fsm_agent.call import composite as nesting

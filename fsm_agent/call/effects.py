@@ -36,10 +36,9 @@ from fsm_agent.call.outcomes import (
 from fsm_agent.call.process import EffectValue
 from fsm_agent.errors import ErrorReport
 from fsm_agent.functions.function import Function
+from fsm_agent.messages.events import Question
 from fsm_agent.messages.message import FunctionCall, Message
-from fsm_agent.messages.question import Question
-from fsm_agent.messages.reply import OutputMode
-from fsm_agent.messages.settings import Settings as Settings  # the part of a request that users write
+from fsm_agent.messages.reply import OutputMode, Settings
 from fsm_agent.prompts.output import Output
 
 TEXT = Output(str)

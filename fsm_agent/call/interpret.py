@@ -28,7 +28,7 @@ from fsm_agent.call.outcomes import (
 from fsm_agent.call.record import CallRecord, Tally
 from fsm_agent.errors import ErrorReport, OutcomeError, ProgramError, Retry, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.hosted import is_run_as_requested
+from fsm_agent.functions.hosted_calls import is_run_as_requested
 from fsm_agent.messages.message import FunctionCall, Message, object_text
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput

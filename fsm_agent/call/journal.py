@@ -25,7 +25,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Tagged, Value, decoder_of, from_json, to_json
 from fsm_agent.call.process import Process
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.messages.event import Event, Inside, Stepped
+from fsm_agent.messages.events import Event, Inside, Stepped
 
 if TYPE_CHECKING:
     import hashlib

@@ -19,7 +19,7 @@ from transitions.core import Condition
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import IllegalTrigger, UsageError
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.events import Stepped
 
 Guard: TypeAlias = Callable[[Any, Any, Any], bool]
 Action: TypeAlias = Callable[[Any, Any, Any], Any]

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from fsm_agent._internal.values import Value
 from fsm_agent.call.record import CallRecord
-from fsm_agent.messages.event import Done, FunctionEnded, FunctionStarted
+from fsm_agent.messages.events import Done, FunctionEnded, FunctionStarted
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.validation import check, wrong
 

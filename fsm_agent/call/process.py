@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from fsm_agent._internal.instrument import Instrument
 from fsm_agent._internal.values import Value
 from fsm_agent.call.machine import Explanation, Row, explain, explain_step
-from fsm_agent.messages.event import Event, Inside, Stepped
-from fsm_agent.messages.question import Question
+from fsm_agent.messages.events import Event, Inside, Question, Stepped
 
 if TYPE_CHECKING:
     from fsm_agent.call.journal import Journal

@@ -16,9 +16,9 @@ from fsm_agent._internal.redaction import masked_arguments, unmasked
 from fsm_agent.call.outcomes import Approved, Cancelled, Denied, FunctionFailed, Modified, Outcome, Returned, RunAgain
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.errors import OutcomeError
-from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator
-from fsm_agent.messages.event_json import parsed
-from fsm_agent.messages.question import Question
+from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator
+from fsm_agent.messages.events import Question
+from fsm_agent.messages.json_data import parsed
 
 MOST_FIELDS = 40  # of a form; what has more is written as JSON
 _MOST_REFERENCES = 10

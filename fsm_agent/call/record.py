@@ -15,7 +15,7 @@ from fsm_agent.call.delegation.process_record import InnerRecords, ProcessRecord
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.errors import ErrorReport
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, HistorySummary, Message
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
 from fsm_agent.validation import check, plain_json

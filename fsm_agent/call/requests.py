@@ -18,16 +18,16 @@ from fsm_agent.call.effects import (
     FindOut,
     Request,
     RunFunction,
-    Settings,
     Sleep,
     StartFunction,
 )
 from fsm_agent.call.function_limits import drafts, gone, governing_prompt, has_to_finish, is_final, offered, ready
 from fsm_agent.call.record import ASKING, CallRecord, OnceRun, State
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.hosted import declared
-from fsm_agent.messages.hosted_tool import merged
+from fsm_agent.functions.hosted_calls import declared
+from fsm_agent.messages.hosted_tools import merged
 from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import MissingPrompt, Prompt
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ from fsm_agent.call.process import open_effects
 from fsm_agent.call.record import ASKING, CallRecord, ContextUse, Ending, Reason, RequestFailure, State
 from fsm_agent.call.rounds import RoundReport, rounds_of, uses_of
 from fsm_agent.errors import BudgetExceeded, CallFailed, CallSuspended, FsmAgentError, ParseError
-from fsm_agent.messages.event import Stepped
-from fsm_agent.messages.event_json import EXACT, masked_data
-from fsm_agent.messages.json_result import JsonResult
+from fsm_agent.messages.convert import transcript
+from fsm_agent.messages.events import Stepped
+from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import OutputMode, Usage
-from fsm_agent.messages.transcript import transcript
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 

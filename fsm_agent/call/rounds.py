@@ -11,7 +11,7 @@ from fsm_agent._internal.values import Value
 from fsm_agent._internal.vector import Vector
 from fsm_agent.call.prices import Tariff
 from fsm_agent.call.record import ASKING, CallRecord, ContextUse, RequestFailure, State, successor_name
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.validation import check

@@ -15,8 +15,7 @@ from fsm_agent.call.limits import Limits
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.snapshots import restored, snapshot, snapshot_without
 from fsm_agent.errors import JournalError, SnapshotError, UsageError
-from fsm_agent.messages.message import HistorySummary, Message
-from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.message import HistorySummary, Message, renumbered
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt

@@ -18,8 +18,7 @@ from fsm_agent.call.process import SEPARATOR, Process
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.signing import signed, verified
 from fsm_agent.errors import PromptChanged, SnapshotError, UsageError
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.message import Message, renumbered
 from fsm_agent.prompts.fingerprint import change_of
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import check

@@ -8,7 +8,7 @@ from typing import Any
 
 from fsm_agent.call import trace_names as names
 from fsm_agent.call.record import FAILURES, CallRecord, State
-from fsm_agent.messages.event import Event, FunctionEnded, Stepped
+from fsm_agent.messages.events import Event, FunctionEnded, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.validation import check

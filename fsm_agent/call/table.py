@@ -82,8 +82,7 @@ from fsm_agent.call.outcomes import Begun, Cancelled, CheckFailed, Expired, Inje
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import ASKING, ITS_OWN, SPENDING, UNHEARD, CallRecord, Ending, OnceRun, Reason, State
 from fsm_agent.errors import ErrorReport, Retry
-from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, Part
-from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.message import FunctionCall, FunctionResult, HistorySummary, Message, Part, renumbered
 from fsm_agent.messages.reply import Reply
 from fsm_agent.prompts.prompt import INTERRUPT, Prompt
 

@@ -38,7 +38,7 @@ from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.terminal import Screen
 from fsm_agent.cli.terminal_hook import overview
 from fsm_agent.errors import CallSuspended
-from fsm_agent.messages.settings import Settings
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)")

@@ -37,8 +37,8 @@ from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.flows.paths import outcomes_of, state_at
 from fsm_agent.flows.record import AwaitAnswer
 from fsm_agent.flows.states import End, LiveState, State, WaitState
-from fsm_agent.functions.arguments import described_errors
-from fsm_agent.messages.event import Event
+from fsm_agent.functions.schema import described_errors
+from fsm_agent.messages.events import Event
 from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
 from fsm_agent.store.store import Run
 

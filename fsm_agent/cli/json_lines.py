@@ -11,8 +11,8 @@ from typing import Any
 
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.result import CallResult
-from fsm_agent.messages.event import Done, Event, Suspended, Where
-from fsm_agent.messages.event_json import EXACT, event_data, masked_data
+from fsm_agent.messages.events import Done, Event, Suspended, Where
+from fsm_agent.messages.json_data import EXACT, event_data, masked_data
 
 
 class LineWriter:

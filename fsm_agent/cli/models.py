@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fsm_agent.call.effects import Settings
 from fsm_agent.call.limits import Limits
 from fsm_agent.cli.options import load_function, pairs, settings_and_limits
 from fsm_agent.cli.reporting import option
@@ -17,6 +16,7 @@ from fsm_agent.clients.client import client_for
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.clients.local.model import SMOLLM2, find_model
 from fsm_agent.functions.function import Function
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.catalog import split_model

@@ -14,13 +14,12 @@ from pydantic_core import from_json
 from fsm_agent._internal.values import field_names, from_data
 from fsm_agent.agents.config.named import imported, loaded, within
 from fsm_agent.agents.runnable import Runnable
-from fsm_agent.call.effects import Settings
 from fsm_agent.call.limits import Limits
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.functions.deps import check_deps
+from fsm_agent.functions.context import check_deps
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.message import Attachment, Document, Image, Message
-from fsm_agent.messages.sources import bytes_of, is_url, url_suffix
+from fsm_agent.messages.message import Attachment, Document, Image, Message, bytes_of, is_url, url_suffix
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.prompts.template import render

@@ -18,7 +18,7 @@ from fsm_agent.cli.reporting import FAILED, SUSPENDED, error_text
 from fsm_agent.cli.terminal import MAX_SHOWN, Screen, whole_call
 from fsm_agent.cli.terminal_hook import Showing
 from fsm_agent.errors import CallFailed, CallSuspended
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.events import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.world import Verdict
 

@@ -9,7 +9,7 @@ from pydantic_core import core_schema, from_json, to_json
 
 from fsm_agent.cli.options import load_object
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, refused
+from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator, refused
 from fsm_agent.prompts.output import Output
 
 MAX_CHARS = 100_000  # of a schema

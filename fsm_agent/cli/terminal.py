@@ -33,7 +33,7 @@ from fsm_agent._internal.plain_text import plain
 from fsm_agent.call.record import State
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.clients.local.server import local_server
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     ArgumentsDelta,
     Event,
     FunctionEnded,

@@ -10,7 +10,7 @@ from typing import Any
 from fsm_agent.call.record import State
 from fsm_agent.call.result import CallResult
 from fsm_agent.cli.terminal import Screen, one_line
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     Done,
     Event,
     FunctionEnded,

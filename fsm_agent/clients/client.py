@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from fsm_agent._internal.instrument import Instrument
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import ConfigError
-from fsm_agent.messages.event import Delta
+from fsm_agent.messages.events import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.log import LOG
 from fsm_agent.validation import check

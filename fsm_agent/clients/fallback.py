@@ -16,7 +16,7 @@ from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
-from fsm_agent.messages.event import Delta, UsageReported
+from fsm_agent.messages.events import Delta, UsageReported
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.failures import status_of
 from fsm_agent.runtime.model_request import transport_failure

@@ -19,7 +19,7 @@ from fsm_agent.clients.network import Network
 from fsm_agent.clients.request_and_response import HttpExchange, ResponseReader
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, ProviderError, UsageError
-from fsm_agent.messages.event import Delta
+from fsm_agent.messages.events import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.providers.provider import Provider
 from fsm_agent.validation import check

@@ -12,7 +12,7 @@ from fsm_agent.clients.client import Client
 from fsm_agent.clients.rate_limit import RateLimit, Reservation
 from fsm_agent.clients.registered import named_client
 from fsm_agent.clients.sync_verbs import SyncVerbs
-from fsm_agent.messages.event import Delta
+from fsm_agent.messages.events import Delta
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message, Reasoning, Text
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime.price_list import models_of

@@ -16,8 +16,8 @@ from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.clients.http_library import httpx
 from fsm_agent.clients.network import Network
 from fsm_agent.errors import BadReply, ProviderError, TimedOut, UsageError
-from fsm_agent.messages.event import Delta
-from fsm_agent.messages.hosted_tool import secrets_of
+from fsm_agent.messages.events import Delta
+from fsm_agent.messages.hosted_tools import secrets_of
 from fsm_agent.messages.message import Opaque
 from fsm_agent.messages.reply import OutputMode, Reply
 from fsm_agent.providers.codec import Codec

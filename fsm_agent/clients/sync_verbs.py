@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 
 from fsm_agent._internal.closing import Closing
 from fsm_agent.call.effects import Request
-from fsm_agent.messages.event import Delta
+from fsm_agent.messages.events import Delta
 from fsm_agent.messages.reply import Reply
 from fsm_agent.runtime import portal
 

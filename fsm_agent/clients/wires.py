@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fsm_agent.call.effects import TEXT, Request, Settings
+from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.errors import UsageError
 from fsm_agent.messages.message import Message
+from fsm_agent.messages.reply import Settings
 from fsm_agent.providers.content import without_hints
 
 

@@ -11,8 +11,7 @@ from fsm_agent.context.passes import AnyPass, Pass, apply_passes, check_pass, wi
 from fsm_agent.context.rounds import whole_turns
 from fsm_agent.context.summary import Summarize, summarized
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.message import Message
-from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.message import Message, renumbered
 from fsm_agent.prompts.dialog import Dialog
 
 ContextOption: TypeAlias = AnyPass | Budget | Sequence[AnyPass | Budget] | None

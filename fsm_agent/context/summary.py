@@ -34,7 +34,7 @@ from fsm_agent.messages.message import (
     Reasoning,
     Text,
 )
-from fsm_agent.messages.settings import Settings
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.prompt import Prompt
 
 INSTRUCTIONS = (

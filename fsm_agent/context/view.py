@@ -34,7 +34,7 @@ from fsm_agent.context.rounds import pinned, questions_cut_off, round_starts, su
 from fsm_agent.context.summary import Summarize, summary_message
 from fsm_agent.context.tokens import ESTIMATE, file_tokens
 from fsm_agent.errors import ErrorReport
-from fsm_agent.messages.event import ContextShortened, ObservationsMasked, Stepped
+from fsm_agent.messages.events import ContextShortened, ObservationsMasked, Stepped
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Part
 
 _TIGHTENED = 0.8  # of what was sent, after a provider has refused it as too long

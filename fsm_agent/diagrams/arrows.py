@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from fsm_agent.diagrams.drawing import Node
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.events import Stepped
 from fsm_agent.validation import check
 
 Level: TypeAlias = Literal["overview", "triggers", "rows"]

@@ -22,7 +22,7 @@ from fsm_agent.call.table import ROWS
 from fsm_agent.diagrams.arrows import ANY, ANY_NODE, Level, Way, level_for, lines_of, steps_on, with_else, without_done
 from fsm_agent.diagrams.drawing import Diagram, Edge, Node, Tone, one_line, render, write
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import Usage
 from fsm_agent.validation import check
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from fsm_agent.call.record import ASKING, FINAL, LIVE, TAKES_OVER, State
 from fsm_agent.call.table import ROWS
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.events import Stepped
 
 _WAITS: dict[str, tuple[State, ...]] = {  # by the prefix of a key: the states in which there is such an effect
     "begin": (State.SEEDED,),

@@ -17,7 +17,7 @@ from fsm_agent.flows.paths import agents_of, has_listener
 from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.run import FlowRun, restore
 from fsm_agent.flows.snapshot import document_of
-from fsm_agent.functions.deps import Made
+from fsm_agent.functions.context import Made
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.world import World
@@ -115,7 +115,7 @@ class _Validator:
 
 
 class FlowDelegate:
-    """A flow as a function of an agent; see `fsm_agent.functions.delegate`.
+    """A flow as a function of an agent; see `fsm_agent.functions.context`.
 
     Args:
         flow: The flow.

@@ -30,7 +30,7 @@ from fsm_agent.flows.process import (
 from fsm_agent.flows.record import FlowEnding, MembersRecord, Settled, Stage
 from fsm_agent.flows.states import EachState, GatherState, LiveState, ParallelState, SubflowState
 from fsm_agent.flows.values import Failure
-from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.events import Event, Stepped
 
 Member: TypeAlias = tuple[str, LiveState[Any, Any], Any]  # its name, its state, the data that it sees
 

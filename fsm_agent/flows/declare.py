@@ -47,7 +47,7 @@ from fsm_agent.flows.table import EVERY
 from fsm_agent.flows.values import ANY, AnswerTypes, Failure, returned_types
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.signature import deps_of_second
+from fsm_agent.functions.schema import deps_of_second
 from fsm_agent.validation import check, shown
 
 

@@ -34,7 +34,7 @@ from fsm_agent.flows.states import (
     WaitState,
 )
 from fsm_agent.flows.table import EDITED, TableEntry
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.events import Stepped
 from fsm_agent.validation import check
 
 _N = TypeVar("_N", Node, Box)

@@ -14,7 +14,7 @@ from fsm_agent.flows.checks import Agents
 from fsm_agent.flows.process import name_in, outcome_of
 from fsm_agent.flows.states import CallState, FunctionState, LiveState, ParallelState, State, SubflowState, WaitState
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.events import Event
 from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ from fsm_agent.flows.states import (
     may_be_abandoned,
 )
 from fsm_agent.flows.values import Failure
-from fsm_agent.functions.deps import Made, check_deps, deps_for, is_maker
-from fsm_agent.messages.event import Event
+from fsm_agent.functions.context import Made, check_deps, deps_for, is_maker
+from fsm_agent.messages.events import Event
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime.world import World

@@ -24,10 +24,8 @@ from fsm_agent.flows.states import WaitState
 from fsm_agent.flows.values import Failure
 from fsm_agent.foreign_names import OptionsType
 from fsm_agent.functions.function import result_text
-from fsm_agent.messages.event import Stepped
-from fsm_agent.messages.event_json import EXACT, masked_data
-from fsm_agent.messages.json_result import JsonResult
-from fsm_agent.messages.question import Question
+from fsm_agent.messages.events import Question, Stepped
+from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.validation import check
 

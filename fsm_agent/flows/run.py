@@ -43,7 +43,7 @@ from fsm_agent.flows.snapshot import document_of, present_name, record_from
 from fsm_agent.flows.states import ENDS, FIRST_TIME, End, LiveState, Row, SubflowState, event_name
 from fsm_agent.flows.table import EDITED, KEPT, STAYS, UNTIL_KNOWN, due_at_s
 from fsm_agent.flows.values import Failure, Misfit
-from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.messages.reply import Usage
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from fsm_agent.flows.process import RunContext
 from fsm_agent.flows.record import FlowResult
 from fsm_agent.flows.run import FlowRun, restore
 from fsm_agent.flows.states import D, State
-from fsm_agent.functions.deps import LATER, GivenDeps, Made, check_deps, is_maker
-from fsm_agent.messages.event import Event
+from fsm_agent.functions.context import LATER, GivenDeps, Made, check_deps, is_maker
+from fsm_agent.messages.events import Event
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import World
 from fsm_agent.store.checks import ended_run

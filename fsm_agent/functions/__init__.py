@@ -4,9 +4,8 @@ A function is described and its arguments are checked here.  Nothing here runs o
 """
 
 from fsm_agent.functions.context import Context
-from fsm_agent.functions.function import Function, function
+from fsm_agent.functions.function import Function, function, register_function
 from fsm_agent.functions.policy import Default, Policy, Retries
-from fsm_agent.functions.registered import register_function
 from fsm_agent.functions.toolset import FunctionSource, Toolset
 
 __all__ = [

@@ -1,16 +1,21 @@
-"""The context of a running function: what it may know and do of the agent call that it is part of."""
+"""The context of a running function: what it may know and do of the agent call that it is part of; its deps.
+
+Wherever deps are given, they are a value, or a function of (agent, extra, user) that makes the value for one run: of
+the name of the run's agent or flow, of the run's ``extra``, and of who asked, the run's ``by``.  A class is neither.
+Any other object is a value, even one that can be called; a function that is itself the value is what another returns.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, overload
 
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.deps import Made
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.validation import shown
 
@@ -22,6 +27,169 @@ if TYPE_CHECKING:
     from fsm_agent.agents.options import CallOptions
     from fsm_agent.agents.verbs import Asked, Messages, Out, Typed
     from fsm_agent.call.result import CallResult
+
+
+class Delegate(Protocol):
+    """An agent or a flow as a function; see `fsm_agent.call.delegation`."""
+
+    @property
+    def is_handoff(self) -> bool:
+        """True if it takes the dialog over, so that its answer is the answer of the call."""
+
+    @property
+    def world(self) -> Any:
+        """The world in which the effects of its calls are performed."""
+
+    @property
+    def hooks(self) -> Sequence[Any]:
+        """The objects that are told of the events of its calls."""
+
+    @property
+    def hears_inside(self) -> bool:
+        """True if they are told of the events of what is inside of it, too."""
+
+    @property
+    def has_listener(self) -> bool:
+        """True if it has hooks, or an agent among its functions has."""
+
+    @property
+    def agents(self) -> Sequence[Any]:
+        """The agents whose models it may ask, without those among their functions."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A text that changes with what decides the steps of its calls."""
+
+    @property
+    def tables_json(self) -> bytes:
+        """The tables of the flow and of those inside it, as JSON; empty: it is no flow, or they are too large."""
+
+    def seeded(self, f: FunctionCall, depth: int, deps: Any) -> Any:
+        """Return the record of a call, or of a run of a flow, that has not begun; pure, as it is part of a step.
+
+        Args:
+            f: The function call whose work it does.
+            depth: How many agent calls it is inside of.
+            deps: Those of the call that asks.
+        """
+
+    def take_over(self, record: Any, path: str, deps: Any, is_system_own: bool) -> Any:
+        """Return the record of a call that takes the dialog over, and has not begun; pure; for handoffs alone.
+
+        Args:
+            record: That of the call whose dialog it takes over.
+            path: The handoffs from it to the agent that governs the dialog; empty: itself.
+            deps: Those of that call.
+            is_system_own: No agent put the system message of the dialog there.
+        """
+
+    @property
+    def agent_name(self) -> str:
+        """The agent's name."""
+
+    def call_of(self, record: Any, deps: Any, has_approver: bool) -> Any:
+        """Return the agent call around a record, or the process around a `ProcessRecord`.
+
+        Args:
+            record: Its state.
+            deps: Those of the call that asks.
+            has_approver: That one has an approver, who is asked if the agent has none of its own.
+        """
+
+
+Given = TypeVar("Given")
+GivenDeps: TypeAlias = Given | Callable[[str, Mapping[str, Any], str], Given]
+
+EXPECTED = "a value, or a function of (agent, extra, user) that returns it"
+_BUILT_IN = "builtins"
+
+
+class Made:
+    """Deps that are this value, whatever it is; no function is called for them."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Later:
+    """Stands for deps that only another driver has, for who puts work in or reads a run."""
+
+    def __repr__(self) -> str:
+        return "the deps of the driver"
+
+
+LATER = Later()
+
+
+def is_maker(deps: object) -> bool:
+    """Return whether deps are a function that makes them."""
+    return callable(deps) and (isinstance(deps, partial) or inspect.isroutine(deps))
+
+
+def check_deps(deps: object) -> None:
+    """Refuse deps that are neither a value nor a function of (agent, extra, user).
+
+    Raises:
+        UsageError: They are a class, or a function of other parameters.
+    """
+    if isinstance(deps, type):
+        raise UsageError(
+            f"deps=: expected {EXPECTED}, got the class {deps.__name__}; pass an object of it, deps={deps.__name__}(…)"
+        )
+    if not is_maker(deps):
+        return
+    name = getattr(deps, "__name__", "") or shown(deps)
+    if inspect.iscoroutinefunction(deps) or inspect.isasyncgenfunction(deps):
+        raise UsageError(f"deps=: expected {EXPECTED}, got the coroutine function {name}; pass a plain function")
+    try:
+        signature = inspect.signature(deps)  # type: ignore[arg-type]
+        signature.bind("agent", {}, "user")
+    except TypeError:
+        raise UsageError(
+            f"deps=: expected {EXPECTED}, got the function {name}{signature}; pass one of these three parameters, also"
+            " to return a function that is itself the value"
+        ) from None
+    except ValueError:  # written in C, without a signature
+        return
+
+
+def deps_for(deps: Any, agent: str, extra: Mapping[str, Any], user: str) -> Any:
+    """Return the value of deps for one run.
+
+    Args:
+        deps: As they were given: a value, or a function.
+        agent: The name of the run's agent or flow.
+        extra: The run's ``extra``.
+        user: Who asked; empty: unknown.
+
+    Raises:
+        UsageError: They are neither a value nor such a function.
+    """
+    if isinstance(deps, Made):
+        return deps.value
+    check_deps(deps)
+    return deps(agent, extra, user) if is_maker(deps) else deps
+
+
+def misfit(deps: object, kind: type | None) -> bool:
+    """Return whether a value cannot stand for an object of a class.
+
+    An object of another class of the user's may stand for it, as a double does in a test; a value of a type of
+    Python's own, such as a mapping, may not.
+    """
+    if (
+        kind is None
+        or type(deps).__module__ != _BUILT_IN
+        or (kind in (float, complex) and isinstance(deps, int | float))
+    ):
+        return False
+    try:
+        return not isinstance(deps, kind)
+    except TypeError:  # a protocol or a TypedDict, which cannot be asked
+        return False
+
 
 Deps = TypeVar("Deps", default=object, covariant=True)
 _BY_HAND = FunctionCall(name="", arguments_json="{}")

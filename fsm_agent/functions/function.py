@@ -15,12 +15,11 @@ from typing import Any, Concatenate, Generic, Protocol, Unpack, cast, overload
 import msgspec
 from typing_extensions import ParamSpec, TypeVar
 
+from fsm_agent._internal.registry import Registry
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.arguments import REFUSALS, ArgumentsValidator, Validator, refused
-from fsm_agent.functions.context import Context, accepts_context
-from fsm_agent.functions.delegate import Delegate
+from fsm_agent.functions.context import Context, Delegate, accepts_context
 from fsm_agent.functions.policy import Policy, PolicyOptions, check_names, check_policy
-from fsm_agent.functions.signature import described, passing
+from fsm_agent.functions.schema import REFUSALS, ArgumentsValidator, Validator, described, passing, refused
 from fsm_agent.messages.message import FunctionCall, object_text
 from fsm_agent.validation import check
 
@@ -447,3 +446,34 @@ def function(
         return cast("Callable[..., Function]", partial(Function.of, namespace=frame.f_locals, **options))
     is_beside = getattr(inspect.unwrap(call), "__globals__", None) is frame.f_globals
     return Function.of(call, namespace=frame.f_locals if is_beside else None, **options)
+
+
+FUNCTIONS: Registry[Function] = Registry(
+    "function", UsageError, replaces=lambda new, known: _source(new) == _source(known) is not None
+)
+
+
+def register_function(function: Function | Callable[..., Any], *, overwrite: bool = False) -> Function:
+    """Register a function under its name, in this OS process.
+
+    Returns:
+        The function, so that it can be registered where it is defined.
+
+    Raises:
+        UsageError: It cannot be called by a model; or its name is another's, and ``overwrite`` is False.
+
+    Examples:
+        >>> def shout(text: str) -> str:
+        ...     "Shout."
+        ...     return text.upper()
+        >>> register_function(shout, overwrite=True).name
+        'shout'
+    """
+    made = Function.of(function)
+    return FUNCTIONS.register(made.name, made, overwrite=overwrite)
+
+
+def _source(function: Function) -> tuple[str, str] | None:
+    """Return the place of its code: that of a module that is imported anew is the same."""
+    name = getattr(function.call, "__qualname__", "<")
+    return None if "<" in name else (getattr(function.call, "__module__", ""), name)

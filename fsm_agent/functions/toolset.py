@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import graphlib
+import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, Unpack
+from typing import Any, Generic, Protocol, TypeAlias, Unpack
 
 from typing_extensions import TypeVar
 
+from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import PromptError, UsageError, hint
-from fsm_agent.functions.deps import LATER
+from fsm_agent.functions.context import LATER
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import PolicyOptions, is_plain
-from fsm_agent.functions.version import check_shares, chosen_point, sharer, version_order
 from fsm_agent.validation import wrong
 
+_PIECE = re.compile(r"[0-9]{1,18}|[A-Za-z]+")
 Deps = TypeVar("Deps", default=Any, contravariant=True)
 FnDeps = TypeVar("FnDeps", default=Any)
 
@@ -38,24 +40,23 @@ class FunctionSource(Protocol[Deps]):
         """The functions that it offers."""
 
 
-if TYPE_CHECKING:
+class AsFunction(Protocol[Deps]):
+    """Anything that can be made a function: an agent."""
 
-    class AsFunction(Protocol[Deps]):
-        """Anything that can be made a function: an agent."""
+    def as_function(self) -> Function[..., Any, Deps]:
+        """Return the function."""
 
-        def as_function(self) -> Function[..., Any, Deps]:
-            """Return the function."""
 
-    class PlainFunction(Protocol):
-        """A Python function.
+class PlainFunction(Protocol):
+    """A Python function.
 
-        A `Function` is none, as it has no ``__name__``: one that needs other deps must not pass as such.
-        """
+    A `Function` has no ``__name__``: one that needs other deps must not pass as such.
+    """
 
-        @property
-        def __name__(self) -> str: ...
+    @property
+    def __name__(self) -> str: ...
 
-        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
 # What may be offered to a model in a call that is given such deps.
@@ -411,3 +412,52 @@ def _warn(function: Function) -> None:
     if function.deprecated:
         which = f"{function.name}@{function.version}".removesuffix("@")
         warnings.warn(f"function {which} is deprecated: {function.deprecated}", DeprecationWarning, stacklevel=3)
+
+
+def version_order(version: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a key by which versions compare: ``""`` < ``1.9`` < ``1.10-rc1`` < ``1.10`` < ``2``."""
+    if not version:
+        return ()
+    pieces = _PIECE.findall(version.removeprefix("v"))
+    order = [(2, int(piece), "") if piece[0].isdigit() else (0, 0, piece) for piece in pieces]
+    return (*order, (1, 0, version))
+
+
+def check_shares(name: str, shares: Mapping[str, float], versions: Sequence[str]) -> None:
+    """Refuse invalid shares of agent calls among the versions of a function.
+
+    Raises:
+        UsageError: A version is unknown, a share is not a number from 0, or their sum is not 1.
+    """
+    for version, share in shares.items():
+        if version not in versions:
+            raise UsageError(f"function {name!r} has no version {version!r}{hint(str(version), versions)}")
+        if not is_amount(share):
+            raise UsageError(f"the share of {name}@{version}: expected a number from 0 to 1, got {share!r:.80}")
+    if not math.isclose(total := math.fsum(shares.values()), 1):
+        raise UsageError(f"the shares of function {name!r}: expected a sum of 1, got {total!r}")
+
+
+def chosen_point(name: str, choose: Callable[[], float]) -> float:
+    """Return a number from 0 to below 1.
+
+    Raises:
+        UsageError: ``choose`` returned something else.
+    """
+    point = choose()
+    if not is_finite(point) or not 0 <= point < 1:
+        raise UsageError(f"choose of function {name!r}: expected a number from 0 to below 1, got {point!r:.80}")
+    return point
+
+
+def sharer(shares: Sequence[float], point: float) -> int | None:
+    """Return the index of the share that a point falls into, of shares whose sum need not be 1; None: all are 0."""
+    left = point * math.fsum(shares)
+    chosen = None
+    for index, share in enumerate(shares):
+        if share > 0:
+            chosen = index
+            left -= share
+            if left < 0:
+                break
+    return chosen

@@ -3,7 +3,7 @@
 All of it is data, frozen and without behaviour that could fail.  Nothing here knows its origin or its purpose.
 """
 
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     ArgumentsDelta,
     ContextShortened,
     Delta,
@@ -19,6 +19,7 @@ from fsm_agent.messages.event import (
     LoopDetected,
     ObservationsMasked,
     PartialOutput,
+    Question,
     ReasoningDelta,
     ReplyCompleted,
     RequestStarted,
@@ -33,9 +34,8 @@ from fsm_agent.messages.event import (
     UsageReported,
     Where,
 )
-from fsm_agent.messages.event_json import event_data, event_envelope
-from fsm_agent.messages.event_schemas import event_schema
-from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, UserLocation, WebSearch
+from fsm_agent.messages.hosted_tools import CodeExecution, ComputerUse, HostedMCP, UserLocation, WebSearch
+from fsm_agent.messages.json_data import event_data, event_envelope, event_schema
 from fsm_agent.messages.message import (
     Attachment,
     Citation,
@@ -50,9 +50,7 @@ from fsm_agent.messages.message import (
     Text,
 )
 from fsm_agent.messages.payload import Payload
-from fsm_agent.messages.question import Question
-from fsm_agent.messages.reply import Reply, TokenLogprob, Usage
-from fsm_agent.messages.settings import Settings
+from fsm_agent.messages.reply import Reply, Settings, TokenLogprob, Usage
 
 __all__ = [
     "ArgumentsDelta",

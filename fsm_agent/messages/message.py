@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from msgspec import field
@@ -14,11 +14,78 @@ from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import Tagged, Value, from_json, to_json
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import remedy
-from fsm_agent.messages.sources import bytes_of, described, is_data_url, is_url, url_suffix
 from fsm_agent.validation import shown, wrong
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
+
+MAX_FILE_BYTES = 100_000_000  # more than a request to any provider may hold (November 2026)
+MAX_SHOWN_CHARS = 200  # of a path
+
+
+def is_url(source: object) -> bool:
+    """Return True for an http(s) URL."""
+    return isinstance(source, str) and source[:8].lower().startswith(("http://", "https://"))
+
+
+def is_data_url(source: object) -> bool:
+    """Return True for a data URL."""
+    return isinstance(source, str) and source[:5].lower() == "data:"
+
+
+def bytes_of(source: str | bytes | pathlib.Path, what: str) -> bytes:
+    """Return the bytes of a file, in a data URL, or passed as such.
+
+    Args:
+        source: The path, the data URL, or the bytes.
+        what: The word for them, in messages.
+
+    Raises:
+        UsageError: The source is none of these, or not a regular file of at most `MAX_FILE_BYTES`.
+    """
+    if isinstance(source, bytes | bytearray):
+        return bytes(source)
+    if isinstance(source, str) and is_data_url(source):
+        head, _, body = source.partition(",")
+        if not head.endswith(";base64"):
+            raise UsageError(f"the data URL: expected base64, as in 'data:image/png;base64,…', got {head[:60]!r}…")
+        try:
+            return base64.b64decode(body, validate=True)
+        except ValueError as error:
+            raise UsageError(f"the data URL {head[:60]!r}…: expected valid base64: {error}") from error
+    try:
+        return _read_file(pathlib.Path(source))
+    except (OSError, TypeError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise UsageError(f"no {what} can be read from {shown_source(source)}: {problem}") from error
+
+
+def _read_file(path: pathlib.Path) -> bytes:
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a device or a pipe, which may never end
+        raise ValueError("expected a regular file, got a device or a pipe")
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(f"expected at most {MAX_FILE_BYTES} bytes, got more")
+    return data
+
+
+def shown_source(source: object) -> str:
+    """Return a source as a message may show it."""
+    return repr(source)[:MAX_SHOWN_CHARS]
+
+
+def described(source: object, data: bytes) -> str:
+    """Return a description of unexpected bytes: their number, their beginning, and their file."""
+    is_file = not isinstance(source, bytes | bytearray) and not is_data_url(source)
+    return f"{len(data)} bytes ({data[:8]!r}…){f' of {shown_source(source)}' if is_file else ''}"
+
+
+def url_suffix(url: str) -> str:
+    """Return the suffix of the name that a URL ends with, in lower case: '.pdf', or '' when there is none."""
+    path = url.partition("://")[2].partition("#")[0].partition("?")[0].partition("/")[2]
+    return pathlib.PurePath(path).suffix.lower()
+
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -462,3 +529,36 @@ class HistorySummary(Value, frozen=True):
             shift: How many messages were added before the first.
         """
         return HistorySummary(self.covers + shift, self.text) if self.covers else None
+
+
+def renumbered(messages: Iterable[Message], start: int = 0) -> list[Message]:
+    """Return the messages with the ids of function calls, and of their results, made from their positions.
+
+    So the calls of later replies get unique ids.
+
+    Args:
+        messages: The messages.
+        start: The position of the first.
+    """
+    found = list[Message]()
+    ids = dict[str, str]()  # of the round
+    for index, message in enumerate(messages, start):
+        if message.role == "tool":
+            found.append(_replace_ids(message, ids))
+            continue
+        calls = message.function_calls
+        ids = {call.id: f"{index}.{number}" for number, call in enumerate(calls)}
+        found.append(_replace_ids(message, ids))
+    return found
+
+
+def _replace_ids(message: Message, ids: dict[str, str]) -> Message:
+    if all(old == new for old, new in ids.items()):
+        return message
+    return message.changed(parts=tuple([_replace_id(part, ids) for part in message.parts]))
+
+
+def _replace_id(part: Part, ids: dict[str, str]) -> Part:
+    if isinstance(part, FunctionCall | FunctionResult) and (new := ids.get(part.id, part.id)) != part.id:
+        return part.changed(id=new)
+    return part

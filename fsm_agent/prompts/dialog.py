@@ -13,17 +13,17 @@ from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
 from fsm_agent.errors import SnapshotError
+from fsm_agent.messages.convert import overview
 from fsm_agent.messages.message import ChatDict, HistorySummary, Message, Part
-from fsm_agent.messages.transcript import overview
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
-    from fsm_agent.messages import chat_dicts
+    from fsm_agent.messages import convert as chat_dicts
 else:
-    chat_dicts = deferred("fsm_agent.messages.chat_dicts")
+    chat_dicts = deferred("fsm_agent.messages.convert")
 
 Messages: TypeAlias = Iterable[Message | ChatDict]
 

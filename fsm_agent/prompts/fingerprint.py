@@ -8,7 +8,7 @@ from fsm_agent._internal.lazy_import import deferred, pydantic_core
 from fsm_agent._internal.redaction import path_tokens, shown_url
 from fsm_agent._internal.values import Value
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.hosted_tool import HostedMCP, HostedTool
+from fsm_agent.messages.hosted_tools import HostedMCP, HostedTool
 from fsm_agent.prompts.extraction.parsing import Parser
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fsm_agent.functions.toolset import Functions
-    from fsm_agent.messages.hosted_tool import HostedTool
+    from fsm_agent.messages.hosted_tools import HostedTool
     from fsm_agent.prompts.prompt import Handler, Mode, Prompt
 
 

@@ -13,9 +13,8 @@ from fsm_agent._internal.annotations import UNIONS
 from fsm_agent._internal.lazy_import import pydantic, pydantic_core, typing_extensions
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent.errors import ParseError, PromptError
-from fsm_agent.functions.arguments import described_errors
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.signature import undescribable
+from fsm_agent.functions.schema import described_errors, undescribable
 from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
 from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
 from fsm_agent.prompts.extraction.scanning import (

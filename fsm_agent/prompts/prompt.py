@@ -16,12 +16,12 @@ from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.foreign_names import hinting
-from fsm_agent.functions import hosted
+from fsm_agent.functions import hosted_calls as hosted
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
-from fsm_agent.messages.hosted_tool import HostedTool, check_hosted_tools
+from fsm_agent.messages.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import Message, Text
-from fsm_agent.messages.settings import Settings
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
 from fsm_agent.prompts.output import ANSWER, MAX_LENGTH, Output

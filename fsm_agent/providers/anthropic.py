@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import asdict
 
-from fsm_agent.call.effects import Request, Settings
+from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.hosted import COMPUTER, action_of
-from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
+from fsm_agent.functions.hosted_calls import COMPUTER, action_of
+from fsm_agent.messages.hosted_tools import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
 from fsm_agent.messages.message import (
     PDF,
     Document,
@@ -26,6 +26,7 @@ from fsm_agent.messages.message import (
     Reasoning,
     Text,
 )
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.anthropic_reply import ADDS_TO, TOOLSET, WIRE, AnthropicDecoder
 from fsm_agent.providers.codec import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.functions.hosted import COMPUTER, as_action
-from fsm_agent.messages.event import (
+from fsm_agent.functions.hosted_calls import COMPUTER, as_action
+from fsm_agent.messages.events import (
     ArgumentsDelta,
     Delta,
     FunctionCallCompleted,

@@ -16,11 +16,11 @@ from msgspec.structs import astuple
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import Value
-from fsm_agent.call.effects import TEXT, Request, Settings
+from fsm_agent.call.effects import TEXT, Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import OutputMode, Reply
+from fsm_agent.messages.reply import OutputMode, Reply, Settings
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.decoder import Decoder
 from fsm_agent.providers.encoding import kept

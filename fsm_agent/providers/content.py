@@ -13,7 +13,7 @@ from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent._internal.values import differing
 from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.hosted_tool import HostedMCP, HostedTool, UserLocation
+from fsm_agent.messages.hosted_tools import HostedMCP, HostedTool, UserLocation
 from fsm_agent.messages.message import (
     PDF,
     Citation,

@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from fsm_agent.errors import ProviderError
-from fsm_agent.messages.event import Delta, UsageReported
+from fsm_agent.messages.events import Delta, UsageReported
 from fsm_agent.messages.message import Message, Part
 from fsm_agent.messages.reply import UNUSED, Finish, Reply, Usage
 from fsm_agent.providers.failures import no_object, reported, unreadable

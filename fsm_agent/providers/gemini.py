@@ -11,14 +11,23 @@ from urllib.parse import quote
 from msgspec.structs import asdict
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.call.effects import Request, Settings
+from fsm_agent.call.effects import Request
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.hosted import action_of, as_action, is_flagged
-from fsm_agent.messages.hosted_tool import ComputerUse, HostedTool, WebSearch
-from fsm_agent.messages.message import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
-from fsm_agent.messages.reply import Reply
-from fsm_agent.messages.sources import url_suffix
+from fsm_agent.functions.hosted_calls import action_of, as_action, is_flagged
+from fsm_agent.messages.hosted_tools import ComputerUse, HostedTool, WebSearch
+from fsm_agent.messages.message import (
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Text,
+    url_suffix,
+)
+from fsm_agent.messages.reply import Reply, Settings
 from fsm_agent.prompts.output import ANSWER, Output
 from fsm_agent.providers.codec import (
     CHOICES,

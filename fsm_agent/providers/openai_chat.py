@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from fsm_agent.call.effects import Request, Settings
+from fsm_agent.call.effects import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.hosted_tool import HostedTool, WebSearch
+from fsm_agent.messages.hosted_tools import HostedTool, WebSearch
 from fsm_agent.messages.message import PDF, Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.codec import CHOICES, Codec, Profile, check_settings, merged, offered_functions, wire_name
 from fsm_agent.providers.content import (

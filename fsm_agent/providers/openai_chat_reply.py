@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     ArgumentsDelta,
     Delta,
     FunctionCallCompleted,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fsm_agent.call.effects import Request, Settings
+from fsm_agent.call.effects import Request
 from fsm_agent.errors import BadReply, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.hosted_tool import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
+from fsm_agent.messages.hosted_tools import CodeExecution, ComputerUse, HostedMCP, HostedTool, WebSearch
 from fsm_agent.messages.message import (
     Document,
     FunctionCall,
@@ -20,7 +20,7 @@ from fsm_agent.messages.message import (
     Reasoning,
     Text,
 )
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import Reply, Settings
 from fsm_agent.prompts.output import Output
 from fsm_agent.providers.codec import (
     CHOICES,

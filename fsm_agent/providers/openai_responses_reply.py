@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fsm_agent._internal.lazy_import import pydantic_core
-from fsm_agent.functions.hosted import COMPUTER
-from fsm_agent.messages.event import (
+from fsm_agent.functions.hosted_calls import COMPUTER
+from fsm_agent.messages.events import (
     ArgumentsDelta,
     Delta,
     FunctionCallCompleted,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsm_agent.call.process import SEPARATOR, AnyEffect, Owner
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.event import Event, Inside
+from fsm_agent.messages.events import Event, Inside
 from fsm_agent.runtime.place import Place
 from fsm_agent.runtime.world import World
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.process import Process
-from fsm_agent.messages.event import Event, Inside
+from fsm_agent.messages.events import Event, Inside
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.runtime.probes import MeasuredDrive
 from fsm_agent.runtime.reconciler import GRACE_S, Reconciler, cancelled_inside

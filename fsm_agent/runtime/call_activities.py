@@ -31,7 +31,7 @@ from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import TimedOut, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     Event,
     FunctionEnded,
     FunctionStarted,

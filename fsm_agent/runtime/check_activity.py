@@ -21,7 +21,7 @@ from fsm_agent.call.interpret import error_text, typed_error_text
 from fsm_agent.call.outcomes import Checked, CheckFailed, CheckRefused
 from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context, accepts_context
-from fsm_agent.messages.event import Event, FunctionProgress
+from fsm_agent.messages.events import Event, FunctionProgress
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.activity import Activity, activity_of

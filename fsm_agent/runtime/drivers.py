@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, TypeAlias, TypeVar
 
 from fsm_agent.call.process import Process, open_effects, questions_of, wakes_at_s
-from fsm_agent.messages.event import Done, Event, Suspended
+from fsm_agent.messages.events import Done, Event, Suspended
 from fsm_agent.runtime.async_driver import AsyncDriver
 from fsm_agent.runtime.recorder import Recorder
 from fsm_agent.runtime.sync_driver import SyncDriver

@@ -13,7 +13,7 @@ from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.call.outcomes import ModelFailed, Replied, Returned
 from fsm_agent.call.record import FAILURES, CallRecord
-from fsm_agent.messages.event import Inside, Stepped
+from fsm_agent.messages.events import Inside, Stepped
 
 if TYPE_CHECKING:
     import logging

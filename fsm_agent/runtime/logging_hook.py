@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent.errors import hint
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     Done,
     Event,
     FunctionEnded,

@@ -14,7 +14,7 @@ from fsm_agent.call.effects import CallModel
 from fsm_agent.call.interpret import arriving_output, error_text
 from fsm_agent.call.outcomes import ModelFailed, Replied
 from fsm_agent.errors import ProviderError, TimedOut, UsageError
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     ArgumentsDelta,
     Delta,
     FunctionCallCompleted,

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.events import Event
 from fsm_agent.runtime.log import LOG
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.outcomes import Cancelled, Expired, Stopped
 from fsm_agent.call.process import NARROWED, SEPARATOR, AnyEffect, Change, Deadline, EndRequest, Process
 from fsm_agent.errors import IllegalTrigger, OutcomeError, UsageError
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.events import Event
 from fsm_agent.runtime import call_activities, check_activity, probes  # noqa: F401  # register who performs effects of a call
 from fsm_agent.runtime.activity import ACTIVITIES, Activity
 from fsm_agent.runtime.collecting import is_collecting

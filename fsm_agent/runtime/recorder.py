@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
-    from fsm_agent.messages.question import Question
+    from fsm_agent.messages.events import Question
     from fsm_agent.runtime.reconciler import Reconciler
 
 

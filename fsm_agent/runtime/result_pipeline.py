@@ -20,7 +20,7 @@ from fsm_agent.context.tokens import estimated_tokens
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import OptionsType
 from fsm_agent.functions.function import result_text
-from fsm_agent.messages.event import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
+from fsm_agent.messages.events import ResultCached, ResultChanged, ResultExtracted, ResultProcessed
 from fsm_agent.messages.message import FunctionCall, Message
 from fsm_agent.runtime.place import Place
 

@@ -25,7 +25,7 @@ from fsm_agent.errors import Retry, UsageError
 from fsm_agent.functions.context import Context
 from fsm_agent.functions.function import Function, result_text
 from fsm_agent.functions.policy import Default, Retries
-from fsm_agent.messages.event import Event, FunctionProgress
+from fsm_agent.messages.events import Event, FunctionProgress
 from fsm_agent.messages.message import Attachment, FunctionCall, Message
 from fsm_agent.messages.reply import UNUSED
 from fsm_agent.runtime.abort import Aborted

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from fsm_agent.call.process import Process
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.events import Event
 from fsm_agent.runtime import portal
 from fsm_agent.runtime.abort import Aborted, abort_in_force
 from fsm_agent.runtime.activity import Activity

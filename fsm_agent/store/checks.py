@@ -17,7 +17,7 @@ from fsm_agent._internal.values import decoder_of
 from fsm_agent.call.outcomes import Modified, Outcome, Returned
 from fsm_agent.call.questions import misfit
 from fsm_agent.errors import OutcomeError, UsageError, hint
-from fsm_agent.messages.question import Question
+from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost, NotAsked, PostExists, RunExists, RunUnknown, StoreError
 from fsm_agent.store.store import MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
 from fsm_agent.validation import check, shown
@@ -330,7 +330,7 @@ def older_store(place: str, version: int, newest: int) -> StoreError:
 
 
 if TYPE_CHECKING:
-    from fsm_agent.messages.question import Question
+    from fsm_agent.messages.events import Question
     from fsm_agent.store.store import Run
 
 

@@ -43,7 +43,7 @@ from fsm_agent.call.process import Process
 from fsm_agent.call.seeding import earlier_messages, request_differences
 from fsm_agent.call.signing import KeyMissing, has_signature, key_bytes, verified
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.messages.question import Question
+from fsm_agent.messages.events import Question
 from fsm_agent.runtime import probes
 from fsm_agent.runtime.world import Clock, SystemClock, lasting
 from fsm_agent.store import checks

@@ -16,7 +16,7 @@ from fsm_agent.call.journal import fold, line_of, retried_in
 from fsm_agent.call.outcomes import FunctionFailed, Replied, Returned
 from fsm_agent.call.process import SEPARATOR, along, prefix_of
 from fsm_agent.errors import JournalError, ReplayError, UsageError
-from fsm_agent.messages.event import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
+from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.drivers import last_event
 from fsm_agent.store.claiming import Claiming

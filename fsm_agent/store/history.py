@@ -30,7 +30,7 @@ from fsm_agent.call.record import FINAL, ContextUse, State
 from fsm_agent.call.snapshots import record_of
 from fsm_agent.diagrams.path import path as states_of
 from fsm_agent.errors import JournalError, SnapshotError
-from fsm_agent.messages.event import Stepped
+from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.store.claiming import Claiming, title_of
 from fsm_agent.store.store import Loaded, Post, Run

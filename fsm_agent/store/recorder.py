@@ -28,7 +28,7 @@ from fsm_agent.call.lost_approvals import loses
 from fsm_agent.call.process import SEPARATOR, Process, questions_of_runs, wakes_at_s, with_prefix
 from fsm_agent.call.signing import signed
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.question import Question
+from fsm_agent.messages.events import Question
 from fsm_agent.runtime.inner_calls import is_in_doubt
 from fsm_agent.runtime.reconciler import Reconciler
 from fsm_agent.runtime.recorder import PostedOutcome

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.messages.question import Question
+from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost
 
 MAX_PRIORITY = 100

@@ -28,7 +28,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from fsm_agent.call import trace_names as names
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.process import SEPARATOR, prefix_of
-from fsm_agent.messages.event import Event, Inside, Stepped
+from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.runtime.activity import Activity
 from fsm_agent.telemetry.described import Facts, came_of, described, is_program, model_facts, question_name
 

@@ -32,7 +32,7 @@ from fsm_agent.flows.states import (
     WaitState,
 )
 from fsm_agent.flows.values import Failure
-from fsm_agent.messages.event import Inside, Stepped
+from fsm_agent.messages.events import Inside, Stepped
 from fsm_agent.testing.loops import loops_in
 from fsm_agent.testing.purity import check_bodies, machine_of_tested
 from fsm_agent.validation import check

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from fsm_agent.messages.event import Stepped
+    from fsm_agent.messages.events import Stepped
     from fsm_agent.testing import Script
 
 

@@ -26,7 +26,7 @@ from fsm_agent.call.outcomes import ModelFailed, Replied
 from fsm_agent.call.process import prefix_of
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import TimedOut, UsageError
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     ArgumentsDelta,
     Delta,
     FunctionCallCompleted,

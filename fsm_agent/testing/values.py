@@ -12,7 +12,7 @@ from fsm_agent.agents.registry import AGENTS
 from fsm_agent.call.invariants import inconsistency
 from fsm_agent.call.record import CallRecord
 from fsm_agent.clients.registered import CLIENTS
-from fsm_agent.functions.registered import FUNCTIONS
+from fsm_agent.functions.function import FUNCTIONS
 from fsm_agent.prompts.library import PROMPTS
 from fsm_agent.providers.catalog import PROVIDERS
 

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from fsm_agent.call.outcomes import Denied
-from fsm_agent.messages.event import FunctionEnded
-from fsm_agent.messages.event_json import parsed
+from fsm_agent.messages.events import FunctionEnded, Question
+from fsm_agent.messages.json_data import parsed
 from fsm_agent.messages.message import Message
-from fsm_agent.messages.question import Question
 from fsm_agent.web.requests import Asked, BadRequest, converted, edited, image_of, named, verdict
 from fsm_agent.web.translate import TEXT, Data, ProtocolFold, call_of, shown_question, shown_result
 

@@ -30,7 +30,7 @@ from fsm_agent._internal.redaction import mask_keys
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.journal import header_of
 from fsm_agent.errors import FsmAgentError, OutcomeError
-from fsm_agent.functions.deps import GivenDeps
+from fsm_agent.functions.context import GivenDeps
 from fsm_agent.messages.message import Image, Message
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.listing import each_listed

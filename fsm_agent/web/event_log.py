@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     Done,
     Event,
     FunctionEnded,

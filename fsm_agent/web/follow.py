@@ -22,8 +22,8 @@ from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.persistence import aclaim
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.errors import ReplayError, UsageError
-from fsm_agent.functions.deps import LATER, GivenDeps, check_deps
-from fsm_agent.messages.event import Done, Event
+from fsm_agent.functions.context import LATER, GivenDeps, check_deps
+from fsm_agent.messages.events import Done, Event
 from fsm_agent.runtime.log import LOG
 from fsm_agent.store.claiming import stuck_problem
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown

@@ -43,7 +43,7 @@ from fsm_agent.call.questions import (
     question_text,
 )
 from fsm_agent.errors import FsmAgentError, UsageError
-from fsm_agent.functions.deps import LATER
+from fsm_agent.functions.context import LATER
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.history import RunReading, read
 from fsm_agent.store.runs import Runs

@@ -12,8 +12,8 @@ from fsm_agent.call.outcomes import Approved, Denied, FunctionFailed, Modified, 
 from fsm_agent.call.process import INBOX, prefix_of
 from fsm_agent.call.questions import outcome_of
 from fsm_agent.errors import UsageError
+from fsm_agent.messages.events import Question
 from fsm_agent.messages.message import Image, Message
-from fsm_agent.messages.question import Question
 
 MAX_BODY = 5_000_000  # bytes of a request
 MAX_NAME = 200  # characters of the name of a run or a conversation

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from fsm_agent._internal.redaction import mask_keys, masked_arguments
 from fsm_agent.call.record import State
 from fsm_agent.errors import FsmAgentError
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     ArgumentsDelta,
     Done,
     Event,
@@ -29,6 +29,7 @@ from fsm_agent.messages.event import (
     FunctionStarted,
     HistoryChanged,
     PartialOutput,
+    Question,
     ReasoningDelta,
     ReplyCompleted,
     RequestStarted,
@@ -36,9 +37,8 @@ from fsm_agent.messages.event import (
     Suspended,
     TextDelta,
 )
-from fsm_agent.messages.event_json import about_question, event_data, json_data, masked_data, parsed
+from fsm_agent.messages.json_data import about_question, event_data, json_data, masked_data, parsed
 from fsm_agent.messages.message import Reasoning
-from fsm_agent.messages.question import Question
 from fsm_agent.prompts.output import ANSWER
 from fsm_agent.runtime.log import LOG
 from fsm_agent.web.event_log import unwrapped

@@ -23,8 +23,8 @@ from fsm_agent.agents.persistence import aclaim, runs_of
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import UsageError
-from fsm_agent.functions.deps import GivenDeps, Made, deps_for
-from fsm_agent.messages.event import Event, Stepped
+from fsm_agent.functions.context import GivenDeps, Made, deps_for
+from fsm_agent.messages.events import Event, Stepped
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.abort import Aborted
 from fsm_agent.runtime.async_driver import AsyncDriver

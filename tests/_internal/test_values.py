@@ -17,9 +17,9 @@ from rich.pretty import pretty_repr
 
 from fsm_agent._internal import values
 from fsm_agent._internal.vector import Vector
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient, Network
-from fsm_agent.messages import HostedMCP, Image, Message, Reply, Text, Usage
+from fsm_agent.messages import HostedMCP, Image, Message, Reply, Settings, Text, Usage
 
 
 class Point(values.Value, frozen=True):

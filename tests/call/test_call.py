@@ -25,7 +25,6 @@ from fsm_agent.call import (
     Reason,
     Replied,
     Returned,
-    Settings,
     Sleep,
     Slept,
     Started,
@@ -47,7 +46,7 @@ from fsm_agent.errors import (
     UsageError,
 )
 from fsm_agent.functions import Function, function
-from fsm_agent.messages import FunctionCall, Message, Reply, Usage, WebSearch
+from fsm_agent.messages import FunctionCall, Message, Reply, Settings, Usage, WebSearch
 from fsm_agent.prompts import Prompt
 from fsm_agent.testing import function_call
 

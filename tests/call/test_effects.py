@@ -12,14 +12,13 @@ from fsm_agent.call import (
     FindOut,
     Request,
     RunFunction,
-    Settings,
     Sleep,
     StartFunction,
 )
 from fsm_agent.call.effects import describe_effects
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, Message
+from fsm_agent.messages import FunctionCall, Message, Settings
 
 CALL = FunctionCall(name="f", arguments_json='{"a": "{{ x }}"}')
 

@@ -14,10 +14,9 @@ from support.fault_server import CLOSE, END_OF_CHUNKS, SSE_HEAD, STALL, FaultSer
 from support.http_clients import KEY, ROOMY
 
 from fsm_agent.agents import Agent
-from fsm_agent.call import Settings
 from fsm_agent.clients import HttpClient, Network
 from fsm_agent.errors import BadReply, ProviderError
-from fsm_agent.messages import Delta, Done, Reply, TextDelta
+from fsm_agent.messages import Delta, Done, Reply, Settings, TextDelta
 from fsm_agent.providers import OpenAIChat, Profile, Provider
 
 DIALECTS: dict[str, Any] = {

@@ -52,7 +52,7 @@ from support.http_clients import (
     text,
 )
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient, Network, client_for
 from fsm_agent.errors import (
     AuthFailed,
@@ -64,7 +64,7 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.messages import Message, Reply, TextDelta
+from fsm_agent.messages import Message, Reply, Settings, TextDelta
 
 each_way = pytest.mark.parametrize("way", TWO_WAYS)
 HTTPS = "https://example.invalid/v1"

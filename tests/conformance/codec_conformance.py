@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from conformance.strategies import CUT_PIECES, CUTS, FRAMINGS, dialogs, requests, turns
 from conformance.streams import Framing, ServerEvent, framed, mismatch, outcome
 from conformance.turns import Kind, Turn, TurnPart
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import AuthFailed, BadReply, Overloaded, ProviderError, RateLimited, UsageError
 from fsm_agent.functions import Function
 from fsm_agent.messages import (
@@ -28,6 +28,7 @@ from fsm_agent.messages import (
     Image,
     Message,
     Reply,
+    Settings,
     Text,
 )
 from fsm_agent.prompts import Output

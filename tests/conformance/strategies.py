@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from conformance.streams import Framing
 from conformance.turns import Kind, Turn, TurnPart, utf16_units
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Message, Part
+from fsm_agent.messages import FunctionCall, FunctionResult, Message, Part, Settings
 from fsm_agent.prompts import Output
 
 FRAMINGS = st.builds(

@@ -9,7 +9,7 @@ from support.agent_calls import add, erase, parse
 
 from fsm_agent import Agent, CallFailed, Limits, Prompt
 from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning
-from fsm_agent.messages.transcript import transcript
+from fsm_agent.messages.convert import transcript
 from fsm_agent.testing import function_call
 
 

@@ -15,10 +15,10 @@ from support.copies import replace
 from support.http_clients import KEY, completion, over_transport
 from support.recordings import RECORDED, needs_recorded
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.clients import client_for
 from fsm_agent.errors import ConfigError
-from fsm_agent.messages import Message
+from fsm_agent.messages import Message, Settings
 from fsm_agent.providers import OpenAIChat, Profile, Provider, providers, register_provider
 from fsm_agent.testing import registries
 

@@ -18,7 +18,7 @@ from support.copies import replace
 from support.examples import examples
 from support.long_dialogs import PICTURE, rounds
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import (
@@ -29,6 +29,7 @@ from fsm_agent.messages import (
     Message,
     Opaque,
     Reasoning,
+    Settings,
     Text,
     WebSearch,
 )

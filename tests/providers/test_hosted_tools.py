@@ -15,11 +15,11 @@ from support.fault_server import FaultServer, http
 from support.http_clients import KEY, over_transport
 from support.wire_samples import adapter, consumed
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.clients import HttpClient, client_for
 from fsm_agent.errors import ProviderError, UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Message, UserLocation, WebSearch
+from fsm_agent.messages import CodeExecution, ComputerUse, HostedMCP, Message, Settings, UserLocation, WebSearch
 from fsm_agent.providers import OpenAIResponses, Profile, providers
 from fsm_agent.testing import as_json, vcr_config
 

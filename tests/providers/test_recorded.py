@@ -15,9 +15,9 @@ from support.recordings import LOCAL, RECORDED, local_outcome, needs_local, need
 from support.wire_samples import adapter, consumed
 from wire_check import CODECS, Case, cases, decoded, problems
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import AuthFailed, BadReply, ContextTooLong, ProviderError, UsageError
-from fsm_agent.messages import FunctionResult, Message, Opaque, Reasoning, Reply, Text
+from fsm_agent.messages import FunctionResult, Message, Opaque, Reasoning, Reply, Settings, Text
 from fsm_agent.providers import AnthropicProfile, OpenAIChat, Profile
 
 CHAT, RESPONSES, ANTHROPIC, GEMINI = "openai_chat", "openai_responses", "anthropic_messages", "gemini"

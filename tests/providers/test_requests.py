@@ -14,10 +14,10 @@ from support.copies import replace
 from support.http_clients import KEY, completion, over_transport
 
 from fsm_agent import Agent, AgentBase, function
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.clients import client_for
 from fsm_agent.functions import Function
-from fsm_agent.messages import FunctionCall, FunctionResult, Message
+from fsm_agent.messages import FunctionCall, FunctionResult, Message, Settings
 from fsm_agent.prompts import Output
 from fsm_agent.providers import (
     Anthropic,

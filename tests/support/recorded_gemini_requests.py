@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.functions import Function
 from fsm_agent.messages import (
     CodeExecution,
@@ -22,6 +22,7 @@ from fsm_agent.messages import (
     Message,
     Opaque,
     Part,
+    Settings,
     Text,
     WebSearch,
 )

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from fsm_agent.call import Request, Settings
-from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.call import Request
+from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Settings, Text
 from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile
 from support.recorded_requests import Body, _function, _function_meaning, _schema_meaning

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Text
+from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Part, Settings, Text
 from fsm_agent.prompts import Output
 from fsm_agent.providers import AnthropicProfile
 from support.messages_bodies import CODEC

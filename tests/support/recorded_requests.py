@@ -8,10 +8,21 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages import (
+    Document,
+    FunctionCall,
+    FunctionResult,
+    Image,
+    Message,
+    Opaque,
+    Part,
+    Reasoning,
+    Settings,
+    Text,
+)
 from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile
 

@@ -28,10 +28,10 @@ from fsm_agent.agents.config.files import read_file
 from fsm_agent.agents.config.source import MAX_KEY_CHARS, MAX_PROBLEMS, Keys, Problem, Source
 from fsm_agent.agents.config.tables import PRESETS, Table, checked_profile, filled, texts_in, unfilled
 from fsm_agent.agents.options import ConfigOverrides
-from fsm_agent.call.effects import Settings
 from fsm_agent.call.limits import Limits
 from fsm_agent.errors import ConfigError
 from fsm_agent.foreign_names import WORDS, remedy
+from fsm_agent.messages.reply import Settings
 from fsm_agent.validation import shown, wrong
 
 Config: TypeAlias = "AgentConfig | Mapping[str, Any] | str | Path"

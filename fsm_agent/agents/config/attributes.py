@@ -21,7 +21,7 @@ from fsm_agent.agents.config.building import KEYS_ALONE
 from fsm_agent.call.limits import Limits
 from fsm_agent.errors import ConfigError
 from fsm_agent.foreign_names import WORDS
-from fsm_agent.messages.settings import Settings
+from fsm_agent.messages.reply import Settings
 
 KNOWN = (*ARGUMENTS, *KEYS_ALONE)
 _CHECKED_AS_KEYS = (*KEYS_ALONE, "limits", "settings")

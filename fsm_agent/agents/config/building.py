@@ -11,11 +11,11 @@ from fsm_agent.agents.config.agent_config import LIMITS, SETTINGS, AgentConfig, 
 from fsm_agent.agents.config.named import loaded, named_function
 from fsm_agent.agents.config.source import Keys
 from fsm_agent.agents.config.tables import PRESETS, Table, filled
-from fsm_agent.call.effects import Settings
 from fsm_agent.call.limits import Limits
 from fsm_agent.clients.client import Client
 from fsm_agent.clients.registered import named_client
 from fsm_agent.errors import UsageError
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.library import named_prompt
 from fsm_agent.prompts.prompt import Prompt
 

@@ -8,8 +8,7 @@ from typing import Any
 from fsm_agent._internal.hints import guess
 from fsm_agent._internal.named_modules import module_named
 from fsm_agent.errors import ConfigError, UsageError
-from fsm_agent.functions.function import Function
-from fsm_agent.functions.registered import FUNCTIONS
+from fsm_agent.functions.function import FUNCTIONS, Function
 
 
 def loaded(named: str, kind: str = "object") -> Any:

@@ -29,7 +29,7 @@ _ELSEWHERE = {
 
 
 class AgentDelegate:
-    """An agent as a function of another; see `fsm_agent.functions.delegate`.
+    """An agent as a function of another; see `fsm_agent.functions.context`.
 
     Args:
         agent: The agent.

@@ -19,8 +19,7 @@ from fsm_agent.call.record import CallRecord
 from fsm_agent.context.passes import AnyPass, apply_passes, passes_of
 from fsm_agent.errors import UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.numbering import renumbered
+from fsm_agent.messages.message import FunctionCall, renumbered
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import check
@@ -89,7 +88,7 @@ def _hand_over(reason: str = "") -> str:
 
 
 class HandoffDelegate(AgentDelegate):
-    """An agent that takes dialogs over; see `fsm_agent.functions.delegate`.
+    """An agent that takes dialogs over; see `fsm_agent.functions.context`.
 
     Args:
         agent: The agent, or a function that returns it.

@@ -29,7 +29,7 @@ from fsm_agent.call.result import PROGRAM
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import CallSuspended, ProgramError, UsageError
 from fsm_agent.functions.context import Context
-from fsm_agent.messages.event import Delta
+from fsm_agent.messages.events import Delta
 from fsm_agent.messages.message import Text
 from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import UNUSED, Reply, Usage

@@ -28,10 +28,10 @@ from fsm_agent.call.process import SEPARATOR, Inner
 from fsm_agent.call.record import TAKES_OVER, CallRecord, ContextUse, State, successor_name
 from fsm_agent.call.requests import effects_of
 from fsm_agent.errors import JournalError, OutcomeError, UsageError
-from fsm_agent.functions.delegate import Delegate
+from fsm_agent.functions.context import Delegate
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.policy import Default
-from fsm_agent.messages.event import Event, Inside, Stepped
+from fsm_agent.messages.events import Event, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:

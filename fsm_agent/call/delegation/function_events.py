@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent.call.composite import inside
 from fsm_agent.call.effects import RunFunction
 from fsm_agent.call.process import SEPARATOR, along, prefix_of
-from fsm_agent.messages.event import Event, FunctionEnded, FunctionStarted, Inside, Stepped
+from fsm_agent.messages.events import Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.messages.message import FunctionCall
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from fsm_agent.cli.reporting import FAILED, SUSPENDED, error_text, in_options, o
 from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, error_line
 from fsm_agent.clients.http_client import HttpClient
 from fsm_agent.errors import CallSuspended, UsageError
-from fsm_agent.messages.event import Event, Where
+from fsm_agent.messages.events import Event, Where
 
 _LEAST = 40  # columns next to the names
 app = typer.Typer(no_args_is_help=True, help="Agents of classes and configurations: list, check and run them.")

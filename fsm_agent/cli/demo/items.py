@@ -10,7 +10,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.record import Reason, State
 from fsm_agent.errors import CallFailed
-from fsm_agent.messages.event import Event
+from fsm_agent.messages.events import Event
 from fsm_agent.messages.reply import Usage
 
 

@@ -20,7 +20,7 @@ from fsm_agent.cli.render import json_text
 from fsm_agent.cli.terminal import TABLE_WIDTH, Screen, folded, one_line, shown_function, shown_step
 from fsm_agent.clients.local.model import SMOLLM2
 from fsm_agent.diagrams.drawing import write
-from fsm_agent.messages.event import FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, Suspended, TextDelta
+from fsm_agent.messages.events import FunctionEnded, FunctionStarted, ReplyCompleted, Stepped, Suspended, TextDelta
 
 INDENT = "   "
 WIDTH = 90  # of prose, at most

@@ -61,8 +61,8 @@ from fsm_agent.cli.runs.tables import (
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.diagrams.diagram import table_diagram, trace_diagram
 from fsm_agent.errors import CallSuspended, ReplayError, UsageError, hint
-from fsm_agent.functions.deps import LATER
-from fsm_agent.messages.question import Question
+from fsm_agent.functions.context import LATER
+from fsm_agent.messages.events import Question
 from fsm_agent.runtime.private_files import write_private
 from fsm_agent.store.claiming import STUCK_STATE, Definition
 from fsm_agent.store.history import UNKNOWN, EntryReading, RunReading, parting, read

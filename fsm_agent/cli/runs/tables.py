@@ -17,8 +17,8 @@ from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.cli.runs.picture import safe, shown_duration
 from fsm_agent.cli.terminal import TABLE_WIDTH, folded, one_line, shown_call, whole_call
+from fsm_agent.messages.events import Question
 from fsm_agent.messages.message import FunctionCall
-from fsm_agent.messages.question import Question
 from fsm_agent.store.history import RunReading
 from fsm_agent.store.listing import STUCK, is_undriven
 from fsm_agent.store.store import Run, RunCount

@@ -19,10 +19,10 @@ from fsm_agent.clients.command.output import JsonFields, JsonOutput, TextOutput
 from fsm_agent.clients.command.process import CommandRun, Launch
 from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import BadReply, ConfigError, Overloaded, ProviderError, UsageError
-from fsm_agent.messages.event import Delta, TextDelta, UsageReported
+from fsm_agent.messages.convert import transcript
+from fsm_agent.messages.events import Delta, TextDelta, UsageReported
 from fsm_agent.messages.message import Document, FunctionResult, Image, Message, Text
 from fsm_agent.messages.reply import UNUSED, Reply
-from fsm_agent.messages.transcript import transcript
 from fsm_agent.providers.codec import LEFT_OUT, Profile, RequestForm, adaptations, check_settings, choose_form
 from fsm_agent.providers.content import in_words, without_hints
 from fsm_agent.providers.failures import failure, reported

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from fsm_agent.flows.run import FlowRun
     from fsm_agent.flows.verbs import Clients, FlowMapOptions, FlowResumeOptions, FlowSubmitOptions, UnstoredFlowOptions
     from fsm_agent.functions.policy import AgentPolicy
-    from fsm_agent.messages.event import Event
+    from fsm_agent.messages.events import Event
     from fsm_agent.prompts.library import Prompts
     from fsm_agent.prompts.prompt import Prompt
     from fsm_agent.store.runs import Runs

@@ -26,8 +26,8 @@ from fsm_agent.call.questions import (
     question_text,
     read_fields,
 )
-from fsm_agent.messages.event_json import parsed
-from fsm_agent.messages.question import Question
+from fsm_agent.messages.events import Question
+from fsm_agent.messages.json_data import parsed
 
 MAX_WORDS = 2000  # characters of a question
 _TEXT = {"type": "string"}

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
-from fsm_agent.functions.deps import deps_for
+from fsm_agent.functions.context import deps_for
 from fsm_agent.functions.function import Function
 from fsm_agent.mcp.serving.calls import Calls, CarriedCalls, StoredCalls
 from fsm_agent.mcp.serving.needs import needs_of, problem_of

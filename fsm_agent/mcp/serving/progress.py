@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.call.process import SEPARATOR
-from fsm_agent.messages.event import Event, FunctionProgress, Inside, Stepped
+from fsm_agent.messages.events import Event, FunctionProgress, Inside, Stepped
 
 Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 MAX_WAITING = 100  # reports of one call; a client that reads too slowly misses the oldest

@@ -24,8 +24,8 @@ from fsm_agent.mcp.serving.calls import Calls, cancelled_at_rest, undisturbed
 from fsm_agent.mcp.serving.forms import answer, elicitation
 from fsm_agent.mcp.serving.needs import Needs
 from fsm_agent.mcp.serving.progress import Progress
+from fsm_agent.messages.events import Question
 from fsm_agent.messages.message import Attachment, Document, Image
-from fsm_agent.messages.question import Question
 from fsm_agent.store.errors import AlreadyAnswered, NotAsked, RunBusy, RunUnknown
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, g
 
 from fsm_agent._internal.lazy_import import deferred, pydantic
 from fsm_agent.errors import ParseError, PromptError, UsageError
-from fsm_agent.functions.arguments import described_errors
+from fsm_agent.functions.schema import described_errors
 from fsm_agent.prompts.extraction.arriving import Arriving
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.extraction.scanning import without_thought

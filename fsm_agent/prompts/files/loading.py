@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from fsm_agent._internal.values import from_data
 from fsm_agent.errors import PromptError, UsageError, hint
 from fsm_agent.foreign_names import WORDS, remedy
-from fsm_agent.messages.hosted_tool import HostedTool
-from fsm_agent.messages.settings import Settings
+from fsm_agent.messages.hosted_tools import HostedTool
+from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.extraction.first_of import ParsingStrategy, first_of
 from fsm_agent.prompts.files.named import Names
 from fsm_agent.prompts.files.reading import (

@@ -11,7 +11,7 @@ import pydantic
 from fsm_agent._internal.values import Value
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import ParseError, UsageError
-from fsm_agent.functions.arguments import described_errors
+from fsm_agent.functions.schema import described_errors
 from fsm_agent.prompts.extraction.first_of import MAX_LENGTH
 from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
 from fsm_agent.prompts.extraction.scanning import Element, elements, mentioned, unescaped

@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from fsm_agent._internal.annotations import UNIONS
 from fsm_agent.errors import PromptError
-from fsm_agent.functions.arguments import described_errors
+from fsm_agent.functions.schema import described_errors
 from fsm_agent.prompts.rendering.choices import is_skipped
 from fsm_agent.prompts.rendering.fields import UNMARKED, RecordField, fields_of, is_record, merged
 from fsm_agent.prompts.rendering.schema import bare, name_of

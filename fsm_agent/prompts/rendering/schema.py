@@ -15,7 +15,7 @@ from typing_extensions import TypeAliasType
 
 from fsm_agent._internal.annotations import UNIONS, without_notes
 from fsm_agent.errors import PromptError
-from fsm_agent.functions.signature import undescribable
+from fsm_agent.functions.schema import undescribable
 from fsm_agent.prompts.rendering.choices import description_of, is_skipped, label_of
 from fsm_agent.prompts.rendering.fields import RecordField, docstring_of, fields_of, is_record
 from fsm_agent.prompts.unions import tags_of

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.messages.question import Question
+from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, StoreError
 from fsm_agent.store.listing import wanted

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from fsm_agent._internal.values import from_json
-from fsm_agent.messages.question import Question
+from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import AlreadyAnswered, Conflict, LeaseLost, RunBusy, StoreError
 from fsm_agent.store.listing import Group, Wanted, asks_of, behind, health_of, page_of, paged

@@ -23,7 +23,7 @@ from fake_process import IMPORTS, _no_process_in_the_gate  # noqa: F401
 from pydantic import BaseModel
 
 from fsm_agent import Agent, CallFailed, Limits, Payload
-from fsm_agent.call import Reason, Request, Settings
+from fsm_agent.call import Reason, Request
 from fsm_agent.clients import Client, CommandClient, JsonFields, register_client
 from fsm_agent.errors import (
     AuthFailed,
@@ -35,7 +35,7 @@ from fsm_agent.errors import (
     TimedOut,
     UsageError,
 )
-from fsm_agent.messages import HostedMCP, Image, Message, TextDelta, WebSearch
+from fsm_agent.messages import HostedMCP, Image, Message, Settings, TextDelta, WebSearch
 from fsm_agent.runtime import run
 from fsm_agent.testing import registries
 

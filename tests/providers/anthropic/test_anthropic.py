@@ -10,10 +10,10 @@ from pydantic import BaseModel, create_model
 from support.messages_bodies import CODEC, message, whole
 from support.wire_samples import ADD, PNG, STRICT_ADD, USER, WAIT, City, Loose, adapter, consumed
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Settings
 from fsm_agent.prompts import Output
 from fsm_agent.providers import AnthropicProfile, Profile
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.messages_bodies import CODEC, marks, message, whole
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Settings
 from fsm_agent.providers import AnthropicProfile
 
 MARK, HOUR = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}

@@ -10,10 +10,10 @@ from support.gemini_bodies import CODEC, call, chunk, response, sse, streamed, t
 from support.wire_samples import ADD, PNG, USER, WAIT, City
 from test_gemini_contents import CALLS, OPAQUE, contents
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Text
+from fsm_agent.messages import Document, FunctionResult, Image, Message, Opaque, Settings, Text
 from fsm_agent.prompts import Output
 from fsm_agent.providers import GeminiProfile, Profile
 

@@ -11,10 +11,10 @@ from support.chat_bodies import CODEC
 from support.time_growth import growth
 from support.wire_samples import ADD, PNG, STRICT_ADD, USER, WAIT, City, Loose, adapter, consumed
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Opaque, Reasoning, Settings
 from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile, providers
 

@@ -17,10 +17,9 @@ from support.response_bodies import (
 )
 from support.wire_samples import ADD, PNG, STRICT_ADD, USER, WAIT, City, Loose, adapter, consumed
 
-from fsm_agent.call import Settings
 from fsm_agent.errors import UsageError
 from fsm_agent.functions import Function
-from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message
+from fsm_agent.messages import Document, FunctionCall, FunctionResult, Image, Message, Settings
 from fsm_agent.prompts import Output
 from fsm_agent.providers import Profile, providers
 

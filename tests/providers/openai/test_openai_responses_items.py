@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from support.response_bodies import CODEC, body, called, items, said, thought, whole
 
-from fsm_agent.call import Request, Settings
+from fsm_agent.call import Request
 from fsm_agent.errors import UsageError
-from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Text
+from fsm_agent.messages import FunctionCall, FunctionResult, Image, Message, Opaque, Part, Reasoning, Settings, Text
 from fsm_agent.prompts import Dialog
 from fsm_agent.providers import OpenAIChat, Profile
 

@@ -10,14 +10,14 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing
 from typing import NamedTuple
 
-from fsm_agent.call.effects import Request, Settings
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.local.functions.choosing import chosen
 from fsm_agent.clients.local.functions.extraction import extracted, is_extraction
 from fsm_agent.clients.local.functions.filling import filled
 from fsm_agent.clients.local.functions.grammar import quoted
 from fsm_agent.clients.local.functions.question import Question
 from fsm_agent.clients.local.functions.wire import Step
-from fsm_agent.messages.event import (
+from fsm_agent.messages.events import (
     ArgumentsDelta,
     Delta,
     FunctionCallCompleted,
@@ -26,7 +26,7 @@ from fsm_agent.messages.event import (
     UsageReported,
 )
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
-from fsm_agent.messages.reply import UNUSED, Reply
+from fsm_agent.messages.reply import UNUSED, Reply, Settings
 from fsm_agent.providers.codec import Profile, offered_functions
 
 MAX_TYPED_TOKENS = 256  # of a typed answer, unless the settings say otherwise: the model may never end a string

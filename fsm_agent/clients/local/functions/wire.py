@@ -9,10 +9,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from fsm_agent.call.effects import Request, Settings
+from fsm_agent.call.effects import Request
 from fsm_agent.clients.endpoint import Endpoint
 from fsm_agent.messages.message import Message
-from fsm_agent.messages.reply import Reply
+from fsm_agent.messages.reply import Reply, Settings
 from fsm_agent.providers.codec import Codec, Profile
 from fsm_agent.providers.encoding import to_json
 from fsm_agent.providers.failures import failure, unreadable

@@ -23,7 +23,7 @@ from support.http_stub import HttpStubServer
 from typing_extensions import TypedDict
 
 from fsm_agent import Agent, CallFailed, Limits
-from fsm_agent.call import Reason, Request, Settings
+from fsm_agent.call import Reason, Request
 from fsm_agent.clients import HttpClient
 from fsm_agent.clients.local.functions import extraction as reading
 from fsm_agent.errors import ProviderError, TimedOut
@@ -35,6 +35,7 @@ from fsm_agent.messages import (
     FunctionResult,
     Message,
     Reply,
+    Settings,
     TextDelta,
     UsageReported,
 )

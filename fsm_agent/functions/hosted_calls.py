@@ -13,7 +13,7 @@ from typing import Any
 
 from fsm_agent.errors import PromptError
 from fsm_agent.functions.function import Function
-from fsm_agent.messages.hosted_tool import ComputerUse, HostedMCP, HostedTool
+from fsm_agent.messages.hosted_tools import ComputerUse, HostedMCP, HostedTool
 from fsm_agent.messages.message import FunctionCall, object_text
 
 COMPUTER = "computer"
