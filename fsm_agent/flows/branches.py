@@ -136,18 +136,25 @@ class Members(FlowProcess):
         return replace(settled.failure, data=state.answer_types.load(settled.text)) if settled.text else settled.failure
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
-        if isinstance(outcome, StateResult) or key not in ("", "begin"):
-            if not isinstance(outcome, StateResult) and outcome.kind in NOTES:
-                moved = self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
-                return self.noted(moved, key, outcome.kind)
-            name, _, state_result = self.result_of_state(key, outcome)
-            usage = record.usage + state_result.usage
-            trigger = "gave" if state_result.trigger == "done" else "broke"
-            return self.take_row(
-                record.changed(usage=usage), trigger, state_result._replace(where=name), key, state_result.at_s, steps
-            )
-        moved = self.take_row(record, outcome.kind, outcome, key, outcome.at_s, steps)
+        trigger, event = self._read(key, outcome)
+        if isinstance(event, StateResult):
+            record = record.changed(usage=record.usage + event.usage)
+        moved = self.take_row(record, trigger, event, key, event.at_s, steps)
+        if trigger in NOTES:
+            return self.noted(moved, key, trigger)
         return moved.changed(id=outcome.id) if key == "begin" else moved
+
+    def _read(self, key: str, outcome: Any) -> tuple[str, Any]:
+        """Return the trigger of an outcome, and what the guards and actions of its rows are given."""
+        if not isinstance(outcome, StateResult) and (key in ("", "begin") or outcome.kind in NOTES):
+            return outcome.kind, outcome
+        name, _, state_result = self.result_of_state(key, outcome)
+        return "gave" if state_result.trigger == "done" else "broke", state_result._replace(where=name)
+
+    def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
+        super().read_event(key, outcome)  # refuses what nothing asks for
+        trigger, event = self._read(key, outcome)
+        return trigger, self.record, event, self
 
 
 # Guards and actions: pure functions of the record, the outcome, and the `Members` themselves

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from fsm_agent._internal.values import from_json, quick_json
 from fsm_agent.agents.agent import Agent
@@ -22,6 +22,7 @@ from fsm_agent.call.composite import Parent
 from fsm_agent.call.delegation.function_events import with_functions
 from fsm_agent.call.derived_events import with_history
 from fsm_agent.call.effects import Begin, FindOut, RunFunction, StartFunction
+from fsm_agent.call.machine import Explanation
 from fsm_agent.call.outcomes import Begun, FunctionFailed, Outcome, Returned, Started
 from fsm_agent.call.process import SEPARATOR, AnyEffect, Inner, Process, prefix_of
 from fsm_agent.call.record import UNHEARD, CallRecord, OnceRun, State
@@ -442,19 +443,69 @@ class FlowProcess(Parent):
         Raises:
             OutcomeError: The run does not wait for the state, or not for such a value. Nothing has changed.
         """
+        key = self._key_of(state, value)
+        outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
+        if prefix_of(key) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
+            self._trial()._give(state, outcome)
+        self._give(state, outcome)
+
+    def explain(self, event: Any, *, key: str | LiveState[Any, Any] = "") -> Explanation:
+        """Tell why a step took its row, or which row an answer would take; the run stays as it is, and asks no model.
+
+        Args:
+            event: A step of the run or of one inside of it, as in its trace and among its events; or what could come
+                now: of a state a value or a `Failure`, as `give` takes them, otherwise an outcome, as `advance` does.
+            key: The state that gives the value, or the key of the effect that the outcome answers.
+
+        Returns:
+            The rows of the trigger in the order in which they are tried, what each guard said or raised, and the row
+            that is taken.  If several steps follow, the first one is explained.
+
+        Raises:
+            OutcomeError: The run does not wait for the state or the effect, or not for such a value.
+            UsageError: The step is of another table.
+
+        Examples:
+            >>> def is_short(text: str, good: bool) -> bool:
+            ...     return len(text) < 10
+            >>> @wait(bool)
+            ... def review(text: str) -> str:
+            ...     return text
+            >>> rows = [review.done(end("sent"), of=True, when=is_short), review.done(end("kept"))]
+            >>> try:
+            ...     Flow("letters", str, start=review, rows=rows).call("Dear Ada, hello")
+            ... except FlowSuspended as waiting:
+            ...     print(waiting.run.explain(True, key=review))
+            'done True' in review:
+              refused    review --done True [is_short]--> sent
+              taken      review --done True--> kept
+        """
+        process: FlowProcess = self
+        if isinstance(key, LiveState):
+            state, outcome = key, outcome_of(key, event)
+            event, key = outcome, self._key_of(state, event)
+            if prefix_of(key) == StartFunction.prefix:  # its result is possible once it has begun
+                process = self._trial()
+                process.advance(key, Started(at_s=self.record.trace[-1].at_s))
+                key = process._key_of(state, event)
+        return super(FlowProcess, process).explain(event, key=key)
+
+    def _trial(self) -> Self:
+        """Return a copy that can take steps while this process stays as it is."""
+        trial = copy(self)
+        trial.journal, trial._inners, trial._ended = None, {}, []
+        trial.forget_children()
+        return trial
+
+    def _key_of(self, state: LiveState[Any, Any], value: Any) -> str:
+        """Return the key under which a value of a state can be given now."""
         keys = self.keys_of(state)
         if len(keys) != 1:
             open_keys = ", ".join([repr(effect.key) for effect in self.effects]) or "nothing, since it has ended"
             what = f"{len(keys)} of them" if keys else "none"
             asked = f"expected one open question to give {shown(value)} to, got {what}"
             raise OutcomeError(f"{state!r}: {asked} (the run waits for {open_keys})")
-        outcome = outcome_of(state, value).changed(at_s=self.now_s() if at_s is None else at_s)
-        if prefix_of(keys[0]) == StartFunction.prefix:  # two steps: if the second is not possible, none is taken
-            trial = copy(self)
-            trial.journal, trial._inners, trial._ended = None, {}, []
-            trial.forget_children()
-            trial._give(state, outcome)
-        self._give(state, outcome)
+        return keys[0]
 
     def _give(self, state: LiveState[Any, Any], outcome: Outcome) -> None:
         (key,) = self.keys_of(state)

@@ -248,13 +248,9 @@ class FlowRun(FlowProcess, Generic[D]):
     # Steps
 
     def _own_step(self, record: Any, key: str, outcome: Any, steps: list[Event]) -> Any:
-        r: FlowRecord = record
-        if type(outcome) is Edited:
-            r = r.changed(data=self.flow.data_of(bytes(outcome.data)))
-        if self.flow.early and key.startswith(f"{INBOX}:"):
-            if (name := name_in(key)) != str(r.state):
-                return self._with_early(r, name, key, outcome, steps)
-            key = f"{AwaitAnswer.prefix}:{r.here}"
+        r, key = self._addressed(record, key, outcome)
+        if key.startswith(f"{INBOX}:"):
+            return self._with_early(r, name_in(key), key, outcome, steps)
         while True:
             trigger, answer, detail, state_result = self._read_outcome(key, outcome)
             at_s = max(outcome.at_s, r.entered_at_s)
@@ -277,6 +273,22 @@ class FlowRun(FlowProcess, Generic[D]):
             key = f"{AwaitAnswer.prefix}:{r.here}"
             rest = {other: answers for other, answers in r.inbox.items() if other != name}
             r = r.changed(inbox={**rest, name: tuple(later)} if later else rest)
+
+    def _addressed(self, r: FlowRecord, key: str, outcome: Any) -> tuple[FlowRecord, str]:
+        """Return the record with the data of an edit, and the key of the answer; an early one may be due now."""
+        if type(outcome) is Edited:
+            r = r.changed(data=self.flow.data_of(bytes(outcome.data)))
+        is_due = self.flow.early and key.startswith(f"{INBOX}:") and name_in(key) == str(r.state)
+        return r, f"{AwaitAnswer.prefix}:{r.here}" if is_due else key
+
+    def read_event(self, key: str, outcome: Any) -> tuple[str, Any, Any, Any]:
+        key = self._now_called(key)
+        super().read_event(key, outcome)  # refuses what nothing asks for
+        r, key = self._addressed(self.record, key, outcome)
+        if key.startswith(f"{INBOX}:"):
+            return KEPT, r, None, self
+        trigger, answer, _, _ = self._read_outcome(key, outcome)
+        return trigger, r, answer, self
 
     def _with_early(self, r: FlowRecord, name: str, key: str, outcome: Returned, steps: list[Event]) -> FlowRecord:
         """Return the record with an answer that came before its state is entered."""

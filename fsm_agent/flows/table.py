@@ -303,7 +303,9 @@ def _action(row: Row[Any] | None) -> Any:
         reacted = (*record.reacted_to, row.trigger)
         return action(record, answer, run).changed(reacted_to=reacted, reaction=record.reaction or waits)
 
-    return react if row is not None and row.rule else action
+    taken = react if row is not None and row.rule else action
+    taken.__name__ = getattr(user, "__name__", repr(user)) if user is not None else ""  # which `explain` tells
+    return taken
 
 
 def states_in(start: State[Any], rows: Sequence[Row[Any]]) -> Iterator[State[Any]]:

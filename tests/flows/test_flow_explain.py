@@ -1,0 +1,149 @@
+"""Does a run say which row what comes would take, and why, without taking it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from deep_flow import outcome_for, walk
+
+from fsm_agent import Agent
+from fsm_agent.call import Begun, Cancelled, Returned, Slept
+from fsm_agent.errors import OutcomeError
+from fsm_agent.flows import Failure, Flow, call, each, end, execute, gather, subflow, wait
+from fsm_agent.messages import Inside
+from fsm_agent.testing import Script
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str = ""
+    n: int = 0
+
+
+def is_long(d: Text) -> bool:
+    return len(d.text) > 3
+
+
+def is_good(d: Text, n: int) -> bool:
+    return n > 5
+
+
+def is_broken(d: Text, n: int) -> bool:
+    raise LookupError("no such key")
+
+
+good, bad, long, lost, late = end("good"), end("bad"), end("long"), end("lost"), end("late")
+
+
+@execute
+def rate(d: Text) -> int:
+    return 1
+
+
+@execute(once=True)
+def send(d: Text) -> int:
+    return 1
+
+
+@wait(int, within_s=600, early=True)
+def ask(d: Text) -> str:
+    return "?"
+
+
+@call(Agent(Script(), name="judge"), int)  # a model that would fail if it were asked
+def judge(d: Text) -> str:
+    return "How good?"
+
+
+def rows_of(state: Any) -> list[Any]:
+    more = [state.failed(lost)] if state is not ask else [state.elapsed(late)]
+    rows = [state.done(long, when=is_long), state.done(good, when=is_good), state.done(bad), state.cancelled(late)]
+    return [*rows, *more]
+
+
+def begun(state: Any, data: Any = Text()) -> Any:
+    run = Flow("rating", Text, start=state, rows=rows_of(state)).seed(data)
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    return run
+
+
+def told(explanation: Any) -> list[tuple[str, bool | None, bool]]:
+    return [(row.guard, row.said, row.is_taken) for row in explanation.rows]
+
+
+@pytest.mark.parametrize("state", [rate, send, ask, judge], ids=lambda state: state.name)
+def test_a_state_tells_by_a_value_which_guard_says_what(state: Any) -> None:
+    run = begun(state)
+    before, effects = run.record, run.effects
+    expected = [("is_long", False, False), ("is_good", True, True), ("", None, False)]
+    assert told(run.explain(7, key=state)) == expected
+    assert run.explain(3, key=state).taken.to == "bad"
+    assert told(begun(state, Text("a text")).explain(3, key=state))[0] == ("is_long", True, True)
+    if state is not ask:
+        assert run.explain(Failure("raised"), key=state).taken.to == "lost"
+    assert (run.record is before, run.effects) == (True, effects)
+
+
+def test_what_no_state_gives_is_explained_by_its_key() -> None:
+    run = begun(ask)
+    assert run.explain(Cancelled(reason="ill")).taken.to == "late"
+    assert run.explain(Slept(at_s=600.0), key="sleep:ask#1").taken.to == "late"
+    assert run.explain(Returned(text="7"), key="inbox:ask").taken.to == "good"
+    with pytest.raises(OutcomeError, match="'x'"):
+        run.explain("x", key=ask)
+    with pytest.raises(OutcomeError, match="rate"):
+        run.explain(1, key=rate)
+
+
+def test_a_guard_that_raises_is_told() -> None:
+    flow = Flow("f", Text, start=rate, rows=[rate.done(good, when=is_broken), rate.done(bad)])
+    run = flow.seed(Text())
+    run.advance("begin", Begun(at_s=0.0))
+    explanation = run.explain(1, key=rate)
+    assert (explanation.taken, explanation.rows[0].error) == (None, "LookupError: no such key")
+    with pytest.raises(LookupError):
+        run.give(rate, 1)
+    assert run.state == "rate"
+
+
+plain = wait(int, name="plain")(lambda d: "?")
+inner = Flow("inner", Text, start=ask, rows=rows_of(ask))
+nested = subflow("nested", inner, lambda d: d)
+
+
+@pytest.mark.parametrize(
+    ("around", "to"),
+    [
+        (nested, "good"),
+        (gather("both", plain, rate), "Working"),
+        (each("all_of", plain, lambda d: (d,)), "Completed"),
+        (each("flows", nested, lambda d: (d,)), "good"),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_a_state_inside_is_explained_by_the_table_there(around: Any, to: str) -> None:
+    run = Flow("f", Text, start=around, rows=[around.done(good)]).seed(Text())
+    run.advance("begin", Begun(at_s=0.0, id="r"))
+    before = run.record
+    (key,) = [effect.key for effect in run.effects if effect.prefix == "answer"]
+    assert run.explain(Returned(text="7"), key=key).taken.to == to
+    assert run.record is before
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_step_of_a_walk_is_the_one_that_was_explained(seed: int) -> None:
+    """And what the trace deduces of a step is what its guards had said."""
+    expected: Any = None
+    for run, effect in walk(seed):
+        if expected is not None:
+            first = run.steps[0]
+            step = first.event if isinstance(first, Inside) else first
+            row = expected.taken
+            assert (row.source, row.trigger, row.to, row.guard) == (step.source, step.trigger, step.to, step.guard)
+        before = run.record
+        expected = None if effect is None else run.explain(outcome_for(effect), key=effect.key)
+        assert run.record is before
+    for step in run.record.trace:
+        assert run.explain(step).taken.to == step.to
