@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
     from fsm_agent.agents.classification.calibration import Calibration as Calibration
     from fsm_agent.agents.classification.classification import Classification as Classification
-    from fsm_agent.agents.config.agent_config import AgentConfig as AgentConfig
+    from fsm_agent.agents.config import AgentConfig as AgentConfig
     from fsm_agent.agents.conversation import Conversation as Conversation
     from fsm_agent.agents.delegation.handoffs import handoff as handoff
     from fsm_agent.agents.many import TaskResult as TaskResult
@@ -29,7 +29,7 @@ else:
             "agent_base": "AgentBase AsyncAgentBase",
             "classification.calibration": "Calibration",
             "classification.classification": "Classification",
-            "config.agent_config": "AgentConfig",
+            "config": "AgentConfig",
             "conversation": "Conversation",
             "delegation.handoffs": "handoff",
             "many": "TaskResult TaskResults",

@@ -16,9 +16,8 @@ from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import ARGUMENTS, Agent
 from fsm_agent.agents.arguments import TASK
-from fsm_agent.agents.config.agent_config import AgentConfig, Config
-from fsm_agent.agents.config.attributes import arguments_of, check_attributes
-from fsm_agent.agents.config.building import SubAgent, placed, prompt_of
+from fsm_agent.agents.class_attributes import arguments_of, check_attributes
+from fsm_agent.agents.config import AgentConfig, Config, SubAgent, placed, prompt_of
 from fsm_agent.agents.delegation.program import LIMITS, Program, check_program, returned_type
 from fsm_agent.agents.options import ConfigOverrides
 from fsm_agent.agents.registry import AGENTS, kind_name

@@ -8,8 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from fsm_agent._internal.registry import Registry, path_of
-from fsm_agent.agents.config.agent_config import AgentConfig, Config, keys_of
-from fsm_agent.agents.config.named import loaded
+from fsm_agent.agents.config import AgentConfig, Config, keys_of, loaded
 from fsm_agent.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from fsm_agent._internal.durations import format_moment
 from fsm_agent._internal.plain_text import plain
-from fsm_agent.agents.config.named import imported, within
+from fsm_agent.agents.config import imported, within
 from fsm_agent.call.effects import AskApproval
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.cli.drawings import AsFormat, AtLevel, Output, draw

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from fsm_agent._internal.values import field_names, from_data
-from fsm_agent.agents.config.named import imported, loaded, within
+from fsm_agent.agents.config import imported, loaded, within
 from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.limits import Limits
 from fsm_agent.errors import UsageError, hint

@@ -122,28 +122,29 @@ MISTAKES = [  # what stands in the file, what takes its place, and the key and w
 
 
 @pytest.mark.parametrize(("old", "new", "key", "right"), MISTAKES, ids=[f"{m[2]}, {m[1]}" for m in MISTAKES])
-def test_a_mistake_is_named_with_its_file_its_line_and_what_would_be_right(paper, old, new, key, right):
-    text = WHOLE.replace(old, new, 1)
-    (paper / "paper.toml").write_text(text)
+def test_a_mistake_is_named_with_its_file_its_key_and_what_would_be_right(paper, old, new, key, right):
+    (paper / "paper.toml").write_text(WHOLE.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
         build_agent(paper / "paper.toml")
     assert KEY not in "".join(traceback.format_exception(caught.value))
     message = str(caught.value)
     assert str(paper / "paper.toml") in message
     (said,) = [line for line in message.splitlines() if key in line]
-    number = next(n for n, line in enumerate(text.splitlines(), 1) if new in line)
-    assert f"line {number}," in said or "hosted_tools" in key
     assert right in said
 
 
 @pytest.mark.parametrize("format_", ["yaml", "json"])
 def test_so_it_is_in_other_formats(paper, format_):
-    text = WRITERS[format_]().replace("rounds", "roundz")
-    (paper / f"paper.{format_}").write_text(text)
-    with pytest.raises(ConfigError) as caught:
+    (paper / f"paper.{format_}").write_text(WRITERS[format_]().replace("rounds", "roundz"))
+    with pytest.raises(ConfigError, match=r"limits\.roundz.*'rounds'"):
         build_agent(paper / f"paper.{format_}")
-    number = next(n for n, line in enumerate(text.splitlines(), 1) if "roundz" in line)
-    assert f"line {number}, limits.roundz" in str(caught.value)
+
+
+def test_all_mistakes_are_named_at_once():
+    with pytest.raises(ConfigError) as caught:
+        AgentConfig.of({"modle": "x:y", "limits": {"ronuds": 1, "depth": "two"}, "global": {"hooks": 3}})
+    for key in ("modle", "limits.ronuds", "limits.depth", "global.hooks"):
+        assert f"\n  {key}:" in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["agent_type", "model"])
@@ -152,15 +153,6 @@ def test_what_is_needed_is_named(paper, key):
     (paper / "paper.toml").write_text("\n".join(lines))
     with pytest.raises(ConfigError, match=f"(?s)paper.toml.*{key}"):
         build_agent(paper / "paper.toml")
-
-
-def test_a_value_of_several_lines_begins_on_its_first(tmp_path):
-    text = '# one\n\nsystem = """\na = 1\n\n[limits]\nroundz = 1\n"""\nstopz = [\n  "a",\n]\n[limits] # x\nroundz = 3\n'
-    (tmp_path / "a.toml").write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        AgentConfig.of(tmp_path / "a.toml")
-    assert "line 9, stopz" in str(caught.value)
-    assert "line 13, limits.roundz" in str(caught.value)
 
 
 # What a configuration says
@@ -355,6 +347,9 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
+MERGES = [*zip("abcdefghijklmnopqrstuv", "bcdefghijklmnopqrstuvw", strict=True)]
+
+
 class TestBounds:
     @pytest.mark.parametrize(
         "text",
@@ -362,11 +357,13 @@ class TestBounds:
             LAUGHS,
             "a: [" + "x," * 4_000 + "]",
             "a: &a [*a]",
+            "a: &a {x: 1}\n" + "".join([f"{new}: &{new} {{<<: [*{old}, *{old}]}}\n" for old, new in MERGES]),
             "a: " + "[" * 1000,
             "- " * 1000,
             "a: " + "1:" * 10_000 + "1",
             "a: !!python/object/apply:os.system [ls]",
             "a: !!binary x",
+            "a: !!bool maybe",
             "model: x:y\nmodel: x:z",
             "1: x",
             "a: 'x",
@@ -380,7 +377,7 @@ class TestBounds:
     )
     @pytest.mark.timeout(20)
     def test_yaml_is_read_within_bounds(self, tmp_path, monkeypatch, text):
-        monkeypatch.setattr("fsm_agent.agents.config.yaml_file.MAX_VALUES", 2000)  # ten times as many take seconds
+        monkeypatch.setattr("fsm_agent.agents.config_files.MAX_VALUES", 2000)  # ten times as many take seconds
         (tmp_path / "a.yml").write_text(text)
         with pytest.raises(ConfigError) as caught:
             build_agent(tmp_path / "a.yml")
@@ -435,15 +432,6 @@ def test_a_store_stands_beside_the_file_that_names_it(
     agent.call("?", run_id="r1")
     assert (paper / "runs.db").exists()
     assert not (elsewhere / "runs.db").exists()
-
-
-def test_a_big_file_is_not_searched_for_lines_for_long(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps({f"x{n}": "y" * 90 for n in range(3000)}, indent=0))
-    with pytest.raises(ConfigError) as caught:
-        AgentConfig.of(tmp_path / "a.json")
-    said = [line for line in str(caught.value).splitlines() if "x" in line]
-    assert any("line 2, x0" in line for line in said)
-    assert "line" not in next(line for line in said if "x19" in line)
 
 
 def test_the_schema_takes_what_is_right():

@@ -20,9 +20,8 @@ from rich.text import Text
 from fsm_agent._internal.plain_text import plain
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
-from fsm_agent.agents.config.agent_config import AgentConfig
-from fsm_agent.agents.config.files import SUFFIXES
-from fsm_agent.agents.config.named import imported
+from fsm_agent.agents.config import AgentConfig, imported
+from fsm_agent.agents.config_files import SUFFIXES
 from fsm_agent.agents.registry import AGENTS, build_agent
 from fsm_agent.cli.json_lines import LineWriter
 from fsm_agent.cli.models import GUESSES, Approve, Debug, Json, JsonLines, Many, guesses

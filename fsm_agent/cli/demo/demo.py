@@ -18,7 +18,7 @@ from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.agents.classification.calibration import Calibration
 from fsm_agent.agents.classification.classification import Classification
-from fsm_agent.agents.config.agent_config import AgentConfig
+from fsm_agent.agents.config import AgentConfig
 from fsm_agent.agents.registry import build_agent
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.record import Reason

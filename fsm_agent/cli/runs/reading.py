@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from fsm_agent.agents.config.named import loaded
+from fsm_agent.agents.config import loaded
 from fsm_agent.cli.options import modules_here
 from fsm_agent.errors import UsageError
 from fsm_agent.store.listing import wanted

@@ -16,8 +16,7 @@ from typing import Any
 from fsm_agent._internal.registry import path_of
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.agent import ARGUMENTS
-from fsm_agent.agents.config.agent_config import AgentConfig
-from fsm_agent.agents.config.building import KEYS_ALONE
+from fsm_agent.agents.config import KEYS_ALONE, AgentConfig
 from fsm_agent.call.limits import Limits
 from fsm_agent.errors import ConfigError
 from fsm_agent.foreign_names import WORDS

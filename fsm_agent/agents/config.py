@@ -1,0 +1,664 @@
+"""Configurations of agents: their keys, the objects that they name, and the arguments of the agents made from them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from inspect import get_annotations
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, Unpack, get_args
+
+import msgspec
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
+from pydantic_core import from_json
+
+from fsm_agent._internal.hints import guess, hint
+from fsm_agent._internal.named_modules import module_named
+from fsm_agent._internal.redaction import MASK, Secrets, is_secret_name
+from fsm_agent._internal.references import expanded, has_reference, referenced
+from fsm_agent._internal.values import Value, differing, field_names, from_data
+from fsm_agent.agents.config_files import read_file
+from fsm_agent.agents.options import ConfigOverrides
+from fsm_agent.call.limits import Limits
+from fsm_agent.clients.client import Client
+from fsm_agent.clients.registered import named_client
+from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.foreign_names import WORDS, remedy
+from fsm_agent.functions.function import FUNCTIONS, Function
+from fsm_agent.messages.hosted_tools import HostedTool
+from fsm_agent.messages.reply import Settings
+from fsm_agent.prompts.library import named_prompt
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.validation import shown, wrong
+
+Config: TypeAlias = "AgentConfig | Mapping[str, Any] | str | Path"
+Keys: TypeAlias = tuple[str | int, ...]  # the keys that lead to a value
+Problem: TypeAlias = tuple[Keys, str]  # the keys of a mistake, and the text that follows them in the message
+
+MAX_PROBLEMS = 20
+MAX_KEY_CHARS = 60
+KEYS_ALONE = ("profile", "system_path", "prompts")  # attributes of a class that are not arguments of an Agent
+# Anthropic's newer models refuse `temperature` and `top_p` in one request, so a preset has only the former.
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "creative": {"temperature": 1.0},
+    "balanced": {"temperature": 0.7},
+    "deterministic": {"temperature": 0.0, "seed": 1},
+}
+_WORDS = {  # of other libraries, and of other places
+    **WORDS,
+    **{name: f"settings.{name}" for name in field_names(Settings)},
+    **{name: f"limits.{name}" for name in field_names(Limits)},
+    **dict.fromkeys(("api_key", "base_url"), "a key of client"),
+    **dict.fromkeys(("agents", "sub_agents"), "agent_configs"),
+    "system_prompt_path": "system_path",
+    "expertise": "system",
+    "defaults": "global",
+}
+
+
+# References to variables of the environment
+
+
+def filled(value: Any) -> Any:
+    """Return a value with the references in its texts replaced; ``$${`` stands for ``${``.
+
+    Raises:
+        ValueError: A variable is missing.
+    """
+    match value:
+        case str() if "${" in value:
+            return "${".join([expanded(part, os.environ) for part in value.split("$${")])
+        case list() | tuple():
+            return [filled(item) for item in value]
+        case dict():
+            return {key: filled(item) for key, item in value.items()}
+    return value
+
+
+def _texts(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, str]]:
+    """Yield the texts in a value, each with the keys that lead to it."""
+    if isinstance(value, str):
+        yield keys, value
+    elif isinstance(value, list | tuple | Mapping):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _texts(item, (*keys, key if isinstance(key, int) else str(key)))
+
+
+def _unfilled(value: Any) -> Iterator[Problem]:
+    """Yield a problem for each text whose references cannot be replaced."""
+    for keys, text in _texts(value):
+        try:
+            filled(text)
+        except ValueError as error:
+            yield keys, f": {error}"
+
+
+# Keys.  The text of a validator's ValueError follows the key in a message.
+
+
+def _reference(value: str) -> str:
+    if not has_reference(value):
+        raise ValueError(": expected a variable such as '${MY_KEY}', got a key; put the key into the environment")
+    return value
+
+
+def _open_headers(value: dict[str, str]) -> dict[str, str]:
+    for name, text in value.items():
+        if is_secret_name(name) and not has_reference(text):
+            what = f"the header {name!r:.60}, which may be secret"
+            raise ValueError(f": expected a variable such as '${{MY_KEY}}' for {what}")
+    return value
+
+
+def _known_profile(value: str) -> str:
+    if (name := filled(value)) not in PRESETS:
+        raise ValueError(f": unknown preset {shown(value)}{hint(name, PRESETS)}")
+    return value
+
+
+def _typed(kind: type[Value], name: str, value: Any) -> Any:
+    """Return what a key of a table says of a field of a value; a variable may hold a number.
+
+    Raises:
+        ValueError: The value has no such field, or of another type.
+    """
+    text = filled(value)
+    try:
+        from_data({name: text}, kind)
+    except ValueError:
+        if not has_reference(value):
+            raise
+        text = from_json(text)
+        from_data({name: text}, kind)
+    return text
+
+
+def _check_field(kind: type[Value], name: str, value: Any) -> Any:
+    """Return the value of a key of a table as it was given, checked."""
+    try:
+        _typed(kind, name, value)
+    except (ValueError, RecursionError) as error:
+        if has_reference(value):  # its value is not for a message
+            expected = get_annotations(kind)[name]
+            raise ValueError(f": expected {expected} in the variable of {shown(value)}") from None
+        text = str(error).removeprefix("the document: ").removeprefix(f"{kind.__name__.lower()}.").removeprefix(name)
+        tools = get_args(HostedTool)
+        if unknown := re.search(r"unknown field (\S{1,60})", text):
+            text += hint(unknown[1], {word for tool in tools for word in tool.__struct_fields__})
+        elif ".kind: " in text:
+            text += f"; there are: {', '.join([tool.__struct_config__.tag for tool in tools])}"
+        raise ValueError(text if text.startswith((":", "[", ".")) else f": {text}") from None
+    return value
+
+
+def _field_schemas(kind: type[Value]) -> dict[str, Any]:
+    """Return the JSON schemas of the fields of a value, each of which may be a variable instead."""
+    _, definitions = msgspec.json.schema_components([kind])
+
+    def inlined(schema: Any) -> Any:
+        if isinstance(schema, list):
+            return [inlined(item) for item in schema]
+        if not isinstance(schema, dict):
+            return schema
+        if "$ref" in schema:
+            return inlined(definitions[schema["$ref"].rpartition("/")[2]])
+        return {key: inlined(item) for key, item in schema.items() if key not in ("discriminator", "default")}
+
+    variable = {"type": "string", "pattern": r"^\$\{[^{}]+\}$"}
+    properties = inlined(definitions[kind.__name__]["properties"])
+    return {name: {"anyOf": [*item.get("anyOf", [item]), variable]} for name, item in properties.items()}
+
+
+def _table(kind: type[Value]) -> tuple[Any, ...]:
+    """Return what makes a mapping a table whose keys are the fields of a value, each checked alone."""
+    fields: dict[str, Any] = {
+        name: (Annotated[Any, AfterValidator(partial(_check_field, kind, name)), WithJsonSchema(schema)], None)
+        for name, schema in _field_schemas(kind).items()
+    }
+    model = create_model(kind.__name__, __base__=_Keys, **fields)
+
+    def read(table: Any) -> dict[str, Any]:
+        given = differing(table) if isinstance(table, kind) else table
+        model.model_validate(given)
+        return dict(given)
+
+    return BeforeValidator(read), WithJsonSchema(model.model_json_schema())
+
+
+class _Keys(BaseModel):
+    """Keys of a configuration.  Unknown ones are errors, and no value is converted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def __repr_args__(self) -> list[tuple[str | None, Any]]:
+        """Return the keys that were set, without secrets."""
+        return [(name, _masked(name, getattr(self, name))) for name in sorted(self.model_fields_set)]
+
+
+_NAME = WithJsonSchema({"type": "string"})
+Name: TypeAlias = Annotated[Any, _NAME]  # of an object as module:name; or the object, in code
+Names: TypeAlias = Annotated[
+    list[Name], BeforeValidator(lambda value: list(value) if isinstance(value, tuple) else value)
+]
+
+
+class ClientConfig(_Keys):
+    """How a model is reached."""
+
+    api_key: Annotated[str, AfterValidator(_reference)] | None = Field(
+        default=None, description="a variable of the environment, '${MY_KEY}'; by default the provider's"
+    )
+    base_url: str | None = Field(default=None, description="by default the provider's")
+    headers: Annotated[dict[str, str], AfterValidator(_open_headers)] = Field(
+        default_factory=dict, description="sent with every request"
+    )
+    wire: str | None = Field(default=None, description="of a provider with two; by default what a request needs")
+
+
+class SubAgentConfig(_Keys):
+    """One identity of an agent.  Unset keys come from the agent, then from ``global``, then from the class."""
+
+    model: str | None = Field(default=None, description="'provider:model'")
+    client: ClientConfig | None = Field(default=None, description="how the model is reached")
+    system: str = Field(default="", description="the system prompt")
+    system_path: str | None = Field(
+        default=None, description="the system prompt by its path, as root/name, or a file that ends in .jinja"
+    )
+    functions: Names = Field(default_factory=list, description="registered functions by name, or as module:name")
+    output: Name = Field(default=None, description="the type of the answer, as module:name")
+    profile: Annotated[str, AfterValidator(_known_profile)] | None = Field(
+        default=None,
+        description="a preset of settings, over which those that are set win",
+        json_schema_extra={"examples": list(PRESETS)},
+    )
+    settings: Annotated[dict[str, Any], *_table(Settings)] = Field(default_factory=dict, description="see `Settings`")
+    limits: Annotated[dict[str, Any], *_table(Limits)] = Field(default_factory=dict, description="see `Limits`")
+    approve: Name = Field(default=None, description="who is asked about function calls, as module:name")
+    hooks: Names = Field(default_factory=list, description="listeners to events, as module:name")
+    finalizer: str = Field(default="", description="words the answer once more, with {{ answer }} in it")
+    stop_when: Name = Field(default=None, description="ends a call at a reply, as module:name")
+    check: Name = Field(default=None, description="judges each answer, as module:name")
+    context: Names = Field(default_factory=list, description="passes, and perhaps a Budget at the end, as module:name")
+    keep: Names = Field(
+        default_factory=list, description="passes that choose what the next turn inherits, as module:name"
+    )
+    results: Name = Field(default=None, description="what is done to results of functions, as module:name")
+    prices: Name = Field(default=None, description="what the model's tokens cost, as module:name")
+    store: str | None = Field(default=None, description="the file in which calls are kept as runs")
+
+    @model_validator(mode="after")
+    def _one_system_prompt(self) -> SubAgentConfig:
+        if self.system and self.system_path:
+            raise ValueError(": expected either system or system_path, got both; remove one")
+        return self
+
+
+class AgentConfig(SubAgentConfig):
+    """The configuration of an agent, as data for `build_agent`.  Unknown keys are errors.
+
+    A text may refer to variables of the environment, ``${VAR}`` or ``${VAR:-default}``; a configuration holds and shows
+    the reference, never the value.
+
+    Examples:
+        >>> config = AgentConfig(model="openai:gpt-5-mini", limits={"rounds": 8})
+        >>> config.model
+        'openai:gpt-5-mini'
+    """
+
+    schema_: str | None = Field(default=None, alias="$schema", description="for editors")
+    agent_type: str | None = Field(default=None, description="the registered kind, or its class as module:name")
+    name: str | None = Field(default=None, description="for traces and snapshots; the kind's name by default")
+    prompt: Any = Field(
+        default=None,
+        description="the prompt of a task, {{ task }} in it, by its path, as root/name, or a file that ends in .jinja",
+        json_schema_extra={"type": "string"},
+    )
+    prompts: str | None = Field(default=None, description="the folder of prompts; relative to the file")
+    global_: SubAgentConfig = Field(
+        default_factory=SubAgentConfig, alias="global", description="of every sub-agent that does not set it itself"
+    )
+    agent_configs: dict[str, SubAgentConfig] = Field(default_factory=dict, description="by sub-agent")
+
+    _file: Path | None = PrivateAttr(default=None)
+    _values: dict[str, Any] = PrivateAttr(default_factory=dict)  # as given, with the overrides
+
+    @classmethod
+    def of(cls, config: Config, **overrides: Unpack[ConfigOverrides]) -> AgentConfig:
+        """Return the configuration, checked.
+
+        Args:
+            config: A configuration, a mapping, or the path of a file that ends in ``.toml``, ``.yaml`` or ``.json``.
+            overrides: Keys in place of those given; tables are changed key by key.
+
+        Raises:
+            ConfigError: The configuration is not valid, or the file does not exist.  The error names the file, and each
+                wrong key with what was expected.
+        """
+        file: Path | None = None
+        values: Any = config
+        if isinstance(config, AgentConfig):
+            if not overrides:
+                return config
+            values, file = config._values, config._file
+        elif isinstance(config, str | Path):
+            file = Path(config)
+            values = read_file(file)
+        if not isinstance(values, Mapping):
+            where = f" in {str(config)!r}" if file is not None else ""
+            raise wrong(f"the agent's configuration{where}", values, "a mapping, or the path of a file", ConfigError)
+        values = _changed(values, overrides)
+        try:
+            if missing := [*islice(_unfilled(values), MAX_PROBLEMS + 1)]:
+                raise _error(file, values, missing)
+            made = cls.model_validate(values)
+        except ValidationError as error:
+            raise _error(file, values, map(_problem, error.errors(include_url=False))) from None
+        except RecursionError:
+            raise _error(file, {}, [((), "expected a flatter configuration, got one nested too deep")]) from None
+        made._file, made._values = file, values
+        return made
+
+    def error(self, keys: Keys, text: str) -> ConfigError:
+        """Return the error for a mistake in this configuration, without values of variables.
+
+        Args:
+            keys: Lead to the mistake.
+            text: Follows the keys in the message: ": expected 0 or more, got -1".
+        """
+        return _error(self._file, self._values, [(keys, text)])
+
+    @property
+    def secrets(self) -> Secrets:
+        """The values of the variables that it refers to."""
+        return _secrets(self._values)
+
+    @property
+    def folder(self) -> Path:
+        """The folder to which paths are relative."""
+        return Path() if self._file is None else self._file.parent
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key of the agent itself, with references replaced."""
+        value = getattr(self, key)
+        return default if value is None else filled(value)
+
+
+def keys_of(kind: type[BaseModel]) -> list[str]:
+    """Return the keys of a configuration, as they are written."""
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with changes, table by table."""
+    changed = dict(values)
+    for key, change in changes.items():
+        known = changed.get(key)
+        both = isinstance(known, Mapping) and isinstance(change, Mapping)
+        changed[key] = _changed(known, change) if both else change  # type: ignore[arg-type]
+    return changed
+
+
+def _masked(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _masked(str(key), item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked("", item) for item in value]
+    return MASK if is_secret_name(name) and isinstance(value, str) and not has_reference(value) else value
+
+
+# Errors
+
+
+def _secrets(values: Any) -> Secrets:
+    return Secrets([value for _, text in _texts(values) for value in referenced(text, os.environ)])
+
+
+def _error(file: Path | None, values: Any, problems: Iterable[Problem]) -> ConfigError:
+    """Return the error that names the file, and the keys of each problem."""
+    secrets = _secrets(values)
+    lines = [f"  {_dotted(keys)}{secrets.mask(text)}" for keys, text in islice(problems, MAX_PROBLEMS + 1)]
+    if len(lines) > MAX_PROBLEMS:
+        lines[-1] = "  … and more"
+    where = "" if file is None else f" in {str(file)!r}"
+    return ConfigError("\n".join([f"the agent's configuration{where} is not valid:", *lines]))
+
+
+def _dotted(keys: Keys) -> str:
+    """Return keys as a message shows them: ``settings.hosted_tools[0].kind``."""
+    steps = [f"[{key}]" if isinstance(key, int) else f".{key[:MAX_KEY_CHARS]}" for key in keys[:MAX_KEY_CHARS]]
+    return "".join(steps).removeprefix(".")
+
+
+def _problem(item: Any) -> Problem:
+    """Return a problem that pydantic found, in our words."""
+    keys: Keys = item["loc"]
+    if item["type"] == "value_error":
+        return keys, str(item["ctx"]["error"])
+    if item["type"] == "extra_forbidden":
+        word, known = str(keys[-1])[:MAX_KEY_CHARS], _keys_beside(keys)
+        words = {} if "client" in keys else _WORDS if "model" in known else WORDS
+        return keys, f": {word!r} is unknown{remedy(word, known, words)}"
+    if keys[-1] == "model" and hasattr(item["input"], "acomplete"):
+        return keys, f": expected 'provider:model', got {shown(item['input'])}; pass it as client=…"
+    given = MASK if any(is_secret_name(str(key)) for key in keys) else shown(item["input"])
+    return keys, f": {item['msg'].replace('Input should be', 'expected')}, got {given}"
+
+
+def _keys_beside(keys: Keys) -> list[str]:
+    """Return the known keys at the place of the last key."""
+    if "settings" in keys[:-1] or "limits" in keys[:-1]:
+        return list(field_names(Settings if "settings" in keys else Limits))
+    kind = ClientConfig if "client" in keys[:-1] else AgentConfig if len(keys) == 1 else SubAgentConfig
+    return sorted(keys_of(kind))
+
+
+@contextmanager
+def placed(config: AgentConfig, keys: Keys) -> Iterator[None]:
+    """Add the place in the configuration to errors raised inside."""
+    try:
+        yield
+    except (UsageError, TypeError) as error:
+        text = str(error) if isinstance(error, UsageError) else f"it cannot be made: {error}"
+        shows_no_value = config.secrets.mask(text) == text
+        raise config.error(keys, f": {text}") from (error if shows_no_value else None)
+
+
+# Arguments of agents
+
+
+class SubAgent:
+    """The part of a configuration that is for one sub-agent: its own keys, then the agent's, then ``global``.
+
+    Args:
+        config: The configuration.
+        name: The sub-agent.
+        in_code: The options from its class; the configuration overrides them.
+    """
+
+    def __init__(self, config: AgentConfig, name: str, in_code: Mapping[str, Any]) -> None:
+        self._config = config
+        self._name = name
+        self._in_code = in_code
+        own = config.agent_configs.get(name, SubAgentConfig())
+        self._layers: tuple[tuple[Keys, SubAgentConfig], ...] = (
+            (("agent_configs", name), own),
+            ((), config),
+            (("global",), config.global_),
+        )
+
+    def arguments(self, owner: str, client: Client | None) -> dict[str, Any]:
+        """Return the arguments of its agent.
+
+        Args:
+            owner: The name of the agent whose sub-agent it is.
+            client: Asks the model, whatever the configuration says.
+
+        Raises:
+            ConfigError: The configuration names something that is missing or wrong.
+        """
+        options = {name: value for name, value in self._in_code.items() if name not in KEYS_ALONE}
+        options["limits"] = self._table("limits", Limits, {})
+        options["settings"] = self._table("settings", Settings, PRESETS.get(self._text("profile") or "", {}))
+        for key, make in _MAKERS.items():
+            if found := self._find(key):
+                options[key] = self._made(*found, make)
+        if (system := self._system()) is not None:
+            options["system"] = system
+        if finalizer := self._text("finalizer"):
+            options["finalizer"] = finalizer
+        if found := self._find("store"):
+            options["store"] = self._config.folder / filled(found[1])
+        options["model"] = client or self._model(owner)
+        return options
+
+    def _made(self, keys: Keys, named: Any, make: Callable[[Any], Any]) -> Any:
+        """Return the object that a value names, or the list of those."""
+        if isinstance(named, list):
+            return [self._made((*keys, index), item, make) for index, item in enumerate(named)]
+        with placed(self._config, keys):
+            return make(named)
+
+    def _model(self, owner: str) -> str | Client:
+        model = self._text("model")
+        if model is None:
+            problem = f": expected one for the sub-agent {self._name!r} of {owner!r}, got none; set 'provider:model'"
+            raise self._config.error(("model",), problem)
+        found = self._find("client")
+        if found is None or not isinstance(model, str):
+            return model
+        keys, table = found
+        present = {name: filled(getattr(table, name)) for name in table.model_fields_set if getattr(table, name)}
+        with placed(self._config, keys):
+            return named_client(model, **present)
+
+    def _system(self) -> str | Prompt | None:
+        for keys, layer in self._layers:
+            if layer.system:
+                return str(filled(layer.system))
+            if layer.system_path:
+                with placed(self._config, (*keys, "system_path")):
+                    return prompt_of(self._config, layer.system_path)
+        if path := self._in_code.get("system_path"):
+            with placed(self._config, ("system_path",)):
+                return prompt_of(self._config, path, self._in_code.get("prompts"))
+        return None
+
+    def _find(self, key: str) -> tuple[Keys, Any] | None:
+        """Return the nearest value of a key, and where it stands."""
+        for keys, layer in self._layers:
+            if key in layer.model_fields_set and (value := getattr(layer, key)) is not None:
+                return (*keys, key), value
+        return None
+
+    def _text(self, key: str) -> str | None:
+        found = self._find(key)
+        return self._in_code.get(key) if found is None else str(filled(found[1]))
+
+    def _table(self, key: str, kind: type[Value], preset: Mapping[str, Any]) -> Any:
+        """Return a value whose fields come from the class, then from outer tables, then from inner ones."""
+        in_code = self._in_code.get(key)
+        tables = [{} if in_code is None else getattr(AgentConfig.of({key: in_code}), key)]
+        tables += [getattr(layer, key) for _, layer in reversed(self._layers)]
+        fields = {name: _typed(kind, name, value) for table in tables for name, value in table.items()}
+        return from_data({**preset, **fields}, kind)
+
+
+def prompt_of(config: AgentConfig, path: str, prompts: Any = None) -> Prompt[Any]:
+    """Return the prompt of this path: ``root/name``, or a file that ends in ``.jinja``.
+
+    Without a folder of prompts, ``prompts`` beside the file of the configuration is taken if that holds the root.
+
+    Args:
+        config: The configuration.
+        path: The path.
+        prompts: The folder of prompts, if the configuration names none.
+
+    Raises:
+        PromptError: There is no such prompt.
+    """
+    if "{{" in path or "\n" in path:
+        raise UsageError(
+            f"expected the path of a prompt, got the template {path!r:.80}; pass prompt=Prompt({path!r:.40})"
+        )
+    folder, named = config.value("prompts", prompts), filled(path)
+    if folder is None and (config.folder / "prompts" / named.partition("/")[0]).is_dir():
+        folder = "prompts"
+    directory = None if folder is None else config.folder / folder
+    return named_prompt(named, folder=config.folder, directory=directory)
+
+
+# Objects by their names
+
+
+def _object(named: Any) -> Any:
+    """Return the object that is named; a class is made without arguments."""
+    found = _type(named)
+    return found() if isinstance(found, type) else found
+
+
+def _type(named: Any) -> Any:
+    return loaded(filled(named)) if isinstance(named, str) else named
+
+
+def _function(named: Any) -> Any:
+    return named_function(filled(named)) if isinstance(named, str) else named
+
+
+_MAKERS: Mapping[str, Callable[[Any], Any]] = {
+    "functions": _function,
+    "output": _type,
+    **dict.fromkeys(("approve", "stop_when", "check", "results", "prices", "hooks", "context", "keep"), _object),
+}
+
+
+def loaded(named: str, kind: str = "object") -> Any:
+    """Return the object that ``module:name`` names; its module is imported.
+
+    Args:
+        named: The name.
+        kind: The word for what it names, in messages.
+
+    Raises:
+        UsageError: The name has another form.
+        ConfigError: The module or name does not exist, or the module cannot be imported.
+    """
+    module, colon, path = named.partition(":")
+    if not (colon and module and path):
+        raise UsageError(f"the {kind}: expected 'module:name', got {named!r}")
+    return within(imported(module, named), path, named)
+
+
+def named_function(named: str) -> Function:
+    """Return a registered function, or the one that ``module:name`` names.
+
+    Raises:
+        UsageError: There is no such function.
+    """
+    return Function.of(loaded(named)) if ":" in named else FUNCTIONS.find(named)
+
+
+def imported(module: str, named: str) -> Any:
+    """Return the module for an object that is called ``named``.
+
+    Raises:
+        ConfigError: It does not exist, or cannot be imported.
+    """
+    if "/" in module or (module.endswith(".py") and Path(module).is_file()):
+        meant = Path(module).stem + (named.removeprefix(module) if named.startswith(f"{module}:") else "")
+        raise ConfigError(f"expected a module, got the file {named!r}; pass {meant!r} in the folder of the file")
+    if "" in module.split("."):
+        raise ConfigError(f"expected 'module' or 'package.module', got {named!r}")
+    try:
+        return module_named(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+            meant = guess(error.name, [path.stem for path in Path().glob("*.py")])
+            raise ConfigError(f"{named!r}: the module {error.name!r} is neither here nor installed{meant}") from None
+        raise ConfigError(f"the module of {named!r} cannot be imported: {error}{_position(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # of the user's code, which may raise anything
+        what = f"{type(error).__name__}: {error}{_position(error)}"
+        raise ConfigError(f"the module of {named!r} cannot be imported: {what}") from error
+
+
+def _position(error: BaseException) -> str:
+    """Return the line of the innermost module that was being imported; a `SyntaxError` tells its own."""
+    position, step = "", error.__traceback__
+    while step is not None and not isinstance(error, SyntaxError):
+        code = step.tb_frame.f_code
+        if code.co_name == "<module>":
+            position = f" ({Path(code.co_filename).name}, line {step.tb_lineno})"
+        step = step.tb_next
+    return position
+
+
+def within(target: Any, path: str, named: str) -> Any:
+    """Return the object that another has under a path of names.
+
+    Raises:
+        ConfigError: It does not exist.
+    """
+    for name in path.split("."):
+        try:
+            target = getattr(target, name)
+        except AttributeError:
+            raise ConfigError(f"{named!r}: {name!r} does not exist there{guess(name, dir(target))}") from None
+        except Exception as error:  # of a `__getattr__` or a property
+            raise ConfigError(f"{name!r} of {named!r} cannot be read: {type(error).__name__}: {error}") from error
+    return target
