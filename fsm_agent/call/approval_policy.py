@@ -23,7 +23,7 @@ class Gate(Value, frozen=True):
     has_approver: bool = False
     deps: Any = None
 
-    def is_closed(self, function: Function, call: FunctionCall, r: CallRecord) -> bool:
+    def is_closed(self, function: Function, call: FunctionCall, record: CallRecord) -> bool:
         """Return whether a call with valid arguments needs approval.
 
         Raises:
@@ -34,7 +34,7 @@ class Gate(Value, frozen=True):
             return self.has_approver
         if policy is True or policy is False:
             return policy
-        needs: Any = policy(call, context_of(call, r, self.deps)) if function.asks_with_context else policy(call)
+        needs: Any = policy(call, context_of(call, record, self.deps)) if function.asks_with_context else policy(call)
         if not isinstance(needs, bool):
             what = f"what needs_approval of function {function.name!r} returned"
             raise UsageError(f"{what}: expected True or False, got {needs!r:.200}")
@@ -44,31 +44,31 @@ class Gate(Value, frozen=True):
 UNATTENDED = Gate()  # without an approver
 
 
-def context_of(call: FunctionCall, r: CallRecord, deps: Any) -> Context[Any]:
+def context_of(call: FunctionCall, record: CallRecord, deps: Any) -> Context[Any]:
     """Return the `Context` in which an approver or a predicate judges ``call``."""
-    return Context(deps=deps, function_call=call, agent_call_id=r.id, depth=r.depth)
+    return Context(deps=deps, function_call=call, agent_call_id=record.id, depth=record.depth)
 
 
-def approved_keys(r: CallRecord) -> set[str]:
+def approved_keys(record: CallRecord) -> set[str]:
     """Return the keys under which function calls were approved."""
-    return {step.key for step in r.trace if step.trigger == "approved"}
+    return {step.key for step in record.trace if step.trigger == "approved"}
 
 
-def closed_again(r: CallRecord, prompt: Prompt, gate: Gate) -> CallRecord:
-    """Return ``r`` with the policies applied again to pending calls without approval.
+def closed_again(record: CallRecord, prompt: Prompt, gate: Gate) -> CallRecord:
+    """Return ``record`` with the policies applied again to pending calls without approval.
 
     A call that waits for approval keeps waiting.  So does a call whose arguments are no longer valid.
     """
-    approved = approved_keys(r) if r.round else set()
+    approved = approved_keys(record) if record.round else set()
 
     def waits(f: FunctionCall) -> bool:
         function = prompt.by_name.get(f.name)
         if function is None:  # it was removed from the prompt; running it returns an error to the model
             return False
-        return function.refusal(f.arguments_json) is not None or gate.is_closed(function, f, r)
+        return function.refusal(f.arguments_json) is not None or gate.is_closed(function, f, record)
 
-    calls = list(r.round)
+    calls = list(record.round)
     for i, f in enumerate(calls):
         if not (f.is_settled or f.needs_approval or f"ask:{f.id}" in approved) and waits(f):
             calls[i] = f.changed(needs_approval=True)
-    return r.changed(round=tuple(calls)) if r.round else r
+    return record.changed(round=tuple(calls)) if record.round else record

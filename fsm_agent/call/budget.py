@@ -29,13 +29,13 @@ def has_budget(limits: Limits) -> bool:
     return limits.tokens is not None or limits.cost_usd is not None
 
 
-def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
+def exceeded(record: CallRecord, more: Usage = UNUSED) -> str | None:
     """Return the name of the limit that these additional tokens exceed, or None.
 
     Raises:
         OutcomeError: The cost is limited, and the cost of these tokens is unknown.
     """
-    limits = r.limits
+    limits = record.limits
     if limits.cost_usd is not None and more.cost_pico_usd is None and more.total_tokens:
         raise OutcomeError(
             f"the usage of an outcome: expected a cost for its {more.total_tokens} tokens, since"
@@ -43,7 +43,7 @@ def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
             " World"
             " the price"
         )
-    used = r.total_usage + more
+    used = record.total_usage + more
     if limits.tokens is not None and used.total_tokens > limits.tokens:
         return "tokens"
     if limits.cost_usd is not None and (used.cost_pico_usd or 0) > round(limits.cost_usd * PICO):
@@ -51,16 +51,16 @@ def exceeded(r: CallRecord, more: Usage = UNUSED) -> str | None:
     return None
 
 
-def with_budget_left(r: Any, outer: CallRecord) -> Any:
+def with_budget_left(record: Any, outer: CallRecord) -> Any:
     """Return the record of a new process with budgets of at most what the call around it has left."""
-    return with_limits_left(r, outer.limits, outer.total_usage) if has_budget(outer.limits) else r
+    return with_limits_left(record, outer.limits, outer.total_usage) if has_budget(outer.limits) else record
 
 
-def with_limits_left(r: Any, limits: Limits, used: Usage) -> Any:
+def with_limits_left(record: Any, limits: Limits, used: Usage) -> Any:
     """Return the record of a new call with budgets of at most what the process around it has left.
 
     Args:
-        r: The record; a record of another process passes the budgets on to the calls inside of it.
+        record: The record; a record of another process passes the budgets on to the calls inside of it.
         limits: The limits of the process around it.
         used: The tokens that the process around it has used so far.
     """
@@ -69,26 +69,26 @@ def with_limits_left(r: Any, limits: Limits, used: Usage) -> Any:
         left["tokens"] = max(0, limits.tokens - used.total_tokens)
     if limits.cost_usd is not None:
         left["cost_usd"] = max(0, round(limits.cost_usd * PICO) - (used.cost_pico_usd or 0)) / PICO
-    if not isinstance(r, CallRecord):
-        return r.changed(lent=Limits(**left))
-    own = {name: getattr(r.limits, name) for name in left}
+    if not isinstance(record, CallRecord):
+        return record.changed(lent=Limits(**left))
+    own = {name: getattr(record.limits, name) for name in left}
     lent = {name: most for name, most in left.items() if own[name] is None or most < own[name]}
-    return r.changed(limits=r.limits.changed(**lent), lent=tuple(lent))
+    return record.changed(limits=record.limits.changed(**lent), lent=tuple(lent))
 
 
-def reached(r: CallRecord, overrun: Overrun) -> tuple[str, float]:
+def reached(record: CallRecord, overrun: Overrun) -> tuple[str, float]:
     """Return which budget was exceeded, and the tokens or dollars that were used."""
-    name, used = exceeded(r, overrun.usage) or "tokens", r.total_usage + overrun.usage
+    name, used = exceeded(record, overrun.usage) or "tokens", record.total_usage + overrun.usage
     return name, used.total_tokens if name == "tokens" else (used.cost_pico_usd or 0) / PICO
 
 
-def describe_overrun(r: CallRecord, overrun: Overrun) -> str:
+def describe_overrun(record: CallRecord, overrun: Overrun) -> str:
     """Return which budget was exceeded, what was used, and which calls inside used how much of it."""
-    name = reached(r, overrun)[0]
-    limit = str(r.limits.tokens) if name == "tokens" else _dollars(round((r.limits.cost_usd or 0) * PICO))
-    whose = ", all that the call around this one had left" if name in r.lent else ""
-    text = f"limits.{name} is {limit}{whose}, and {_spent(name, r.total_usage + overrun.usage)} were used"
-    inside = _inside(r, overrun)
+    name = reached(record, overrun)[0]
+    limit = str(record.limits.tokens) if name == "tokens" else _dollars(round((record.limits.cost_usd or 0) * PICO))
+    whose = ", all that the call around this one had left" if name in record.lent else ""
+    text = f"limits.{name} is {limit}{whose}, and {_spent(name, record.total_usage + overrun.usage)} were used"
+    inside = _inside(record, overrun)
     named = [f"{_spent(name, usage)} by {who}" for who, usage in inside[:_MOST_NAMED]]
     if len(inside) > _MOST_NAMED:
         named.append(f"the rest by {len(inside) - _MOST_NAMED} more calls")
@@ -103,11 +103,11 @@ def _dollars(pico_usd: int) -> str:
     return f"${pico_usd // PICO}.{pico_usd % PICO:012d}".rstrip("0").rstrip(".")
 
 
-def _inside(r: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
+def _inside(record: CallRecord, overrun: Overrun) -> list[tuple[str, Usage]]:
     """Return the calls inside of a call that used tokens, in the order in which they ended, and their tokens."""
-    found = [(step.key, step.usage) for step in r.trace if step.usage and step.source == State.TOOL_INTERRUPT]
+    found = [(step.key, step.usage) for step in record.trace if step.usage and step.source == State.TOOL_INTERRUPT]
     if overrun.call is not None:
         found.append((f"{RunFunction.prefix}:{overrun.call.id}", overrun.usage))
-    found += [(key, child.total_usage) for key, child in r.children.items()]
-    names = {f"{RunFunction.prefix}:{f.id}": f.name for f in (*r.function_calls, *r.round)}
+    found += [(key, child.total_usage) for key, child in record.children.items()]
+    names = {f"{RunFunction.prefix}:{f.id}": f.name for f in (*record.function_calls, *record.round)}
     return [(f"{names.get(key, 'a function')} ({key})", usage) for key, usage in found if usage != UNUSED]

@@ -14,9 +14,9 @@ from fsm_agent.call.call_step import OF_FUNCTIONS, take_step
 from fsm_agent.call.checking import checked_output, was_in_branch
 from fsm_agent.call.effects import EFFECTS, AskSummary, CallModel, Effect
 from fsm_agent.call.interpret import (
-    Answer,
     FinalReply,
     StopWhen,
+    TableEvent,
     TooLong,
     first_call,
     parse_answer,
@@ -277,16 +277,16 @@ class AgentCall(Driven, Generic[Out]):
         r = self.record
         about = self._subject(self._effects or self.effects, key, outcome)
         document = "" if self.journal is None else self.encode(key, outcome)
-        trigger, answer = self._read(r, about, outcome)
+        trigger, event = self._read(r, about, outcome)
         use = self.view.use(r) if type(about) is CallModel and self.view is not None else None
-        record, step = take_step(r, trigger, key, outcome, answer, self.prompt, use)
+        record, step = take_step(r, trigger, key, outcome, event, self.prompt, use)
         left = None
         if record.state is r.state and type(outcome) in OF_FUNCTIONS:
             left = effects_left(self, r, self.effects, key)
         if self.journal is not None:
             self.journal.add(Entry(key, document, own_step_json(trigger), record, "", why_json(step)), r)
         if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
-            self._keep_parsed(answer)
+            self._keep_parsed(event)
         elif type(outcome) is ModelFailed:
             self.problem = None  # that of an earlier answer is not why the model failed
         self.steps = (step,)
@@ -303,8 +303,8 @@ class AgentCall(Driven, Generic[Out]):
         trigger, event = self._read(r, self._subject(effects_of(self, r), key, outcome), outcome)
         return trigger, r, event, self.prompt
 
-    def _read(self, r: CallRecord, about: Any, outcome: Outcome) -> tuple[str, Answer]:
-        """Return the trigger of an outcome, and the answer for the table.
+    def _read(self, r: CallRecord, about: Any, outcome: Outcome) -> tuple[str, TableEvent]:
+        """Return the trigger of an outcome, and the event for the table.
 
         Args:
             r: The record before it.
@@ -320,11 +320,11 @@ class AgentCall(Driven, Generic[Out]):
         gate = Gate(self.has_approver, self.deps)
         return read_reply(r, outcome.reply, self.prompt, self.stop_when, self._ran_last(), gate)
 
-    def _keep_parsed(self, answer: Answer) -> None:
+    def _keep_parsed(self, event: TableEvent) -> None:
         """Keep the parser's output for the latest reply; or the exception of the parser, or that of the check."""
         self._output, self.problem = _UNPARSED, None
-        if type(answer) is FinalReply:
-            self._output, self.problem = answer.output, answer.error
+        if type(event) is FinalReply:
+            self._output, self.problem = event.output, event.error
 
     def as_events(self, before: CallRecord, steps: Sequence[Event]) -> Sequence[Event]:
         """Return steps as events for listeners, with the changes of the dialog since the record ``before``."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.call.effects import AskSummary, CallModel
 from fsm_agent.call.function_limits import rounds_used_up
-from fsm_agent.call.interpret import Answer, FinalReply, FunctionsRequested, HandoffEnded, TooLong
+from fsm_agent.call.interpret import FinalReply, FunctionsRequested, HandoffEnded, TableEvent, TooLong
 from fsm_agent.call.outcomes import CheckRefused, FunctionFailed, ModelFailed, Replied, Returned
 from fsm_agent.call.process import STEP_WATCHES
 from fsm_agent.call.record import FAILURES, CallRecord, ContextUse, RequestFailure, State
@@ -34,7 +34,7 @@ def take_step(
     trigger: str,
     key: str,
     outcome: Any,
-    answer: Answer,
+    event: TableEvent,
     prompt: Prompt,
     use: ContextUse | None = None,
 ) -> tuple[CallRecord, Stepped]:
@@ -45,14 +45,14 @@ def take_step(
         trigger: The trigger of the outcome; see `fsm_agent.call.interpret`.
         key: The key of the effect that the outcome answers.
         outcome: The outcome.
-        answer: The answer for the table.
+        event: The answer for the table.
         prompt: The task's prompt.
         use: What the request that was answered showed the model; None: nothing was counted.
 
     Raises:
         IllegalTrigger: No row takes the trigger; the call may have ended.
     """
-    row = rows.take_row(MACHINE, trigger, before, answer, prompt)
+    row = rows.take_row(MACHINE, trigger, before, event, prompt)
     after, state = row.after, row.state
     changes: dict[str, Any] = {"state": state}
     limited = rounds_used_up(before.limits) if row.guard == _ROUND_LIMIT else ""
@@ -61,20 +61,20 @@ def take_step(
     if kind in CallModel.outcomes:
         changes["turn"] = before.turn + 1
     if kind in _TOLD:
-        detail = detail or _problem(answer)
+        detail = detail or _problem(event)
     served_by = None
     if kind is Replied:
         served_by, adapted = outcome.reply.served_by, outcome.reply.adapted
         if adapted or after.repairs:
             detail = "; ".join([*filter(None, [detail]), *after.repairs, *adapted])
-    elif trigger == "denied" and isinstance(answer, FunctionCall):
-        detail = detail or f"{answer.name}: {answer.error}"
+    elif trigger == "denied" and isinstance(event, FunctionCall):
+        detail = detail or f"{event.name}: {event.error}"
     elif trigger == "handed_over":
         detail = detail or outcome.agent
     usage = _count_usage(before, key, outcome, use, changes)
     if trigger in FAILURES:  # a reply may say so, too
-        changes["failures"] = before.failures.push(_failure(before, key, answer, outcome.at_s, state))
-    told = _told(before, after, answer) if kind in _TOLD else ""
+        changes["failures"] = before.failures.push(_failure(before, key, event, outcome.at_s, state))
+    told = _told(before, after, event) if kind in _TOLD else ""
     step = Stepped(before.state, trigger, state, key, outcome.at_s, row.guard, detail, usage, served_by, told)
     for watch in STEP_WATCHES.get():
         watch(step)
@@ -107,24 +107,24 @@ def _count_usage(
     return usage
 
 
-def _problem(answer: Answer) -> str:
+def _problem(event: TableEvent) -> str:
     """Return the problem of an outcome that did not end the call."""
-    if type(answer) is FinalReply:
-        return answer.problem
-    return answer.error.message if isinstance(answer, ModelFailed | TooLong) else ""
+    if type(event) is FinalReply:
+        return event.problem
+    return event.error.message if isinstance(event, ModelFailed | TooLong) else ""
 
 
-def _told(before: CallRecord, after: CallRecord, answer: Answer) -> str:
+def _told(before: CallRecord, after: CallRecord, event: TableEvent) -> str:
     """Return what the model is told of its reply, if its answer or a function call in it was refused; else ""."""
-    if type(answer) is FunctionsRequested:
-        return "\n".join([call.error or call.result or "" for call in answer.calls if call.is_settled])
+    if type(event) is FunctionsRequested:
+        return "\n".join([call.error or call.result or "" for call in event.calls if call.is_settled])
     messages = after.branch[len(before.branch) :]
     told = [message for message in messages if message.role != "assistant"]
     return "\n".join([getattr(part, "text", "") for message in told for part in message.parts])
 
 
-def _failure(before: CallRecord, key: str, answer: Any, at_s: float, to: State) -> RequestFailure:
+def _failure(before: CallRecord, key: str, event: Any, at_s: float, to: State) -> RequestFailure:
     """Return the report of a request that failed."""
-    delay_s = answer.delay_s if to is State.BACKOFF else None
-    number, report = before.rounds + 1, answer.error
+    delay_s = event.delay_s if to is State.BACKOFF else None
+    number, report = before.rounds + 1, event.error
     return RequestFailure(key=key, attempt=before.attempt, round=number, report=report, at_s=at_s, delay_s=delay_s)

@@ -23,17 +23,17 @@ class Proposal:
     """An answer that waits for its check.
 
     Args:
-        r: The record of the call, in `State.CHECKING`.
+        record: The record of the call, in `State.CHECKING`.
         prompt: The task's prompt.
         output: The answer as the parser returned it.
     """
 
     __slots__ = ("_before", "_governing", "_r", "output")
 
-    def __init__(self, r: CallRecord, prompt: Prompt[Any], output: Any) -> None:
+    def __init__(self, record: CallRecord, prompt: Prompt[Any], output: Any) -> None:
         self.output = output
-        self._r = r
-        self._governing = _governing(r, prompt)
+        self._r = record
+        self._governing = _governing(record, prompt)
         try:
             self._before: str | None = _written(output, self._governing)  # now, as the check may change the object
         except Exception:  # a parser may return what JSON cannot hold
@@ -70,30 +70,30 @@ class Proposal:
         return document
 
 
-def checked_output(document: str, r: CallRecord, prompt: Prompt[Any]) -> Any:
+def checked_output(document: str, record: CallRecord, prompt: Prompt[Any]) -> Any:
     """Return the output of a completed call as its check has changed it."""
-    return read_changed(document, r, _governing(r, prompt))
+    return read_changed(document, record, _governing(record, prompt))
 
 
-def read_changed(document: str, r: CallRecord, governing: Prompt[Any]) -> Any:
+def read_changed(document: str, record: CallRecord, governing: Prompt[Any]) -> Any:
     """Return a changed output from its JSON; that of a parser of the user's is plain data."""
     if governing.parser is not None or governing.expected.is_text:
         return pydantic_core.from_json(document)
-    return governing.expected.bare_validated(document, r.parser_args)
+    return governing.expected.bare_validated(document, record.parser_args)
 
 
-def was_in_branch(r: CallRecord) -> bool:
+def was_in_branch(record: CallRecord) -> bool:
     """Return whether the answer of a call belongs to the exception branch, now or at its end."""
-    if r.state is State.CHECKING:
-        return bool(r.branch)
-    last = r.trace[-1]
+    if record.state is State.CHECKING:
+        return bool(record.branch)
+    last = record.trace[-1]
     if last.source == State.CHECKING:  # nothing else happens in that state, so the step before is the answer's
-        last = r.trace[-2]
+        last = record.trace[-2]
     return last.source == State.PARSE_EXCEPTION
 
 
-def _governing(r: CallRecord, prompt: Prompt[Any]) -> Prompt[Any]:
-    return governing_prompt(r, prompt, in_branch=was_in_branch(r))
+def _governing(record: CallRecord, prompt: Prompt[Any]) -> Prompt[Any]:
+    return governing_prompt(record, prompt, in_branch=was_in_branch(record))
 
 
 def _written(value: Any, governing: Prompt[Any]) -> str:
@@ -102,13 +102,13 @@ def _written(value: Any, governing: Prompt[Any]) -> str:
     return governing.expected.document(value)
 
 
-def _kept(value: Any, r: CallRecord, governing: Prompt[Any]) -> str:
+def _kept(value: Any, record: CallRecord, governing: Prompt[Any]) -> str:
     """Return a value as JSON that `read_changed` returns unchanged.
 
     Raises:
         ValueError: It cannot be read again as it is.
     """
-    read = partial(read_changed, r=r, governing=governing)
+    read = partial(read_changed, record=record, governing=governing)
     if governing.parser is None:
         return governing.expected.kept(value, read)
     document = _written(value, governing)

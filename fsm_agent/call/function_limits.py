@@ -20,38 +20,39 @@ USED_UP = "{name} may be called {limit} time(s), and that is used up."
 _NEVER = Tally()
 
 
-def offered(r: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
+def offered(record: CallRecord, prompt: Prompt) -> tuple[Function, ...]:
     """Return the functions that the model may call: those of the prompt that are not used up."""
-    if not r.tallies:
+    if not record.tallies:
         return prompt.offers
-    return tuple([f for f in prompt.offers if used_up(r, f) is None])
+    return tuple([f for f in prompt.offers if used_up(record, f) is None])
 
 
-def used_up(r: CallRecord, function: Function) -> str | None:
+def used_up(record: CallRecord, function: Function) -> str | None:
     """Return why a function is no longer offered, as text for the model; None while it is."""
-    tally = r.tallies.get(function.name, _NEVER)
+    tally = record.tallies.get(function.name, _NEVER)
     if not is_within(tally.runs, function.max_calls):
         return USED_UP.format(name=function.name, limit=function.max_calls)
-    failures = r.limits.failures_per_function if function.max_failures is None else function.max_failures
+    failures = record.limits.failures_per_function if function.max_failures is None else function.max_failures
     if not is_within(tally.failures, failures):
         return f"{function.name} has failed {tally.failures} time(s) and is no longer available. Go on without it."
     return None
 
 
-def is_final(r: CallRecord, prompt: Prompt) -> bool:
+def is_final(record: CallRecord, prompt: Prompt) -> bool:
     """Return whether the model has to answer now: the rounds or all functions are used up, or the draft is done."""
-    limit = r.limits.rounds
-    if r.is_drafted or (limit is not None and r.rounds >= limit):
+    limit = record.limits.rounds
+    if record.is_drafted or (limit is not None and record.rounds >= limit):
         return True
-    if not r.tallies:
+    if not record.tallies:
         return False
-    return bool(prompt.offers) and not offered(r, prompt)
+    return bool(prompt.offers) and not offered(record, prompt)
 
 
-def has_to_finish(r: CallRecord, prompt: Prompt) -> bool:
+def has_to_finish(record: CallRecord, prompt: Prompt) -> bool:
     """Return whether a request ends with the final prompt: the functions were withdrawn after a round."""
-    is_behind_results = bool(r.function_calls) and r.dialog[len(r.dialog) - 1].role != "assistant"  # no pause
-    return is_behind_results and not r.is_drafted and is_final(r, prompt)
+    # A paused reply ends the dialog with the assistant's message: the model continues it, and is asked for nothing.
+    is_behind_results = bool(record.function_calls) and record.dialog[len(record.dialog) - 1].role != "assistant"
+    return is_behind_results and not record.is_drafted and is_final(record, prompt)
 
 
 def rounds_used_up(limits: Limits) -> str:
@@ -59,48 +60,48 @@ def rounds_used_up(limits: Limits) -> str:
     return f"limits.rounds={limits.rounds} is used up"
 
 
-def drafts(r: CallRecord, prompt: Prompt) -> bool:
+def drafts(record: CallRecord, prompt: Prompt) -> bool:
     """Return whether an answer is only the first of two: another request, without functions, makes the final one."""
     if prompt.finalizer is not None:
-        return not r.is_drafted
-    return prompt.mode == "two_stage" and bool(prompt.offers) and not is_final(r, prompt)
+        return not record.is_drafted
+    return prompt.mode == "two_stage" and bool(prompt.offers) and not is_final(record, prompt)
 
 
-def governing_prompt(r: CallRecord, prompt: Prompt, *, in_branch: bool) -> Prompt:
+def governing_prompt(record: CallRecord, prompt: Prompt, *, in_branch: bool) -> Prompt:
     """Return the prompt that the next request is made with, and its answer parsed with.
 
     Args:
-        r: The record of the call.
+        record: The record of the call.
         prompt: The task's prompt.
         in_branch: Whether the request belongs to the exception branch.
     """
     if prompt.finalizer is None:
-        return prompt.prompt_for_request(is_final=is_final(r, prompt), in_branch=in_branch)
-    if not r.is_drafted:
-        return prompt.final_handler if is_final(r, prompt) else prompt
+        return prompt.prompt_for_request(is_final=is_final(record, prompt), in_branch=in_branch)
+    if not record.is_drafted:
+        return prompt.final_handler if is_final(record, prompt) else prompt
     return prompt.finalizing.prompt_for_request(is_final=False, in_branch=in_branch)
 
 
-def tallied(r: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
+def tallied(record: CallRecord, calls: Iterable[FunctionCall], prompt: Prompt) -> Mapping[str, Tally]:
     """Return the tallies after these settled calls."""
-    if not prompt.tallied and r.limits.failures_per_function is None:
-        return r.tallies
-    tallies = dict(r.tallies)
+    if not prompt.tallied and record.limits.failures_per_function is None:
+        return record.tallies
+    tallies = dict(record.tallies)
     for f in calls:
-        if f.was_run and (r.limits.failures_per_function is not None or f.name in prompt.tallied):
+        if f.was_run and (record.limits.failures_per_function is not None or f.name in prompt.tallied):
             was = tallies.get(f.name, _NEVER)
             tallies[f.name] = Tally(was.successes + (f.error is None), was.failures + (f.error is not None))
     return tallies
 
 
-def unblocked(r: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
+def unblocked(record: CallRecord, calls: Sequence[FunctionCall], prompt: Prompt) -> tuple[FunctionCall, ...]:
     """Return a round's calls; a call that depends on a function that cannot succeed any more gets an error."""
     if not prompt.depended_on:
         return calls if isinstance(calls, tuple) else tuple(calls)
     done, waits = list(calls), True
     while waits:  # each pass but the last settles a call, which may block others
         hopeful = {f.name for f in done if f.succeeded or not f.is_settled}
-        hopeful |= {name for name, tally in r.tallies.items() if tally.successes}
+        hopeful |= {name for name, tally in record.tallies.items() if tally.successes}
         waits = False
         for i, f in enumerate(done):
             if not f.is_settled and (missing := [name for name in _needs(f, prompt) if name not in hopeful]):
@@ -119,7 +120,7 @@ def gone(name: str) -> Function:
     return Function(name=name, parameters={}, call=call)
 
 
-def ready(r: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> tuple[FunctionCall, ...]:
+def ready(record: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> tuple[FunctionCall, ...]:
     """Return the pending calls of the round that may be run now, in the order requested."""
     if prompt.handoffs:  # a handoff comes after all other calls
         pending = tuple([f for f in pending if f.name not in prompt.handoffs]) or pending
@@ -129,7 +130,7 @@ def ready(r: CallRecord, pending: tuple[FunctionCall, ...], prompt: Prompt) -> t
     if prompt.in_order:
         first = {f.name: f for f in reversed(pending)}
         pending = tuple([f for f in pending if f.name not in prompt.in_order or first[f.name] is f])
-    return pending if r.limits.parallel is None else pending[: r.limits.parallel]
+    return pending if record.limits.parallel is None else pending[: record.limits.parallel]
 
 
 def _needs(f: FunctionCall, prompt: Prompt) -> Sequence[str]:

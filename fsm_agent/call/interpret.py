@@ -1,4 +1,4 @@
-"""Interpret an outcome: find its trigger, and make the answer for the table.
+"""Interpret an outcome: find its trigger, and make the event for the table.
 
 A reply has exactly one trigger.  The prompt's parser and `stop_when` run here, once, and are pure by contract.
 """
@@ -162,7 +162,7 @@ class StopContext(Value, frozen=True):
 
 # A string is the reason.  It runs before the parser, so a reply that it stops at has no parsed output.
 StopWhen: TypeAlias = Callable[[StopContext], bool | str | Stop | None]
-Answer: TypeAlias = (
+TableEvent: TypeAlias = (
     "FunctionsRequested | FinalReply | StoppedReply | SummaryTaken | TooLong | Overrun | FunctionCall | Outcome"
 )
 
@@ -173,11 +173,11 @@ _NO_ARGS: Mapping[str, Any] = {}
 _KEPT_CHARS = 2000  # of arguments whose fingerprint is remembered
 
 
-def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, Answer]:
-    """Return the trigger of an outcome other than a reply, and its answer for the table.
+def read(record: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Prompt) -> tuple[str, TableEvent]:
+    """Return the trigger of an outcome other than a reply, and its event for the table.
 
     Args:
-        r: The record of the call.
+        record: The record of the call.
         call: The function call that the outcome is about, or None.
         outcome: The outcome.
         prompt: The task's prompt.
@@ -185,15 +185,15 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
     if type(outcome) is ModelFailed and outcome.error.kind == ProgramError.__name__:
         return "function_failed", outcome
     if call is None:
-        return outcome.kind, outcome if type(outcome) not in _OF_CHECK else _of_check(r, outcome)
+        return outcome.kind, outcome if type(outcome) not in _OF_CHECK else _of_check(record, outcome)
     if type(outcome) is Returned and not outcome.is_error:
         call = _returned(call, outcome)
-        return ("returned", call) if outcome.usage is UNUSED else _of_agent(r, call, "returned", outcome.usage)
+        return ("returned", call) if outcome.usage is UNUSED else _of_agent(record, call, "returned", outcome.usage)
     match outcome:
         case Returned():
-            return _of_agent(r, _raised(call, outcome), "returned", outcome.usage)
+            return _of_agent(record, _raised(call, outcome), "returned", outcome.usage)
         case FunctionFailed():
-            return _of_agent(r, _raised(call, outcome), "function_failed", outcome.usage)
+            return _of_agent(record, _raised(call, outcome), "function_failed", outcome.usage)
         case Approved() | Modified():
             return _approved(call, outcome, prompt)
         case Denied():
@@ -202,14 +202,14 @@ def read(r: CallRecord, call: FunctionCall | None, outcome: Outcome, prompt: Pro
     return outcome.kind, call
 
 
-def _of_check(r: CallRecord, outcome: Outcome) -> Answer:
+def _of_check(record: CallRecord, outcome: Outcome) -> TableEvent:
     """Return the verdict of a check together with the reply that it is about."""
-    if r.reply is None or not isinstance(outcome, Checked | CheckRefused):
+    if record.reply is None or not isinstance(outcome, Checked | CheckRefused):
         return outcome
-    call = first_call(r.reply.message)
+    call = first_call(record.reply.message)
     if isinstance(outcome, Checked):
-        return FinalReply(r.reply, repairs=r.repairs, call=call, output_json=outcome.output_json)
-    return FinalReply(r.reply, problem=outcome.reason, error=Retry(outcome.reason), call=call)
+        return FinalReply(record.reply, repairs=record.repairs, call=call, output_json=outcome.output_json)
+    return FinalReply(record.reply, problem=outcome.reason, error=Retry(outcome.reason), call=call)
 
 
 def _approved(call: FunctionCall, outcome: Approved | Modified, prompt: Prompt) -> tuple[str, FunctionCall]:
@@ -239,9 +239,9 @@ def unrunnable(call: FunctionCall, prompt: Prompt) -> str | None:
     return None if refusal is None else f"{call.name!r} now takes other arguments: {'; '.join(refusal.splitlines())}"
 
 
-def _of_agent(r: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, Answer]:
-    """Return the trigger and the answer for the end of a function, which took tokens if it is an agent."""
-    if usage != UNUSED and budgets.has_budget(r.limits) and budgets.exceeded(r, usage):
+def _of_agent(record: CallRecord, call: FunctionCall, trigger: str, usage: Usage) -> tuple[str, TableEvent]:
+    """Return the trigger and the event for the end of a function, which took tokens if it is an agent."""
+    if usage != UNUSED and budgets.has_budget(record.limits) and budgets.exceeded(record, usage):
         return "over_budget", budgets.Overrun(usage=usage, call=call)
     return trigger, call
 
@@ -258,35 +258,35 @@ def _returned(call: FunctionCall, outcome: Returned) -> FunctionCall:
 
 
 def read_reply(
-    r: CallRecord,
+    record: CallRecord,
     reply: Reply,
     prompt: Prompt,
     stop_when: StopWhen | None,
     seen: Container[str],
     gate: Gate = UNATTENDED,
-) -> tuple[str, Answer]:
-    """Return the trigger of a model's reply, and its answer for the table.
+) -> tuple[str, TableEvent]:
+    """Return the trigger of a model's reply, and its event for the table.
 
     Args:
-        r: The record of the call.
+        record: The record of the call.
         reply: The reply.
         prompt: The task's prompt.
         stop_when: Decides whether a reply ends the call.
         seen: Fingerprints of calls whose results are still valid, so that they need not be run again.
         gate: Decides which calls wait for approval.
     """
-    limits = r.limits
-    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(r, reply.usage):
+    limits = record.limits
+    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(record, reply.usage):
         return "over_budget", budgets.Overrun(usage=reply.usage)
     requested: FunctionsRequested | None = None
     if stop_when is not None:
-        requested = _requested(r, reply, prompt, seen, gate)
-        runnable = 0 if is_final(r, prompt) else sum(not f.is_settled for f in requested.calls)
-        if (stop := _verdict(stop_when, r, reply, runnable)) is not None:
+        requested = _requested(record, reply, prompt, seen, gate)
+        runnable = 0 if is_final(record, prompt) else sum(not f.is_settled for f in requested.calls)
+        if (stop := _verdict(stop_when, record, reply, runnable)) is not None:
             return "stopped", StoppedReply(requested, stop.reason, stop.output_json)
     call = first_call(reply.message)
-    if call is not None and (call.name != ANSWER or not _is_answer(r, reply, prompt)):
-        return "functions_asked", requested or _requested(r, reply, prompt, seen, gate)
+    if call is not None and (call.name != ANSWER or not _is_answer(record, reply, prompt)):
+        return "functions_asked", requested or _requested(record, reply, prompt, seen, gate)
     if reply.refusal is not None or reply.finish in ("refusal", "content_filter"):
         problem = reply.refusal or reply.message.text or f"finish: {reply.finish_raw}"
         return "refused", FinalReply(reply, problem=problem)
@@ -296,22 +296,22 @@ def read_reply(
         problem = "broke off" if reply.finish == "error" else "has not finished its answer"
         report = ErrorReport(kind="BadReply", message=f"the model {problem}: {reply.finish_raw}", retryable=True)
         return "model_failed", ModelFailed(error=report)
-    if (prompt.mode == "two_stage" or prompt.finalizer is not None) and drafts(r, prompt):
+    if (prompt.mode == "two_stage" or prompt.finalizer is not None) and drafts(record, prompt):
         return "drafted", FinalReply(reply)
     try:
-        parsed = parse_answer(r, reply, prompt, call, in_branch=bool(r.branch))
-        answer = FinalReply(reply, parsed.value, parsed.repairs, call=call)
-        return "proposed" if r.is_checked else "answered", answer
+        parsed = parse_answer(record, reply, prompt, call, in_branch=bool(record.branch))
+        event = FinalReply(reply, parsed.value, parsed.repairs, call=call)
+        return "proposed" if record.is_checked else "answered", event
     except Exception as error:  # any, as a parser is the user's code, and the reply is paid for
         return "parse_failed", FinalReply(reply, problem=_problem(reply, error), error=error, call=call)
 
 
-def read_summary(r: CallRecord, effect: AskSummary, outcome: Replied | ModelFailed) -> tuple[str, Answer]:
-    """Return the trigger of the outcome of a request for a summary, and its answer for the table."""
+def read_summary(record: CallRecord, effect: AskSummary, outcome: Replied | ModelFailed) -> tuple[str, TableEvent]:
+    """Return the trigger of the outcome of a request for a summary, and its event for the table."""
     if isinstance(outcome, ModelFailed):
         return "summary_failed", outcome
-    reply, limits = outcome.reply, r.limits
-    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(r, reply.usage):
+    reply, limits = outcome.reply, record.limits
+    if (limits.tokens is not None or limits.cost_usd is not None) and budgets.exceeded(record, reply.usage):
         return "over_budget", budgets.Overrun(usage=reply.usage)
     problem, text = "", reply.message.text.strip()
     if first_call(reply.message) is not None:
@@ -331,12 +331,12 @@ def read_summary(r: CallRecord, effect: AskSummary, outcome: Replied | ModelFail
 
 
 def parse_answer(
-    r: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
+    record: CallRecord, reply: Reply, prompt: Prompt, call: FunctionCall | None, *, in_branch: bool
 ) -> Parsed[Any]:
     """Parse the answer in a reply, with the parser of the prompt that it answers.
 
     Args:
-        r: The record of the call.
+        record: The record of the call.
         reply: The reply.
         prompt: The task's prompt.
         call: The function call whose arguments are the answer; None: the text of the reply is.
@@ -345,17 +345,17 @@ def parse_answer(
     Raises:
         Exception: The parser's.
     """
-    governing = governing_prompt(r, prompt, in_branch=in_branch)
-    is_cut = is_cut_off(reply) and not (r.limits.on_cut == "accept" and governing.output is str)
+    governing = governing_prompt(record, prompt, in_branch=in_branch)
+    is_cut = is_cut_off(reply) and not (record.limits.on_cut == "accept" and governing.output is str)
     return governing.read(
         ParserInput(
             text=reply.message.text if call is None else _answer_text(call, is_cut=is_cut),
             finish=reply.finish,
             is_cut=is_cut,
             logprobs=reply.logprobs,
-            problems=r.problems if in_branch else (),
-            parser_args=_args_of(governing, r, prompt) if r.parser_args else _NO_ARGS,
-            function_calls=r.function_calls,
+            problems=record.problems if in_branch else (),
+            parser_args=_args_of(governing, record, prompt) if record.parser_args else _NO_ARGS,
+            function_calls=record.function_calls,
         )
     )
 
@@ -365,11 +365,11 @@ def _answer_text(call: FunctionCall, *, is_cut: bool) -> str:
     return "" if is_cut and call.arguments_json in ("", "{}") else object_text(call.arguments_json)
 
 
-def _is_answer(r: CallRecord, reply: Reply, prompt: Prompt) -> bool:
+def _is_answer(record: CallRecord, reply: Reply, prompt: Prompt) -> bool:
     """Return whether a reply that calls functions is final: it calls only the function that takes the answer."""
-    governing = governing_prompt(r, prompt, in_branch=bool(r.branch))
+    governing = governing_prompt(record, prompt, in_branch=bool(record.branch))
     is_alone = all(call.name == ANSWER for call in reply.message.function_calls)
-    is_draft = drafts(r, prompt)
+    is_draft = drafts(record, prompt)
     return is_alone and not is_draft and not governing.expected.is_text
 
 
@@ -381,21 +381,21 @@ def first_call(message: Message) -> FunctionCall | None:
     return None
 
 
-def arriving_output(r: CallRecord, prompt: Prompt) -> Arriving | None:
+def arriving_output(record: CallRecord, prompt: Prompt) -> Arriving | None:
     """Return the incremental parser for the next reply; None: its output cannot be read before its end."""
-    if drafts(r, prompt):
+    if drafts(record, prompt):
         return None
-    governing = governing_prompt(r, prompt, in_branch=bool(r.branch))
-    return governing.arriving(_args_of(governing, r, prompt))
+    governing = governing_prompt(record, prompt, in_branch=bool(record.branch))
+    return governing.arriving(_args_of(governing, record, prompt))
 
 
-def _args_of(governing: Prompt, r: CallRecord, prompt: Prompt) -> Mapping[str, Any]:
+def _args_of(governing: Prompt, record: CallRecord, prompt: Prompt) -> Mapping[str, Any]:
     """Return the arguments for the parser of the prompt that an answer belongs to.
 
     A plain function that is a handler's own parser does not take the task's arguments.
     """
     parser = governing.parser
-    return r.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS
+    return record.parser_args if parser is None or parser is prompt.parser or isinstance(parser, Parser) else _NO_ARGS
 
 
 def is_cut_off(reply: Reply) -> bool:
@@ -440,8 +440,10 @@ def unprepared(error: Exception) -> str:
     return f"its result could not be prepared ({type(error).__name__})"
 
 
-def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) -> Stop | None:
-    verdict = stop_when(StopContext(r.replies + 1, reply, r.usage + reply.usage, r.runs, r.newest_round, runnable))
+def _verdict(stop_when: StopWhen, record: CallRecord, reply: Reply, runnable: int) -> Stop | None:
+    verdict = stop_when(
+        StopContext(record.replies + 1, reply, record.usage + reply.usage, record.runs, record.newest_round, runnable)
+    )
     if isinstance(verdict, Stop):
         is_right = isinstance(verdict.reason, str) and isinstance(verdict.output_json, str | None)
     else:
@@ -463,31 +465,33 @@ def _verdict(stop_when: StopWhen, r: CallRecord, reply: Reply, runnable: int) ->
     return verdict if isinstance(verdict, Stop) else Stop(verdict if isinstance(verdict, str) else "")
 
 
-def _requested(r: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate) -> FunctionsRequested:
+def _requested(
+    record: CallRecord, reply: Reply, prompt: Prompt, seen: Container[str], gate: Gate
+) -> FunctionsRequested:
     """Return the reply's calls with our ids; calls that cannot or need not be run are settled."""
     message = reply.message
     parts: list[Any] = []
     calls: list[FunctionCall] = []
-    index = len(r.dialog)
+    index = len(record.dialog)
     asked = message.function_calls
-    screen = _Screen(r, prompt, seen, gate, asked[-1] if asked and is_cut_off(reply) else None)
+    screen = _Screen(record, prompt, seen, gate, asked[-1] if asked and is_cut_off(reply) else None)
     for part in message.parts:
         if isinstance(part, FunctionCall):
             part, call = screen.of(part, f"{index}.{len(calls)}")
-            calls.append(call.changed(round=r.rounds + 1))
+            calls.append(call.changed(round=record.rounds + 1))
         parts.append(part)
-    return FunctionsRequested(Message(role=message.role, parts=tuple(parts)), unblocked(r, calls, prompt))
+    return FunctionsRequested(Message(role=message.role, parts=tuple(parts)), unblocked(record, calls, prompt))
 
 
 class _Screen:
     """The check of one reply's calls, in order."""
 
-    __slots__ = ("cut", "gate", "prompt", "r", "requested", "runs", "seen")
+    __slots__ = ("cut", "gate", "prompt", "record", "requested", "runs", "seen")
 
     def __init__(
-        self, r: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, cut: FunctionCall | None
+        self, record: CallRecord, prompt: Prompt, seen: Container[str], gate: Gate, cut: FunctionCall | None
     ) -> None:
-        self.r, self.prompt, self.seen, self.gate = r, prompt, seen, gate
+        self.record, self.prompt, self.seen, self.gate = record, prompt, seen, gate
         self.cut = cut  # the last call of a reply that was cut off
         self.requested: set[str] = set()  # fingerprints of the calls to be run
         self.runs: dict[str, int] = {}  # by name, of functions with a budget
@@ -501,7 +505,7 @@ class _Screen:
                 return call, call.changed(error=NOT_TAKEN)
             names = ", ".join(self.prompt.by_name) or "none"
             return call, call.changed(error=f"There is no function {call.name!r}. There are: {names}.")
-        problem = used_up(self.r, function) if self.r.tallies else None
+        problem = used_up(self.record, function) if self.record.tallies else None
         if problem is None and self._lacks_arguments(call) and function.parameters.get("properties"):
             problem = f"The call of {call.name} was cut off at the token limit, before its arguments."
         if problem is None and (refusal := function.refusal(call.arguments_json)) is not None:
@@ -518,7 +522,7 @@ class _Screen:
             return call, call.changed(error=USED_UP.format(name=call.name, limit=function.max_calls))
         self.requested.add(mark)
         call = call.changed(id=id, fingerprint=mark, needs_approval=False, version=function.version)
-        if self.gate.is_closed(function, call, self.r):
+        if self.gate.is_closed(function, call, self.record):
             call = call.changed(needs_approval=True)
         return call, call
 
@@ -528,7 +532,7 @@ class _Screen:
 
     def _is_within(self, function: Function, limit: int) -> bool:
         """Count a call of the function in this reply; return whether it is within the function's limit."""
-        runs = self.r.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
+        runs = self.record.tallies.get(function.name, Tally()).runs + self.runs.get(function.name, 0)
         self.runs[function.name] = self.runs.get(function.name, 0) + 1
         return runs < limit
 

@@ -37,18 +37,18 @@ _BEGINNING = (Begin("begin"),)
 _NOT_BEGUN = OnceRun(attempt=0, phase="cleared")
 
 
-def effects_of(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+def effects_of(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
     """Return the effects of the call itself in a record, without those of agents inside."""
-    wanted = _WANTED.get(r.state)
-    return () if wanted is None else wanted(call, r)
+    wanted = _WANTED.get(record.state)
+    return () if wanted is None else wanted(call, record)
 
 
 def effects_left(
-    call: AgentCall[Any], r: CallRecord, effects: tuple[Effect, ...], key: str
+    call: AgentCall[Any], record: CallRecord, effects: tuple[Effect, ...], key: str
 ) -> tuple[Effect, ...] | None:
     """Return a round's effects without that of ``key``; None: compute them again, since others may start now."""
     prompt = call.prompt
-    if prompt.depended_on or prompt.handoffs or prompt.in_order or r.limits.parallel is not None:
+    if prompt.depended_on or prompt.handoffs or prompt.in_order or record.limits.parallel is not None:
         return None
     for i, effect in enumerate(effects):
         if effect.key == key:
@@ -56,87 +56,87 @@ def effects_left(
     return effects
 
 
-def _beginning(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+def _beginning(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
     return _BEGINNING
 
 
-def _reply(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
-    request, refusal = _request(call, r), None
+def _reply(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
+    request, refusal = _request(call, record), None
     view = call.view
-    if view is not None and not view.is_idle(r):
-        shown = view.show(r, request, request.messages[len(r.dialog) :])
+    if view is not None and not view.is_idle(record):
+        shown = view.show(record, request, request.messages[len(record.dialog) :])
         if shown.summary is not None:
             return (shown.summary,)
         request, refusal = shown.request, shown.refusal
-    return (CallModel(f"model:{r.turn}", request, r.attempt, r.limits.cost_usd is not None, refusal),)
+    return (CallModel(f"model:{record.turn}", request, record.attempt, record.limits.cost_usd is not None, refusal),)
 
 
-def _nap(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
-    return (Sleep(f"sleep:{r.turn}", r.wake_at_s),)
+def _nap(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
+    return (Sleep(f"sleep:{record.turn}", record.wake_at_s),)
 
 
-def _verdict(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
-    return (CheckOutput(f"check:{r.turn}"),)
+def _verdict(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
+    return (CheckOutput(f"check:{record.turn}"),)
 
 
-def _round(call: AgentCall[Any], r: CallRecord) -> tuple[Effect, ...]:
+def _round(call: AgentCall[Any], record: CallRecord) -> tuple[Effect, ...]:
     """Return the effects of a round: first the approvals of its function calls, then their runs."""
-    pending = r.pending
+    pending = record.pending
     if asked := [f for f in pending if f.needs_approval]:
         known = {} if isinstance(call.prompt, MissingPrompt) else call.prompt.by_name
         return tuple([AskApproval(f"ask:{f.id}", f, known.get(f.name)) for f in asked])
     named = call.prompt.by_name
     wanted: list[Effect] = []
-    for f in ready(r, pending, call.prompt):
+    for f in ready(record, pending, call.prompt):
         function = named.get(f.name) or gone(f.name)
-        if function.call is not None and (function.once or f.id in r.once):
-            wanted.append(_once(r, f, function))
+        if function.call is not None and (function.once or f.id in record.once):
+            wanted.append(_once(record, f, function))
         else:
             wanted.append(RunFunction(f"run:{f.id}", f, function))
     return tuple(wanted)
 
 
-def _once(r: CallRecord, f: FunctionCall, function: Function) -> Effect:
+def _once(record: CallRecord, f: FunctionCall, function: Function) -> Effect:
     """Return the effect of a function that must not run twice."""
-    run = r.once.get(f.id, _NOT_BEGUN)
+    run = record.once.get(f.id, _NOT_BEGUN)
     attempt = run.attempt + 1 if run.phase == "cleared" else run.attempt
     name = f.id if attempt == 1 else f"{f.id}:{attempt}"
     if run.phase == "cleared":
         return StartFunction(f"start:{name}", f)
     if run.phase == "doubtful":
-        return FindOut(f"doubt:{name}", f, function, f"{r.id}/{f.id}")
+        return FindOut(f"doubt:{name}", f, function, f"{record.id}/{f.id}")
     return RunFunction(f"run:{name}", f, function, is_once=True)
 
 
-def _request(call: AgentCall[Any], r: CallRecord) -> Request:
+def _request(call: AgentCall[Any], record: CallRecord) -> Request:
     """Return the next request to the model."""
     prompt, settings = call.prompt, call.settings
     functions: tuple[Function, ...] = ()
-    is_last = is_final(r, prompt)
-    if is_last or r.branch:
-        prompt = governing_prompt(r, prompt, in_branch=bool(r.branch))
+    is_last = is_final(record, prompt)
+    if is_last or record.branch:
+        prompt = governing_prompt(record, prompt, in_branch=bool(record.branch))
     if is_last or prompt.settings or prompt.hosted_tools or call.args:
         settings = _settings(call, prompt, is_last)
     if not is_last and settings.tool_choice != "none":
-        functions = offered(r, prompt)
+        functions = offered(record, prompt)
         if settings.hosted_tools:
             functions = declared(functions, settings.hosted_tools)
-    messages: Sequence[Message] = r.dialog
-    if is_last and has_to_finish(r, call.prompt):  # in the request only: it is no part of the dialog
-        messages = (*messages, Message.of("user", call.prompt.handler_text("final", rounds=r.rounds)))
+    messages: Sequence[Message] = record.dialog
+    if is_last and has_to_finish(record, call.prompt):  # in the request only: it is no part of the dialog
+        messages = (*messages, Message.of("user", call.prompt.handler_text("final", rounds=record.rounds)))
     output, mode = prompt.expected, prompt.mode
     if mode is not None or call.prompt.finalizer is not None:
-        output = TEXT if drafts(r, call.prompt) else output
+        output = TEXT if drafts(record, call.prompt) else output
         mode = None if mode == "two_stage" else mode
     return Request(
-        messages=(*messages, *r.branch) if r.branch else messages,
+        messages=(*messages, *record.branch) if record.branch else messages,
         functions=functions,
         # A forced choice holds for the first request only; otherwise the model could never answer.
-        tool_choice="auto" if r.rounds or not functions else settings.tool_choice,
+        tool_choice="auto" if record.rounds or not functions else settings.tool_choice,
         output=output,
         mode=mode,
         settings=settings,
-        branch_length=len(r.branch) if r.branch else 0,
+        branch_length=len(record.branch) if record.branch else 0,
     )
 
 

@@ -219,21 +219,22 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
             >>> told["state"], told["output"]
             ('Completed', 42)
         """
-        r = self.record
+        record = self.record
         calls = [
-            {"name": f.name, "arguments": f.arguments, "result": f.result, "error": f.error} for f in r.function_calls
+            {"name": f.name, "arguments": f.arguments, "result": f.result, "error": f.error}
+            for f in record.function_calls
         ]
         fields = {
-            "state": str(r.state),
-            "failed": r.state is State.FAILED,
-            "reason": str(r.ending.reason) if r.ending else None,
-            "detail": r.ending.detail or None if r.ending else None,
+            "state": str(record.state),
+            "failed": record.state is State.FAILED,
+            "reason": str(record.ending.reason) if record.ending else None,
+            "detail": record.ending.detail or None if record.ending else None,
             "output": self.call.output,
-            "text": r.reply.message.text if r.reply else None,
-            "finish": r.reply.finish if r.reply else None,
-            "usage": r.usage,
-            "rounds": r.rounds,
-            "states": [str(step.to) for step in r.trace],
+            "text": record.reply.message.text if record.reply else None,
+            "finish": record.reply.finish if record.reply else None,
+            "usage": record.usage,
+            "rounds": record.rounds,
+            "states": [str(step.to) for step in record.trace],
             "waits_for": [effect.key for effect in self.call.effects],
             "function_calls": calls,
         }
@@ -265,29 +266,28 @@ def result_of(call: AgentCall[Out]) -> CallResult[Out]:
         CallFailed: The call ended without an output; the provider's or the parser's error, if any, is the cause.
         CallSuspended: The call has not ended; it waits for an answer.
     """
-    r, journal = call.record, call.journal
-    if r.ending is None:
+    record, journal = call.record, call.journal
+    if record.ending is None:
         run = journal.run if journal is not None and journal.is_stored else ""
         effects: Any = open_effects(call)
-        raise CallSuspended(f"the agent call waits in {r.state} for {describe_effects(effects, run)}", call=call)
-    if r.state is State.FAILED:
-        circumstances = (
-            f"in {r.trace[-1].source}, round {r.rounds}, after {_requests_sent(r)} request(s), call {r.id!r}"
-        )
-        cause, report = _cause(r.ending, call.problem), r.ending.error
-        is_of_model = r.ending.reason is Reason.MODEL_FAILED and report is not None
-        detail = report.exception() if is_of_model else r.ending.detail  # type: ignore[union-attr]
-        why = f"{r.ending.reason}: {detail} ({circumstances})"
-        if r.ending.reason is Reason.FUNCTION_FAILED and r.trace[-1].source in ASKING:  # code in place of a model
-            why = f"{r.ending.detail} (call {r.id!r})"
+        raise CallSuspended(f"the agent call waits in {record.state} for {describe_effects(effects, run)}", call=call)
+    if record.state is State.FAILED:
+        sent, source = _requests_sent(record), record.trace[-1].source
+        circumstances = f"in {source}, round {record.rounds}, after {sent} request(s), call {record.id!r}"
+        cause, report = _cause(record.ending, call.problem), record.ending.error
+        is_of_model = record.ending.reason is Reason.MODEL_FAILED and report is not None
+        detail = report.exception() if is_of_model else record.ending.detail  # type: ignore[union-attr]
+        why = f"{record.ending.reason}: {detail} ({circumstances})"
+        if record.ending.reason is Reason.FUNCTION_FAILED and source in ASKING:  # code in place of a model
+            why = f"{record.ending.detail} (call {record.id!r})"
         raise CallFailed(why, call=call) from cause
     return CallResult(call)
 
 
-def _requests_sent(r: CallRecord) -> int:
+def _requests_sent(record: CallRecord) -> int:
     """Return how many requests to models were answered, refused or failed; one that exceeds its budget is not sent."""
-    asked = sum(step.key.partition(":")[0] in _REQUESTS for step in r.trace)
-    return asked - sum(failure.report.kind == BudgetExceeded.__name__ for failure in r.failures)
+    asked = sum(step.key.partition(":")[0] in _REQUESTS for step in record.trace)
+    return asked - sum(failure.report.kind == BudgetExceeded.__name__ for failure in record.failures)
 
 
 def _cause(ending: Ending, problem: Exception | None) -> Exception | None:

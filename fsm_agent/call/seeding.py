@@ -96,32 +96,32 @@ def header_of_call(
     Raises:
         UsageError: An argument cannot be written as JSON.
     """
-    r = call.record
+    record = call.record
     seed: Any = Seed(  # written in its place: a header has it as JSON only when it is read
         prompt=call.prompt.path,
-        dialog=r.dialog,
-        summary=r.summary,
-        limits=r.limits,
-        depth=r.depth,
+        dialog=record.dialog,
+        summary=record.summary,
+        limits=record.limits,
+        depth=record.depth,
         is_attended=call.has_approver,
-        is_checked=r.is_checked,
+        is_checked=record.is_checked,
         args=args or {},
-        parser_args=r.parser_args,
-        governed_by=r.governed_by,
-        model=r.model,
-        is_system_own=call.system_args is None and _start(r.dialog) == 1,
+        parser_args=record.parser_args,
+        governed_by=record.governed_by,
+        model=record.model,
+        is_system_own=call.system_args is None and _start(record.dialog) == 1,
         is_system_late=call.opening is not None,
     )
     version: Literal[1] = VERSION
     definition = "" if is_offer_late else call.definition
-    header = Header(version=version, agent=agent, definition=definition, seed=seed, extra=r.extra, by=r.by)
+    header = Header(version=version, agent=agent, definition=definition, seed=seed, extra=record.extra, by=record.by)
     if tables := [f.delegate.tables_json[1:-1] for f in call.prompt.offers if f.delegate and f.delegate.tables_json]:
         header = header.changed(tables=msgspec.Raw(b"{" + b",".join(tables) + b"}"))
     if turn is not None:
         seed = seed.changed(
-            dialog=_without(r.dialog, turn.earlier(r.dialog)) if turn.is_continued else r.dialog,
+            dialog=_without(record.dialog, turn.earlier(record.dialog)) if turn.is_continued else record.dialog,
             is_continued=turn.is_continued,
-            earlier=0 if turn.is_continued else len(turn.earlier(r.dialog)),
+            earlier=0 if turn.is_continued else len(turn.earlier(record.dialog)),
             usage=turn.usage,
         )
         header = header.changed(seed=seed, conversation=turn.conversation, turn=turn.turn, follows=turn.follows)

@@ -77,9 +77,9 @@ def snapshot_without(call: AgentCall, left_out: range) -> str:
     Raises:
         SnapshotError: As `snapshot` does.
     """
-    r = call.record
-    kept = Vector([*r.dialog[: left_out.start], *r.dialog[left_out.stop :]])
-    return _written(call, r.changed(dialog=kept, seeded_with=r.seeded_with - len(left_out)))
+    record = call.record
+    kept = Vector([*record.dialog[: left_out.start], *record.dialog[left_out.stop :]])
+    return _written(call, record.changed(dialog=kept, seeded_with=record.seeded_with - len(left_out)))
 
 
 def _written(call: AgentCall, record: CallRecord) -> str:
@@ -149,8 +149,8 @@ def asked_in(document: str | bytes, signing_key: str | bytes | None) -> tuple[Ma
     Raises:
         SnapshotError: The document is damaged, or was not signed with the key.
     """
-    r = _read(verified(document, signing_key)).record
-    return r.extra, r.by
+    record = _read(verified(document, signing_key)).record
+    return record.extra, record.by
 
 
 def _check_the_check(call: AgentCall) -> None:
@@ -159,13 +159,13 @@ def _check_the_check(call: AgentCall) -> None:
     Raises:
         SnapshotError: Its answers are to be checked, and there is no check.
     """
-    r = call.record
-    if r.ending is None and r.is_checked != (call.check is not None):
-        if r.is_checked:
+    record = call.record
+    if record.ending is None and record.is_checked != (call.check is not None):
+        if record.is_checked:
             raise SnapshotError(
                 "check=: expected one, since the answers of this call are checked, got none; pass check=…"
             )
-        call.record = r.changed(is_checked=True)
+        call.record = record.changed(is_checked=True)
 
 
 def restored(

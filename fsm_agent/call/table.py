@@ -4,8 +4,8 @@ Rules
 =====
 
 1. Every decision about what happens next is a row of `ROWS`, or a guard that a row names.
-2. Guards and actions are pure functions of ``(record, answer, prompt)``; the prompt is the call's definition.  They
-   use no clock, no network, no randomness and no user code that may wait; what they need of those is in the answer.
+2. Guards and actions are pure functions of ``(record, event, prompt)``; the prompt is constant for a call.  They
+   use no clock, no network, no randomness and no user code that may wait; what they need of those is in the event.
 3. In a state, the call waits for something or has ended.  Its effects follow from the record and the prompt
    (`AgentCall.effects`), so a snapshot of the record loses nothing.
 
@@ -104,359 +104,368 @@ _ANSWERED = Ending(reason=Reason.ANSWERED)
 # Guards: whether a row is taken
 
 
-def too_deep(r: CallRecord, answer: Begun, prompt: Prompt) -> bool:
-    return not is_within(r.depth, r.limits.depth)
+def too_deep(record: CallRecord, event: Begun, prompt: Prompt) -> bool:
+    return not is_within(record.depth, record.limits.depth)
 
 
-def after_final(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
-    return is_final(r, prompt)
+def after_final(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> bool:
+    return is_final(record, prompt)
 
 
-def loop_must_stop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
-    limit = r.limits.identical_rounds
-    return limit is not None and r.limits.on_loop == "stop" and _identical_rounds(r, answer) >= limit
+def loop_must_stop(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> bool:
+    limit = record.limits.identical_rounds
+    return limit is not None and record.limits.on_loop == "stop" and _identical_rounds(record, event) >= limit
 
 
-def opens_round(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> bool:
+def opens_round(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> bool:
     """Return whether the model asked for functions that can run, and may still ask for them."""
-    for f in answer.calls:
+    for f in event.calls:
         if not f.is_settled:
-            return not after_final(r, answer, prompt) and not loop_must_stop(r, answer, prompt)
+            return not after_final(record, event, prompt) and not loop_must_stop(record, event, prompt)
     return False
 
 
-def stops_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    return r.limits.on_limit == "stop" and at_round_limit(r, answer, prompt)
+def stops_at_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
+    return record.limits.on_limit == "stop" and at_round_limit(record, event, prompt)
 
 
-def fails_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    return r.limits.on_limit == "fail" and at_round_limit(r, answer, prompt)
+def fails_at_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
+    return record.limits.on_limit == "fail" and at_round_limit(record, event, prompt)
 
 
-def at_round_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
+def at_round_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
     """Return whether the round that closes is the last."""
-    return not rounds_left(r, answer, prompt)
+    return not rounds_left(record, event, prompt)
 
 
-def rounds_left(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
-    return is_within(r.rounds + 1, r.limits.rounds)
+def rounds_left(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> bool:
+    return is_within(record.rounds + 1, record.limits.rounds)
 
 
-def is_stuck(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
-    limit = r.limits.identical_problems
-    return limit is not None and _identical_problems(r, answer) >= limit
+def is_stuck(record: CallRecord, event: FinalReply, prompt: Prompt) -> bool:
+    limit = record.limits.identical_problems
+    return limit is not None and _identical_problems(record, event) >= limit
 
 
-def may_retry(r: CallRecord, answer: FinalReply, prompt: Prompt) -> bool:
-    return is_within(r.parse_errors, r.limits.parse_retries)
+def may_retry(record: CallRecord, event: FinalReply, prompt: Prompt) -> bool:
+    return is_within(record.parse_errors, record.limits.parse_retries)
 
 
-def in_branch(r: CallRecord, answer: Slept, prompt: Prompt) -> bool:
-    return bool(r.branch)
+def in_branch(record: CallRecord, event: Slept, prompt: Prompt) -> bool:
+    return bool(record.branch)
 
 
-def others_pending(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> bool:
-    for f in reversed(_answered(r, answer, prompt) if prompt.depended_on else r.round):
-        if f.result is None and f.error is None and f.id != answer.id:
+def others_pending(record: CallRecord, event: FunctionCall, prompt: Prompt) -> bool:
+    for f in reversed(_answered(record, event, prompt) if prompt.depended_on else record.round):
+        if f.result is None and f.error is None and f.id != event.id:
             return True
     return False
 
 
-def out_of_handoffs(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) -> bool:
-    return isinstance(answer, FunctionCall) and not is_within(r.handoffs, r.limits.handoffs)
+def out_of_handoffs(record: CallRecord, event: FunctionCall | HandedOver, prompt: Prompt) -> bool:
+    return isinstance(event, FunctionCall) and not is_within(record.handoffs, record.limits.handoffs)
 
 
-def ended_well(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> bool:
-    return answer.record.state is State.COMPLETED
+def ended_well(record: CallRecord, event: HandoffEnded, prompt: Prompt) -> bool:
+    return event.record.state is State.COMPLETED
 
 
-def may_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> bool:
+def may_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> bool:
     """Return whether the model is asked again: the failure may pass, and attempts and time are left for it."""
-    patient = r.limits.wait_s is None or answer.delay_s <= r.limits.wait_s
-    in_time = r.deadline_s is None or answer.at_s + answer.delay_s < r.deadline_s
-    return answer.error.retryable and patient and in_time and is_within(r.recalls, r.limits.recalls)
+    patient = record.limits.wait_s is None or event.delay_s <= record.limits.wait_s
+    in_time = record.deadline_s is None or event.at_s + event.delay_s < record.deadline_s
+    return event.error.retryable and patient and in_time and is_within(record.recalls, record.limits.recalls)
 
 
-def may_shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> bool:
+def may_shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> bool:
     """Return whether a request that was too long is made again: once, and shorter."""
-    is_new = r.shortened_at != _said(r)
-    return answer.shorten_to is not None and is_new and is_within(r.recalls, r.limits.recalls)
+    is_new = record.shortened_at != _said(record)
+    return event.shorten_to is not None and is_new and is_within(record.recalls, record.limits.recalls)
 
 
 # Actions: the next record
 
 
-def start(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
-    if answer.system is not None:
-        rest = r.dialog[1:] if len(r.dialog) and r.dialog[0].role == "system" else r.dialog
-        dialog = Vector(renumbered([Message.of("system", answer.system), *rest]))
-        r = r.changed(dialog=dialog, seeded_with=r.seeded_with + len(dialog) - len(r.dialog))
-    return r.changed(started_at_s=answer.at_s, id=answer.id)
+def start(record: CallRecord, event: Begun, prompt: Prompt) -> CallRecord:
+    if event.system is not None:
+        rest = record.dialog[1:] if len(record.dialog) and record.dialog[0].role == "system" else record.dialog
+        dialog = Vector(renumbered([Message.of("system", event.system), *rest]))
+        record = record.changed(dialog=dialog, seeded_with=record.seeded_with + len(dialog) - len(record.dialog))
+    return record.changed(started_at_s=event.at_s, id=event.id)
 
 
-def keep_depth(r: CallRecord, answer: Begun, prompt: Prompt) -> CallRecord:
-    detail = f"agent calls are nested {r.depth + 1} deep, and limits.depth is {r.limits.depth}"
-    ending = Ending(reason=Reason.TOO_DEEP, detail=detail, limit="depth", count=r.depth)
-    return start(r, answer, prompt).changed(ending=ending)
+def fail_too_deep(record: CallRecord, event: Begun, prompt: Prompt) -> CallRecord:
+    detail = f"agent calls are nested {record.depth + 1} deep, and limits.depth is {record.limits.depth}"
+    ending = Ending(reason=Reason.TOO_DEEP, detail=detail, limit="depth", count=record.depth)
+    return start(record, event, prompt).changed(ending=ending)
 
 
-def keep_reply(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    message = answer.reply.message
-    dialog = _longer(r, message) if answer.call is None else _longer(r, *_taken(message, len(r.dialog), TAKEN))
+def complete(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
+    message = event.reply.message
+    dialog = (
+        _longer(record, message) if event.call is None else _longer(record, *_taken(message, len(record.dialog), TAKEN))
+    )
     ending = _ANSWERED
-    if r.rounds and not is_within(r.rounds, r.limits.rounds):
-        ending = Ending(reason=Reason.ANSWERED, detail=rounds_used_up(r.limits), limit="rounds", count=r.rounds)
-    if answer.output_json is not None:
-        ending = ending.changed(output_json=answer.output_json)
-    return _pruned(r, dialog=dialog, ending=ending, repairs=answer.repairs, problems=r.problems)  # as parsed
+    if record.rounds and not is_within(record.rounds, record.limits.rounds):
+        ending = Ending(
+            reason=Reason.ANSWERED, detail=rounds_used_up(record.limits), limit="rounds", count=record.rounds
+        )
+    if event.output_json is not None:
+        ending = ending.changed(output_json=event.output_json)
+    # The problems stay: a restored call parses the answer again, as one that followed them.
+    return _pruned(record, dialog=dialog, ending=ending, repairs=event.repairs, problems=record.problems)
 
 
-def propose(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    return r.changed(repairs=answer.repairs, attempt=1)
+def propose(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
+    return record.changed(repairs=event.repairs, attempt=1)
 
 
-def keep_draft(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
+def keep_draft(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
     is_form = prompt.finalizer is None
-    text = prompt.handler_text("form") if is_form else prompt.finalizer_text(answer.reply.message.text)
+    text = prompt.handler_text("form") if is_form else prompt.finalizer_text(event.reply.message.text)
     plea = Message.of("user", text)
-    return _pruned(r, dialog=_longer(r, answer.reply.message, plea), is_drafted=True)
+    return _pruned(record, dialog=_longer(record, event.reply.message, plea), is_drafted=True)
 
 
-def keep_stopped(r: CallRecord, answer: StoppedReply | Stopped, prompt: Prompt) -> CallRecord:
-    ending = Ending(reason=Reason.STOPPED, detail=answer.reason)
-    if isinstance(answer, StoppedReply):
-        r, ending = _opened(r, answer.requested), ending.changed(output_json=answer.output_json)
-    return _ended(r, prompt, ending, "Not run: the call was stopped.")
+def complete_stopped(record: CallRecord, event: StoppedReply | Stopped, prompt: Prompt) -> CallRecord:
+    ending = Ending(reason=Reason.STOPPED, detail=event.reason)
+    if isinstance(event, StoppedReply):
+        record, ending = _opened(record, event.requested), ending.changed(output_json=event.output_json)
+    return _ended(record, prompt, ending, "Not run: the call was stopped.")
 
 
-def keep_refusal(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    return _pruned(r, ending=Ending(reason=Reason.REFUSED, detail=answer.problem))
+def fail_refused(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
+    return _pruned(record, ending=Ending(reason=Reason.REFUSED, detail=event.problem))
 
 
-def keep_last_reply(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    names = ", ".join(f.name for f in answer.calls)
-    detail = f"the model asked for {names} in round {r.rounds + 1}, when no functions were offered"
-    limit, count = ("", None) if is_within(r.rounds, r.limits.rounds) else ("rounds", r.rounds)  # else used up
-    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit=limit, count=count))
+def fail_round_limit(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> CallRecord:
+    names = ", ".join(f.name for f in event.calls)
+    detail = f"the model asked for {names} in round {record.rounds + 1}, when no functions were offered"
+    # With rounds left, no functions were offered because each had used up its own limit.
+    is_left = is_within(record.rounds, record.limits.rounds)
+    limit, count = ("", None) if is_left else ("rounds", record.rounds)
+    return _pruned(record, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit=limit, count=count))
 
 
-def keep_pause(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    detail = f"the model paused again after limits.rounds={r.limits.rounds}"
-    return _pruned(r, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit="rounds", count=r.rounds))
+def fail_paused(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> CallRecord:
+    detail = f"the model paused again after limits.rounds={record.limits.rounds}"
+    return _pruned(record, ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit="rounds", count=record.rounds))
 
 
-def go_on(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    return _pruned(r, dialog=_longer(r, answer.message), rounds=r.rounds + 1)
+def go_on(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> CallRecord:
+    return _pruned(record, dialog=_longer(record, event.message), rounds=record.rounds + 1)
 
 
-def keep_loop(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    names, count = ", ".join(f.name for f in answer.calls), _identical_rounds(r, answer)
+def fail_looped(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> CallRecord:
+    names, count = ", ".join(f.name for f in event.calls), _identical_rounds(record, event)
     detail = f"the model asked for the same ({names}) {count} times in a row"
     ending = Ending(reason=Reason.LOOPED, detail=detail, function=names, limit="identical_rounds", count=count)
-    return _pruned(r, ending=ending, identical_rounds=count)
+    return _pruned(record, ending=ending, identical_rounds=count)
 
 
-def open_round(r: CallRecord, answer: FunctionsRequested, prompt: Prompt) -> CallRecord:
-    return _opened(r, answer)
+def open_round(record: CallRecord, event: FunctionsRequested, prompt: Prompt) -> CallRecord:
+    return _opened(record, event)
 
 
-def close_round(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
-    r = _closed_with(r, answer, prompt)
-    if r.limits.on_loop == "tell" and r.is_looping:
-        names = ", ".join(f.name for f in r.newest_round)
-        text = prompt.handler_text("loop", name=names, count=r.identical_rounds)
-        return r.changed(dialog=_longer(r, Message.of(r.limits.loop_role, text)))
-    return r
+def close_round(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
+    record = _closed_with(record, event, prompt)
+    if record.limits.on_loop == "tell" and record.is_looping:
+        names = ", ".join(f.name for f in record.newest_round)
+        text = prompt.handler_text("loop", name=names, count=record.identical_rounds)
+        return record.changed(dialog=_longer(record, Message.of(record.limits.loop_role, text)))
+    return record
 
 
-def end_at_limit(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
-    r = _closed_with(r, answer, prompt)
-    detail = rounds_used_up(r.limits)
-    return r.changed(ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit="rounds", count=r.rounds))
+def end_at_limit(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
+    record = _closed_with(record, event, prompt)
+    detail = rounds_used_up(record.limits)
+    return record.changed(ending=Ending(reason=Reason.ROUND_LIMIT, detail=detail, limit="rounds", count=record.rounds))
 
 
-def keep_breakdown(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
-    detail = f"{answer.name}: {answer.error}"
-    ending = Ending(reason=Reason.FUNCTION_FAILED, detail=detail, function=answer.name)
-    return _ended(keep_call(r, answer, prompt), prompt, ending)
+def fail_function(record: CallRecord, event: FunctionCall, prompt: Prompt) -> CallRecord:
+    detail = f"{event.name}: {event.error}"
+    ending = Ending(reason=Reason.FUNCTION_FAILED, detail=detail, function=event.name)
+    return _ended(keep_call(record, event, prompt), prompt, ending)
 
 
-def keep_handoffs(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
-    detail = f"{answer.name} would be handoff {r.handoffs + 1}, and limits.handoffs is {r.limits.handoffs}"
+def fail_handoffs(record: CallRecord, event: FunctionCall, prompt: Prompt) -> CallRecord:
+    detail = f"{event.name} would be handoff {record.handoffs + 1}, and limits.handoffs is {record.limits.handoffs}"
     ending = Ending(
-        reason=Reason.HANDOFF_LIMIT, detail=detail, function=answer.name, limit="handoffs", count=r.handoffs
+        reason=Reason.HANDOFF_LIMIT, detail=detail, function=event.name, limit="handoffs", count=record.handoffs
     )
-    return _ended(r, prompt, ending)
+    return _ended(record, prompt, ending)
 
 
-def hand_over(r: CallRecord, answer: FunctionCall | HandedOver, prompt: Prompt) -> CallRecord:
-    if isinstance(answer, HandedOver):
-        return r
-    others = f"Not done: {answer.name} has handed the dialog over."
-    r = r.changed(round=_answered(r, answer.changed(result=HANDED_OVER, was_run=True), prompt))
-    return _closed(r, _settled(r, others), prompt).changed(governed_by=answer.name)
+def hand_over(record: CallRecord, event: FunctionCall | HandedOver, prompt: Prompt) -> CallRecord:
+    if isinstance(event, HandedOver):
+        return record
+    others = f"Not done: {event.name} has handed the dialog over."
+    record = record.changed(round=_answered(record, event.changed(result=HANDED_OVER, was_run=True), prompt))
+    return _closed(record, _settled(record, others), prompt).changed(governed_by=event.name)
 
 
-def relay(r: CallRecord, answer: HandoffEnded, prompt: Prompt) -> CallRecord:
-    inner, start = answer.record, len(r.dialog)
+def relay(record: CallRecord, event: HandoffEnded, prompt: Prompt) -> CallRecord:
+    inner, start = event.record, len(record.dialog)
     moved, messages = start - inner.seeded_with, renumbered(inner.dialog[inner.seeded_with :], start)
-    calls = [f.changed(id=_moved(f.id, moved), round=r.rounds + f.round) for f in inner.function_calls]
-    path = f"{answer.name}{SEPARATOR}{inner.governed_by}" if inner.governed_by else answer.name
-    return r.changed(
-        dialog=_longer(r, *messages),
-        function_calls=r.function_calls.extend(calls),
+    calls = [f.changed(id=_moved(f.id, moved), round=record.rounds + f.round) for f in inner.function_calls]
+    path = f"{event.name}{SEPARATOR}{inner.governed_by}" if inner.governed_by else event.name
+    return record.changed(
+        dialog=_longer(record, *messages),
+        function_calls=record.function_calls.extend(calls),
         governed_by=path,
         successor=inner.changed(dialog=Vector(), seeded_with=0, function_calls=Vector()),
-        reply=r.reply if inner.reply is None else tracked(r, inner.reply),
+        reply=record.reply if inner.reply is None else tracked(record, inner.reply),
         repairs=inner.repairs,
         ending=inner.ending,
     )
 
 
-def inject(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
-    return r.changed(dialog=_longer(r, *answer.messages), turn=r.turn + 1)
+def inject(record: CallRecord, event: Injected, prompt: Prompt) -> CallRecord:
+    return record.changed(dialog=_longer(record, *event.messages), turn=record.turn + 1)
 
 
-def inject_later(r: CallRecord, answer: Injected, prompt: Prompt) -> CallRecord:
-    return r.changed(injected=(*r.injected, *answer.messages))
+def inject_later(record: CallRecord, event: Injected, prompt: Prompt) -> CallRecord:
+    return record.changed(injected=(*record.injected, *event.messages))
 
 
-def ask_to_fix(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    attempt = r.parse_errors + 1
-    text = prompt.handler_text("exception", error_message=answer.problem, attempt=attempt)
-    message = answer.reply.message
-    if answer.call is None:
+def ask_to_fix(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
+    attempt = record.parse_errors + 1
+    text = prompt.handler_text("exception", error_message=event.problem, attempt=attempt)
+    message = event.reply.message
+    if event.call is None:
         refused = [message, Message.of("user", text)]
     else:
-        refused = _taken(message, len(r.dialog) + len(r.branch), text, is_error=True)
-    branch, problems = (*r.branch, *refused), (*r.problems, answer.problem)
-    return r.changed(branch=branch, problems=problems, parse_errors=attempt, attempt=1, repairs=())
+        refused = _taken(message, len(record.dialog) + len(record.branch), text, is_error=True)
+    branch, problems = (*record.branch, *refused), (*record.problems, event.problem)
+    return record.changed(branch=branch, problems=problems, parse_errors=attempt, attempt=1, repairs=())
 
 
-def keep_problem(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    ending = Ending(reason=Reason.UNPARSEABLE, detail=answer.problem, limit="parse_retries", count=r.parse_errors)
-    return _with_problem(r, answer, ending)
+def fail_unparseable(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
+    ending = Ending(reason=Reason.UNPARSEABLE, detail=event.problem, limit="parse_retries", count=record.parse_errors)
+    return _with_problem(record, event, ending)
 
 
-def keep_repetition(r: CallRecord, answer: FinalReply, prompt: Prompt) -> CallRecord:
-    count = _identical_problems(r, answer)
-    detail = f"{count} answers in a row had the same problem: {answer.problem}"
+def fail_stuck(record: CallRecord, event: FinalReply, prompt: Prompt) -> CallRecord:
+    count = _identical_problems(record, event)
+    detail = f"{count} answers in a row had the same problem: {event.problem}"
     ending = Ending(reason=Reason.STUCK, detail=detail, limit="identical_problems", count=count)
-    return _with_problem(r, answer, ending)
+    return _with_problem(record, event, ending)
 
 
-def keep_failed_check(r: CallRecord, answer: CheckFailed, prompt: Prompt) -> CallRecord:
-    ending = Ending(reason=Reason.CHECK_FAILED, detail=f"{answer.name}: {answer.text}", function=answer.name)
-    return _ended(r, prompt, ending)
+def fail_check(record: CallRecord, event: CheckFailed, prompt: Prompt) -> CallRecord:
+    ending = Ending(reason=Reason.CHECK_FAILED, detail=f"{event.name}: {event.text}", function=event.name)
+    return _ended(record, prompt, ending)
 
 
-def keep_error(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
-    ending = Ending(reason=Reason.MODEL_FAILED, detail=answer.error.message, error=answer.error)
-    if answer.error.retryable and not is_within(r.recalls, r.limits.recalls):
-        ending = ending.changed(limit="recalls", count=r.recalls)
-    return _pruned(r, ending=ending)
+def fail_model(record: CallRecord, event: ModelFailed, prompt: Prompt) -> CallRecord:
+    ending = Ending(reason=Reason.MODEL_FAILED, detail=event.error.message, error=event.error)
+    if event.error.retryable and not is_within(record.recalls, record.limits.recalls):
+        ending = ending.changed(limit="recalls", count=record.recalls)
+    return _pruned(record, ending=ending)
 
 
-def keep_failed_program(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
-    name = (answer.error.model or "").partition(":")[2]
-    return _pruned(r, ending=Ending(reason=Reason.FUNCTION_FAILED, detail=answer.error.message, function=name))
+def fail_program(record: CallRecord, event: ModelFailed, prompt: Prompt) -> CallRecord:
+    name = (event.error.model or "").partition(":")[2]
+    return _pruned(record, ending=Ending(reason=Reason.FUNCTION_FAILED, detail=event.error.message, function=name))
 
 
-def keep_summary(r: CallRecord, answer: SummaryTaken, prompt: Prompt) -> CallRecord:
-    summary = HistorySummary(covers=answer.covers, text=answer.text, made_at=len(r.dialog))
-    return r.changed(summary=summary, attempt=1)
+def keep_summary(record: CallRecord, event: SummaryTaken, prompt: Prompt) -> CallRecord:
+    summary = HistorySummary(covers=event.covers, text=event.text, made_at=len(record.dialog))
+    return record.changed(summary=summary, attempt=1)
 
 
-def keep_no_summary(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
-    known = HistorySummary() if r.summary is None else r.summary
-    return r.changed(summary=known.changed(failed_at=len(r.dialog)), attempt=1)
+def keep_no_summary(record: CallRecord, event: ModelFailed, prompt: Prompt) -> CallRecord:
+    known = HistorySummary() if record.summary is None else record.summary
+    return record.changed(summary=known.changed(failed_at=len(record.dialog)), attempt=1)
 
 
-def wake(r: CallRecord, answer: Slept, prompt: Prompt) -> CallRecord:
-    return r.changed(attempt=r.attempt + 1)
+def wake(record: CallRecord, event: Slept, prompt: Prompt) -> CallRecord:
+    return record.changed(attempt=record.attempt + 1)
 
 
-def keep_call(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
-    return r.changed(round=_answered(r, answer, prompt))
+def keep_call(record: CallRecord, event: FunctionCall, prompt: Prompt) -> CallRecord:
+    return record.changed(round=_answered(record, event, prompt))
 
 
-def keep_start(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
-    before = r.once.get(answer.id)
-    return _with_once(r, answer, OnceRun(1 if before is None else before.attempt + 1))
+def keep_start(record: CallRecord, event: FunctionCall, prompt: Prompt) -> CallRecord:
+    before = record.once.get(event.id)
+    return _with_once(record, event, OnceRun(1 if before is None else before.attempt + 1))
 
 
-def keep_doubt(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
-    return _with_once(r, answer, r.once.get(answer.id, OnceRun()).changed(phase="doubtful"))
+def keep_doubt(record: CallRecord, event: FunctionCall, prompt: Prompt) -> CallRecord:
+    return _with_once(record, event, record.once.get(event.id, OnceRun()).changed(phase="doubtful"))
 
 
-def clear_doubt(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> CallRecord:
-    return _with_once(r, answer, r.once[answer.id].changed(phase="cleared"))
+def clear_doubt(record: CallRecord, event: FunctionCall, prompt: Prompt) -> CallRecord:
+    return _with_once(record, event, record.once[event.id].changed(phase="cleared"))
 
 
-def keep_overrun(r: CallRecord, answer: Overrun, prompt: Prompt) -> CallRecord:
-    limit, count = budgets.reached(r, answer)
-    ending = Ending(reason=Reason.OVER_BUDGET, detail=budgets.describe_overrun(r, answer), limit=limit, count=count)
-    if answer.call is not None:
-        r = r.changed(round=_answered(r, answer.call, prompt))
-    return _ended(r, prompt, ending, "Not run: the call is over its budget.")
+def fail_over_budget(record: CallRecord, event: Overrun, prompt: Prompt) -> CallRecord:
+    limit, count = budgets.reached(record, event)
+    ending = Ending(reason=Reason.OVER_BUDGET, detail=budgets.describe_overrun(record, event), limit=limit, count=count)
+    if event.call is not None:
+        record = record.changed(round=_answered(record, event.call, prompt))
+    return _ended(record, prompt, ending, "Not run: the call is over its budget.")
 
 
-def keep_expiry(r: CallRecord, answer: Expired, prompt: Prompt) -> CallRecord:
-    limit = r.limits.deadline_s
+def fail_expired(record: CallRecord, event: Expired, prompt: Prompt) -> CallRecord:
+    limit = record.limits.deadline_s
     which = "the deadline around the call" if limit is None else f"limits.deadline_s={limit}"
-    ending = Ending(reason=Reason.EXPIRED, detail=f"{which} has passed in {r.state}", limit="deadline_s", count=limit)
-    return _ended(r, prompt, ending)
+    ending = Ending(
+        reason=Reason.EXPIRED, detail=f"{which} has passed in {record.state}", limit="deadline_s", count=limit
+    )
+    return _ended(record, prompt, ending)
 
 
-def keep_reason(r: CallRecord, answer: Cancelled, prompt: Prompt) -> CallRecord:
-    return _ended(r, prompt, Ending(reason=Reason.CANCELLED, detail=answer.reason))
+def fail_cancelled(record: CallRecord, event: Cancelled, prompt: Prompt) -> CallRecord:
+    return _ended(record, prompt, Ending(reason=Reason.CANCELLED, detail=event.reason))
 
 
-def count_recall(r: CallRecord, answer: ModelFailed, prompt: Prompt) -> CallRecord:
+def count_recall(record: CallRecord, event: ModelFailed, prompt: Prompt) -> CallRecord:
     """Return the record of a call that waits for the next attempt."""
-    return r.changed(recalls=r.recalls + 1, wake_at_s=answer.at_s + answer.delay_s)
+    return record.changed(recalls=record.recalls + 1, wake_at_s=event.at_s + event.delay_s)
 
 
-def shorten(r: CallRecord, answer: TooLong, prompt: Prompt) -> CallRecord:
+def shorten(record: CallRecord, event: TooLong, prompt: Prompt) -> CallRecord:
     """Return the record of a call whose requests are shorter from now on."""
-    recalls, attempt = r.recalls + 1, r.attempt + 1
-    return r.changed(recalls=recalls, attempt=attempt, shorten_to=answer.shorten_to, shortened_at=_said(r))
+    recalls, attempt = record.recalls + 1, record.attempt + 1
+    return record.changed(recalls=recalls, attempt=attempt, shorten_to=event.shorten_to, shortened_at=_said(record))
 
 
 # fmt: off
 ROWS: tuple[Row, ...] = (
     # trigger            source                 to                     guard           action
-    ("begun",            State.SEEDED,          State.FAILED,          too_deep,       keep_depth),
+    ("begun",            State.SEEDED,          State.FAILED,          too_deep,       fail_too_deep),
     ("begun",            State.SEEDED,          State.CALLING,         None,           start),
-    ("stopped",          ITS_OWN,               State.COMPLETED,       None,           keep_stopped),
-    ("over_budget",      SPENDING,              State.FAILED,          None,           keep_overrun),
-    ("answered",         ASKING,                State.COMPLETED,       None,           keep_reply),
+    ("stopped",          ITS_OWN,               State.COMPLETED,       None,           complete_stopped),
+    ("over_budget",      SPENDING,              State.FAILED,          None,           fail_over_budget),
+    ("answered",         ASKING,                State.COMPLETED,       None,           complete),
     ("proposed",         ASKING,                State.CHECKING,        None,           propose),
     ("drafted",          State.CALLING,         State.CALLING,         None,           keep_draft),
-    ("refused",          ASKING,                State.FAILED,          None,           keep_refusal),
+    ("refused",          ASKING,                State.FAILED,          None,           fail_refused),
     ("functions_asked",  ASKING,                State.TOOL_INTERRUPT,  opens_round,    open_round),
-    ("functions_asked",  ASKING,                State.FAILED,          after_final,    keep_last_reply),
-    ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, keep_loop),
+    ("functions_asked",  ASKING,                State.FAILED,          after_final,    fail_round_limit),
+    ("functions_asked",  ASKING,                State.FAILED,          loop_must_stop, fail_looped),
     ("functions_asked",  ASKING,                State.COMPLETED,       stops_at_limit, end_at_limit),
     ("functions_asked",  ASKING,                State.FAILED,          fails_at_limit, end_at_limit),
     ("functions_asked",  ASKING,                State.CALLING,         at_round_limit, close_round),
     ("functions_asked",  ASKING,                State.CALLING,         None,           close_round),
-    ("paused",           ASKING,                State.FAILED,          after_final,    keep_pause),
+    ("paused",           ASKING,                State.FAILED,          after_final,    fail_paused),
     ("paused",           ASKING,                State.CALLING,         at_round_limit, go_on),
     ("paused",           ASKING,                State.CALLING,         None,           go_on),
-    ("parse_failed",     State.PARSE_EXCEPTION, State.FAILED,          is_stuck,       keep_repetition),
+    ("parse_failed",     State.PARSE_EXCEPTION, State.FAILED,          is_stuck,       fail_stuck),
     ("parse_failed",     ASKING,                State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
-    ("parse_failed",     ASKING,                State.FAILED,          None,           keep_problem),
-    ("checked",          State.CHECKING,        State.COMPLETED,       None,           keep_reply),
-    ("check_refused",    State.CHECKING,        State.FAILED,          is_stuck,       keep_repetition),
+    ("parse_failed",     ASKING,                State.FAILED,          None,           fail_unparseable),
+    ("checked",          State.CHECKING,        State.COMPLETED,       None,           complete),
+    ("check_refused",    State.CHECKING,        State.FAILED,          is_stuck,       fail_stuck),
     ("check_refused",    State.CHECKING,        State.PARSE_EXCEPTION, may_retry,      ask_to_fix),
-    ("check_refused",    State.CHECKING,        State.FAILED,          None,           keep_problem),
-    ("check_failed",     State.CHECKING,        State.FAILED,          None,           keep_failed_check),
+    ("check_refused",    State.CHECKING,        State.FAILED,          None,           fail_unparseable),
+    ("check_failed",     State.CHECKING,        State.FAILED,          None,           fail_check),
     ("model_failed",     ASKING,                State.BACKOFF,         may_recall,     count_recall),
-    ("model_failed",     ASKING,                State.FAILED,          None,           keep_error),
-    ("function_failed",  ASKING,                State.FAILED,          None,           keep_failed_program),
+    ("model_failed",     ASKING,                State.FAILED,          None,           fail_model),
+    ("function_failed",  ASKING,                State.FAILED,          None,           fail_program),
     ("too_long",         ASKING,                None,                  may_shorten,    shorten),
-    ("too_long",         ASKING,                State.FAILED,          None,           keep_error),
+    ("too_long",         ASKING,                State.FAILED,          None,           fail_model),
     ("summarized",       ASKING,                None,                  None,           keep_summary),
     ("summary_failed",   ASKING,                State.BACKOFF,         may_recall,     count_recall),
     ("summary_failed",   ASKING,                None,                  None,           keep_no_summary),
@@ -473,18 +482,18 @@ ROWS: tuple[Row, ...] = (
     ("returned",         State.TOOL_INTERRUPT,  State.COMPLETED,       stops_at_limit, end_at_limit),
     ("returned",         State.TOOL_INTERRUPT,  State.FAILED,          fails_at_limit, end_at_limit),
     ("returned",         State.TOOL_INTERRUPT,  State.CALLING,         at_round_limit, close_round),
-    ("function_failed",  State.TOOL_INTERRUPT,  State.FAILED,          None,           keep_breakdown),
+    ("function_failed",  State.TOOL_INTERRUPT,  State.FAILED,          None,           fail_function),
     ("started",          State.TOOL_INTERRUPT,  None,                  None,           keep_start),
     ("interrupted",      State.TOOL_INTERRUPT,  None,                  None,           keep_doubt),
     ("run_again",        State.TOOL_INTERRUPT,  None,                  None,           clear_doubt),
     ("injected",         State.CALLING,         None,                  None,           inject),
     ("injected",         State.TOOL_INTERRUPT,  None,                  None,           inject_later),
-    ("handed_over",      State.TOOL_INTERRUPT,  State.FAILED,          out_of_handoffs, keep_handoffs),
+    ("handed_over",      State.TOOL_INTERRUPT,  State.FAILED,          out_of_handoffs, fail_handoffs),
     ("handed_over",      HANDING,               State.HANDED_OVER,     None,           hand_over),
     ("relayed",          State.HANDED_OVER,     State.COMPLETED,       ended_well,     relay),
     ("relayed",          State.HANDED_OVER,     State.FAILED,          None,           relay),
-    ("expired",          ITS_OWN,               State.FAILED,          None,           keep_expiry),
-    ("cancelled",        ITS_OWN,               State.FAILED,          None,           keep_reason),
+    ("expired",          ITS_OWN,               State.FAILED,          None,           fail_expired),
+    ("cancelled",        ITS_OWN,               State.FAILED,          None,           fail_cancelled),
 )
 # fmt: on
 """The table of an agent call: trigger, source, target, guard, action; of a trigger and a state the first that fits.
@@ -509,25 +518,25 @@ def _moved(id: str, by: int) -> str:
     return f"{int(position) + by}.{number}"
 
 
-def tracked(r: CallRecord, reply: Reply) -> Reply:
+def tracked(record: CallRecord, reply: Reply) -> Reply:
     """Return a reply whose message has the caller's data."""
-    return reply.changed(message=reply.message.changed(extra=r.extra)) if r.extra else reply
+    return reply.changed(message=reply.message.changed(extra=record.extra)) if record.extra else reply
 
 
-def _said(r: CallRecord) -> int:
+def _said(record: CallRecord) -> int:
     """Return how many messages have been said, which only grows: a branch that is pruned counts, too."""
-    return len(r.dialog) + len(r.branch) + len(r.pruned)
+    return len(record.dialog) + len(record.branch) + len(record.pruned)
 
 
-def _longer(r: CallRecord, *messages: Message) -> Vector[Message]:
+def _longer(record: CallRecord, *messages: Message) -> Vector[Message]:
     """Return the dialog with more messages, which have the caller's data."""
-    return r.dialog.extend([one.changed(extra=r.extra) for one in messages] if r.extra else messages)
+    return record.dialog.extend([one.changed(extra=record.extra) for one in messages] if record.extra else messages)
 
 
-def _opened(r: CallRecord, answer: FunctionsRequested) -> CallRecord:
+def _opened(record: CallRecord, event: FunctionsRequested) -> CallRecord:
     """Return the record with the assistant's message in the dialog, and its calls as the round."""
-    same = _identical_rounds(r, answer)
-    return _pruned(r, dialog=_longer(r, answer.message), round=answer.calls, identical_rounds=same)
+    same = _identical_rounds(record, event)
+    return _pruned(record, dialog=_longer(record, event.message), round=event.calls, identical_rounds=same)
 
 
 def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -> list[Message]:
@@ -553,60 +562,60 @@ def _taken(message: Message, index: int, text: str, *, is_error: bool = False) -
     return [message.changed(parts=tuple(parts)), *results]
 
 
-def _with_problem(r: CallRecord, answer: FinalReply, ending: Ending) -> CallRecord:
+def _with_problem(record: CallRecord, event: FinalReply, ending: Ending) -> CallRecord:
     """Return the record of a call that ends with an unusable answer."""
-    r = r.changed(branch=(*r.branch, answer.reply.message), repairs=())
-    if is_cut_off(answer.reply):
+    record = record.changed(branch=(*record.branch, event.reply.message), repairs=())
+    if is_cut_off(event.reply):
         ending = ending.changed(detail=f"{ending.detail}; settings.max_tokens sets another limit")
-    if answer.error is not None:
-        if not isinstance(answer.error, ValueError | Retry):  # code of the parser or of a validator is at fault
-            detail = with_place(f"{ending.detail}, raised by code of the prompt", answer.error)
+    if event.error is not None:
+        if not isinstance(event.error, ValueError | Retry):  # code of the parser or of a validator is at fault
+            detail = with_place(f"{ending.detail}, raised by code of the prompt", event.error)
             ending = ending.changed(detail=detail)
-        report = ErrorReport(kind=type(answer.error).__name__, message=error_text(answer.error))
+        report = ErrorReport(kind=type(event.error).__name__, message=error_text(event.error))
         ending = ending.changed(error=report)
-    return _pruned(r, ending=ending)
+    return _pruned(record, ending=ending)
 
 
-def _identical_problems(r: CallRecord, answer: FinalReply) -> int:
+def _identical_problems(record: CallRecord, event: FinalReply) -> int:
     """Return how many answers in a row have the same problem, with this one."""
-    others = (n for n, problem in enumerate(reversed(r.problems), 1) if problem != answer.problem)
-    return next(others, len(r.problems) + 1)
+    others = (n for n, problem in enumerate(reversed(record.problems), 1) if problem != event.problem)
+    return next(others, len(record.problems) + 1)
 
 
-def _answered(r: CallRecord, answer: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
+def _answered(record: CallRecord, event: FunctionCall, prompt: Prompt) -> tuple[FunctionCall, ...]:
     """Return the round with the present form of this call."""
-    if len(r.round) == 1:
-        return (answer,)
-    at = int(answer.id.rpartition(".")[2])  # an id is "place.index"
-    return unblocked(r, (*r.round[:at], answer, *r.round[at + 1 :]), prompt)
+    if len(record.round) == 1:
+        return (event,)
+    at = int(event.id.rpartition(".")[2])  # an id is "place.index"
+    return unblocked(record, (*record.round[:at], event, *record.round[at + 1 :]), prompt)
 
 
-def _with_once(r: CallRecord, call: FunctionCall, run: OnceRun) -> CallRecord:
-    return r.changed(once={**r.once, call.id: run})
+def _with_once(record: CallRecord, call: FunctionCall, run: OnceRun) -> CallRecord:
+    return record.changed(once={**record.once, call.id: run})
 
 
-def _closed_with(r: CallRecord, answer: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
-    if isinstance(answer, FunctionsRequested):
-        return _closed(_opened(r, answer), answer.calls, prompt)
-    return _closed(r, _answered(r, answer, prompt), prompt)
+def _closed_with(record: CallRecord, event: FunctionsRequested | FunctionCall, prompt: Prompt) -> CallRecord:
+    if isinstance(event, FunctionsRequested):
+        return _closed(_opened(record, event), event.calls, prompt)
+    return _closed(record, _answered(record, event, prompt), prompt)
 
 
-def _closed(r: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
+def _closed(record: CallRecord, calls: tuple[FunctionCall, ...], prompt: Prompt) -> CallRecord:
     """Return the record with the round's settled calls moved into the dialog, in the order requested."""
     results: list[Message] = []
-    runs, asked = r.runs, {f.id: f.arguments_json for f in _requested(r, calls)}
+    runs, asked = record.runs, {f.id: f.arguments_json for f in _requested(record, calls)}
     for f in calls:
         results.append(Message(role="tool", parts=(_result(f, prompt, asked.get(f.id)),)))
         runs += f.was_run
-    return r.changed(
-        dialog=_longer(r, *results, *r.injected),
-        function_calls=r.function_calls.extend(calls),
-        tallies=tallied(r, calls, prompt),
+    return record.changed(
+        dialog=_longer(record, *results, *record.injected),
+        function_calls=record.function_calls.extend(calls),
+        tallies=tallied(record, calls, prompt),
         runs=runs,
         round=(),
         once=_NONE,
         injected=(),
-        rounds=r.rounds + 1,
+        rounds=record.rounds + 1,
     )
 
 
@@ -624,52 +633,53 @@ def _result(f: FunctionCall, prompt: Prompt, asked: str | None) -> FunctionResul
     )
 
 
-def _settled(r: CallRecord, error: str) -> tuple[FunctionCall, ...]:
+def _settled(record: CallRecord, error: str) -> tuple[FunctionCall, ...]:
     """Return the round's calls, all settled: pending calls get this error, and calls in doubt one that says so."""
-    in_doubt = r.in_doubt
-    calls = [f.changed(error=f"It {UNHEARD}") if f in in_doubt else f for f in r.round]
+    in_doubt = record.in_doubt
+    calls = [f.changed(error=f"It {UNHEARD}") if f in in_doubt else f for f in record.round]
     return tuple([f if f.is_settled else f.changed(error=error) for f in calls])
 
 
-def _pruned(r: CallRecord, **changes: Any) -> CallRecord:
+def _pruned(record: CallRecord, **changes: Any) -> CallRecord:
     """Return the record without the exception branch, before a new request."""
-    if r.branch or r.attempt != 1:
-        changes = {"branch": (), "problems": (), "pruned": r.pruned + r.branch, "attempt": 1, **changes}
-    return r.changed(**changes)
+    if record.branch or record.attempt != 1:
+        changes = {"branch": (), "problems": (), "pruned": record.pruned + record.branch, "attempt": 1, **changes}
+    return record.changed(**changes)
 
 
-def _ended(r: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> CallRecord:
+def _ended(record: CallRecord, prompt: Prompt, ending: Ending, error: str = "") -> CallRecord:
     """Return the record of a call that ends early; pending calls of its round get a result.
 
     Args:
-        r: The record.
+        record: The record.
         prompt: The task's prompt.
         ending: Why and how it ends.
         error: The error of function calls that are not run; by default the detail of the ending.
     """
-    if r.round:
-        settled = _settled(r, error or f"Not run: {ending.detail or ending.reason}")
-        if begun := ", ".join([f.name for f in r.in_doubt]):
+    if record.round:
+        settled = _settled(record, error or f"Not run: {ending.detail or ending.reason}")
+        if begun := ", ".join([f.name for f in record.in_doubt]):
             ending = ending.changed(detail="; ".join(filter(None, [ending.detail, f"{begun} {UNHEARD}"])))
-        r = _closed(r, settled, prompt)
-    return _pruned(r, ending=ending, repairs=()) if r.repairs else _pruned(r, ending=ending)  # of no answer
+        record = _closed(record, settled, prompt)
+    # Repairs are those of the output, and a call that ends early has none.
+    return _pruned(record, ending=ending, repairs=()) if record.repairs else _pruned(record, ending=ending)
 
 
-def _identical_rounds(r: CallRecord, answer: FunctionsRequested) -> int:
+def _identical_rounds(record: CallRecord, event: FunctionsRequested) -> int:
     """Return how many rounds in a row request the same function calls, with the round of this reply."""
-    if r.limits.identical_rounds is None:
+    if record.limits.identical_rounds is None:
         return 0
-    return r.identical_rounds + 1 if _marks(answer.calls) == _marks(_newest_request(r)) else 1
+    return record.identical_rounds + 1 if _marks(event.calls) == _marks(_newest_request(record)) else 1
 
 
-def _newest_request(r: CallRecord) -> tuple[FunctionCall, ...]:
+def _newest_request(record: CallRecord) -> tuple[FunctionCall, ...]:
     """Return the calls of the newest round as the model requested them, without an approver's changes."""
-    return _requested(r, r.function_calls)
+    return _requested(record, record.function_calls)
 
 
-def _requested(r: CallRecord, calls: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:
+def _requested(record: CallRecord, calls: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:
     """Return the round of the last of these calls as the model requested it."""
-    return r.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()
+    return record.dialog[int(calls[-1].id.partition(".")[0])].function_calls if calls else ()
 
 
 def _marks(calls: tuple[FunctionCall, ...]) -> list[str]:

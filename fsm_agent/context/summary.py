@@ -72,21 +72,22 @@ class Summarize(Value, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"summarize(keep={self.keep})"
 
-    def wish(self, r: CallRecord, keep: int | None = None) -> int | None:
+    def wish(self, record: CallRecord, keep: int | None = None) -> int | None:
         """Return how many messages of the dialog the next summary should stand for; None: none is due.
 
         Args:
-            r: The record of the call.
+            record: The record of the call.
             keep: How many rounds it leaves if the next request is too long, when one more is enough to be due; None:
                 those of the pass, when ``step`` more are.
         """
-        if self.is_of_earlier and r.replies:  # what was said before the call was looked at before its first request
+        # What was said before the call was looked at before its first request.
+        if self.is_of_earlier and record.replies:
             return None
-        known, here = r.summary, len(r.dialog)
+        known, here = record.summary, len(record.dialog)
         covered = 0 if known is None else known.covers
         if known is not None and here in (known.made_at, known.failed_at):
             return None
-        dialog: Sequence[Message] = r.dialog[: r.seeded_with] if self.is_of_earlier else r.dialog
+        dialog: Sequence[Message] = record.dialog[: record.seeded_with] if self.is_of_earlier else record.dialog
         starts = round_starts(dialog, covered or system_messages(dialog))
         new = len(starts) - (self.keep if keep is None else keep)
         if new < (self.step if keep is None else 1):
@@ -99,11 +100,11 @@ class Summarize(Value, frozen=True, kw_only=True):
                 return None
         return starts[new]
 
-    def effect(self, r: CallRecord, covers: int, most_characters: int) -> AskSummary:
+    def effect(self, record: CallRecord, covers: int, most_characters: int) -> AskSummary:
         """Return the extra request for a summary of the first messages of the dialog.
 
         Args:
-            r: The record of the call.
+            record: The record of the call.
             covers: How many messages it is to stand for.
             most_characters: The most that the summarizer can be shown.
         """
@@ -117,15 +118,15 @@ class Summarize(Value, frozen=True, kw_only=True):
             client = client.client
         messages = (
             Message.of("system", system),
-            Message.of("user", quoted(r, covers, min(most_characters, _MOST_QUOTED))),
+            Message.of("user", quoted(record, covers, min(most_characters, _MOST_QUOTED))),
         )
         return AskSummary(
-            key=f"summary:{r.turn}",
+            key=f"summary:{record.turn}",
             request=Request(messages=messages, tool_choice="none", settings=settings),
-            attempt=r.attempt,
+            attempt=record.attempt,
             covers=covers,
             max_tokens=self.max_tokens,
-            is_priced=r.limits.cost_usd is not None,
+            is_priced=record.limits.cost_usd is not None,
             client=client,
         )
 
@@ -197,22 +198,22 @@ def summarized(messages: Sequence[Message], summary: HistorySummary, role: str) 
     return [*messages[:systems], shown, *questions_cut_off(messages, covers), *messages[covers:]]
 
 
-def quoted(r: CallRecord, covers: int, most: int) -> str:
+def quoted(record: CallRecord, covers: int, most: int) -> str:
     """Return what is to be summarized, as lines of JSON: data, whatever it says.
 
     Args:
-        r: The record of the call.
+        record: The record of the call.
         covers: How many messages of the dialog the summary stands for.
         most: The most characters; older messages are left out beyond.
     """
-    known, task = r.summary, task_of(r)
+    known, task = record.summary, task_of(record)
     head = [_line({"task": truncated(task.text, _QUOTED)})] if task is not None else []
     if known is not None and known.text:
         head.append(_line({"summary": known.text}))
-    start = max(system_messages(r.dialog), 0 if known is None else known.covers)
+    start = max(system_messages(record.dialog), 0 if known is None else known.covers)
     lines, size, left_out = list[str](), sum(map(len, head)), 0
     for index in range(covers - 1, start - 1, -1):
-        message = r.dialog[index]
+        message = record.dialog[index]
         if message is task:
             continue
         line = _line(_entry(message))

@@ -104,87 +104,87 @@ class View:
     def _forget(self) -> None:
         self._memos, self._counted = {}, {}
 
-    def is_idle(self, r: CallRecord) -> bool:
+    def is_idle(self, record: CallRecord) -> bool:
         """Return whether the next request of a record shows the whole dialog, and need not be counted.
 
         Under the default budget, that is so while the dialog has fewer characters than a quarter of the window has
         tokens: a token has at least about one character.
         """
         plan = self.plan
-        if plan.passes or r.summary is not None or r.shorten_to is not None:
+        if plan.passes or record.summary is not None or record.shorten_to is not None:
             return False
         budget = plan.budget
         if budget is None or (budget.hard is None and plan.window is None):
             return True
-        if budget is not DEFAULT.budget or plan.window is None or len(r.requests):
+        if budget is not DEFAULT.budget or plan.window is None or len(record.requests):
             return False
-        measured, room, length = self._measured, self._room, len(r.dialog)
+        measured, room, length = self._measured, self._room, len(record.dialog)
         if length < measured:  # the call was rewound
             measured, room = 0, plan.window // 4
         if room >= 0 and length > measured:
-            for message in r.dialog[measured:]:
+            for message in record.dialog[measured:]:
                 for part in message.parts:
                     room -= _size(part)
             self._measured, self._room = length, room
-        return room >= len(r.branch) * _BRANCH_CHARACTERS
+        return room >= len(record.branch) * _BRANCH_CHARACTERS
 
-    def show(self, r: CallRecord, request: Request, tail: Sequence[Message] = ()) -> Shown:
+    def show(self, record: CallRecord, request: Request, tail: Sequence[Message] = ()) -> Shown:
         """Return what a request shows.
 
         Args:
-            r: The record of the call.
+            record: The record of the call.
             request: The request, without messages.
             tail: Messages at its end that are no part of the dialog.
 
         Raises:
             UsageError: A pass is wrong.
         """
-        if self._last is not None and self._last[0] is r.trace:
+        if self._last is not None and self._last[0] is record.trace:
             return self._last[2]
-        self._follow(r)
-        shown = self._show(r, request, tail)
-        self._last = (r.trace, request, shown)
+        self._follow(record)
+        shown = self._show(record, request, tail)
+        self._last = (record.trace, request, shown)
         return shown
 
-    def _follow(self, r: CallRecord) -> None:
+    def _follow(self, record: CallRecord) -> None:
         """Drop what was made for another dialog, of a call that was forked or rewound."""
         length, newest = self._seen
-        if len(r.dialog) < length or (length and r.dialog[length - 1] is not newest):
+        if len(record.dialog) < length or (length and record.dialog[length - 1] is not newest):
             self._forget()
-        self._seen = (len(r.dialog), r.dialog[-1] if len(r.dialog) else None)
+        self._seen = (len(record.dialog), record.dialog[-1] if len(record.dialog) else None)
 
-    def _show(self, r: CallRecord, request: Request, tail: Sequence[Message]) -> Shown:
+    def _show(self, record: CallRecord, request: Request, tail: Sequence[Message]) -> Shown:
         plan, names = self.plan, list[str]()
-        messages: Sequence[Message] = self._summarized(r)
+        messages: Sequence[Message] = self._summarized(record)
         for number, one in enumerate(plan.passes):
             if isinstance(one, Summarize):
-                if (covers := one.wish(r)) is not None:
+                if (covers := one.wish(record)) is not None:
                     most = (self.plan.window or _SOME_WINDOW) * _CHARACTERS // 2
-                    return Shown(request, summary=one.effect(r, covers, most))
-                messages = self._without_summary(one, r, messages)
+                    return Shown(request, summary=one.effect(record, covers, most))
+                messages = self._without_summary(one, record, messages)
                 continue
-            shown = applied(one, messages, r, self._memo(number, one))
+            shown = applied(one, messages, record, self._memo(number, one))
             if len(shown) != len(messages) or any(new is not old for new, old in zip(shown, messages, strict=True)):
                 names.append(name_of(one))
             messages = shown
-        budget, hard = self._budget(r)
+        budget, hard = self._budget(record)
         if budget is None:
-            return self._sent(r, request, messages, tail, names, None)
-        return self._fit(r, request, messages, tail, budget, hard, names)
+            return self._sent(record, request, messages, tail, names, None)
+        return self._fit(record, request, messages, tail, budget, hard, names)
 
-    def _budget(self, r: CallRecord) -> tuple[Budget | None, int | None]:
+    def _budget(self, record: CallRecord) -> tuple[Budget | None, int | None]:
         """Return the budget of the next request, and its hard limit."""
         budget = self.plan.budget
         if budget is None:
-            return (None if r.shorten_to is None or self.plan.is_off else Budget()), None
+            return (None if record.shorten_to is None or self.plan.is_off else Budget()), None
         hard = budget.hard if budget.hard is not None else self.plan.window
-        if hard is None and r.shorten_to is None:
+        if hard is None and record.shorten_to is None:
             return None, None
         return budget, hard
 
     def _fit(
         self,
-        r: CallRecord,
+        record: CallRecord,
         request: Request,
         messages: Sequence[Message],
         tail: Sequence[Message],
@@ -193,22 +193,22 @@ class View:
         kept: list[str],
     ) -> Shown:
         """Return a request that is fitted into a budget."""
-        factor, frame = self._factor(r, budget), self._tokens_beside(request, budget)
+        factor, frame = self._factor(record, budget), self._tokens_beside(request, budget)
 
         def tokens(messages: Sequence[Message], tail: Sequence[Message]) -> float:
             return (frame + self._tokens(messages, budget) + self._tokens(tail, budget)) * factor
 
         whole, before, tried = messages, tokens(messages, tail), list[str]()
         count = before
-        soft, room = self._limits(r, request, budget, hard)
+        soft, room = self._limits(record, request, budget, hard)
         passes = default_passes() if budget.passes is None else budget.passes
         for number, one in enumerate(passes):
             if count <= soft:
                 break
             tried.append(name_of(one))
-            if (summary := _summary_due(one, r, messages, partial(tokens, tail=tail), soft, room)) is not None:
+            if (summary := _summary_due(one, record, messages, partial(tokens, tail=tail), soft, room)) is not None:
                 return Shown(request, summary=summary)
-            shorter, branch = self._shorter(number, one, r, messages, tail)
+            shorter, branch = self._shorter(number, one, record, messages, tail)
             left = tokens(shorter, branch)
             if left < count:
                 messages, tail, count = shorter, branch, left
@@ -220,21 +220,21 @@ class View:
                 count = left
                 kept.append(squeezing)
         if budget.passes is None:
-            self._note_left_out(r, len(_replies(whole)) - len(_replies(messages)), before, soft, kept)
+            self._note_left_out(record, len(_replies(whole)) - len(_replies(messages)), before, soft, kept)
         refusal = None
         if count > room:
             assert hard is not None
             refusal = _refusal(_rounded_up(count), hard, int(hard - room), tried)
         counts = (_rounded_up(before), _rounded_up(count), round(count / factor))
-        return self._sent(r, request, messages, tail, kept, counts, refusal)
+        return self._sent(record, request, messages, tail, kept, counts, refusal)
 
     def _shorter(
-        self, number: int, one: AnyPass, r: CallRecord, messages: Sequence[Message], tail: Sequence[Message]
+        self, number: int, one: AnyPass, record: CallRecord, messages: Sequence[Message], tail: Sequence[Message]
     ) -> tuple[Sequence[Message], Sequence[Message]]:
         """Return what a pass of a budget leaves of the messages and of the tail."""
         if isinstance(one, Summarize):
-            return self._without_summary(one, r, messages), tail
-        shorter = applied(one, messages, r, self._memo(("budget", number), one))
+            return self._without_summary(one, record, messages), tail
+        shorter = applied(one, messages, record, self._memo(("budget", number), one))
         return shorter, shorten_answers(one, tail, self._memo(("branch", number), one))
 
     def _squeezed(
@@ -252,30 +252,30 @@ class View:
         size = largest(MIN_CHARACTERS, CHARACTERS, fits) or MIN_CHARACTERS
         return *at(size), name_of(shorten(size))
 
-    def _note_left_out(self, r: CallRecord, count: int, before: float, soft: float, passes: Sequence[str]) -> None:
+    def _note_left_out(self, record: CallRecord, count: int, before: float, soft: float, passes: Sequence[str]) -> None:
         """Let the driver log once that rounds are left out which no summary stands for."""
         if count > self._left_out:
             self.warning = (
-                f"request {r.turn + 1} leaves out {count} older rounds, without a summary of them: it had"
+                f"request {record.turn + 1} leaves out {count} older rounds, without a summary of them: it had"
                 f" {_rounded_up(before)} tokens, soft={int(soft)}, passes: {', '.join(passes)}"
             )
         self._left_out = count
 
-    def _limits(self, r: CallRecord, request: Request, budget: Budget, hard: int | None) -> tuple[float, float]:
+    def _limits(self, record: CallRecord, request: Request, budget: Budget, hard: int | None) -> tuple[float, float]:
         """Return how many tokens a request may have before passes are applied, and at most."""
         if hard is None:
-            assert r.shorten_to is not None
-            return r.shorten_to, float("inf")
+            assert record.shorten_to is not None
+            return record.shorten_to, float("inf")
         reserve = budget.reserve
         if reserve is None:
             reserve = min(request.settings.max_tokens or RESERVE, hard // 4)
         room = hard - reserve
         soft = min(room, hard * 3 // 4 if budget.soft is None else budget.soft)
-        return (soft if r.shorten_to is None else min(soft, r.shorten_to)), room
+        return (soft if record.shorten_to is None else min(soft, record.shorten_to)), room
 
     def _sent(
         self,
-        r: CallRecord,
+        record: CallRecord,
         request: Request,
         messages: Sequence[Message],
         tail: Sequence[Message],
@@ -288,23 +288,25 @@ class View:
         before, estimated, counted = counts or (None, None, None)
         digest = self._digest(whole)
         use = ContextUse(
-            key=f"{CallModel.prefix}:{r.turn}",
+            key=f"{CallModel.prefix}:{record.turn}",
             messages=len(whole),
             before=before,
             estimated=estimated,
             counted=counted,
             passes=tuple(passes),
-            extends=self._extends(r, whole),
+            extends=self._extends(record, whole),
             digest=digest,
         )
         return Shown(shown, refusal, use=use)
 
-    def _extends(self, r: CallRecord, messages: Sequence[Message]) -> bool:
+    def _extends(self, record: CallRecord, messages: Sequence[Message]) -> bool:
         """Return whether the messages of a request begin with all of those of the request before."""
-        if not len(r.requests):  # the request before, if there was one, was not counted: it showed the whole dialog
-            answer = next((i for i in range(len(r.dialog) - 1, r.seeded_with - 1, -1) if _is_reply(r, i)), None)
-            return answer is not None and list(messages[:answer]) == list(r.dialog[:answer])
-        before = r.requests[-1]
+        # If there was a request before and it was not counted, it showed the whole dialog.
+        if not len(record.requests):
+            places = range(len(record.dialog) - 1, record.seeded_with - 1, -1)
+            answer = next((i for i in places if _is_reply(record, i)), None)
+            return answer is not None and list(messages[:answer]) == list(record.dialog[:answer])
+        before = record.requests[-1]
         length = before.messages or 0
         return length <= len(messages) and before.digest == self._digest(messages[:length])
 
@@ -316,39 +318,39 @@ class View:
 
     # Summaries
 
-    def _summarized(self, r: CallRecord) -> Sequence[Message]:
+    def _summarized(self, record: CallRecord) -> Sequence[Message]:
         """Return the dialog with its summary in place of what the summary stands for."""
-        summary = r.summary
+        summary = record.summary
         if summary is None or not summary.covers:
-            return r.dialog
+            return record.dialog
         memo = self._memos.setdefault("summary", {})
         covers = summary.covers
         if memo.get("summary") is not summary:
-            systems, task = system_messages(r.dialog), task_of(r)
-            head, said = list(r.dialog[:systems]), summary_message(summary.text, self._role())
-            if task is not None and any(task is m for m in r.dialog[systems:covers]):
+            systems, task = system_messages(record.dialog), task_of(record)
+            head, said = list(record.dialog[:systems]), summary_message(summary.text, self._role())
+            if task is not None and any(task is m for m in record.dialog[systems:covers]):
                 head += [task, said]
             else:
-                head += [said, *questions_cut_off(r.dialog, covers)]
+                head += [said, *questions_cut_off(record.dialog, covers)]
             memo.update(summary=summary, head=head)
-        return [*memo["head"], *r.dialog[covers:]]
+        return [*memo["head"], *record.dialog[covers:]]
 
     def _role(self) -> str:
         passes = (*self.plan.passes, *((self.plan.budget and self.plan.budget.passes) or ()))
         return next((one.role for one in passes if isinstance(one, Summarize)), "user")
 
-    def _without_summary(self, one: Summarize, r: CallRecord, messages: Sequence[Message]) -> Sequence[Message]:
+    def _without_summary(self, one: Summarize, record: CallRecord, messages: Sequence[Message]) -> Sequence[Message]:
         """Return what is shown while no new summary is due: fewer rounds, if the last one could not be made."""
-        has_failed = r.summary is not None and r.summary.failed_at >= 0
-        return one(messages, r) if has_failed else messages
+        has_failed = record.summary is not None and record.summary.failed_at >= 0
+        return one(messages, record) if has_failed else messages
 
     # Counting
 
-    def _factor(self, r: CallRecord, budget: Budget) -> float:
+    def _factor(self, record: CallRecord, budget: Budget) -> float:
         """Return the correction of an estimate, by what the provider reported for the last request that was counted."""
         if budget.tokenizer is not None:
             return 1.0
-        for use in reversed(r.requests):
+        for use in reversed(record.requests):
             if use.counted and use.reported:
                 return min(max(use.reported / use.counted, _LEAST_FACTOR), _MOST_FACTOR)
         return 1.0
@@ -394,23 +396,23 @@ class View:
 
     # For the call and its driver
 
-    def use(self, r: CallRecord) -> ContextUse | None:
+    def use(self, record: CallRecord) -> ContextUse | None:
         """Return what the latest request of a record showed; None: it was not counted."""
-        return self._last[2].use if self._last is not None and self._last[0] is r.trace else None
+        return self._last[2].use if self._last is not None and self._last[0] is record.trace else None
 
-    def tightened(self, r: CallRecord, request: Request) -> int | None:
+    def tightened(self, record: CallRecord, request: Request) -> int | None:
         """Return the most tokens of the next attempt at a request that was too long; None: nothing may be left out."""
         if self.plan.is_off:
             return None
         budget = self.plan.budget or Budget()
         sent = self._tokens_beside(request, budget) + self._tokens(request.messages, budget)
-        return int(sent * self._factor(r, budget) * _TIGHTENED)
+        return int(sent * self._factor(record, budget) * _TIGHTENED)
 
-    def hides(self, r: CallRecord, id: str) -> bool:
+    def hides(self, record: CallRecord, id: str) -> bool:
         """Return whether the last request of a record did not show the result of a function call as it is."""
-        if self._last is None or self._last[0] is not r.trace:
-            return not self.is_idle(r)  # not known: so the function may be run again
-        whole = next((m for m in reversed(r.dialog) if _has_result(m, id)), None)
+        if self._last is None or self._last[0] is not record.trace:
+            return not self.is_idle(record)  # not known: so the function may be run again
+        whole = next((m for m in reversed(record.dialog) if _has_result(m, id)), None)
         return whole is not None and all(m is not whole for m in reversed(self._last[2].request.messages))
 
     def news(self) -> list[ObservationsMasked | ContextShortened]:
@@ -434,7 +436,7 @@ class View:
 
 def _summary_due(
     one: AnyPass,
-    r: CallRecord,
+    record: CallRecord,
     messages: Sequence[Message],
     tokens: Callable[[Sequence[Message]], float],
     soft: float,
@@ -447,15 +449,17 @@ def _summary_due(
     if not isinstance(one, Summarize):
         return None
     starts = round_starts(messages, max(system_messages(messages), summary_at(messages) + 1))
-    keep, always = one.keep, pinned(messages, r)
+    keep, always = one.keep, pinned(messages, record)
     while keep > 1:
         first = starts[-keep] if keep < len(starts) else 0
         shown = [message for index, message in enumerate(messages) if index >= first or index in always]
         if one.max_tokens + tokens(shown) <= soft * _AFTER_SUMMARY:
             break
         keep //= 2
-    covers = one.wish(r, keep)
-    return None if covers is None else one.effect(r, covers, int(min(room, r.shorten_to or room)) * _CHARACTERS)
+    covers = one.wish(record, keep)
+    return (
+        None if covers is None else one.effect(record, covers, int(min(room, record.shorten_to or room)) * _CHARACTERS)
+    )
 
 
 def _replies(messages: Sequence[Message]) -> list[Message]:
@@ -466,8 +470,8 @@ def _rounded_up(tokens: float) -> int:
     return ceil(tokens - 1e-6)  # a product of floats may be a little more than a whole number
 
 
-def _is_reply(r: CallRecord, index: int) -> bool:
-    return r.dialog[index].role == "assistant"
+def _is_reply(record: CallRecord, index: int) -> bool:
+    return record.dialog[index].role == "assistant"
 
 
 def _has_result(message: Message, id: str) -> bool:

@@ -184,11 +184,11 @@ class DelegatingCall(Parent, AgentCall[Any]):
     def _step_alone(self, record: CallRecord, key: str, outcome: Any, steps: list[Event]) -> CallRecord:
         """Take a step of the call itself: return the record after it, and add the step to ``steps``."""
         about = self._subject(self._effects_alone(record), key, outcome)
-        trigger, answer = self._read(record, about, outcome)
+        trigger, event = self._read(record, about, outcome)
         if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
-            self._parsed = answer
+            self._parsed = event
         use = self.view.use(record) if type(about) is CallModel and self.view is not None else None
-        return self._take(record, trigger, key, outcome, answer, steps, use)
+        return self._take(record, trigger, key, outcome, event, steps, use)
 
     def _take(
         self,
@@ -196,11 +196,11 @@ class DelegatingCall(Parent, AgentCall[Any]):
         trigger: str,
         key: str,
         outcome: Any,
-        answer: Any,
+        event: Any,
         steps: list[Event],
         use: ContextUse | None = None,
     ) -> CallRecord:
-        self._ahead, step = take_step(record, trigger, key, outcome, answer, self.prompt, use)
+        self._ahead, step = take_step(record, trigger, key, outcome, event, self.prompt, use)
         steps.append(step)
         return self._ahead
 

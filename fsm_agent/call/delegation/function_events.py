@@ -50,8 +50,8 @@ def _inside(call: Any, name: str) -> Any:
 
 
 def _requested(call: AgentCall, name: str) -> FunctionCall:
-    id, r = name.partition(":")[2], call.record
-    for f in (*r.round, *reversed(r.function_calls)):
+    id, record = name.partition(":")[2], call.record
+    for f in (*record.round, *reversed(record.function_calls)):
         if f.id == id:
             return f
     raise AssertionError(f"{call} has the agent {name!r} inside, and no function call is it")
