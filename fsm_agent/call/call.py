@@ -401,7 +401,7 @@ class AgentCall(Driven, Generic[Out]):
         self.return_to(self.record.renewed(at_s))
 
     @property
-    def definition(self) -> str:
+    def fingerprint(self) -> str:
         """A fingerprint of the prompt, its handlers, its functions and their policies."""
         return self.prompt.fingerprint
 

@@ -164,7 +164,7 @@ class Parent(Driven, ABC):
 
     @property
     @abstractmethod
-    def definition(self) -> str:
+    def fingerprint(self) -> str:
         """A fingerprint of the code that decides its steps."""
 
     @abstractmethod

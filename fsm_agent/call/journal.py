@@ -62,7 +62,8 @@ class Header(Value, frozen=True, kw_only=True):
 
     version: Literal[1]
     agent: str  # the name of the agent or flow that can drive it
-    definition: str  # the fingerprint of the code that decides its steps
+    fingerprint: str = ""  # of the code that decides its steps
+    definition: str = ""  # the name of the fingerprint in journals of earlier releases
     seed: msgspec.Raw  # JSON: the initial data of the process, for the agent to read
     conversation: str = ""  # the conversation that it is a turn of; empty: none
     turn: int = 0  # the number of the turn, from 1
@@ -398,7 +399,7 @@ def header_of(line: str) -> Header:
     except ValueError as error:
         what = f"the header: expected that of a journal of version {VERSION}, got {_shorten(line)}"
         raise JournalError(f"{what}: {error}") from None
-    return header
+    return header.changed(fingerprint=header.definition, definition="") if header.definition else header
 
 
 def line_of(text: str) -> Line:
@@ -452,7 +453,7 @@ def fold(
     process: Process,
     lines: Iterable[str],
     chain: Chain,
-    definition: str = "",
+    fingerprint: str = "",
     earlier: tuple[int, Any] | None = None,
 ) -> int:
     """Advance a process by the entries of a journal; return the highest fence.
@@ -461,7 +462,7 @@ def fold(
         process: The process in its state before the first entry.
         lines: The entries.
         chain: The chain up to the first entry; verifies them.
-        definition: The fingerprint of the code that wrote them, for errors.
+        fingerprint: The fingerprint of the code that wrote them, for errors.
         earlier: The number of an entry before them, to which a `Retried` may go back, and the record after it.
 
     Raises:
@@ -501,13 +502,13 @@ def fold(
             process.advance(entry.key, process.decode(entry.key, bytes(entry.outcome)))
         except (UsageError, ValueError) as error:
             raise ReplayError(
-                f"{_entry_text(entry)} {then} was taken then; now: {error}; {_cause_text(process, definition)}"
+                f"{_entry_text(entry)} {then} was taken then; now: {error}; {_cause_text(process, fingerprint)}"
             ) from error
         steps = tuple(map(_step_of, process.steps))
         if steps != entry.steps:
             raise ReplayError(
                 f"{_entry_text(entry)} {then} was taken then, and {_steps_text(steps)} would be now;"
-                f" {_cause_text(process, definition)}"
+                f" {_cause_text(process, fingerprint)}"
             )
         if keeps_records:
             records[entry.n] = process.record
@@ -538,10 +539,10 @@ def _steps_text(steps: Sequence[tuple[str, str]]) -> str:
     return " and ".join([repr(f"{path}: {trigger}" if path else trigger) for path, trigger in steps]) or "no step"
 
 
-def _cause_text(process: Process, definition: str) -> str:
-    if definition and definition != process.definition:
+def _cause_text(process: Process, fingerprint: str) -> str:
+    if fingerprint and fingerprint != process.fingerprint:
         return (
-            f"the definition has changed from {definition} to {process.definition}: its prompt, functions, their"
+            f"the definition has changed from {fingerprint} to {process.fingerprint}: its prompt, functions, their"
             " policies or its output"
         )
     return (

@@ -92,4 +92,4 @@ def _lost(key: str, f: FunctionCall, problem: str) -> str:
 def _has_changed(process: Process) -> bool:
     """Return whether the code of a process is not that with which its journal began."""
     header = "" if process.journal is None else process.journal.header
-    return bool(header) and header_of(header).definition != process.definition
+    return bool(header) and header_of(header).fingerprint != process.fingerprint

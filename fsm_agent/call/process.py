@@ -235,7 +235,7 @@ class Process(Protocol):
         """
 
     @property
-    def definition(self) -> str:
+    def fingerprint(self) -> str:
         """A fingerprint of the code that decides its steps, as far as that can be determined."""
 
     def encode(self, key: str, outcome: Any) -> str:

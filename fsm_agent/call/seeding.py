@@ -113,8 +113,8 @@ def header_of_call(
         is_system_late=call.opening is not None,
     )
     version: Literal[1] = VERSION
-    definition = "" if is_offer_late else call.definition
-    header = Header(version=version, agent=agent, definition=definition, seed=seed, extra=record.extra, by=record.by)
+    fingerprint = "" if is_offer_late else call.fingerprint
+    header = Header(version=version, agent=agent, fingerprint=fingerprint, seed=seed, extra=record.extra, by=record.by)
     if tables := [f.delegate.tables_json[1:-1] for f in call.prompt.offers if f.delegate and f.delegate.tables_json]:
         header = header.changed(tables=msgspec.Raw(b"{" + b",".join(tables) + b"}"))
     if turn is not None:
@@ -160,7 +160,7 @@ def _requested(header: Header) -> list[tuple[str, Any]]:
     seed = seed_of(header)
     if not seed.is_system_own:
         seed = seed.changed(dialog=Vector(seed.dialog[_start(seed.dialog) :]), is_system_late=False)
-    plain = header.changed(definition="", seed=msgspec.Raw(), tables=msgspec.Raw(), traceparent="")
+    plain = header.changed(fingerprint="", seed=msgspec.Raw(), tables=msgspec.Raw(), traceparent="")
     return [(name, getattr(value, name)) for value in (plain, seed) for name in value.__struct_fields__]
 
 
@@ -244,5 +244,5 @@ def call_of(
             call = restored(document, prompt, earlier, _start(seed.dialog), **parts)
         except SnapshotError as error:
             raise JournalError(f"the snapshot of the run is damaged: {error}") from error
-    call.prompt_change = change_of(prompt, header.definition)
+    call.prompt_change = change_of(prompt, header.fingerprint)
     return call

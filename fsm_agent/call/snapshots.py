@@ -41,7 +41,8 @@ class _Document(Value, frozen=True):
     version: Literal[1]
     prompt: str  # its path
     record: CallRecord
-    definition: str = ""  # the prompt's fingerprint; not in documents of earlier releases
+    fingerprint: str = ""  # the prompt's
+    definition: str = ""  # the name of the fingerprint in documents of earlier releases
 
 
 def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
@@ -198,7 +199,7 @@ def restored(
         raise SnapshotError(f"the prompt: expected {data.prompt!r}, which the snapshot is of, got {prompt.path!r}")
     call = call_class(prompt)(record, prompt, **options)
     call.record = call.closed_again()
-    call.prompt_change = change_of(prompt, data.definition)
+    call.prompt_change = change_of(prompt, data.fingerprint or data.definition)
     return call
 
 

@@ -75,7 +75,7 @@ class Members(FlowProcess):
         return self.record
 
     @property
-    def definition(self) -> str:
+    def fingerprint(self) -> str:
         """Empty: the definition is that of the flow."""
         return ""
 

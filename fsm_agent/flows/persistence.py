@@ -46,7 +46,7 @@ def attach_journal(run: FlowRun[Any], name: str) -> None:
     header = Header(
         version=format,
         agent=flow.name,
-        definition=run.definition,
+        fingerprint=run.fingerprint,
         seed=msgspec.Raw(to_json(seed).encode()),
         extra=r.extra,
         by=r.by,

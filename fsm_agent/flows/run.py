@@ -138,7 +138,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return text if signing_key is None else signed(text, signing_key)
 
     @property
-    def definition(self) -> str:
+    def fingerprint(self) -> str:
         """A fingerprint of the table, and of the prompts of its agents."""
         return self.flow.fingerprint
 

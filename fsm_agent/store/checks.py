@@ -103,7 +103,8 @@ def check_line(what: str, line: str) -> None:
 
 
 class _Begun(msgspec.Struct):
-    definition: str = ""
+    fingerprint: str = ""
+    definition: str = ""  # its name in headers of earlier releases
 
 
 def definition_in(header: str) -> str:
@@ -112,7 +113,7 @@ def definition_in(header: str) -> str:
         begun: _Begun = decoder_of(_Begun).decode(header)
     except (msgspec.DecodeError, RecursionError):
         return ""
-    return begun.definition
+    return begun.fingerprint or begun.definition
 
 
 def check_create(

@@ -298,7 +298,7 @@ class Claiming:
             raise
         others = [post for post in loaded.posts if post.key != STUCK]
         cancellations = [found for post in answers if (found := _read_cancellation(post)) is not None]
-        changed_to = process.definition if process.definition != header_of(loaded.header).definition else ""
+        changed_to = process.fingerprint if process.fingerprint != header_of(loaded.header).fingerprint else ""
         posts = [*cancellations, *others]
         recorder = self._make_recorder(lease, process, definition, posts, changed_to, loaded.run.waits)
         recorder.mark_used({post.id for post in answers}.difference([post.id for post in cancellations]))
@@ -322,12 +322,12 @@ class Claiming:
         if on_change == "report":
             return None
         saved = self.read_snapshot(loaded)
-        before = (saved and saved.definition) or header_of(loaded.header).definition
-        if before in ("", process.definition):
+        before = (saved and saved.definition) or header_of(loaded.header).fingerprint
+        if before in ("", process.fingerprint):
             return None
         return (
             f"the code has changed: its fingerprint was {before!r} when the run last rested, and is"
-            f" {process.definition!r} now; answer RunAgain() to continue with the code as it is now"
+            f" {process.fingerprint!r} now; answer RunAgain() to continue with the code as it is now"
         )
 
     def give_back(self, lease: Lease, loaded: Loaded, *, counts: bool = True) -> None:
@@ -389,7 +389,7 @@ class Claiming:
     def fingerprint(self, header: str, definition: Definition) -> str:
         """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
         with suppress(Exception):
-            fingerprint: str = definition.make(header_of(header), None).definition
+            fingerprint: str = definition.make(header_of(header), None).fingerprint
             return fingerprint
         return ""
 
@@ -463,7 +463,7 @@ class Claiming:
         before = None
         if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
             before = saved.before.step, definition.make(header, saved.before.document, *turns).record
-        fold(process, loaded.lines, chain, header.definition, before)
+        fold(process, loaded.lines, chain, header.fingerprint, before)
         if chain.n != loaded.run.n:
             raise JournalError(f"the journal: expected {loaded.run.n} entries, as the store counts, got {chain.n}")
         if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):

@@ -496,7 +496,7 @@ def is_same(a: EntryReading | None, b: EntryReading | None) -> bool:
 
 def _beginning(reading: RunReading) -> dict[str, Any]:
     header = reading.header
-    return {"agent": header.agent, "definition": header.definition, "seed": reading.seed, "extra": header.extra}
+    return {"agent": header.agent, "fingerprint": header.fingerprint, "seed": reading.seed, "extra": header.extra}
 
 
 def _content(entry: EntryReading | None) -> dict[str, Any]:

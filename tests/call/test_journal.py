@@ -36,7 +36,7 @@ from fsm_agent.testing import Script, as_json
 
 KEY = b"k" * 32
 MUTATIONS = 120
-HEADER = '{"version":1,"agent":"a","definition":"f","seed":{"x":1}}'
+HEADER = '{"version":1,"agent":"a","fingerprint":"f","seed":{"x":1}}'
 
 
 def kept(signing_key: bytes | None = None) -> tuple[Agent[Any, Any], str, list[str]]:
@@ -52,7 +52,7 @@ def process_of(agent: Agent[Any, Any], header: str) -> Any:
 
 def folded(agent: Agent[Any, Any], header: str, lines: list[str], signing_key: bytes | None = None) -> Any:
     process = process_of(agent, header)
-    fold(process, lines, Chain(header, signing_key), header_of(header).definition)
+    fold(process, lines, Chain(header, signing_key), header_of(header).fingerprint)
     return process
 
 
@@ -237,7 +237,7 @@ def test_a_header_that_was_changed_is_noticed_at_the_first_entry():
         except JournalError:
             continue
         with pytest.raises(JournalError, match="entry 1 is damaged"):
-            fold(process_of(agent, header), lines, Chain(other), made.definition)
+            fold(process_of(agent, header), lines, Chain(other), made.fingerprint)
 
 
 def test_a_journal_whose_end_was_cut_off_is_an_earlier_one():
@@ -272,7 +272,7 @@ def test_errors_name_the_entry_at_fault():
     told = sealed(header, [*lines[:6], changed(lines[6], steps=[["warm", "began"], ["", "ended"]]), *lines[7:]])
     assert "warm: began" in refused(told, 7, ReplayError)
     refused(sealed(header, [*lines[:6], changed(lines[6], steps=[]), *lines[7:]]), 7, ReplayError)
-    foreign = header.replace(header_of(header).definition, "0" * 16)
+    foreign = header.replace(header_of(header).fingerprint, "0" * 16)
     assert "0" * 16 in refused(sealed(foreign, other), 7, ReplayError, foreign)
 
 
@@ -291,11 +291,15 @@ def test_a_header_that_is_none_is_refused(document: str, problem: str):
         header_of(document)
 
 
+def test_a_header_of_an_earlier_release_is_read():
+    assert header_of(HEADER.replace("fingerprint", "definition")) == header_of(HEADER)
+
+
 def test_a_header_is_read_as_it_was_written():
     header = Header(
         version=1,
         agent="a\u2028\x00",
-        definition="f",
+        fingerprint="f",
         seed=msgspec.Raw(b"[1]"),
         follows="r0",
         forked=("r9", 4),

@@ -224,7 +224,7 @@ class LeaseConformance(StoreTests):
         """Also among runs whose leases are over; a run that is named is claimed whatever was chosen."""
         store, other = storage.store, storage.another()
         for number, definition in enumerate(["x1", "x2", "x2"]):
-            store.create(f"r{number}", f'{{"definition":"{definition}"}}', agent="a")
+            store.create(f"r{number}", f'{{"fingerprint":"{definition}"}}', agent="a")
         store.create("plain", "header", agent="a")
         assert other.claim("v", for_s=9, definitions=["x3"]) is None
         assert other.claim("v", for_s=9, definitions=[]) is None

@@ -190,7 +190,7 @@ def team_definition(make: Callable[[TeamRecord], Team]) -> Definition:
 
 
 def team_header() -> str:
-    return json.dumps(as_json(Header(version=1, agent="team", definition="", seed=msgspec.Raw(b"{}"))))
+    return json.dumps(as_json(Header(version=1, agent="team", fingerprint="", seed=msgspec.Raw(b"{}"))))
 
 
 def skip_replies(script: Any, count: int) -> None:

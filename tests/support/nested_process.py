@@ -253,7 +253,7 @@ class Team(Parent):
         return self.record.text
 
     @property
-    def definition(self) -> str:
+    def fingerprint(self) -> str:
         return repr(self.plan)
 
     def encode_own(self, key: str, outcome: Any) -> str:

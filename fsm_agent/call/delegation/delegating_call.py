@@ -64,7 +64,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
     outcome = AgentCall.outcome
-    definition = AgentCall.definition
+    fingerprint = AgentCall.fingerprint
     own_deadline_s = AgentCall.own_deadline_s
     __str__ = AgentCall.__str__
 

@@ -190,7 +190,7 @@ def replay(
             return
         row = runs.store.get(run)
         call = runs.replay(run, definition)
-        n, is_same = call.journal.chain.n, call.definition == header.definition
+        n, is_same = call.journal.chain.n, call.fingerprint == header.fingerprint
         has_rested = row.holder is None and n == row.n and row.state not in ("", STUCK_STATE)
         if has_rested and str(call.state) != row.state:
             raise ReplayError(
