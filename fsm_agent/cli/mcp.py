@@ -13,7 +13,7 @@ from fsm_agent.cli.models import Debug
 from fsm_agent.cli.options import load_object
 from fsm_agent.cli.reporting import option, reporting
 from fsm_agent.cli.runs.reading import KEY_VARIABLE, opened
-from fsm_agent.mcp.serving.tool_server import ToolServer, serve
+from fsm_agent.mcp.server import ToolServer, serve
 
 app = typer.Typer(no_args_is_help=True, help="Functions, agents and flows as tools of an MCP server.")
 

@@ -9,17 +9,17 @@ from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
     from fsm_agent.mcp.client import MCPServer as MCPServer
-    from fsm_agent.mcp.client import MCPServerError as MCPServerError
-    from fsm_agent.mcp.client import MCPToolError as MCPToolError
-    from fsm_agent.mcp.config import mcp_servers as mcp_servers
-    from fsm_agent.mcp.serving.tool_server import ToolServer as ToolServer
-    from fsm_agent.mcp.serving.tool_server import serve as serve
+    from fsm_agent.mcp.client import mcp_servers as mcp_servers
+    from fsm_agent.mcp.server import ToolServer as ToolServer
+    from fsm_agent.mcp.server import serve as serve
+    from fsm_agent.mcp.session import MCPServerError as MCPServerError
+    from fsm_agent.mcp.session import MCPToolError as MCPToolError
 else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "client": "MCPServer MCPServerError MCPToolError",
-            "config": "mcp_servers",
-            "serving.tool_server": "ToolServer serve",
+            "client": "MCPServer mcp_servers",
+            "server": "ToolServer serve",
+            "session": "MCPServerError MCPToolError",
         },
     )

@@ -3,29 +3,137 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import hashlib
+import os
 import re
 import weakref
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from operator import contains
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from urllib.parse import unquote
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from fsm_agent._internal.hints import guess
+from fsm_agent._internal.references import expanded
 from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.errors import UsageError
+from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.functions.function import Function
-from fsm_agent.mcp.background import background
-from fsm_agent.mcp.link import Link
-from fsm_agent.mcp.results import Piece, error_text, result_value
-from fsm_agent.mcp.session import MCPServerError, MCPToolError, Target
+from fsm_agent.mcp.session import Link, MCPToolError, Target, background
 from fsm_agent.mcp.transports import Http, Stdio, Transport
+from fsm_agent.messages.message import Document, Image
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
+    from mcp_types import CallToolResult, ContentBlock, ResourceLink
+if TYPE_CHECKING:
     from mcp_types import Tool
 
-__all__ = ["MCPServer", "MCPServerError", "MCPToolError"]
+Piece: TypeAlias = str | Image | Document
+
+_TEXTUAL = ("application/json", "application/xml", "application/yaml", "image/svg+xml")
+
+
+def result_value(result: CallToolResult) -> str | list[Piece]:
+    """Return a tool's result as a function would: its text, or texts and attachments in the server's order.
+
+    Structured content is appended as JSON, unless the texts contain it already.
+    """
+    pieces = [_piece(block) for block in result.content]
+    structured = result.structured_content
+    if structured is not None and not _contain([piece for piece in pieces if isinstance(piece, str)], structured):
+        pieces.append(to_json(structured).decode())
+    joined = list(_joined(pieces))
+    if not joined:
+        return ""
+    return joined[0] if len(joined) == 1 and isinstance(joined[0], str) else joined
+
+
+def error_text(result: CallToolResult) -> str:
+    """Return the text of a tool's error; "" if it has none."""
+    value = result_value(result)
+    return value if isinstance(value, str) else "\n".join([piece for piece in value if isinstance(piece, str)])
+
+
+def _joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
+    texts: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            texts.append(piece)
+            continue
+        if texts:
+            yield "\n".join(texts)
+            texts = []
+        yield piece
+    if texts:
+        yield "\n".join(texts)
+
+
+def _contain(texts: list[str], structured: Any) -> bool:
+    """Return True if the texts have the structured content already, which may be wrapped as ``{"result": …}``."""
+    values = [structured]
+    if isinstance(structured, dict) and structured.keys() == {"result"}:
+        values.append(structured["result"])
+    read = [(text, _read_json(text)) for text in texts]
+    for value in values:
+        if any(value in (text, parsed) for text, parsed in read):
+            return True
+        if value and isinstance(value, list) and len(value) == len(read) and all(map(contains, read, value)):
+            return True
+    return False
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError:
+        return text
+
+
+def _piece(block: ContentBlock) -> Piece:
+    match block.type:
+        case "text":
+            return block.text
+        case "image" | "audio":
+            return _blob(block.data, block.mime_type, "")
+        case "resource_link":
+            return _link(block)
+        case "resource":
+            resource = block.resource
+            if (text := getattr(resource, "text", None)) is not None:
+                return str(text)
+            return _blob(resource.blob, resource.mime_type or "", resource.uri)  # type: ignore[union-attr]
+
+
+def _link(link: ResourceLink) -> str:
+    facts = ", ".join(filter(None, [link.mime_type, link.description]))
+    return f"{link.title or link.name}: {link.uri}" + (f" ({facts})" if facts else "")
+
+
+def _blob(data: str, media_type: str, uri: str) -> Piece:
+    """Return bytes in a form that a model can take: an image, a PDF or text; otherwise a note about them."""
+    media_type = media_type.partition(";")[0].strip().lower()
+    about = f"{media_type or 'unknown type'}{', ' + uri if uri else ''}"
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (ValueError, binascii.Error):
+        return f"[{about}: not valid base64]"
+    if media_type == "application/pdf":
+        name = unquote(uri.partition("?")[0].rpartition("/")[2])
+        return Document(data=content, media_type=media_type, name=name or None)
+    try:
+        if media_type.startswith("text/") or media_type in _TEXTUAL:
+            return content.decode()
+        return Image.of(content)
+    except (UsageError, UnicodeDecodeError):
+        return f"[{about}, {len(content)} bytes: not shown]"
+
 
 T = TypeVar("T")
 
@@ -278,3 +386,135 @@ def _wait(future: Future[T]) -> T:
         raise
     finally:
         del future  # its error holds this frame
+
+
+_MAX_BYTES = 1024 * 1024
+_PARTS = ("mcpServers", "servers")  # the latter in VS Code
+_STDIO = ("command", "args", "env", "cwd")
+_HTTP = ("url", "headers")
+_KINDS = {"stdio": _STDIO, "http": _HTTP, "streamable-http": _HTTP, "streamableHttp": _HTTP, "sse": _HTTP}
+_COERCING = ConfigDict(coerce_numbers_to_str=True)
+_SHAPES: dict[str, tuple[TypeAdapter[Any], str]] = {
+    "command": (TypeAdapter(str), "a string"),
+    "args": (TypeAdapter(list[str], config=_COERCING), "a list of strings"),
+    "env": (TypeAdapter(dict[str, str], config=_COERCING), "an object of strings"),
+    "cwd": (TypeAdapter(str), "a string"),
+    "url": (TypeAdapter(str), "a string"),
+    "headers": (TypeAdapter(dict[str, str], config=_COERCING), "an object of strings"),
+    "type": (TypeAdapter(str), "a string"),
+    "disabled": (TypeAdapter(bool), "true or false"),
+}
+
+
+@with_options_shown(ServerOptions)
+def mcp_servers(config: str | Path | Mapping[str, Any], **options: Unpack[ServerOptions]) -> dict[str, MCPServer]:
+    """Return the servers of a configuration in the format of Claude, Cursor, VS Code and others; none is started.
+
+    ``{"mcpServers": {name: {"command", "args", "env", "cwd"} or {"url", "headers", "type"}}}``, or ``"servers"``;
+    other top-level keys are ignored.  A server with ``"disabled": true`` is left out.  In all strings ``${VAR}`` (or
+    ``${env:VAR}``) is replaced by the environment variable, ``${VAR:-default}`` by the default if it is missing or
+    empty.
+
+    Args:
+        config: A file, or the content of one.
+        options: Options of every server; see `ServerOptions`.  ``prefix`` is by default the server's name.
+
+    Returns:
+        The servers by name, in the file's order.
+
+    Raises:
+        ConfigError: The file cannot be read, a key is unknown, a value is wrong, or a variable is missing.
+
+    Examples:
+        >>> servers = mcp_servers({"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}})
+        >>> list(servers)
+        ['time']
+    """
+    named = _servers(config if isinstance(config, Mapping) else _read_config_file(Path(config)))
+    made = {name: _server(name, entry, options) for name, entry in named.items()}
+    return {name: server for name, server in made.items() if server is not None}
+
+
+def _read_config_file(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"the MCP configuration {str(path)!r} cannot be read: {error.strerror}") from error
+    if len(content) > _MAX_BYTES:
+        raise ConfigError(f"the MCP configuration {str(path)!r}: expected at most {_MAX_BYTES} bytes, got more")
+    try:
+        config = from_json(content)
+    except ValueError as error:
+        raise ConfigError(f"the MCP configuration {str(path)!r}: expected JSON: {error}") from error
+    return _object(config, f"the MCP configuration {str(path)!r}")
+
+
+def _servers(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    for part in _PARTS:
+        if part in config:
+            return _object(config[part], repr(part))
+    hints = [hint for word in config if (hint := guess(word, _PARTS))]
+    raise ConfigError(
+        "an MCP configuration: expected its servers under 'mcpServers' or 'servers', got"
+        f" neither{next(iter(hints), '')}"
+    )
+
+
+def _server(name: str, entry: Any, options: ServerOptions) -> MCPServer | None:
+    label = f"MCP server {name!r}"
+    entry = _object(entry, label)
+    for key in entry:
+        if key not in _SHAPES:
+            raise ConfigError(f"{label}: unknown key {key!r}{guess(key, _SHAPES)}; known: {', '.join(_SHAPES)}")
+    if "disabled" in entry and _valid("disabled", entry["disabled"], label):
+        return None
+    settings = {key: _valid(key, _expanded(value, f"{key!r} of {label}"), label) for key, value in entry.items()}
+    kind = _kind(settings, label)
+    own = cast("ServerOptions", {"prefix": name, **options, "name": name})
+    if _KINDS[kind] is _HTTP:
+        return MCPServer.http(settings["url"], headers=settings.get("headers"), sse=kind == "sse", **own)
+    return MCPServer.stdio(
+        settings["command"], *settings.get("args", ()), env=settings.get("env"), cwd=settings.get("cwd"), **own
+    )
+
+
+def _kind(settings: Mapping[str, Any], label: str) -> str:
+    kind = settings.get("type") or ("http" if "url" in settings else "stdio")
+    if kind not in _KINDS:
+        raise ConfigError(f"{label}: unknown 'type' {kind!r}{guess(kind, _KINDS)}; known: {', '.join(_KINDS)}")
+    main, *_ = keys = _KINDS[kind]
+    if not settings.get(main):
+        raise ConfigError(f"{label}: expected {main!r}, which the type {kind!r} needs, got none; add it")
+    for key in settings:
+        if key not in (*keys, "type", "disabled"):
+            raise ConfigError(f"{label}: unknown key {key!r} of the type {kind!r}; known: {', '.join(keys)}")
+    return str(kind)
+
+
+def _valid(key: str, value: Any, label: str) -> Any:
+    adapter, wanted = _SHAPES[key]
+    try:
+        return adapter.validate_python(value)
+    except ValidationError:
+        raise ConfigError(f"{key!r} of {label}: expected {wanted}, got another value") from None  # which may be secret
+
+
+def _object(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{what}: expected a JSON object, got another value")
+    return value
+
+
+def _expanded(value: Any, label: str) -> Any:
+    match value:
+        case str():
+            try:
+                return expanded(value, os.environ, label)
+            except ValueError as error:
+                raise ConfigError(str(error)) from None
+        case list():
+            return [_expanded(item, label) for item in value]
+        case dict():
+            return {key: _expanded(item, f"{key!r} in {label}") for key, item in value.items()}
+    return value

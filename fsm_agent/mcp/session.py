@@ -7,29 +7,198 @@ ends when its server does, and cannot be reopened.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import json
 import math
+import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 from pydantic import ValidationError
+from pydantic_core import to_json, to_jsonable_python
 
+from fsm_agent._internal.forks import at_fork
+from fsm_agent._internal.plain_text import plain
 from fsm_agent.clients.log_masking import masked_logs
 from fsm_agent.errors import ConfigError, FsmAgentError, Retry
-from fsm_agent.mcp.background import CLOSE_TIMEOUT_S, Background
-from fsm_agent.mcp.listing import ListingTooLong, all_tools
 from fsm_agent.mcp.transports import StderrTail, Transport
 from fsm_agent.providers.streams import mended
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp_types import Tool
+if TYPE_CHECKING:
+    from mcp import Client
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp_types import Tool
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, Tool
+
+T = TypeVar("T")
+
+CLOSE_TIMEOUT_S = 10.0  # a process has 2 s to end by itself, and 2 s more after it was terminated
+
+
+class Background:
+    """The thread that runs the sessions of this process."""
+
+    def __init__(self) -> None:
+        self.at_end: set[Callable[[], Awaitable[None]]] = set()  # closes each session
+        self._stop = asyncio.Event()
+        started: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="fsm_agent MCP", daemon=True)
+        self._thread.start()
+        self.loop = started.result()
+        atexit.register(self.end)
+
+    def _run(self, started: Future[asyncio.AbstractEventLoop]) -> None:
+        try:
+            with closing(asyncio.new_event_loop()) as loop:  # `asyncio.run` ends with a thread of its own
+                loop.run_until_complete(self._live(started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _live(self, started: Future[asyncio.AbstractEventLoop]) -> None:
+        loop = asyncio.get_running_loop()
+        started.set_result(loop)
+        await self._stop.wait()
+        loop.run_in_executor = _at_once  # type: ignore[assignment, method-assign]
+        await asyncio.gather(*[close() for close in self.at_end])
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await loop.shutdown_asyncgens()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run ``coroutine`` in the thread's loop; cancelling the future cancels it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def end(self) -> None:
+        """Close all sessions and end the thread."""
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+
+def _at_once(_: object, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    """Do what a loop does in threads, such as to look up a host; an interpreter that exits starts none."""
+    future = asyncio.get_running_loop().create_future()
+    try:
+        future.set_result(function(*arguments))
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+class _Here:
+    """The background of this process, and what it inherited by a fork."""
+
+    def __init__(self, *inherited: object) -> None:
+        self.lock = threading.Lock()
+        self.background: Background | None = None
+        self.inherited = inherited  # referenced, because destructors would close resources of the parent
+
+
+_here = _Here()
+
+
+def background() -> Background:
+    """Return the background of this process, started on first use."""
+    with _here.lock:
+        if _here.background is None:
+            _here.background = Background()
+        return _here.background
+
+
+def is_mine(home: Background) -> bool:
+    """Return True if ``home`` is the background of this process."""
+    return home is _here.background
+
+
+def _forget_parents_sessions() -> None:
+    global _here
+    if (inherited := _here.background) is not None:
+        atexit.unregister(inherited.end)
+    _here = _Here(_here, inherited)
+
+
+at_fork(after_in_child=_forget_parents_sessions)
+
+MAX_TOOLS = 2_000
+MAX_PAGES = 200
+MAX_NAME_CHARS = 1_000
+MAX_DESCRIPTION_CHARS = 10_000  # of a tool or a part of its schema; a longer one is cut
+MAX_CHARS = 2_000_000  # of all tools: names, descriptions, schemas
+_TEXTS = ("description", "title")  # of a schema, for the model to read
+
+
+class ListingTooLong(Exception):
+    """A server lists too much; the message continues a sentence that begins with its name."""
+
+
+async def all_tools(client: Client) -> tuple[Tool, ...]:
+    """Request all pages of the tools, and return them with bounded and plain texts.
+
+    Raises:
+        ListingTooLong: There are too many tools, pages, or characters.
+    """
+    if client.server_capabilities.tools is None:
+        return ()
+    tools: list[Tool] = []
+    size_chars = 0
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        if len(tools) + len(page.tools) > MAX_TOOLS:
+            raise ListingTooLong(f"lists more than {MAX_TOOLS} tools")
+        for tool in page.tools:
+            tools.append(_bounded(tool))
+            size_chars += _size_chars(tools[-1])
+            if size_chars > MAX_CHARS:
+                raise ListingTooLong(f"says more than {MAX_CHARS} characters of its tools, up to {tool.name!r:.100}")
+        cursor = page.next_cursor
+        if cursor is None:
+            return tuple(tools)
+    raise ListingTooLong(f"lists its tools in more than {MAX_PAGES} pages")
+
+
+def _bounded(tool: Tool) -> Tool:
+    if len(tool.name) > MAX_NAME_CHARS:
+        raise ListingTooLong(f"has a tool whose name is longer than {MAX_NAME_CHARS} characters: {tool.name!r:.100}")
+    description = _text(tool.description or tool.title or "")
+    return tool.model_copy(update={"description": description, "input_schema": _schema(tool.input_schema)})
+
+
+def _size_chars(tool: Tool) -> int:
+    return len(tool.name) + len(tool.description or "") + len(to_json(tool.input_schema))
+
+
+def _schema(value: Any) -> Any:
+    """Return a schema with bounded and plain texts; names and values stay, because arguments have to match them."""
+    match value:
+        case Mapping():
+            return {
+                key: _text(inner) if key in _TEXTS and isinstance(inner, str) else _schema(inner)
+                for key, inner in value.items()
+            }
+        case list():
+            return [_schema(inner) for inner in value]
+    return value
+
+
+def _text(text: str) -> str:
+    shown = plain(text[: 2 * MAX_DESCRIPTION_CHARS])
+    is_whole = len(shown) <= MAX_DESCRIPTION_CHARS and len(text) <= 2 * MAX_DESCRIPTION_CHARS
+    return shown if is_whole else f"{shown[: MAX_DESCRIPTION_CHARS - 1]}…"
+
 
 _LISTINGS = 3  # in a row, of a server whose tools change while it lists them
 _FOLLOW_TIMEOUT_S = 5.0
@@ -321,3 +490,126 @@ def _first(error: BaseException) -> BaseException:
 def described(error: BaseException | None) -> str:
     """Return the text of an error; "" if there is none."""
     return "" if error is None else str(error)[:_ERROR_CHARS] or type(error).__name__
+
+
+class Link:
+    """Access to a server through its current session or the next one; only `tools_now` and `drop` are thread-safe."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._session: Session | None = None
+
+    @property
+    def tools_now(self) -> tuple[Tool, ...] | None:
+        """Return the tools if they are listed already; from any thread, without waiting."""
+        session = self._session
+        return session.tools if session is not None and self._is_live(session) else None
+
+    async def tools(self) -> tuple[Tool, ...]:
+        """Return the tools of the server, which is started if needed."""
+        with masked_logs(self.target.transport.secrets):
+            return await self._tools_of(self._live())
+
+    async def _tools_of(self, session: Session) -> tuple[Tool, ...]:
+        await session.client()
+        try:
+            async with asyncio.timeout(self.target.start_timeout_s):
+                return await session.listed()
+        except TimeoutError:
+            failure: FsmAgentError = self.target.failure(f"did not list its tools in {self.target.start_timeout_s:g} s")
+        except Exception as error:
+            failure = await self._understood(error, session, "its list of tools")
+        try:
+            raise failure  # outside of the handler, so that no traceback shows the server's own error
+        finally:
+            del failure  # raised, it holds this frame
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
+        """Call a tool and return its result, which may report an error of its own.
+
+        Raises:
+            MCPToolError: It took too long, or the server refused the call.
+            MCPServerError: The server cannot be reached, or ended meanwhile; the next call restarts it.
+        """
+        with masked_logs(self.target.transport.secrets):  # requests are logged in the context of their sender
+            return await self._call(tool, arguments, timeout_s)
+
+    async def _call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> CallToolResult:
+        session = self._live()
+        for may_repeat in (True, False):
+            if not session.was_listed:  # the client checks results by the output schemas of the tools
+                await self._tools_of(session)
+            client = await session.client()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await client.call_tool(tool, _sendable(arguments))
+            except TimeoutError:
+                failure: FsmAgentError | None = MCPToolError(f"the tool {tool!r} did not answer in {timeout_s:g} s")
+            except Exception as error:
+                is_over = not (may_repeat and _is_forgotten(error))
+                failure = await self._understood(error, session, f"the tool {tool!r}") if is_over else None
+            if failure is not None:
+                try:
+                    raise failure  # outside of the handler, so that no traceback shows the server's own error
+                finally:
+                    del failure  # raised, it holds this frame
+            session.let_go()  # a restarted HTTP server does not know the session, and has not run the call
+            session = self._live()
+        raise AssertionError("unreachable")
+
+    async def close(self) -> None:
+        """Close the session; the next use opens another."""
+        if self._session is not None and is_mine(self._session.home):
+            await self._session.close()
+
+    def drop(self) -> None:
+        """End the session without waiting; from any thread."""
+        session = self._session
+        if session is not None and self._is_live(session):
+            with suppress(RuntimeError):  # its loop has closed, and all sessions before
+                session.home.loop.call_soon_threadsafe(session.let_go)
+
+    def _live(self) -> Session:
+        if self._session is None or not self._is_live(self._session):
+            self._session = Session(self.target, background())
+        return self._session
+
+    def _is_live(self, session: Session) -> bool:
+        return is_mine(session.home) and not session.has_ended
+
+    async def _understood(self, error: Exception, session: Session, subject: str) -> FsmAgentError:
+        if isinstance(error, FsmAgentError):
+            return error
+        if _is_closed(error):
+            return self.target.failure(f"ended before {subject} answered", await session.last_words())
+        return MCPToolError(self.target.scrubbed(f"{subject}: {described(error)}"))
+
+
+def _sendable(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as JSON values: the package sends null for NaN, and ends the session at half a character.
+
+    Raises:
+        ValueError: They cannot be written as JSON.
+    """
+    sent: dict[str, Any] = to_jsonable_python(dict(arguments))
+    json.dumps(sent, ensure_ascii=False, allow_nan=False).encode()
+    return sent
+
+
+def _is_closed(error: Exception) -> bool:
+    """Return True if the connection ended before the answer; servers use the same code for errors of any kind."""
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    return isinstance(error, MCPError) and (error.code, str(error)) == (CONNECTION_CLOSED, "Connection closed")
+
+
+def _is_forgotten(error: Exception) -> bool:
+    """Return True if an HTTP server answered 404 because it does not know the session, so that a new one is needed.
+
+    https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
+    """
+    from mcp import MCPError
+    from mcp_types import INVALID_REQUEST
+
+    return isinstance(error, MCPError) and (error.code, str(error)) == (INVALID_REQUEST, "Session terminated")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 import anyio
+import httpx2
 
 from fsm_agent._internal.redaction import Secrets, path_tokens, secrets_in_headers, secrets_in_proxies, secrets_in_url
 from fsm_agent.clients.http_library import httpx
@@ -23,6 +25,66 @@ from fsm_agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
+
+MAX_BYTES = 32 * 1024 * 1024  # a picture is one body, or one event
+_ESCAPES = re.compile(
+    r"""(?P<pair>  \\u[dD][89abAB][0-9a-fA-F]{2} \\u[dD][c-fC-F][0-9a-fA-F]{2} )
+      | (?P<begun> \\(?:u[0-9a-fA-F]{0,3})? \Z
+                 | \\u[dD][89abAB][0-9a-fA-F]{2} (?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)? \Z )
+      | (?P<half>  \\u[dD][89a-fA-F][0-9a-fA-F]{2} )
+      | \\.""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class _Mended(httpx2.AsyncByteStream):
+    """A stream of JSON, or of events of JSON, with U+FFFD for each wrong byte and each half of a surrogate pair."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, max_bytes: float) -> None:
+        self._stream = stream
+        self._max_bytes = max_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        size_bytes, begun = 0, ""
+        async for chunk in self._stream:
+            size_bytes += len(chunk)
+            if size_bytes > self._max_bytes:
+                raise httpx2.StreamError(f"the answer: expected at most {self._max_bytes} bytes, got more")
+            text, begun = _mended(begun + decoder.decode(chunk))
+            yield text.encode()
+        text, begun = _mended(begun + decoder.decode(b"", final=True))
+        yield (text + begun).encode()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _mended(text: str) -> tuple[str, str]:
+    """Return JSON without halves of pairs, and the escape at its end of which more may follow."""
+    begun = ""
+
+    def mend(found: re.Match[str]) -> str:
+        nonlocal begun
+        begun = found["begun"] or ""
+        return "" if begun else "\\ufffd" if found["half"] else found[0]
+
+    return (_ESCAPES.sub(mend, text) if "\\" in text else text), begun
+
+
+async def check_body(response: httpx2.Response) -> None:
+    """Bound the body of a response, unless it is an event stream, and mend it.
+
+    Raises:
+        httpx2.DecodingError: The body is compressed, so its size is not the received size.
+    """
+    encoding = response.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise httpx2.DecodingError(f"the answer: expected the encoding 'identity', got {encoding!r:.80}")
+    is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    response.stream = _Mended(response.stream, float("inf") if is_events else MAX_BYTES)
+
 
 STDERR_CHARS = 2000
 _PASSWORD = re.compile(r"://[^/\s:@]{0,200}:([^/\s@]{1,200})@")
@@ -122,7 +184,7 @@ class Http:
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
 
-        from fsm_agent.mcp.bodies import MAX_BYTES, check_body
+        from fsm_agent.mcp.transports import MAX_BYTES, check_body
 
         headers = {**self.headers, "Accept-Encoding": "identity"}  # so that the bounded size is the received size
         trust_env = not is_loopback(httpx.URL(self.url))  # no proxy of the environment reaches this machine

@@ -17,7 +17,8 @@ from unicodedata import east_asian_width
 from fsm_agent.call.journal import FlowTable
 from fsm_agent.call.record import State
 from fsm_agent.diagrams.arrows import ANY
-from fsm_agent.diagrams.diagram import Diagram, lifecycle
+from fsm_agent.diagrams.diagram import lifecycle
+from fsm_agent.diagrams.drawing import Diagram
 from fsm_agent.store.history import RETRIED, UNKNOWN, Move, ProcessReading, RunReading
 
 HEIGHT = 38  # of a box

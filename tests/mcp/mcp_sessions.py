@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fsm_agent.mcp.background import background
+from fsm_agent.mcp.session import background
 
 
 def end_sessions() -> None:

@@ -27,9 +27,9 @@ from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows import call as calls
 from fsm_agent.mcp import ToolServer, serve
-from fsm_agent.mcp.serving.forms import answer, elicitation
-from fsm_agent.mcp.serving.progress import Progress
-from fsm_agent.mcp.serving.stdin import BoundedLines
+from fsm_agent.mcp.forms import answer, elicitation
+from fsm_agent.mcp.server import BoundedLines
+from fsm_agent.mcp.tool_calls import Progress
 from fsm_agent.messages import FunctionProgress, Question
 from fsm_agent.testing import Script, function_call
 

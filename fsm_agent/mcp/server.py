@@ -5,21 +5,29 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import anyio
+from pydantic_core import from_json, to_json
 
 from fsm_agent.agents.agent import Agent
+from fsm_agent.call.effects import Request
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.signing import key_bytes
+from fsm_agent.clients.sync_verbs import SyncVerbs
 from fsm_agent.errors import ConfigError, UsageError
+from fsm_agent.flows.as_function import FlowDelegate
+from fsm_agent.flows.flow import Flow
+from fsm_agent.flows.states import CallState, FunctionState, LiveState, SubflowState
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, Toolset
-from fsm_agent.mcp.serving.asked import Asked
-from fsm_agent.mcp.serving.needs import problem_of
+from fsm_agent.mcp.transports import MAX_BYTES
+from fsm_agent.messages.message import FunctionCall, Message
+from fsm_agent.messages.reply import Reply
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
@@ -27,6 +35,145 @@ if TYPE_CHECKING:
 
     from fsm_agent.store.runs import Runs
     from fsm_agent.store.store import Store
+
+
+def task_of(name: str, arguments: dict[str, Any]) -> str:
+    """Return the task of an agent call that is to call one function."""
+    return to_json({"function": name, "arguments": arguments}, inf_nan_mode="constants").decode()
+
+
+class Asked(SyncVerbs):
+    """A client whose reply requests the function in the task; when it has its result, it is done."""
+
+    name = "mcp:client"
+    reports_logprobs = False
+
+    async def acomplete(self, request: Request, *, timeout_s: float | None = None) -> Reply:
+        """Return the request for the function, and a short text after it."""
+        last = request.messages[-1]
+        if last.role != "user":
+            return Reply.of("done")
+        asked = from_json(last.text)
+        arguments = to_json(asked["arguments"], inf_nan_mode="constants").decode()
+        call = FunctionCall(name=asked["function"], arguments_json=arguments)
+        return Reply(message=Message(role="assistant", parts=(call,)))
+
+
+class Needs(NamedTuple):
+    """What is known of a tool and of everything inside it."""
+
+    reason: str = ""  # why it needs a store; empty: nothing that is known needs one
+    is_open: bool = False  # some of its functions are known in a call alone, as those of an MCP server
+
+
+def needs_of(function: Function) -> Needs:
+    """Return whether a tool needs a store."""
+    reason, is_open = "", False
+    for item in _inside(function):
+        if isinstance(item, Function):
+            reason = reason or _reason(item, function)
+        else:
+            is_open = True
+    return Needs(reason, is_open)
+
+
+def problem_of(function: Function, *, has_store: bool) -> str:
+    """Return why a function cannot be served, and the remedy; empty: it can."""
+    tool = f"the tool {function.name!r}"
+    if function.depends_on:
+        needed = ", ".join(function.depends_on)
+        return f"{tool} depends on {needed}, but each call of a tool is a call of its own; pass depends_on=()"
+    if function.delegate is not None and function.delegate.is_handoff:
+        return f"{tool} takes the conversation over, but a server has no conversation; serve the agent itself"
+    reason = "" if has_store else needs_of(function).reason
+    return f"{tool} needs a store, because {reason}; pass store='runs.db'" if reason else ""
+
+
+def _reason(item: Function, tool: Function) -> str:
+    where = "it" if item is tool else f"its function {item.name!r}"
+    if item.needs_approval not in (None, False):
+        return f"{where} needs approval"
+    return f"{where} must not run twice" if item.once else ""
+
+
+def _inside(function: Function) -> Iterator[Any]:
+    """Yield a function and all functions inside it; None stands for functions that are known in a call alone."""
+    seen = set[int]()
+    left: list[Any] = [function]
+    while left:
+        item = left.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, Toolset):
+            left += item.functions
+        elif isinstance(item, Function):
+            yield item
+            if isinstance(item.delegate, FlowDelegate):
+                left += _of_flow(item.delegate.flow)
+            elif item.delegate is not None:
+                left += [offered for agent in item.delegate.agents for offered in _of_agent(agent)]
+        else:
+            yield None
+
+
+def _of_agent(agent: Any) -> Iterable[Any]:
+    """Return the functions of an agent and of its prompt, and the sources of others."""
+    own: tuple[Any, ...] = () if agent.prompt.is_borrowed else agent.prompt.offers
+    return (*own, *agent.functions)
+
+
+def _of_flow(flow: Flow[Any], agents: Any = None) -> Iterator[Any]:
+    agents = flow.agents or agents or {}
+    works: list[LiveState[Any, Any]] = list(flow.live)
+    while works:
+        work = works.pop()
+        works += work.members
+        if isinstance(work, FunctionState):
+            yield work.function
+        elif isinstance(work, SubflowState):
+            yield from _of_flow(work.flow, agents)
+        elif isinstance(work, CallState):
+            agent = work.agent_in(agents)
+            yield from (None,) if agent is None else _of_agent(agent)
+
+
+class BoundedLines:
+    """The lines of a file as text; in place of one that is too long comes one that is no message.
+
+    Args:
+        file: The file.
+        max_bytes: How long a line may be.
+    """
+
+    def __init__(self, file: BinaryIO, max_bytes: int = MAX_BYTES) -> None:
+        self._file = file
+        self._max_bytes = max_bytes
+
+    def readline(self) -> str:
+        """Return the next line; empty at the end."""
+        line = self._file.readline(self._max_bytes + 1)
+        if len(line) <= self._max_bytes:
+            return line.decode("utf-8", "replace")
+        while line and not line.endswith(b"\n"):
+            line = self._file.readline(1 << 16)
+        return "too long\n"
+
+
+@contextmanager
+def own_stdin() -> Iterator[IO[str]]:
+    """Yield standard input; for all else it is empty meanwhile, so that no function reads the client's messages."""
+    private = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    file = os.fdopen(private, "rb", closefd=False)  # a thread may still read it at the end
+    try:
+        yield cast("IO[str]", BoundedLines(file))
+    finally:
+        with suppress(OSError):
+            os.dup2(private, 0)
+
 
 ANSWER_WITHIN_S = 7 * 24 * 3600.0
 _SHUTDOWN_S = 5
@@ -150,7 +297,7 @@ class ToolServer:
             ConfigError: The package ``mcp`` is missing.
         """
         try:
-            from fsm_agent.mcp.serving.official import official_server
+            from fsm_agent.mcp.tool_calls import official_server
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
                 raise
@@ -160,7 +307,7 @@ class ToolServer:
 
     def run_stdio(self) -> None:
         """Serve one client over standard input and output, until it closes them."""
-        from fsm_agent.mcp.serving.official import serve_stdio
+        from fsm_agent.mcp.tool_calls import serve_stdio
 
         anyio.run(serve_stdio, self.official)
 

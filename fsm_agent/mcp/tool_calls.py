@@ -1,0 +1,574 @@
+"""One call of a tool: an agent call whose model asks for just that function, from its request to its result."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import secrets
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from urllib.parse import quote
+
+import anyio
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity, authenticated_principal
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import to_json
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.redaction import mask_keys
+from fsm_agent.agents.agent import Agent
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.outcomes import Outcome
+from fsm_agent.call.process import SEPARATOR
+from fsm_agent.call.questions import FormError
+from fsm_agent.call.record import State
+from fsm_agent.call.result import CallResult
+from fsm_agent.call.snapshots import snapshot
+from fsm_agent.errors import CallFailed, CallSuspended, FsmAgentError
+from fsm_agent.functions.context import deps_for
+from fsm_agent.functions.function import Function
+from fsm_agent.mcp.forms import answer, elicitation
+from fsm_agent.mcp.server import Needs, needs_of, own_stdin, problem_of, task_of
+from fsm_agent.messages.events import Event, FunctionProgress, Inside, Question, Stepped
+from fsm_agent.messages.message import Attachment, Document, Image
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.store.errors import AlreadyAnswered, NotAsked, RunBusy, RunUnknown, StoreError
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+MAX_WAITING = 100  # reports of one call; a client that reads too slowly misses the oldest
+MAX_CHARS = 1000  # of one report
+
+
+class Progress:
+    """Hears the events of a call, and reports those that tell how far it has come.
+
+    Args:
+        report: Sends a number that grows, no total, and a text.
+        tool: The name of the tool.
+    """
+
+    def __init__(self, report: Report, tool: str) -> None:
+        self._report = report
+        self._tool = tool
+        self._count = 0
+        self._waiting = deque[tuple[int, str]](maxlen=MAX_WAITING)
+        self._news = asyncio.Event()
+        self._is_over = False
+
+    def hear(self, event: Event) -> None:
+        """Take an event of the call."""
+        text = self._text(event)
+        if text:
+            self._count += 1
+            self._waiting.append((self._count, text[:MAX_CHARS]))
+            self._news.set()
+
+    def end(self) -> None:
+        """Have `send` return when all is sent."""
+        self._is_over = True
+        self._news.set()
+
+    async def send(self) -> None:
+        """Send reports until `end`; those that the client does not take are dropped."""
+        while True:
+            await self._news.wait()
+            self._news = asyncio.Event()
+            while self._waiting:
+                number, text = self._waiting.popleft()
+                try:
+                    await self._report(number, None, text)
+                except Exception:  # its connection is gone, which ends the call by itself
+                    return
+            if self._is_over:
+                return
+
+    def _text(self, event: Event) -> str:
+        where = ""
+        while isinstance(event, Inside):
+            where, event = SEPARATOR.join(filter(None, [where, event.path])), event.event
+        if isinstance(event, FunctionProgress):
+            return plain(event.data if isinstance(event.data, str) else _json(event.data))
+        if where and isinstance(event, Stepped):  # the way of the call around it says nothing
+            return plain(f"{where.partition(SEPARATOR)[2] or self._tool}: {event.to}")
+        return ""
+
+
+def _json(data: Any) -> str:
+    return to_json(data, fallback=str).decode()
+
+
+CANCELLED = "cancelled by the client"
+CANCEL_TIMEOUT_S = 5.0  # for a call to end by itself after its cancellation
+MAX_STATE_CHARS = 1_000_000
+
+
+async def driven(result: Awaitable[CallResult[Any]]) -> AgentCall[Any]:
+    """Return the call of a result that is awaited, however it ended, and also if it waits."""
+    try:
+        return (await result).call
+    except (CallFailed, CallSuspended) as error:
+        return error.call
+
+
+class Calls(ABC):
+    """Begins and continues the calls of an agent.
+
+    Args:
+        agent: The agent.
+        deps: What functions find in their `Context`.
+    """
+
+    def __init__(self, agent: Agent[Any, Any], deps: Any) -> None:
+        self._agent = agent
+        self._deps = deps
+
+    @abstractmethod
+    def new_name(self) -> str:
+        """Return a name for a call that begins."""
+
+    @abstractmethod
+    async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
+        """Drive a new call until it ends or waits."""
+
+    @abstractmethod
+    async def at(self, state: str) -> AgentCall[Any]:
+        """Return a call that waits.
+
+        Raises:
+            FsmAgentError: There is none, or its state cannot be read.
+        """
+
+    @abstractmethod
+    async def go_on(
+        self, call: AgentCall[Any], state: str, answers: Mapping[str, Outcome], by: str, progress: Progress
+    ) -> AgentCall[Any]:
+        """Answer a call that waits, and drive it until it ends or waits again.
+
+        Args:
+            call: The call.
+            state: Its state.
+            answers: Outcomes by the keys of its questions; none: it continues after a crash, say.
+            by: Who answers, for people.
+            progress: Hears its events.
+
+        Raises:
+            FsmAgentError: The answers were not taken.
+        """
+
+    @abstractmethod
+    def state_of(self, name: str, call: AgentCall[Any]) -> str:
+        """Return the state of a call that waits; empty: it is too large to be carried."""
+
+    @abstractmethod
+    async def cancel(self, name: str, by: str) -> None:
+        """Cancel the call of this name, also while it is driven; it may have ended."""
+
+
+class StoredCalls(Calls):
+    """Calls whose runs are in the agent's store."""
+
+    def new_name(self) -> str:
+        """Return a name that cannot be guessed."""
+        return f"{self._agent.name}-{secrets.token_hex(16)}"
+
+    async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
+        call = await asyncio.to_thread(partial(self._agent.seed, task, deps=self._deps, by=user, run_id=name))
+        return await driven(self._agent.arun(call, progress.hear))
+
+    async def at(self, state: str) -> AgentCall[Any]:
+        definition = self._agent.definition(deps=self._deps)
+        call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.look_at, state, definition)
+        return call
+
+    async def go_on(
+        self, call: AgentCall[Any], state: str, answers: Mapping[str, Outcome], by: str, progress: Progress
+    ) -> AgentCall[Any]:
+        return await driven(self._agent.aresume(state, answers or None, by=by, deps=self._deps, sink=progress.hear))
+
+    def state_of(self, name: str, call: AgentCall[Any]) -> str:
+        return name
+
+    async def cancel(self, name: str, by: str) -> None:
+        with suppress(StoreError):  # it was not begun, or has ended
+            await asyncio.to_thread(partial(self._agent.runs.cancel, name, CANCELLED, by=by))
+            with suppress(FsmAgentError):  # it ends as cancelled, or its driver ends it
+                await self._agent.aresume(name, deps=self._deps)
+
+
+class CarriedCalls(Calls):
+    """Calls in no store: the client carries those that wait."""
+
+    def new_name(self) -> str:
+        return ""
+
+    async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
+        call = await asyncio.to_thread(partial(self._agent.seed, task, deps=self._deps, by=user))
+        return await driven(self._agent.arun(call, progress.hear))
+
+    async def at(self, state: str) -> AgentCall[Any]:
+        return self._agent.restore(state, deps=self._deps)
+
+    async def go_on(
+        self, call: AgentCall[Any], state: str, answers: Mapping[str, Outcome], by: str, progress: Progress
+    ) -> AgentCall[Any]:
+        for key, outcome in answers.items():
+            call.advance(key, outcome)
+        return await driven(self._agent.arun(call, progress.hear))
+
+    def state_of(self, name: str, call: AgentCall[Any]) -> str:
+        document = snapshot(call)
+        return document if len(document) <= MAX_STATE_CHARS else ""
+
+    async def cancel(self, name: str, by: str) -> None:
+        """Do nothing: a call that is driven ends with its driver, and the client drops any other."""
+
+
+async def undisturbed(work: Awaitable[AgentCall[Any]], calls: Calls, name: str, by: str) -> AgentCall[Any]:
+    """Await the driver of a call; if this task is cancelled, cancel the call as well, and wait for its end.
+
+    The driver has a task of its own: a cancellation by anyio repeats at each await, and would disturb the driver as it
+    gives the run back.
+
+    Args:
+        work: Drives the call.
+        calls: Whose call it is.
+        name: The name of the call.
+        by: Who cancels it, for people.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        await _shielded(_cancelled(task, calls, name, by))
+        raise
+    return task.result()
+
+
+async def _cancelled(task: asyncio.Future[Any], calls: Calls, name: str, by: str) -> None:
+    if name:
+        await calls.cancel(name, by)
+        await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
+    task.cancel()
+    await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_S)
+    if task.done() and not task.cancelled():
+        task.exception()  # else it would be logged as never looked at
+    if name:
+        await calls.cancel(name, by)
+
+
+async def _shielded(work: Awaitable[None]) -> None:
+    with anyio.CancelScope(shield=True):
+        await asyncio.ensure_future(work)
+
+
+async def cancelled_at_rest(calls: Calls, name: str, by: str) -> None:
+    """Cancel a call that is not driven, also in a task that was cancelled."""
+    await _shielded(calls.cancel(name, by))
+
+
+LOG = logging.getLogger("fsm_agent.mcp")
+MAX_ARGUMENT_CHARS = 1_000_000
+ANSWERED = "this question was answered before, or its call has ended"
+GOES_ON = "the call continues: another client drives it"
+NO_FORMS = "this call needs an answer of a person, but the client cannot ask its user: it has no elicitation"
+NO_STORE = "this call needs an answer of a person, which must be taken once, so the server needs a store"
+TOO_LARGE = "this call needs an answer of a person, but is too large to be carried, so the server needs a store"
+WAITS = "the call has not ended: it waits until a later time"
+
+Result = types.CallToolResult | types.InputRequiredResult
+
+
+class _Refused(Exception):
+    """The client is told why its request ends without a result of the function."""
+
+
+class Asks(NamedTuple):
+    """The requests of one client for one tool."""
+
+    calls: Calls
+    needs: Needs
+    is_stored: bool
+    context: ServerRequestContext[Any, Any]
+    params: types.CallToolRequestParams
+
+    @property
+    def user(self) -> str:
+        """Who asks, as the server's login knows them; empty: it has none."""
+        return authenticated_principal(self.context) or ""
+
+    @property
+    def by(self) -> str:
+        """Who answers, for people."""
+        return self.user or "mcp"
+
+    async def result(self) -> Result:
+        """Drive the call, and return its result, or what it waits for.
+
+        Raises:
+            MCPError: It failed by a fault of the server, which is logged.
+        """
+        progress = Progress(self.context.session.report_progress, self.params.name)
+        sending = asyncio.create_task(progress.send())
+        try:
+            result = await self._driven(progress)
+            progress.end()
+            await asyncio.wait({sending})  # the result comes last
+        except _Refused as refusal:
+            return error_result(str(refusal))
+        except Exception as error:  # its text may hold what no client may see
+            LOG.error("the tool %r failed", self.params.name, exc_info=error)
+            raise MCPError(types.INTERNAL_ERROR, "Internal server error; its log has the reason") from None
+        finally:
+            sending.cancel()
+        return result
+
+    async def _driven(self, progress: Progress) -> Result:
+        name = self.params.request_state or self.calls.new_name()
+        call = await self._first(name, progress)
+        while call.effects:
+            questions = _questions(call)
+            state = await self._state(name, call, questions)
+            if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                forms: Any = {question.key: elicitation(question) for question in questions}
+                return types.InputRequiredResult(input_requests=forms, request_state=state)
+            answers = await self._elicited(name, questions)
+            call = await self._answered(call, name, state, answers, progress)
+        return result_of(call)
+
+    async def _first(self, name: str, progress: Progress) -> AgentCall[Any]:
+        """Begin the call, or continue one that has waited."""
+        state = self.params.request_state
+        if state is None:
+            task = task_of(self.params.name, self.params.arguments or {})
+            if len(task) > MAX_ARGUMENT_CHARS:
+                raise _Refused(f"the arguments: expected at most {MAX_ARGUMENT_CHARS} characters of JSON, got more")
+            return await undisturbed(self.calls.begin(name, task, self.user, progress), self.calls, name, self.by)
+        try:
+            call = await self.calls.at(state)
+        except RunUnknown:
+            raise _Refused(ANSWERED) from None
+        responses, questions = self.params.input_responses, _questions(call)
+        if not responses and (questions or not call.effects):
+            return call
+        answers = _answers(questions, responses or {})
+        if responses and not answers:
+            raise _Refused(ANSWERED)
+        return await self._answered(call, name, state, answers, progress)
+
+    async def _answered(
+        self, call: AgentCall[Any], name: str, state: str, answers: Mapping[str, Outcome], progress: Progress
+    ) -> AgentCall[Any]:
+        name = name if self.is_stored else ""
+        try:
+            work = self.calls.go_on(call, state, answers, self.by, progress)
+            return await undisturbed(work, self.calls, name, self.by)
+        except (AlreadyAnswered, NotAsked, RunUnknown):
+            raise _Refused(ANSWERED) from None
+        except RunBusy:
+            raise _Refused(GOES_ON) from None
+
+    async def _state(self, name: str, call: AgentCall[Any], questions: tuple[Question, ...]) -> str:
+        """Return the state of a call that waits; one that this client cannot answer is cancelled."""
+        why = ""
+        if not questions:
+            why = WAITS
+        elif not _can_ask(self.context):
+            why = NO_FORMS
+        elif not self.is_stored and (self.needs.is_open or any(q.kind in ("approval", "doubt") for q in questions)):
+            why = NO_STORE
+        state = "" if why else self.calls.state_of(name, call)
+        if not state:
+            if questions:
+                await self._give_up(name)
+            raise _Refused(why or TOO_LARGE)
+        return state
+
+    async def _elicited(self, name: str, questions: tuple[Question, ...]) -> dict[str, Outcome]:
+        """Ask the client's user, while the request stays open, as before 2026-07-28."""
+        answers: dict[str, Outcome] = {}
+        session = self.context.session
+        try:
+            for question in questions:
+                params: Any = elicitation(question).params
+                filled = await session.elicit_form(
+                    params.message, params.requested_schema, related_request_id=self.context.request_id
+                )
+                answers |= _answers((question,), {question.key: filled})
+        except BaseException as error:
+            await self._give_up(name)
+            if isinstance(error, MCPError):
+                raise _Refused(f"the client has not answered: {error.error.message[:200]}") from None
+            raise
+        return answers
+
+    async def _give_up(self, name: str) -> None:
+        if self.is_stored:
+            await cancelled_at_rest(self.calls, name, self.by)
+
+
+def _can_ask(context: ServerRequestContext[Any, Any]) -> bool:
+    """Return whether the client has said that it shows forms to its user."""
+    capabilities = context.session.client_capabilities
+    elicitation = None if capabilities is None else capabilities.elicitation
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
+        return False
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS or context.session.can_send_request
+
+
+def _questions(call: AgentCall[Any]) -> tuple[Question, ...]:
+    return tuple([effect.question for effect in call.effects if effect.question is not None])
+
+
+def _answers(questions: tuple[Question, ...], responses: Mapping[str, Any]) -> dict[str, Outcome]:
+    """Return outcomes by key for the questions that are open and have a response.
+
+    Raises:
+        _Refused: A response is none, or does not fit its question.
+    """
+    answers: dict[str, Outcome] = {}
+    for question in questions:
+        response = responses.get(question.key)
+        if response is None:
+            continue
+        if not isinstance(response, types.ElicitResult):
+            raise _Refused(f"the response to {question.key!r}: expected a form that was filled in, got another")
+        try:
+            key, outcome = answer(question, response)
+        except FormError as error:
+            raise _Refused(f"the answer to {question.key!r} does not fit: {error.problem}") from None
+        answers[key] = outcome
+    return {"": answers[""]} if "" in answers else answers
+
+
+def result_of(call: AgentCall[Any]) -> types.CallToolResult:
+    """Return the result of a call that has ended, as a model would see it."""
+    record = call.record
+    if record.state is State.FAILED:
+        ending = record.ending
+        assert ending is not None, "it has failed"
+        return error_result(f"{ending.reason}: {ending.detail}")
+    done = record.function_calls[0]
+    if done.error is not None:
+        return error_result(done.error)
+    text = [types.TextContent(text=done.result or "")]
+    return types.CallToolResult(content=[*text, *[_block(item) for item in done.attachments]])
+
+
+def error_result(text: str) -> types.CallToolResult:
+    """Return the result of a tool that has failed."""
+    return types.CallToolResult(content=[types.TextContent(text=mask_keys(text))], is_error=True)
+
+
+def _block(item: Attachment) -> types.ContentBlock:
+    name = (item.name if isinstance(item, Document) else None) or "attachment"
+    if item.data is None:
+        return types.ResourceLink(name=name, uri=str(item.url), mime_type=item.media_type)
+    data = base64.b64encode(item.data).decode()
+    if isinstance(item, Image):
+        return types.ImageContent(data=data, mime_type=str(item.media_type))
+    uri = f"attachment:///{quote(name)}"
+    text = item.text
+    if text is not None:
+        return types.EmbeddedResource(
+            resource=types.TextResourceContents(uri=uri, mime_type=item.media_type, text=text)
+        )
+    return types.EmbeddedResource(resource=types.BlobResourceContents(uri=uri, mime_type=item.media_type, blob=data))
+
+
+_MAX_NAME_CHARS = 64  # of a tool that does not exist, in an error
+
+
+def official_server(
+    agent: Agent[Any, Any], deps: Any, key: bytes, valid_s: float, about: Mapping[str, Any]
+) -> Server[Any]:
+    """Return a server whose tools are the functions of an agent.
+
+    Args:
+        agent: The agent.
+        deps: What functions find in their `Context`; see `ToolServer`.
+        key: Seals the states that clients carry.
+        valid_s: How many seconds such a state is valid.
+        about: What the server says about itself.
+    """
+    tools = Tools(agent, deps)
+    server: Server[Any] = Server(agent.name, on_list_tools=tools.list, on_call_tool=tools.call, **about)
+    security = RequestStateSecurity(keys=[key], ttl=valid_s)
+    server.middleware.append(RequestStateBoundary(security, default_audience=agent.name))
+    return server
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client over standard input and output, until it closes them."""
+    with own_stdin() as lines:
+        async with stdio_server(stdin=anyio.wrap_file(lines)) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+
+class Tools:
+    """The handlers of a server.
+
+    Args:
+        agent: Its functions are the tools.
+        deps: What they find in their `Context`.
+    """
+
+    def __init__(self, agent: Agent[Any, Any], deps: Any) -> None:
+        self._agent = agent
+        self._deps = deps
+        self._has_store = agent.store is not None
+        self._calls: Calls = (StoredCalls if self._has_store else CarriedCalls)(agent, deps)
+        self._is_fixed = all(isinstance(item, Function) for item in agent.functions)
+
+    async def list(self, context: Any, params: Any) -> types.ListToolsResult:
+        """Return the tools that can be called now."""
+        offered = await self._offered(context)
+        served = [f for f in offered.values() if not problem_of(f, has_store=self._has_store)]
+        return types.ListToolsResult(tools=[_tool(f) for f in served])
+
+    async def call(self, context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> Result:
+        """Return the result of a tool, or what it needs of the client's user.
+
+        Raises:
+            MCPError: There is no such tool, or the server failed.
+        """
+        function = (await self._offered(context)).get(params.name)
+        if function is None:
+            raise MCPError(types.INVALID_PARAMS, f"unknown tool {plain(params.name[:_MAX_NAME_CHARS])!r}")
+        if problem := problem_of(function, has_store=self._has_store):
+            return error_result(problem)
+        return await Asks(self._calls, needs_of(function), self._has_store, context, params).result()
+
+    async def _offered(self, context: Any) -> Mapping[str, Function]:
+        """Return the functions of a call that begins now, by name."""
+        if self._is_fixed:
+            return self._agent.prompt.by_name
+        user = authenticated_principal(context) or ""
+        return (await asyncio.to_thread(self._resolved, user)).by_name
+
+    def _resolved(self, user: str) -> Prompt:
+        deps = deps_for(self._deps, self._agent.name, {}, user)
+        return self._agent.resolve_prompt(None, {"deps": deps})
+
+
+def _tool(function: Function) -> types.Tool:
+    hints = types.ToolAnnotations(destructive_hint=True, idempotent_hint=False) if function.once else None
+    return types.Tool(
+        name=function.name,
+        description=function.description,
+        input_schema=dict(function.parameters),
+        annotations=hints,
+    )
