@@ -287,7 +287,7 @@ def test_what_is_kept_of_a_run(kind: str, way: str, tmp_path: Path, written: Any
     shown = repr(public) + shown_by_rich(*public) + shown_by(waiting.value) + shown_by(failed.value)
     everything = kept + exported + copied + shown + written()
     assert seen_in(everything, [*PLANTED, SIGNING_KEY]) == []
-    assert runs._key is not None
-    assert runs._key.hex() not in everything
-    assert repr(runs._key)[2:-1] not in everything
+    assert runs.journals.key is not None
+    assert runs.journals.key.hex() not in everything
+    assert repr(runs.journals.key)[2:-1] not in everything
     store.close()

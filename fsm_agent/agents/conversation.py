@@ -97,11 +97,11 @@ class Conversation(CallVerbs[Deps, Out]):
         `Price.cost_pico_usd` computes their cost.
         """
         head = self._runs.store.head(self.name)
-        return turn_of(self._runs, head.run, self.name).usage if head.run else UNUSED
+        return turn_of(self._runs.journals, head.run, self.name).usage if head.run else UNUSED
 
     def turns(self, limit: int | None = None) -> list[Run]:
         """Return the runs, the newest first, up to the first that was deleted."""
-        return list(islice(turns_back(self._runs, self._runs.store.head(self.name)), limit))
+        return list(islice(turns_back(self._runs.journals, self._runs.store.head(self.name)), limit))
 
     @overload
     def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
@@ -168,7 +168,7 @@ class Conversation(CallVerbs[Deps, Out]):
 
     def _dialog(self, head: Head) -> Dialog:
         known = dict(self._known)  # other threads may use the same conversation
-        dialog = dialog_at(self._runs, head.run, self.name, known)
+        dialog = dialog_at(self._runs.journals, head.run, self.name, known)
         self._known = known
         return dialog
 
@@ -181,7 +181,7 @@ class Conversation(CallVerbs[Deps, Out]):
         usage = UNUSED
         if head.run:
             try:
-                newest = turn_of(self._runs, head.run, self.name)
+                newest = turn_of(self._runs.journals, head.run, self.name)
             except RunUnknown:
                 if after is None:
                     raise

@@ -14,7 +14,7 @@ from fsm_agent._internal.field_checks import is_amount
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.messages.events import Event
-from fsm_agent.store.claiming import STUCK_STATE, stuck_problem
+from fsm_agent.store.claiming import STUCK_STATE, fold_run, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import is_settled
@@ -73,7 +73,7 @@ class RunHandle(Generic[Result]):
         loaded = self._load()
         if loaded.run.state == STUCK_STATE and loaded.run.holder is None:
             return STUCK_STATE
-        return str(self._runs.fold_run(loaded, self._definition).record.state)
+        return str(fold_run(self._runs.journals, loaded, self._definition).record.state)
 
     @property
     def questions(self) -> Mapping[str, str]:
@@ -212,7 +212,7 @@ class RunHandle(Generic[Result]):
         if not is_settled(loaded.run):
             return None
         self._check_stuck(loaded.run)
-        return partial(self._runnable.result_of, self._runs.fold_run(loaded, self._definition))
+        return partial(self._runnable.result_of, fold_run(self._runs.journals, loaded, self._definition))
 
     def _last(self, follower: Follower) -> Generator[Event]:
         """Yield the last event of a run that has ended, or that waits for a person."""

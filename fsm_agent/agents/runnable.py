@@ -379,7 +379,7 @@ class Runnable(ABC):
         runs = self.runs
         process = self.seed(task, **_without_deps(of_seed))
         definition = self.definition_of(process)
-        name = runs.submit(process, definition, run_handle.start_of(after, delay_s, priority, service))
+        name = runs.claims.submit(process, definition, run_handle.start_of(after, delay_s, priority, service))
         return run_handle.RunHandle(self, name, definition)
 
     async def _asubmit(self, task: Any, after: tuple[str, ...], options: Mapping[str, Any]) -> RunHandle[Any]:
@@ -411,7 +411,7 @@ class Runnable(ABC):
         outcomes = self.outcomes(run_id, answers, definition)
         given = [id(answer) for answer in answers.values()]
         typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # they were made of values
-        at_s = self.runs.clock_of(definition).now()
+        at_s = self.runs.claims.clock_of(definition).now()
         self.runs.answer(run_id, outcomes, by=by, at_s=at_s, typed=typed, post_id=post_id, content=content)
 
     def _resume(self, run_id: str, answers: Any, options: Mapping[str, Any]) -> Any:
@@ -463,7 +463,7 @@ class Runnable(ABC):
         """Return a process and its recorder; if its run has begun before, the stored process."""
         if process.journal is None or not process.journal.header:
             return process, None
-        return self.runs.begin(process, self.definition_of(process))
+        return self.runs.claims.begin(process, self.definition_of(process))
 
     async def _aclaim(self, process: Any) -> Claimed:
         """`_claim` for asyncio."""
@@ -481,7 +481,7 @@ class Runnable(ABC):
         if answers is not None:
             self.post_answers(run_id, answers, by, definition, post_id)
         try:
-            return self.check_resumed(self.runs.resume(run_id, definition))
+            return self.check_resumed(self.runs.claims.resume(run_id, definition))
         except RunBusy as error:
             error.is_answered = answers is not None
             raise

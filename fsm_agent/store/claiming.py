@@ -10,19 +10,14 @@ from __future__ import annotations
 import os
 import socket
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import count
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-import msgspec
-
-from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent._internal.forks import at_fork
-from fsm_agent._internal.plain_text import plain
-from fsm_agent._internal.values import Value, decoder_of, from_json, to_json
+from fsm_agent._internal.values import Value, from_json, to_json
 from fsm_agent.call.effects import Begin
 from fsm_agent.call.journal import (
     Chain,
@@ -34,39 +29,32 @@ from fsm_agent.call.journal import (
     entry_of,
     fold,
     header_of,
-    is_signed,
     with_traceparent,
 )
 from fsm_agent.call.lost_approvals import loses, lost_approval, missing_function
 from fsm_agent.call.outcomes import Begun, Cancelled, Outcome
 from fsm_agent.call.process import Process
 from fsm_agent.call.seeding import earlier_messages, request_differences
-from fsm_agent.call.signing import KeyMissing, has_signature, key_bytes, verified
+from fsm_agent.call.signing import KeyMissing
 from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.runtime import probes
 from fsm_agent.runtime.world import Clock, SystemClock, lasting
 from fsm_agent.store import checks
 from fsm_agent.store.errors import RunExists, StoreError
-from fsm_agent.store.leases import LEASE_S
-from fsm_agent.store.listing import STUCK, RunWatcher
-from fsm_agent.store.recorder import Posted, Saved, StoreRecorder
-from fsm_agent.store.sql.sqlite import SqliteStore
-from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start, Store
+from fsm_agent.store.journals import Journals, title_of
+from fsm_agent.store.listing import STUCK
+from fsm_agent.store.recorder import Posted, StoreRecorder
+from fsm_agent.store.store import Head, Lease, Loaded, Post, Rest, Run, Start
 from fsm_agent.store.turns import head_before, messages_before
-from fsm_agent.validation import check
 
 MAX_TRIES = 5  # claims in a row without a new entry; after that, the run is stuck
-MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
-TITLE_CHARS = 160
 MAX_PROBLEM_CHARS = 2000  # of the exception in the question about a stuck run
 BEHIND_S = 1.0  # by which a clock may be behind that of the store without being told from one that is right
 STUCK_STATE = "Stuck"  # the state of such a run
 _holders = count(1)
 
 OnChange: TypeAlias = Literal["report", "rest", "stop"]
-
-Made = TypeVar("Made", bound=Process)
 
 
 class Stuck(Value, frozen=True):
@@ -86,7 +74,7 @@ class Definition(NamedTuple):
     new_id: Callable[[], str]  # returns a name for a run without one
     # Returns the arguments in which two headers differ, as words for an error; a change of code is no difference.
     differences: Callable[[Header, Header], Sequence[str]] = request_differences
-    clock: Clock = SystemClock()  # that of the drivers, if the store is not kept; see `Claiming.clock_of`
+    clock: Clock = SystemClock()  # that of the drivers, if the store is not kept; see `Claims.clock_of`
     check: Callable[[Any], None] | None = None  # raises if a process must not be claimed
     # Takes a process, all entries of its journal and the name of a step; returns the number of the entry by which the
     # process came there.  None: its steps have no names.
@@ -96,28 +84,30 @@ class Definition(NamedTuple):
 Claimed: TypeAlias = tuple[Any, StoreRecorder | None]  # a process and its recorder; None: the run has ended
 
 
-class Claiming:
-    """The part of `Runs` that claims runs, makes their processes, and gives back what cannot be driven."""
+class Claims:
+    """Claims runs, makes their processes, and gives back what cannot be driven.
+
+    Args:
+        journals: The journals of the runs.
+        redact: See `Runs`, as the other arguments.
+        lease_s: How many seconds a lease lasts.
+        patience_s: How many seconds a driver idles before it gives the run back.
+    """
 
     def __init__(
         self,
-        store: Store | str | os.PathLike[str],
+        journals: Journals,
         *,
-        signing_key: str | bytes | None = None,
-        redact: Callable[[Outcome], Outcome] | None = None,
-        lease_s: float = LEASE_S,
-        patience_s: float | None = None,
-        read_only: bool = False,
+        redact: Callable[[Outcome], Outcome] | None,
+        lease_s: float,
+        patience_s: float | None,
     ) -> None:
-        check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
-        check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
-        self.store: Store = _open_store(store, read_only)
+        self.journals = journals
+        self.store = journals.store
         self.redact = redact
         self.lease_s = lease_s
         self.patience_s = patience_s
-        self.watcher = RunWatcher(self.store)
         self._is_behind = False  # the clock of this machine, as the last claim has shown
-        self._key = None if signing_key is None else key_bytes(signing_key)
 
     def begin(self, process: Process, definition: Definition) -> Claimed:
         """Claim the run that the journal of a process names; create it if it is new.
@@ -143,7 +133,7 @@ class Claiming:
         lease = self._create_named(journal, definition) if journal.run else self._create_unnamed(journal, definition)
         if lease is None:
             return self.resume(journal.run, definition)
-        journal.chain = Chain(journal.header, self._key)
+        journal.chain = Chain(journal.header, self.journals.key)
         return process, self._make_recorder(lease, process, definition)
 
     def submit(self, process: Process, definition: Definition, start: Start) -> str:
@@ -163,7 +153,7 @@ class Claiming:
             journal.header = with_traceparent(journal.header, probes.traceparent_here())
         head = _head_before(journal)
         name, is_named = journal.run, bool(journal.run)
-        for run in [name] if is_named else self._new_names(definition, head):
+        for run in [name] if is_named else new_names(definition, head):
             try:
                 is_new = self.store.create(
                     *(run, journal.header),
@@ -181,7 +171,7 @@ class Claiming:
                 return run
         raise AssertionError("there is always another name")
 
-    def _create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
+    def create_claimed(self, run: str, header: str, agent: str, follows: Head | None = None) -> Lease | None:
         """Create a run and claim it in one commit, before a worker can; return None if it exists already."""
         lease = self.store.create(
             *(run, header),
@@ -197,7 +187,7 @@ class Claiming:
     def _create_named(self, journal: Journal, definition: Definition) -> Lease | None:
         """Create and claim the run that a journal names; return None if it exists already."""
         try:
-            return self._create_claimed(journal.run, journal.header, definition.agent, _head_before(journal))
+            return self.create_claimed(journal.run, journal.header, definition.agent, _head_before(journal))
         except RunExists:
             self._check_same(journal.run, journal.header, definition)
             return None
@@ -211,21 +201,12 @@ class Claiming:
     def _create_unnamed(self, journal: Journal, definition: Definition) -> Lease:
         """Create and claim a run under a new name."""
         head = _head_before(journal)
-        for journal.run in self._new_names(definition, head):
+        for journal.run in new_names(definition, head):
             with suppress(RunExists):
-                lease = self._create_claimed(journal.run, journal.header, definition.agent, head)
+                lease = self.create_claimed(journal.run, journal.header, definition.agent, head)
                 if lease is not None:
                     return lease
         raise AssertionError("there is always another name")
-
-    def _new_names(self, definition: Definition, head: Head | None) -> Iterator[str]:
-        """Yield a new name for a run, then the same with numbers."""
-        name = definition.new_id()
-        if head is not None:
-            name = f"{head.conversation}:{head.version + 1}-{name}"
-        yield name
-        for number in count(2):
-            yield f"{name}-{number}"
 
     def _reclaim(self, process: Process, chain: Chain, definition: Definition) -> Claimed:
         """Claim the run of a process that was driven before; refuse a process that is behind its run."""
@@ -252,7 +233,7 @@ class Claiming:
         """
         loaded = self.store.load(run, after=None)
         if loaded.run.is_ended:
-            return self.fold_run(loaded, definition), None
+            return fold_run(self.journals, loaded, definition), None
         self.clock_of(definition)
         return self.load_claimed(self.claim(run), definition)
 
@@ -275,13 +256,18 @@ class Claiming:
         """
         loaded = self.store.load(lease.run, after=None)
         answers = [post for post in loaded.posts if post.key == STUCK]
+        # The order of these checks is a protocol.  Entries that a dead `fork` owes come first, since all else reads
+        # them.  A run that has ended is never asked about, so no check may come before that.  The edit of a fork is a
+        # step, and may be the approval that is looked for below.  The last three find why a process that could be made
+        # is not driven, and one is told: that drivers died comes before what the code lacks, since a driver that found
+        # the latter would have asked, not died; and an approval that is lost comes before a change that explains it.
         try:
-            if (copied := self._copy_entries(lease, loaded)) is not lease:
+            if (copied := self.copy_entries(lease, loaded)) is not lease:
                 lease, loaded = copied, self.store.load(lease.run, after=None)
             if loaded.run.is_ended:
                 self.give_back(lease, loaded)
-                return self.fold_run(loaded, definition), None
-            process = self.fold_run(loaded, definition)
+                return fold_run(self.journals, loaded, definition), None
+            process = fold_run(self.journals, loaded, definition)
             self._complete_fork(process, loaded, definition)
             if lease.tries > MAX_TRIES and not answers:
                 raise ReplayError(f"{lease.tries} drivers in a row have claimed it without adding an entry")
@@ -321,7 +307,7 @@ class Claiming:
         """Return, in words, that the code is not that under which the run last rested; None: it is, or may be."""
         if on_change == "report":
             return None
-        saved = self.read_snapshot(loaded)
+        saved = self.journals.read_snapshot(loaded)
         before = (saved and saved.definition) or header_of(loaded.header).fingerprint
         if before in ("", process.fingerprint):
             return None
@@ -374,18 +360,6 @@ class Claiming:
         rest = Rest(state=STUCK_STATE, is_ended=is_ended, is_failed=is_ended, questions=asked, heeds=STUCK)
         self.store.append(lease, lease.n, (), rest)
 
-    def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
-        """Return the chain after the last entry of a run that was loaded from its snapshot on.
-
-        Raises:
-            JournalError: An entry is damaged or forged.
-        """
-        n = 0 if loaded.snapshot is None else loaded.snapshot[0]
-        chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
-        for line in loaded.lines:
-            chain.verified(line)
-        return chain
-
     def fingerprint(self, header: str, definition: Definition) -> str:
         """Return the fingerprint of the code that would drive a run; empty: it cannot make the process."""
         with suppress(Exception):
@@ -434,7 +408,7 @@ class Claiming:
             lease_s=self.lease_s,
             patience_s=self.patience_s,
             redact=self.redact,
-            signing_key=self._key,
+            signing_key=self.journals.key,
             definition=changed_to,
             ahead_s=lease.since_s - self.clock_of(definition).now(),
             waits=waits,
@@ -448,88 +422,14 @@ class Claiming:
         """
         return lasting(definition.clock) if checks.keeps_real_time(self.store) else definition.clock
 
-    # Folding
-
-    def fold_run(self, loaded: Loaded, definition: Definition) -> Any:
-        """Return the process of a run, with a journal that continues that of the run."""
-        self._check_key(loaded)
-        header = header_of(loaded.header)
-        saved, n = self.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
-        document = None if saved is None else saved.document
-        earlier = messages_before(self, header) if header.follows else ()
-        turns = (earlier,) if earlier else ()
-        process = definition.make(header, document, *turns)
-        chain = Chain(loaded.header, self._key, n, None if saved is None else saved.digest)
-        before = None
-        if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
-            before = saved.before.step, definition.make(header, saved.before.document, *turns).record
-        fold(process, loaded.lines, chain, header.fingerprint, before)
-        if chain.n != loaded.run.n:
-            raise JournalError(f"the journal: expected {loaded.run.n} entries, as the store counts, got {chain.n}")
-        if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
-            raise JournalError(f"the journal: expected that of the run {loaded.run.id!r}, got that of {name!r}")
-        process.journal = Journal(process, loaded.run.id, loaded.header, chain)
-        if header.conversation:
-            process.journal.earlier = earlier_messages(header, len(earlier))
-        return process
-
-    def _check_key(self, loaded: Loaded) -> None:
-        """Refuse signed entries if there is no key to verify them."""
-        if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
-            raise KeyMissing(loaded.run.id)
-
-    def verdict(self, loaded: Loaded) -> tuple[str, bool]:
-        """Return what the digests of a journal tell, in words, and whether nothing is wrong."""
-        if self._key is None and loaded.lines and is_signed(loaded.lines[0]):
-            return "signed, and no signing key was given, so nothing was verified", True
-        chain = Chain(loaded.header, self._key)
-        try:
-            for line in loaded.lines:
-                chain.verified(line)
-        except JournalError as error:
-            return str(error), False
-        return f"verified by its {'digests' if self._key is None else 'signatures'}", True
-
-    def read_snapshot(self, loaded: Loaded) -> Saved | None:
-        """Return the snapshot of a run; None: it has none.
-
-        Raises:
-            JournalError: The snapshot is damaged, foreign or forged.
-            KeyMissing: The snapshot is signed, and `Runs` has no key.
-        """
-        if loaded.snapshot is None:
-            return None
-        saved = self._unpack_snapshot(loaded.snapshot[1], loaded.run.id)
-        if saved.start != Chain(loaded.header, self._key).digest:
-            raise JournalError("the snapshot belongs to another run, or the header was changed")
-        return saved
-
-    def _unpack_snapshot(self, packed: bytes, run: str) -> Saved:
-        try:
-            # An unsigned snapshot can be made to unpack to any size, so the output is bounded.
-            unpacker = zlib.decompressobj()
-            document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
-            if not unpacker.eof and not unpacker.unconsumed_tail:
-                raise JournalError("the snapshot of the run is damaged: it was cut off")
-            if unpacker.unconsumed_tail:
-                raise JournalError(f"the snapshot: expected at most {MAX_SNAPSHOT_BYTES} bytes, got more")
-            if self._key is None and has_signature(document):
-                raise KeyMissing(run)
-            saved: Saved = decoder_of(Saved).decode(verified(document, self._key))
-            return saved
-        except KeyMissing:
-            raise
-        except (zlib.error, ValueError) as error:
-            raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
-
     def _complete_fork(self, process: Process, loaded: Loaded, definition: Definition) -> None:
         """Take the step of the edit of a fork that has no more than the common entries."""
-        # As `_copy_entries`: if `fork` dies between its two commits, the first holder edits the fork.
+        # As `copy_entries`: if `fork` dies between its two commits, the first holder edits the fork.
         header = header_of(loaded.header)
         if header.forked is not None and header.forked[1] == loaded.run.n:
             apply_edit(process, header, self.clock_of(definition))
 
-    def _copy_entries(self, lease: Lease, fork: Loaded) -> Lease:
+    def copy_entries(self, lease: Lease, fork: Loaded) -> Lease:
         """Copy the entries of the run that this one is a fork of, unless it has them; return the lease after that."""
         # `fork` creates the run and copies the entries in two commits.  If it dies in between, the first holder of the
         # fork copies them.
@@ -537,52 +437,45 @@ class Claiming:
         if forked is None or forked[1] == 0:
             return lease
         source = self.store.load(forked[0])
-        before, after = Chain(source.header, self._key), Chain(fork.header, self._key)
+        before, after = Chain(source.header, self.journals.key), Chain(fork.header, self.journals.key)
         taken = [before.verified(line) for line in source.lines[: forked[1]]]
         lines = after.written([renamed_entry(line, lease.run) for line in taken], lease.fence)
         self.store.append(lease, 0, lines)
         return lease.changed(n=len(lines))
 
 
-class _Part(msgspec.Struct):
-    text: str = ""
+def new_names(definition: Definition, head: Head | None) -> Iterator[str]:
+    """Yield a new name for a run, then the same with numbers."""
+    name = definition.new_id()
+    if head is not None:
+        name = f"{head.conversation}:{head.version + 1}-{name}"
+    yield name
+    for number in count(2):
+        yield f"{name}-{number}"
 
 
-class _Message(msgspec.Struct):
-    role: str = ""
-    parts: list[_Part] = []
-
-
-class _Seed(msgspec.Struct):
-    dialog: list[_Message] = []
-    data: msgspec.Raw = msgspec.Raw()
-
-
-class _Began(msgspec.Struct):
-    """What a header says that a run is about."""
-
-    seed: _Seed
-
-
-def title_of(header: str) -> str:
-    """Return what a run is about, in at most `TITLE_CHARS`: the last words of its task, or its data; empty: unknown."""
-    try:
-        seed = decoder_of(_Began).decode(header).seed
-        texts = ["".join([part.text for part in one.parts]) for one in seed.dialog[-1:] if one.role != "system"]
-        data = from_json(bytes(seed.data), Any) if bytes(seed.data) else {}
-    except (ValueError, RecursionError):
-        return ""
-    if isinstance(data, dict):
-        texts += [f"{name}: {_words(value)}" for name, value in data.items() if value]
-    elif data:
-        texts.append(_words(data))
-    text = ", ".join(texts)[: 2 * TITLE_CHARS]
-    text = " ".join((text if text.isprintable() else plain(text)).split())
-    return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
-
-
-def _words(value: Any) -> str:
-    return (value if isinstance(value, str) else to_json(value))[: TITLE_CHARS + 1]
+def fold_run(journals: Journals, loaded: Loaded, definition: Definition) -> Any:
+    """Return the process of a run, with a journal that continues that of the run."""
+    journals.check_key(loaded)
+    header = header_of(loaded.header)
+    saved, n = journals.read_snapshot(loaded), 0 if loaded.snapshot is None else loaded.snapshot[0]
+    document = None if saved is None else saved.document
+    earlier = messages_before(journals, header) if header.follows else ()
+    turns = (earlier,) if earlier else ()
+    process = definition.make(header, document, *turns)
+    chain = Chain(loaded.header, journals.key, n, None if saved is None else saved.digest)
+    before = None
+    if saved is not None and saved.before is not None and loaded.lines:  # it has failed, and was retried
+        before = saved.before.step, definition.make(header, saved.before.document, *turns).record
+    fold(process, loaded.lines, chain, header.fingerprint, before)
+    if chain.n != loaded.run.n:
+        raise JournalError(f"the journal: expected {loaded.run.n} entries, as the store counts, got {chain.n}")
+    if (name := getattr(process.record, "id", "")) not in ("", loaded.run.id):
+        raise JournalError(f"the journal: expected that of the run {loaded.run.id!r}, got that of {name!r}")
+    process.journal = Journal(process, loaded.run.id, loaded.header, chain)
+    if header.conversation:
+        process.journal.earlier = earlier_messages(header, len(earlier))
+    return process
 
 
 def is_of_code(error: BaseException) -> bool:
@@ -664,31 +557,3 @@ def _process_name() -> str:
 
 
 at_fork(after_in_child=_process_name.cache_clear)
-
-
-def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
-    """Return a store as it is; open the store at a path, or at an address of Postgres, or open it to be read.
-
-    Raises:
-        UsageError: ``store`` is none of them.  The error does not quote a URL, which may hold a password.
-        ConfigError: The store needs an extra that is not installed.
-        StoreError: The store cannot be opened.
-    """
-    right = "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"
-    if not isinstance(store, str | os.PathLike):
-        check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
-        if read_only:
-            what = "read_only=True: expected a path or an address, got a store that is open"
-            raise UsageError(f"{what}; pass Runs({type(store).__name__}(…, read_only=True))")
-        return store
-    text = os.fspath(store)
-    scheme, colon, _ = text.partition("://")
-    if colon and scheme in ("postgresql", "postgres"):
-        from fsm_agent.store.sql.postgres import PostgresStore  # few programs need it
-
-        return PostgresStore(text, read_only=read_only)
-    check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
-    if os.path.isdir(text):
-        file = os.path.join(text, "runs.db")
-        raise UsageError(f"store: expected a file, got the folder {text!r}; pass a file in it, such as {file!r}")
-    return SqliteStore(text, read_only=read_only)

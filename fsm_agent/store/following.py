@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsm_agent.call.effects import CallModel, RunFunction
 from fsm_agent.call.journal import fold, line_of, retried_in
@@ -19,13 +19,11 @@ from fsm_agent.errors import JournalError, ReplayError, UsageError
 from fsm_agent.messages.events import Event, FunctionEnded, Inside, ReplyCompleted, Stepped
 from fsm_agent.messages.message import FunctionCall
 from fsm_agent.runtime.drivers import last_event
-from fsm_agent.store.claiming import Claiming
+from fsm_agent.store.claiming import Definition, fold_run
 from fsm_agent.store.history import RETRIED, EntryReading, read
 from fsm_agent.store.listing import is_settled
+from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Loaded, Run
-
-if TYPE_CHECKING:
-    from fsm_agent.store.claiming import Definition
 
 _log = logging.getLogger("fsm_agent")
 
@@ -44,7 +42,7 @@ class Follower:
         JournalError: As `Runs.resume` does.
     """
 
-    def __init__(self, runs: Claiming, run: str, definition: Definition, has_functions: bool = False) -> None:
+    def __init__(self, runs: Runs, run: str, definition: Definition, has_functions: bool = False) -> None:
         self._runs, self._definition = runs, definition
         self._has_functions = has_functions
         first = runs.store.load(run, after=0)
@@ -55,7 +53,7 @@ class Follower:
 
     def _begin(self, loaded: Loaded) -> None:
         """Begin with a process that has no entries yet but those before its snapshot."""
-        self.process = self._runs.fold_run(loaded, self._definition)
+        self.process = fold_run(self._runs.journals, loaded, self._definition)
         self._chain = self.process.journal.chain
 
     @property
@@ -199,7 +197,7 @@ def _function_ended(process: Any, event: Event, returned: FunctionEnded | None) 
     return Inside(path, returned) if path else returned
 
 
-def written_events(runs: Claiming, run: str, after: int, end: int, *, has_functions: bool) -> Iterator[Event]:
+def written_events(runs: Runs, run: str, after: int, end: int, *, has_functions: bool) -> Iterator[Event]:
     """Yield steps, replies and, if asked for, results of functions, of the entries behind ``after`` up to ``end``.
 
     There are as many steps as the code took then.  What an agent inside returned is not in the journal.

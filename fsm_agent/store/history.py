@@ -32,7 +32,8 @@ from fsm_agent.diagrams.path import path as states_of
 from fsm_agent.errors import JournalError, SnapshotError
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
-from fsm_agent.store.claiming import Claiming, title_of
+from fsm_agent.store.journals import title_of
+from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Loaded, Post, Run
 
 UNKNOWN = "?"  # a state that only the code knows
@@ -232,7 +233,7 @@ class RunReading(NamedTuple):
         return any(step.trigger.partition(" ")[0] not in _STAYS for step in later)
 
 
-def read(runs: Claiming, run: str) -> RunReading:
+def read(runs: Runs, run: str) -> RunReading:
     """Return a run; one that is damaged, as far as it can be read.
 
     Args:
@@ -246,7 +247,7 @@ def read(runs: Claiming, run: str) -> RunReading:
     loaded = runs.store.load(run, after=0)
     header = header_of(loaded.header)
     lines, problem = _lines(loaded.lines)
-    verdict, is_sound = runs.verdict(loaded)
+    verdict, is_sound = runs.journals.verdict(loaded)
     if problem:
         verdict, is_sound = problem, False
     seed = from_json(bytes(header.seed), Any)
@@ -291,10 +292,10 @@ def _lines(texts: Sequence[str]) -> tuple[list[tuple[Line, Any]], str]:
     return found, ""
 
 
-def _uses(runs: Claiming, loaded: Loaded) -> Mapping[str, ContextUse]:
+def _uses(runs: Runs, loaded: Loaded) -> Mapping[str, ContextUse]:
     """Return what the requests of a run showed the model; empty if it is no agent call's, or cannot be read."""
     try:
-        saved = runs.read_snapshot(loaded)
+        saved = runs.journals.read_snapshot(loaded)
         record = None if saved is None else record_of(saved.document)
     except (JournalError, SnapshotError):
         return {}

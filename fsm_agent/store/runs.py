@@ -1,11 +1,16 @@
 """Runs: processes whose journals are kept in a store.
 
 `Runs` is a store with the rules by which runs are kept in it: keys, redaction, leases.  It knows processes, headers and
-posts.  How runs are claimed is in `fsm_agent.store.claiming`, how they are forked in `fsm_agent.store.forking`.
+posts.  Its `Journals` are what is in the store, its `Claims` say who drives a run.
+
+A retry undoes the failure and nothing else.  What was done stays done: a run whose last entry is a success, by which a
+row of its flow ended it in a failure, cannot be retried.  The journal keeps what was undone, and says who has retried.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -14,23 +19,33 @@ from typing import Any
 
 import msgspec
 
+from fsm_agent._internal.field_checks import is_amount, is_finite
 from fsm_agent._internal.values import from_json, to_json
-from fsm_agent.call.outcomes import Cancelled, Outcome, RunAgain, Stopped
+from fsm_agent._internal.vector import Vector
+from fsm_agent.call.journal import Entry, Header, Line, Retried, header_of, line_of, retried_in
+from fsm_agent.call.outcomes import Cancelled, Injected, Outcome, RunAgain, Stopped
 from fsm_agent.call.process import INBOX, prefix_of
-from fsm_agent.errors import OutcomeError, UsageError
-from fsm_agent.store import checks, pruning, retrying
+from fsm_agent.call.seeding import seed_of
+from fsm_agent.errors import JournalError, OutcomeError, UsageError
+from fsm_agent.store import checks
 from fsm_agent.store.checks import check_answers, check_one_answer
-from fsm_agent.store.claiming import Definition
+from fsm_agent.store.claiming import STUCK_STATE, Claims, Definition, fold_run
 from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
-from fsm_agent.store.forking import Forking
-from fsm_agent.store.leases import RENEWER
-from fsm_agent.store.listing import STUCK
-from fsm_agent.store.recorder import Posted
-from fsm_agent.store.store import Run, RunsHealth
+from fsm_agent.store.forking import fork, past_of
+from fsm_agent.store.journals import Journals
+from fsm_agent.store.leases import LEASE_S, RENEWER
+from fsm_agent.store.listing import STUCK, RunWatcher
+from fsm_agent.store.recorder import Posted, Saved, count_to_keep, is_end_request
+from fsm_agent.store.sql.sqlite import SqliteStore
+from fsm_agent.store.store import Loaded, Rest, Run, RunsHealth, Store
+from fsm_agent.store.turns import needed_runs
 from fsm_agent.validation import check
 
+RETRIED_STATE = "Retried"  # of a run that was retried and has had no driver since, if its state is not known
+_ALL = 1 << 31  # more runs than a store has
 
-class Runs(Forking):
+
+class Runs:
     """The runs of agents, in a store.
 
     Args:
@@ -49,6 +64,25 @@ class Runs(Forking):
         'Hi.'
     """
 
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str],
+        *,
+        signing_key: str | bytes | None = None,
+        redact: Callable[[Outcome], Outcome] | None = None,
+        lease_s: float = LEASE_S,
+        patience_s: float | None = None,
+        read_only: bool = False,
+    ) -> None:
+        check("lease_s", lease_s, is_finite(lease_s) and lease_s > 0.0, "a number of seconds above 0")
+        check("patience_s", patience_s, patience_s is None or is_amount(patience_s), "a number of seconds, or None")
+        self.store: Store = _open_store(store, read_only)
+        self.journals = Journals(self.store, signing_key)
+        self.claims = Claims(self.journals, redact=redact, lease_s=lease_s, patience_s=patience_s)
+        self.watcher = RunWatcher(self.store)
+
+    # Reading
+
     def look_at(self, run: str, definition: Definition) -> Any:
         """Return the process of a run as it is in the store, without claiming the run.
 
@@ -57,7 +91,7 @@ class Runs(Forking):
             JournalError: As `resume` does.
             ReplayError: As `resume` does.
         """
-        return self.fold_run(self.store.load(run, after=None), definition)
+        return fold_run(self.journals, self.store.load(run, after=None), definition)
 
     def replay(self, run: str, definition: Definition) -> Any:
         """Fold the whole journal of a run and verify each entry; return the process, without claiming the run.
@@ -67,7 +101,62 @@ class Runs(Forking):
             ReplayError: The code has changed, and takes other steps than the journal.
         """
         loaded = self.store.load(run, after=0)
-        return self.fold_run(loaded.changed(snapshot=None), definition)
+        return fold_run(self.journals, loaded.changed(snapshot=None), definition)
+
+    def at(self, run: str, step: int | str | None, definition: Definition) -> Any:
+        """Return the process of a run as it was after an entry, to be read: it takes no step.
+
+        The run is not claimed, so another holder may drive it meanwhile.
+
+        Args:
+            run: The name of the run.
+            step: The number of the entry, 0: before the first; or the name of the step that the entry led to, if the
+                process has names for them.  None: as the store has it now; a store in memory is written to when the
+                run rests.
+            definition: How its process is made.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            UsageError: The run has no such entry.
+            JournalError: As `resume` does.
+            ReplayError: The code has changed, and takes other steps than the journal up to this entry.
+        """
+        return past_of(self.journals, run, step, definition)
+
+    def fork(
+        self,
+        run: str,
+        step: int | None,
+        name: str | None,
+        definition: Definition | None = None,
+        *,
+        by: str = "",
+        edit: str = "",
+    ) -> str:
+        """Make a run that continues from an entry of another; return its name.
+
+        With a definition, the fork rests as its run did there: it is due when a question of it is answered, when a time
+        of it has come, or when it is resumed.  Without one, the entries are copied as they are, and the fork is not due
+        before it is resumed.
+
+        To make the same fork again changes nothing.
+
+        Args:
+            run: The name of the run.
+            step: The number of the last entry that both have in common; None: the last there is.
+            name: The name of the fork; None: a new one.
+            definition: How its process is made; None: without the code of its agent.
+            by: Who forks it, for people.
+            edit: The outcome behind the common entries, as JSON without a time; empty: none.  It needs a definition.
+
+        Raises:
+            RunUnknown: The run does not exist.
+            RunExists: Another run has the name of the fork.
+            UsageError: The run has no such entry, or is in the midst of a function that must not run twice.
+            JournalError: Its journal is damaged.
+            ReplayError: The code has changed, and takes other steps than the journal up to this entry.
+        """
+        return fork(self.claims, run, step, name, definition, by=by, edit=edit)
 
     # Posts
 
@@ -121,7 +210,7 @@ class Runs(Forking):
             check_answers(answers, self.store.get(run), typed)
         for key, outcome in answers.items():
             kept = outcome if outcome.at_s else outcome.changed(at_s=time.time() if at_s is None else at_s)
-            kept = kept if self.redact is None else self.redact(kept)
+            kept = kept if self.claims.redact is None else self.claims.redact(kept)
             body = to_json(Posted(key, msgspec.Raw(to_json(kept).encode())))
             self.store.post(run, "" if prefix_of(key) == INBOX else key, body, by=by, **named)
             if not key and isinstance(outcome, Cancelled | Stopped):
@@ -172,7 +261,22 @@ class Runs(Forking):
                 its conversation has gone on.
             JournalError: Its journal is damaged or forged, or its signing key is missing.
         """
-        return retrying.retry(self, run, by=by, at_s=time.time() if at_s is None else at_s)
+        _check_failed(self.store, self.store.get(run))
+        lease = self.claims.claim(run)
+        loaded = self.store.load(run, after=None)
+        try:
+            _check_failed(self.store, loaded.run)
+            saved = self.journals.read_snapshot(loaded)
+            step, state = _goes_on_from(self.store, loaded, saved)
+            chain = self.journals.chain_after(loaded, saved)
+        except BaseException:
+            self.claims.give_back(lease, loaded)
+            raise
+        entry = Entry("", to_json(Retried(step=step, at_s=time.time() if at_s is None else at_s)), "[]", None, by)
+        late = [post.id for post in loaded.posts if is_end_request(post)]  # they meant the run that has failed
+        self.store.append(lease, lease.n, chain.written([entry], lease.fence), Rest(state=state, due_s=0.0), took=late)
+        RENEWER.ring(run)
+        return step
 
     def requeue(self, run: str, *, by: str = "") -> bool:
         """Make a run due now that rests or is stuck; return False if it was due already.
@@ -194,8 +298,8 @@ class Runs(Forking):
             return True
         if row.due_s == 0.0 and row.holder is None:
             return False
-        lease = self.claim(run)
-        self.give_back(lease, self.store.load(run, after=lease.n))
+        lease = self.claims.claim(run)
+        self.claims.give_back(lease, self.store.load(run, after=lease.n))
         RENEWER.ring(run)
         return True
 
@@ -204,8 +308,8 @@ class Runs(Forking):
         row = self.store.get(run)
         if row.n == 0 and row.due_s != 0.0 and not row.is_ended:
             with suppress(LeaseLost, RunBusy, RunUnknown):  # then it has a driver, or it is gone
-                lease = self.claim(run)
-                self.give_back(lease, self.store.load(run, after=lease.n))
+                lease = self.claims.claim(run)
+                self.claims.give_back(lease, self.store.load(run, after=lease.n))
 
     def only_question(self, run: str) -> str:
         """Return the key of the only open question of a run.
@@ -259,7 +363,15 @@ class Runs(Forking):
         Raises:
             UsageError: Neither an age nor a count is given, or one is negative.
         """
-        return pruning.prune(self, max_age_s=max_age_s, keep=keep, now_s=now_s, is_dry=is_dry)
+        if max_age_s is None and keep is None:
+            raise UsageError("prune() needs to know which runs to delete: pass max_age_s=30 * 86400 or keep=1000")
+        for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
+            check(name, value, value is None or is_amount(value), "a number from 0 on")
+        before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
+        ended = self.store.list(ended=True, limit=_ALL)  # the newest first
+        old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
+        is_needed = _Needed(self.journals)
+        return [run for run in reversed(old) if not is_needed(run) and (is_dry or _try_delete(self.store, run.id))]
 
     def needed_by(self, run: str) -> str:
         """Return the name of the conversation that needs a run to be read; empty: none does.
@@ -267,7 +379,7 @@ class Runs(Forking):
         Raises:
             RunUnknown: The run does not exist.
         """
-        return pruning.conversation_of(self, self.store.get(run))
+        return _Needed(self.journals)(self.store.get(run))
 
     def export(self, run: str, redact: Callable[[Outcome], Outcome] | None = None) -> Iterator[str]:
         """Yield the journal of a run as lines of JSON: its header, then its entries, as they are in the store.
@@ -285,7 +397,7 @@ class Runs(Forking):
         loaded = self.store.load(run, after=0)
         if redact is None:
             return iter((loaded.header, *loaded.lines))
-        return pruning.redact_journal(loaded, redact)
+        return _redact_journal(loaded, redact)
 
     def close(self) -> None:
         """Close the store."""
@@ -294,3 +406,138 @@ class Runs(Forking):
 
 def _digest(content: str) -> str:
     return sha256(content.encode()).hexdigest()
+
+
+def _check_failed(store: Store, run: Run) -> None:
+    """Refuse to retry a run that has not failed, or that its conversation has left behind.
+
+    Raises:
+        UsageError: It says what was expected.
+    """
+    if not run.is_ended:
+        raise UsageError(f"the run {run.id!r} has not ended; call requeue({run.id!r}), or answer its questions")
+    if not run.is_failed:
+        raise UsageError(f"the run {run.id!r}: expected one that failed, got one that ended in {run.state!r}")
+    header = header_of(store.load(run.id, after=run.n).header)
+    if header.conversation and (newest := store.head(header.conversation).run) != run.id:
+        raise UsageError(
+            f"the run {run.id!r}: expected the newest turn of the conversation {header.conversation!r}, {newest!r},"
+            " got an"
+            f" earlier one; call fork({run.id!r}), which makes a run of its own that can go on"
+        )
+
+
+def _goes_on_from(store: Store, loaded: Loaded, saved: Saved | None) -> tuple[int, str]:
+    """Return the number of the last entry that counts, and the state after it.
+
+    Raises:
+        UsageError: The run cannot be retried.
+    """
+    run = loaded.run
+    if run.state == STUCK_STATE:  # it was cancelled without its code: no entry is a failure
+        return run.n, RETRIED_STATE
+    if saved is not None and saved.before is not None and loaded.snapshot is not None and loaded.snapshot[0] == run.n:
+        return saved.before.step, saved.before.state
+    last = [line_of(line) for line in store.load(run.id, after=run.n - 1).lines]
+    problem = "its last entry is a success, which would be done twice"
+    if count_to_keep([(line.key, bytes(line.outcome).decode()) for line in last]) is not None:
+        problem = "it ended under an earlier release, which kept nothing to go on from"
+    raise UsageError(
+        f"the run {run.id!r} cannot be retried: {problem}; call fork({run.id!r}, step=…) to continue from a step of"
+        " your"
+        " choice"
+    )
+
+
+class _Needed:
+    """Find out whether a conversation is read from a run; each conversation is read once.
+
+    Args:
+        journals: The journals of the runs.
+    """
+
+    def __init__(self, journals: Journals) -> None:
+        self._journals = journals
+        self._by_conversation: dict[str, set[str]] = {}
+
+    def __call__(self, run: Run) -> str:
+        """Return the conversation that is read from a run; empty: none is."""
+        try:
+            name = header_of(self._journals.store.load(run.id, after=run.n).header).conversation
+        except (RunUnknown, JournalError):
+            return ""
+        if name and name not in self._by_conversation:
+            self._by_conversation[name] = needed_runs(self._journals, name)
+        return name if name and run.id in self._by_conversation[name] else ""
+
+
+def _try_delete(store: Store, run: str) -> bool:
+    """Delete a run; return False if it was deleted meanwhile, has a holder, or was retried since it was listed."""
+    try:
+        if not store.get(run).is_ended:
+            return False
+        store.delete(run)
+    except (RunUnknown, RunBusy):
+        return False
+    return True
+
+
+def _redact_journal(loaded: Loaded, redact: Callable[[Outcome], Outcome]) -> Iterator[str]:
+    """Yield the journal of a run as lines of JSON, each outcome as ``redact`` returns it; see `Runs.export`.
+
+    Raises:
+        JournalError: The run is not that of an agent call.
+    """
+    header = to_json(_redact_header(header_of(loaded.header), redact))
+    yield '{"redacted":"this export cannot be resumed or replayed",' + header[1:]
+    for text in loaded.lines:
+        n, key, raw, steps, fence = (line := line_of(text)).n, line.key, bytes(line.outcome), line.steps, line.fence
+        if retried_in(line) is not None:
+            yield to_json(Line(n=n, key=key, outcome=line.outcome, steps=steps, fence=fence))
+            continue
+        try:
+            outcome: Outcome = from_json(raw, Outcome)
+        except ValueError as error:
+            raise JournalError(f"entry {n} cannot be redacted, since it is not of an agent call: {error}") from None
+        changed = msgspec.Raw(to_json(redact(outcome)).encode())
+        yield to_json(Line(n=n, key=key, outcome=changed, steps=steps, fence=fence))
+
+
+def _redact_header(header: Header, redact: Callable[[Outcome], Outcome]) -> Header:
+    """Return a header without the caller's data and a summary, and with its messages and its edit redacted."""
+    seed = seed_of(header)
+    dialog = redact(Injected(tuple(seed.dialog)))
+    if not isinstance(dialog, Injected):
+        raise UsageError(f"what redact returned for the messages of the seed: expected an Injected, got {dialog!r:.80}")
+    seed = seed.changed(dialog=Vector(dialog.messages), args={}, parser_args={}, summary=None)
+    if edit := bytes(header.edit):
+        header = header.changed(edit=msgspec.Raw(to_json(redact(from_json(edit, Outcome))).encode()))
+    return header.changed(seed=msgspec.Raw(to_json(seed).encode()), extra={})
+
+
+def _open_store(store: Store | str | os.PathLike[str], read_only: bool) -> Store:
+    """Return a store as it is; open the store at a path, or at an address of Postgres, or open it to be read.
+
+    Raises:
+        UsageError: ``store`` is none of them.  The error does not quote a URL, which may hold a password.
+        ConfigError: The store needs an extra that is not installed.
+        StoreError: The store cannot be opened.
+    """
+    right = "the path of a file such as 'runs.db', postgresql://host/database, a Store, or Runs"
+    if not isinstance(store, str | os.PathLike):
+        check("store", store, hasattr(store, "is_volatile") and not isinstance(store, type), right)
+        if read_only:
+            what = "read_only=True: expected a path or an address, got a store that is open"
+            raise UsageError(f"{what}; pass Runs({type(store).__name__}(…, read_only=True))")
+        return store
+    text = os.fspath(store)
+    scheme, colon, _ = text.partition("://")
+    if colon and scheme in ("postgresql", "postgres"):
+        from fsm_agent.store.sql.postgres import PostgresStore  # few programs need it
+
+        return PostgresStore(text, read_only=read_only)
+    check("store", f"{scheme}://…" if colon else store, bool(text) and not colon, right)
+    if os.path.isdir(text):
+        file = os.path.join(text, "runs.db")
+        raise UsageError(f"store: expected a file, got the folder {text!r}; pass a file in it, such as {file!r}")
+    return SqliteStore(text, read_only=read_only)

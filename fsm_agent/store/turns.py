@@ -15,7 +15,7 @@ The dialog after a turn:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.call.record import CallRecord, State
@@ -25,10 +25,8 @@ from fsm_agent.messages.message import Message
 from fsm_agent.messages.reply import Usage
 from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.store.errors import Conflict, RunUnknown
+from fsm_agent.store.journals import Journals
 from fsm_agent.store.store import Head, Run
-
-if TYPE_CHECKING:
-    from fsm_agent.store.claiming import Claiming
 
 UNANSWERED = "(This turn ended without an answer: {reason}.)"
 
@@ -52,7 +50,7 @@ class StoredTurn(NamedTuple):
         return self.seed.usage if self.record is None else self.seed.usage + self.record.usage
 
 
-def turn_of(runs: Claiming, run: str, conversation: str = "") -> StoredTurn:
+def turn_of(journals: Journals, run: str, conversation: str = "") -> StoredTurn:
     """Return a turn.
 
     Raises:
@@ -60,14 +58,14 @@ def turn_of(runs: Claiming, run: str, conversation: str = "") -> StoredTurn:
         JournalError: It is damaged or forged.
     """
     try:
-        loaded = runs.store.load(run, after=None)
+        loaded = journals.store.load(run, after=None)
     except RunUnknown:
         raise RunUnknown(
             f"the run {run!r} of the conversation {conversation!r} was deleted, so what was said there is lost;"
             " use call('…', after=…) to continue another dialog"
         ) from None
     header = header_of(loaded.header)
-    saved = runs.read_snapshot(loaded) if loaded.run.is_ended else None
+    saved = journals.read_snapshot(loaded) if loaded.run.is_ended else None
     record = None if saved is None else record_of(saved.document)
     if record is not None and record.ending is None:  # the run was stuck, and was cancelled without its code
         record = None
@@ -79,11 +77,11 @@ def head_before(header: Header) -> Head:
     return Head(header.conversation, header.turn - 1, header.follows)
 
 
-def dialog_at(runs: Claiming, run: str, conversation: str, known: dict[str, Dialog]) -> Dialog:
+def dialog_at(journals: Journals, run: str, conversation: str, known: dict[str, Dialog]) -> Dialog:
     """Return the dialog of a conversation after a run.
 
     Args:
-        runs: The runs and their store.
+        journals: The journals of the runs.
         run: The name of the run; empty: before the first.
         conversation: The name of the conversation, for errors.
         known: A dialog that is known already, by its run; it is replaced by the newest that stays as it is.
@@ -94,7 +92,7 @@ def dialog_at(runs: Claiming, run: str, conversation: str, known: dict[str, Dial
     """
     turns = list[StoredTurn]()
     while run and run not in known:
-        turns.append(turn := turn_of(runs, run, conversation))
+        turns.append(turn := turn_of(journals, run, conversation))
         run = turn.header.follows if turn.seed.is_continued else ""
     dialog = known[run] if run else Dialog()
     for turn in reversed(turns):
@@ -105,11 +103,11 @@ def dialog_at(runs: Claiming, run: str, conversation: str, known: dict[str, Dial
     return dialog
 
 
-def messages_before(runs: Claiming, header: Header) -> Sequence[Message]:
+def messages_before(journals: Journals, header: Header) -> Sequence[Message]:
     """Return the messages of earlier turns that a run does not store itself."""
     if not header.follows or not seed_of(header).is_continued:
         return ()
-    return without_system(dialog_at(runs, header.follows, header.conversation, {}))
+    return without_system(dialog_at(journals, header.follows, header.conversation, {}))
 
 
 def without_system(dialog: Dialog) -> Sequence[Message]:
@@ -117,25 +115,25 @@ def without_system(dialog: Dialog) -> Sequence[Message]:
     return dialog[1:] if len(dialog) and dialog[0].role == "system" else tuple(dialog)
 
 
-def turns_back(runs: Claiming, head: Head) -> Iterator[Run]:
+def turns_back(journals: Journals, head: Head) -> Iterator[Run]:
     """Yield the runs of a conversation, the newest first, until one is missing from the store."""
     run = head.run
     while run:
         try:
-            loaded = runs.store.load(run, after=None)
+            loaded = journals.store.load(run, after=None)
         except RunUnknown:
             return
         yield loaded.run
         run = header_of(loaded.header).follows
 
 
-def needed_runs(runs: Claiming, conversation: str) -> set[str]:
+def needed_runs(journals: Journals, conversation: str) -> set[str]:
     """Return the names of the runs that are needed to read a conversation."""
     found = set[str]()
-    run = runs.store.head(conversation).run
+    run = journals.store.head(conversation).run
     while run:
         try:
-            header = header_of(runs.store.load(run, after=None).header)
+            header = header_of(journals.store.load(run, after=None).header)
         except RunUnknown:
             break
         found.add(run)

@@ -209,7 +209,7 @@ class _Pages:
         store = self._live.runs.store
         if self._live.has_conversations:
             head = store.head(kept)
-            back = turns_back(self._live.runs, head) if head.run else iter(())
+            back = turns_back(self._live.runs.journals, head) if head.run else iter(())
             runs = [*islice(back, MAX_TURNS + 1)]
         else:
             runs = [store.get(kept)] if _exists(store, kept) else []

@@ -118,7 +118,7 @@ class Engine(ABC):
         try:
             is_driven = self.worker.drive(run)
         except RunBusy:  # its holder may be dead
-            return self.worker.runs.lease_s
+            return self.worker.runs.claims.lease_s
         except RunUnknown:
             return None
         except UsageError as error:

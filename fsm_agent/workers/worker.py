@@ -323,7 +323,7 @@ class Worker:
         """Make a run due that is stuck under other code; return False if there is none: for an engine, as `drive`."""
         lease = self._claim_stuck()
         if lease is not None:
-            self.runs.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
+            self.runs.claims.give_back(lease, self.runs.store.load(lease.run, after=lease.n))
         return lease is not None
 
     def _drive_taken(self, claimed: Claimed | None) -> bool:
@@ -333,7 +333,7 @@ class Worker:
 
     def take_next(self) -> Claimed | None:
         """Claim the run that is due next, to be driven; return None if none is due."""
-        return self._take(self.runs.claim_due([*self._agents], self._known) or self._claim_stuck())
+        return self._take(self.runs.claims.claim_due([*self._agents], self._known) or self._claim_stuck())
 
     def wait_for_work(self) -> None:
         """Wait until a run may be due, for a while."""
@@ -346,7 +346,7 @@ class Worker:
             known = ", ".join(map(repr, self._agents))
             raise UsageError(f"the run {run_id!r}: expected one of {known}, which this worker has, got {run.agent!r}")
         # An engine that calls this when the run is due may have another clock, so only `None` means nothing to do.
-        return None if run.is_ended or run.due_s is None else self.runs.claim(run_id)
+        return None if run.is_ended or run.due_s is None else self.runs.claims.claim(run_id)
 
     def _claim_stuck(self) -> Lease | None:
         """Claim a run that got stuck under other code, such as a deployment that was rolled back."""
@@ -360,7 +360,7 @@ class Worker:
                         continue
                     with suppress(RunBusy, RunUnknown):
                         is_other = self._is_other(agent, run, under)
-                        lease = self.runs.claim(run.id) if is_other else None
+                        lease = self.runs.claims.claim(run.id) if is_other else None
                         if is_other is not None:
                             self._tried.add((run.id, run.n))
                         if lease is not None:
@@ -378,7 +378,7 @@ class Worker:
         except Exception as error:  # `deps` could not be made, or the header is damaged
             _log.info("run %s is stuck and cannot be tried: %s", run.id, error)
             return None
-        return self.runs.fingerprint(header, definition) not in ("", fingerprint)
+        return self.runs.claims.fingerprint(header, definition) not in ("", fingerprint)
 
     def _give_back(self, lease: Lease, error: Exception, is_in_vain: bool) -> None:
         """Give back a run that could not be driven, to be tried again later; its questions stay open.
@@ -392,11 +392,11 @@ class Worker:
         loaded = self.runs.store.load(lease.run, after=lease.n)
         lease = lease.changed(n=loaded.run.n, tries=lease.tries if loaded.run.n == lease.n else 0)
         if loaded.run.is_ended:
-            self.runs.give_back(lease, loaded)
+            self.runs.claims.give_back(lease, loaded)
             return
         if is_in_vain and lease.tries >= MAX_TRIES:
             definition = self._definition(self._agents[lease.agent], header_of(loaded.header))
-            self.runs.give_up(lease, loaded, error, definition)
+            self.runs.claims.give_up(lease, loaded, error, definition)
             return
         due_s = min(time.time(), lease.since_s) + RETRY_S  # a clock that is ahead would keep it from others
         heeds = UNTIL_DUE if loaded.posts else None
@@ -420,7 +420,7 @@ class Worker:
     def _prepare(self, lease: Lease) -> Claimed:
         header = header_of(self.runs.store.load(lease.run, after=lease.n).header)
         definition = self._definition(self._agents[lease.agent], header)
-        process, recorder = self.runs.load_claimed(lease, definition, self.on_change)
+        process, recorder = self.runs.claims.load_claimed(lease, definition, self.on_change)
         if recorder is not None and (recorder.patience_s is None or recorder.patience_s > self.patience_s):
             recorder.patience_s = self.patience_s
         return process, recorder

@@ -420,7 +420,7 @@ def test_steps_are_undone_and_redone_and_states_are_shared():
 
 def test_undo_needs_a_journal_that_is_in_no_store_and_no_driver():
     agent = clerk(MemoryStore())
-    stored, _ = agent.runs.begin(kept_call(agent), definition_of(agent))
+    stored, _ = agent.runs.claims.begin(kept_call(agent), definition_of(agent))
     with pytest.raises(UsageError, match="store"):
         stored.undo()
     bare = AgentCall.seed(Dialog().put("Go."), Prompt("x"))

@@ -55,7 +55,7 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     flow = replace(s.support, store=str(Path(folder, "runs.db")))
-    flow.runs.lease_s = 0.5
+    flow.runs.claims.lease_s = 0.5
     if points is not None:
         points.watch(flow.runs.store)
         s.sending.function = replace(s.sending.function, call=points.around(s.sending.function.call))

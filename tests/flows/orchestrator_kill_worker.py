@@ -64,7 +64,7 @@ def orchestrator(folder: str, points: KillPoints | None = None) -> Orchestrator:
         noting = replace(noting, call=points.around(noting.call))
     worker = Agent(Model(), name="worker", functions=[noting])
     made = Orchestrator([worker], planner=Agent(Model(), name="planner"), store=str(Path(folder, "runs.db")))
-    made.flow.runs.lease_s = 0.5
+    made.flow.runs.claims.lease_s = 0.5
     if points is not None:
         points.watch(made.flow.runs.store)
     return made

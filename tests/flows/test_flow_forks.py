@@ -335,7 +335,7 @@ def test_the_time_of_a_state_begins_anew_with_an_edit_alone() -> None:
     rows = [ask.done(end("over")), ask.elapsed(end("late"))]
     flow = Flow("timed", Letter, start=ask, rows=rows, store=MemoryStore(), world={"clock": clock})
     with suppress(FlowSuspended):
-        flow.runs.patience_s = 0.0
+        flow.runs.claims.patience_s = 0.0
         flow.call(Letter(), run_id="a")
     began_s = flow.at("a").record.entered_at_s
     clock.sleep(60.0)
@@ -445,10 +445,10 @@ def test_a_fork_whose_maker_died_is_finished_by_who_finds_it(data: Letter | None
     assert flow.runs.store.load("b").lines == ()
     assert flow.fork("a", 4, data=data, new_run_id="b", by="ann") == "b"
     if deaths == 2:  # the next dies between the copy and the edit
-        lease = flow.runs.claim("b")
+        lease = flow.runs.claims.claim("b")
         assert lease is not None
-        lease = flow.runs._copy_entries(lease, store.load("b", after=None))
-        flow.runs.give_back(lease, store.load("b", after=None))
+        lease = flow.runs.claims.copy_entries(lease, store.load("b", after=None))
+        flow.runs.claims.give_back(lease, store.load("b", after=None))
     with pytest.raises(FlowSuspended):
         flow.resume("b")
     assert flow.at("b").data == (data or Letter("rain", "Dear two", 1))

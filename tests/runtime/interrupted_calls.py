@@ -130,7 +130,7 @@ def main(way: str) -> None:
         if os.path.exists(store):
             agent = Agent(Script("x"), name="a", store=store)
             (run,) = agent.runs.store.list()
-            print(f"claimed {agent.runs.claim(run.id) is not None}", flush=True)
+            print(f"claimed {agent.runs.claims.claim(run.id) is not None}", flush=True)
             agent.runs.close()
     print(Agent(Script("And the next one works.")).call("x").output, flush=True)
 

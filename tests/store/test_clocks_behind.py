@@ -94,12 +94,12 @@ def test_others_whose_clocks_are_right_take_it_in_time(store: Any, clock: FakeCl
     """One that has learned that its clock is behind leaves to them what it does not think to be due."""
     behind = Runs(store)
     store.create("first", "{}", agent="a")
-    lease = behind.claim_due(["a"])
+    lease = behind.claims.claim_due(["a"])
     assert lease is not None
     store.append(lease, 0, (), Rest(state="Backoff", due_s=clock.now() + AHEAD_S - 1.0))
-    assert behind.claim_due(["a"]) is None
+    assert behind.claims.claim_due(["a"]) is None
     store.create("second", "{}", agent="a")
-    found = behind.claim_due(["a"])
+    found = behind.claims.claim_due(["a"])
     assert found is not None
     assert found.run == "second", "what is due at once is so by each clock"
     taken = store.claim("right", for_s=60.0, agents=["a"], now_s=clock.now() + AHEAD_S)

@@ -186,7 +186,7 @@ def stopped(way: Way, store: Store, at: int) -> tuple[bool, Effects, int]:
     """Drive a run until its event number ``at``; return whether it came, what ran, and how much had by then."""
     effects, heard = Effects(), 0
     agent = clerk(store, *effects.functions, approve=lambda f: True)
-    one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
+    one, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
 
     def listen(event: Any) -> None:
         nonlocal heard

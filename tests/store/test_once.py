@@ -89,7 +89,7 @@ def test_its_start_is_on_disk_before_it_begins(way: Way, is_async: bool):
     shop = Shop(is_async=is_async)
     shop.free.set()
     agent = shop.agent([function_call("pay", amount=3), function_call("pay", amount=4)], "done")
-    one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), agent.definition())
+    one, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), agent.definition())
     way(one, agent.own_world, recorder, lambda event: None)
     assert sorted(shop.paid) == ["3", "4"]
     for lines in shop.noted:
@@ -119,8 +119,8 @@ def test_it_does_not_begin_when_the_store_has_told_of_its_start_after_the_lease(
 
     shop.store.append, shop.store.submit = late, submit_late  # type: ignore[method-assign]
     agent = shop.agent()
-    agent.runs.lease_s = 0.05
-    one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), agent.definition())
+    agent.runs.claims.lease_s = 0.05
+    one, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), agent.definition())
     with pytest.raises(LeaseLost):
         way(one, agent.own_world, recorder, lambda event: None)
     assert shop.paid == []
@@ -362,7 +362,7 @@ def test_it_is_asked_under_the_path_of_the_process_inside(way: Way):
     definition = team_definition(lambda record: Team(record, plans))
     runs = Runs(shop.store)
     team = journaled(Team(TeamRecord(), plans))
-    _, recorder = runs.begin(team, definition)
+    _, recorder = runs.claims.begin(team, definition)
 
     def listen(event: Any) -> None:
         inner = getattr(event, "event", event)
@@ -371,13 +371,13 @@ def test_it_is_asked_under_the_path_of_the_process_inside(way: Way):
 
     with pytest.raises(ConnectionAbortedError):
         way(team, World.of(Script()), recorder, listen)
-    _, recorder = runs.begin(team, definition)
+    _, recorder = runs.claims.begin(team, definition)
     way(team, World.of(Script()), recorder, lambda event: None)
     assert [effect.key for effect in team.effects] == ["deep/warm/doubt:1.0"]
     assert [question.key for question in loaded(shop.store).run.waits] == ["deep/warm/doubt:1.0"]
     assert shop.paid == []
     runs.answer("r1", {"deep/warm/doubt:1.0": RunAgain()})
-    _, recorder = runs.begin(team, definition)
+    _, recorder = runs.claims.begin(team, definition)
     way(team, World.of(Script()), recorder, lambda event: None)
     assert not team.effects
     assert shop.paid == ["3"]

@@ -33,7 +33,7 @@ class Driver:
 
 def begun(store: Noting) -> tuple[Agent[Any, Any], Any]:
     agent = Agent(Script("fine"), store=store, name="a")
-    _, recorder = agent.runs.begin(agent.seed("Go.", run_id=RUN), definition_of(agent))
+    _, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id=RUN), definition_of(agent))
     assert recorder is not None
     return agent, recorder
 

@@ -159,7 +159,7 @@ def agent_of(seed: int, store: Any, limits: Limits, skip: int = 0) -> Agent[Any,
 
 def held(agent: Agent[Any, Any], run: str = "r1") -> tuple[AgentCall[Any], Any]:
     call = agent.seed("Go.", run_id=run)
-    return agent.runs.begin(call, definition_of(agent))
+    return agent.runs.claims.begin(call, definition_of(agent))
 
 
 class Meddler:
@@ -230,7 +230,7 @@ def walked(seed: int, way: Way, store: Any) -> None:
         asked += len(agent.client.requests)
         agent = agent_of(seed, store, limits, skip=asked)
         way = rng.choice(EVERY)
-        one, recorder = agent.runs.resume("r1", definition_of(agent))
+        one, recorder = agent.runs.claims.resume("r1", definition_of(agent))
         meddler = Meddler(rng, runs, one)
     raise AssertionError("it has no end")
 
@@ -305,7 +305,7 @@ def test_the_record_of_processes_with_children_is_the_fold_of_one_journal(seed: 
     team = journaled(Team(TeamRecord(), plans))
     world = World.of(Script())
     for _ in range(4):
-        process, recorder = runs.begin(team, definition)
+        process, recorder = runs.claims.begin(team, definition)
         assert process is team
         with suppress(ConnectionAbortedError):
             way(team, world, recorder, EndOfTeam(rng, team))

@@ -193,7 +193,7 @@ def after(functions: Any, output: Any = int, entries: Any = ("42",)) -> Callable
 def broken_off(store: Any) -> None:
     """A holder died in the midst: its entries have no rest behind them."""
     agent = clerk(store)
-    one, _ = agent.runs.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
+    one, _ = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
     recorder = _
     seen: list[Any] = []
 
@@ -221,7 +221,7 @@ def test_a_change_since_the_last_rest_is_a_replay_error_and_the_run_is_stuck_unt
     (question,) = run.waits
     assert (run.state, question.key, question.kind, run.due_s) == ("Stuck", STUCK, "stuck", None)
     assert json.loads(question.about)["problem"] == str(caught.value)
-    assert agent.runs.claim_due(["clerk"]) is None
+    assert agent.runs.claims.claim_due(["clerk"]) is None
     with pytest.raises(ReplayError):
         resume(agent, {STUCK: RunAgain()})
     assert [q.key for q in loaded(store).run.waits] == [STUCK], "it is asked again"
@@ -248,7 +248,7 @@ def claimed_in_vain(agent: Agent[Any, Any], store: Any) -> None:
     clock = store._clock = getattr(store, "clock_of_test", None) or Elsewhere(0.0)
     store.clock_of_test = clock
     for _ in range(MAX_TRIES):
-        assert agent.runs.claim_due(["clerk"]) is not None
+        assert agent.runs.claims.claim_due(["clerk"]) is not None
         clock.ahead_s += 100.0
 
 
@@ -450,7 +450,7 @@ def while_waiting(
     kind: str, way: Way, store: Any, act: Callable[[Runs, Any], None], is_freed: bool
 ) -> tuple[Any, Agent[Any, Any], list[BaseException]]:
     agent, begun, free = pending(kind, store)
-    one, recorder = agent.runs.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
+    one, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
     failures: list[BaseException] = []
 
     def drive() -> None:
@@ -862,4 +862,4 @@ def test_a_damaged_snapshot_is_refused(signing_key: str | None):
                 continue  # bits that fill up a byte
         store.append(lease, lease.n, (), snapshot=mutated)
         with pytest.raises(JournalError):
-            agent.runs.fold_run(store.load("r1", after=None), definition_of(agent))
+            agent.runs.look_at("r1", definition_of(agent))

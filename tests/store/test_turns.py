@@ -379,7 +379,7 @@ class TestEnds:
         agent = agent_of(store, "one")
         conversation = agent.conversation("c")
         call_ = conversation.seed("1")
-        _, recorder = agent.runs.begin(call_, agent.definition())
+        _, recorder = agent.runs.claims.begin(call_, agent.definition())
         with pytest.raises(Conflict, match=repr(recorder.lease.holder)):
             agent.conversation("c").call("2")
         store.append(recorder.lease, 0, (), Rest(state="", due_s=0.0))

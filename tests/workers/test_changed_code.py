@@ -97,7 +97,7 @@ class TestStuck:
         worker._looks_at_s = 0.0
         lease = store.claim("another", for_s=60, run="one")
         assert worker.run(once=True) == 0
-        worker.runs.give_back(lease, store.load("one"))
+        worker.runs.claims.give_back(lease, store.load("one"))
         held = store.claim("another", for_s=60, run="one")
         store.append(held, held.n, (), Rest(state="Stuck", questions=store.get("one").waits, heeds="stuck"))
         worker._looks_at_s = 0.0
@@ -108,14 +108,14 @@ class TestStuck:
     def test_one_that_is_cancelled_while_it_is_looked_for_stays_so(self, store, stuck, can_be_driven):
         """Also if it cannot be driven."""
         bad, runs = Worker([orders(store, "approval")], store), Runs(store)
-        claim = runs.claim
+        claim = runs.claims.claim
 
         def claims(run):
             runs.cancel(run)
             assert bad.run(once=True) == 1
             return claim(run)
 
-        runs.claim = claims
+        runs.claims.claim = claims
         worker = Worker([orders(store)], runs)
         if can_be_driven:
             assert worker.release_stuck()

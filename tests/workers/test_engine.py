@@ -263,7 +263,7 @@ def test_a_job_that_meets_a_holder_looks_again_after_its_lease(told: Told) -> No
     begin(told.store, "r", shop())
     worker = Worker([shop()], told.store)
     told.store.claim("other", for_s=60, run="r")
-    assert Hints(worker, told.store).drive("r") == worker.runs.lease_s
+    assert Hints(worker, told.store).drive("r") == worker.runs.claims.lease_s
     worker.stop()
     assert Hints(worker, told.store).drive("r") == 0.0  # somebody else is to do it, at once
 

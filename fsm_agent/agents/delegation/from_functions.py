@@ -99,7 +99,7 @@ class _Inside:
             return self._process, None
         while True:
             try:
-                claimed = self._runs.begin(self._process, self._definition)
+                claimed = self._runs.claims.begin(self._process, self._definition)
             except errors.RunExists:
                 if self._is_named or self._is_renamed or self._around.recorder is None:
                     raise
@@ -136,7 +136,7 @@ class _Inside:
     def reclaim(self, process: Any) -> Any:
         """Return a recorder for a process that was driven before."""
         assert self._runs is not None
-        return self._runs.begin(process, self._definition)[1]
+        return self._runs.claims.begin(process, self._definition)[1]
 
     @property
     def _definition(self) -> Definition:

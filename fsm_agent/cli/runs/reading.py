@@ -99,5 +99,5 @@ def turns_of(runs: Runs, conversation: str, which: RunFilter, limit: int) -> tup
     if not head.version:
         raise UsageError(f"expected a conversation in this store, got {conversation!r}, which it does not have")
     asked = wanted(None, limit, which)
-    found = [*islice((run for run in turns_back(runs, head) if asked.takes_run(run)), limit + 1)]
+    found = [*islice((run for run in turns_back(runs.journals, head) if asked.takes_run(run)), limit + 1)]
     return Page(found[:limit]), len(found) > limit

@@ -1,0 +1,134 @@
+"""Journals as they are in a store: verified, with the snapshots that shorten them, and what their headers say."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import msgspec
+
+from fsm_agent._internal.plain_text import plain
+from fsm_agent._internal.values import decoder_of, from_json, to_json
+from fsm_agent.call.journal import Chain, is_signed
+from fsm_agent.call.signing import KeyMissing, has_signature, key_bytes, verified
+from fsm_agent.errors import JournalError
+from fsm_agent.store.recorder import Saved
+from fsm_agent.store.store import Loaded, Store
+
+MAX_SNAPSHOT_BYTES = 1 << 28  # of an unpacked snapshot
+TITLE_CHARS = 160
+
+
+class Journals:
+    """The journals of a store, and the key that signs them.
+
+    Args:
+        store: The store.
+        signing_key: See `Runs`; None: journals are not signed.
+    """
+
+    def __init__(self, store: Store, signing_key: str | bytes | None = None) -> None:
+        self.store = store
+        self.key = None if signing_key is None else key_bytes(signing_key)
+
+    def check_key(self, loaded: Loaded) -> None:
+        """Refuse signed entries if there is no key to verify them."""
+        if self.key is None and loaded.lines and is_signed(loaded.lines[0]):
+            raise KeyMissing(loaded.run.id)
+
+    def verdict(self, loaded: Loaded) -> tuple[str, bool]:
+        """Return what the digests of a journal tell, in words, and whether nothing is wrong."""
+        if self.key is None and loaded.lines and is_signed(loaded.lines[0]):
+            return "signed, and no signing key was given, so nothing was verified", True
+        chain = Chain(loaded.header, self.key)
+        try:
+            for line in loaded.lines:
+                chain.verified(line)
+        except JournalError as error:
+            return str(error), False
+        return f"verified by its {'digests' if self.key is None else 'signatures'}", True
+
+    def read_snapshot(self, loaded: Loaded) -> Saved | None:
+        """Return the snapshot of a run; None: it has none.
+
+        Raises:
+            JournalError: The snapshot is damaged, foreign or forged.
+            KeyMissing: The snapshot is signed, and `Runs` has no key.
+        """
+        if loaded.snapshot is None:
+            return None
+        saved = self._unpack_snapshot(loaded.snapshot[1], loaded.run.id)
+        if saved.start != Chain(loaded.header, self.key).digest:
+            raise JournalError("the snapshot belongs to another run, or the header was changed")
+        return saved
+
+    def _unpack_snapshot(self, packed: bytes, run: str) -> Saved:
+        try:
+            # An unsigned snapshot can be made to unpack to any size, so the output is bounded.
+            unpacker = zlib.decompressobj()
+            document = unpacker.decompress(packed, MAX_SNAPSHOT_BYTES)
+            if not unpacker.eof and not unpacker.unconsumed_tail:
+                raise JournalError("the snapshot of the run is damaged: it was cut off")
+            if unpacker.unconsumed_tail:
+                raise JournalError(f"the snapshot: expected at most {MAX_SNAPSHOT_BYTES} bytes, got more")
+            if self.key is None and has_signature(document):
+                raise KeyMissing(run)
+            saved: Saved = decoder_of(Saved).decode(verified(document, self.key))
+            return saved
+        except KeyMissing:
+            raise
+        except (zlib.error, ValueError) as error:
+            raise JournalError(f"the snapshot of the run is damaged or forged: {error}") from error
+
+    def chain_after(self, loaded: Loaded, saved: Saved | None) -> Chain:
+        """Return the chain after the last entry of a run that was loaded from its snapshot on.
+
+        Raises:
+            JournalError: An entry is damaged or forged.
+        """
+        n = 0 if loaded.snapshot is None else loaded.snapshot[0]
+        chain = Chain(loaded.header, self.key, n, None if saved is None else saved.digest)
+        for line in loaded.lines:
+            chain.verified(line)
+        return chain
+
+
+class _Part(msgspec.Struct):
+    text: str = ""
+
+
+class _Message(msgspec.Struct):
+    role: str = ""
+    parts: list[_Part] = []
+
+
+class _Seed(msgspec.Struct):
+    dialog: list[_Message] = []
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _Began(msgspec.Struct):
+    """What a header says that a run is about."""
+
+    seed: _Seed
+
+
+def title_of(header: str) -> str:
+    """Return what a run is about, in at most `TITLE_CHARS`: the last words of its task, or its data; empty: unknown."""
+    try:
+        seed = decoder_of(_Began).decode(header).seed
+        texts = ["".join([part.text for part in one.parts]) for one in seed.dialog[-1:] if one.role != "system"]
+        data = from_json(bytes(seed.data), Any) if bytes(seed.data) else {}
+    except (ValueError, RecursionError):
+        return ""
+    if isinstance(data, dict):
+        texts += [f"{name}: {_words(value)}" for name, value in data.items() if value]
+    elif data:
+        texts.append(_words(data))
+    text = ", ".join(texts)[: 2 * TITLE_CHARS]
+    text = " ".join((text if text.isprintable() else plain(text)).split())
+    return text if len(text) <= TITLE_CHARS else f"{text[: TITLE_CHARS - 1]}…"
+
+
+def _words(value: Any) -> str:
+    return (value if isinstance(value, str) else to_json(value))[: TITLE_CHARS + 1]
