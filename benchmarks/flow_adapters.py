@@ -125,7 +125,7 @@ def transitions() -> Mapping[str, Work]:
         def count(self) -> None:
             self.n += 1
 
-        def ask(self) -> None:
+        def asking(self) -> None:
             self.n = int(model(str(self.n)))
 
         def is_over(self) -> bool:
@@ -138,7 +138,7 @@ def transitions() -> Mapping[str, Work]:
             rows.append({"trigger": "go", "source": name, "dest": following, "before": action})
         return Machine(model=None, states=[*NAMES, "over"], transitions=rows, initial="one", auto_transitions=False)
 
-    machines = {action: machine(action) for action in ("count", "ask")}
+    machines = {action: machine(action) for action in ("count", "asking")}
 
     def walked(action: str, n: int) -> None:
         one: Any = Model(n)
@@ -148,7 +148,7 @@ def transitions() -> Mapping[str, Work]:
         machines[action].remove_model(one)
         check(one.n, n)
 
-    return {"loop": lambda n: walked("count", n), "models": lambda n: walked("ask", n)}
+    return {"loop": lambda n: walked("count", n), "models": lambda n: walked("asking", n)}
 
 
 def burr() -> Mapping[str, Work]:
@@ -160,7 +160,7 @@ def burr() -> Mapping[str, Work]:
         return state.update(n=state["n"] + 1)
 
     @action(reads=["n"], writes=["n"])
-    def ask(state: State) -> State:
+    def asking(state: State) -> State:
         return state.update(n=int(model(str(state["n"]))))
 
     @action(reads=["n"], writes=[])
@@ -174,7 +174,7 @@ def burr() -> Mapping[str, Work]:
         names = {name: work.with_name(name) if hasattr(work, "with_name") else work for name in NAMES}
         return GraphBuilder().with_actions(**names, over=over).with_transitions(*ways).build()
 
-    graphs = {"loop": looping(count), "models": looping(ask)}
+    graphs = {"loop": looping(count), "models": looping(asking)}
 
     def walked(name: str, n: int) -> None:
         app = ApplicationBuilder().with_graph(graphs[name]).with_entrypoint("one").with_state(n=0, limit=n).build()
@@ -346,7 +346,7 @@ def fsm_agent(way: str = "sync") -> Mapping[str, Work]:
     """
     from fsm_agent import Agent, Message, Reply
     from fsm_agent.call import Begun, Replied, Returned
-    from fsm_agent.flows import Flow, FlowLimits, call, each, end, execute
+    from fsm_agent.flows import Flow, FlowLimits, ask, each, end, execute
 
     class Model:
         name = "in-process"
@@ -373,7 +373,7 @@ def fsm_agent(way: str = "sync") -> Mapping[str, Work]:
 
     function = aahead if way == "asyncio" else ahead
     loop = looping("loop", [execute(name=name)(function) for name in NAMES])
-    models = looping("models", [call(counter, name=name)(question) for name in NAMES])
+    models = looping("models", [ask(counter, name=name)(question) for name in NAMES])
     members = each("members", execute(blocking=False)(doubled), lambda d: range(d.limit))
     row: Any = members.done(end("over"), do=lambda d, given: replace(d, n=sum(given)))
     fan = Flow("fan", Count, start=members, rows=[row], world={"threads": 0})

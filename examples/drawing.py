@@ -9,13 +9,13 @@ from pathlib import Path
 
 from fsm_agent import Agent
 from fsm_agent.diagrams import trace_diagram, write
-from fsm_agent.flows import Flow, call, end, execute, failure, flow_diagram, run_diagram
+from fsm_agent.flows import Flow, ask, end, execute, flow_diagram, run_diagram
 from fsm_agent.testing import Script
 
 counter = Agent(Script("rather long", "8", "quite short", "3"), output=int, name="counter")  # it corrects itself
 
 
-@call(counter)
+@ask(counter)
 def counting(text: str) -> str:
     return f"How many words has this text? {text}"
 
@@ -31,7 +31,7 @@ letters = Flow(
     start=counting,
     rows=[
         counting.done(filing),
-        counting.failed(failure("uncounted")),
+        counting.failed(end("uncounted", failed=True)),
         filing.done(end("filed")),
     ],
 )

@@ -25,10 +25,9 @@ from fsm_agent.flows import (
     Flow,
     FlowFailed,
     FlowSuspended,
-    call,
+    ask,
     end,
     execute,
-    failure,
     gather,
     into,
     wait,
@@ -102,12 +101,12 @@ terse = Agent(MODEL, system="You reply to customers in one sentence.", name="ter
 judge = Agent(MODEL, system="You choose the better of two replies.", name="judge", settings=SETTINGS)
 
 
-@call(triager, Sorted)
+@ask(triager, Sorted)
 def triage(t: Ticket) -> str:
     return f"Of which kind is this ticket, and is it spam? {t.text}"
 
 
-@call(researcher, Known, Unclear)
+@ask(researcher, Known, Unclear)
 def research(t: Ticket) -> str:
     known = "; ".join(t.facts) or "nothing"
     return f"What is known that helps to answer {t.text!r}, or what has to be asked? Known: {known}"
@@ -123,12 +122,12 @@ def letter(t: Ticket) -> str:
     return f"A customer writes: {t.text!r} We know: {'; '.join(t.facts)}. Write our reply to the customer. {t.wish}"
 
 
-@call(warm, Draft)
+@ask(warm, Draft)
 def draft_warmly(t: Ticket) -> str:
     return letter(t)
 
 
-@call(terse, Draft)
+@ask(terse, Draft)
 def draft_tersely(t: Ticket) -> str:
     return letter(t)
 
@@ -136,7 +135,7 @@ def draft_tersely(t: Ticket) -> str:
 drafting = gather("drafting", draft_warmly, draft_tersely)
 
 
-@call(judge, Choice)
+@ask(judge, Choice)
 def judging(t: Ticket) -> str:
     return "\n".join(["Which of these is best, 0 or 1?", *t.drafts])
 
@@ -156,7 +155,7 @@ def sending(t: Ticket, context: Context[Any]) -> str:
 
 
 sent, closed, dropped = end("sent"), end("closed"), end("dropped")
-rejected = failure("rejected", "the reviewer wished for more than two changes")
+rejected = end("rejected", failed="the reviewer wished for more than two changes")
 
 
 # Guards and actions: pure, and typed by the row that they stand in
@@ -229,7 +228,7 @@ class Progress:
         print(f"  {step.source} --{step.trigger}--> {step.to}")
 
 
-def ask(question: AwaitAnswer) -> Any:
+def asking(question: AwaitAnswer) -> Any:
     """Ask the person at the terminal; an empty line leaves it for another day."""
     print(f"\n[{question.state.name}] {question.shown}")
     if question.state is review:
@@ -248,7 +247,7 @@ def typed(prompt: str) -> str:
 
 def run(text: str) -> None:
     """Begin a ticket, or go on with it, until it ends or waits for another day."""
-    here, run_id = replace(support, store="support.db", answer=ask, hooks=[Progress()]), text[:60]
+    here, run_id = replace(support, store="support.db", answer=asking, hooks=[Progress()]), text[:60]
     answers: dict[str, Any] = {}
     while True:
         try:

@@ -562,7 +562,7 @@ class CallFailed(FsmAgentError):
     @property
     def result(self) -> CallResult:
         """The call's `CallResult`: dialog, usage, function calls, but no output."""
-        return self.call.outcome
+        return self.call.result_so_far
 
     @property
     def trace(self) -> Sequence[Stepped]:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from fsm_agent import Agent, Approved, CallSuspended, Limits, Prompt, Worker, function
 from fsm_agent import testing as doubles
-from fsm_agent.flows import Flow, call, end, execute, gather, pause
+from fsm_agent.flows import Flow, ask, end, execute, gather, pause
 from fsm_agent.store import MemoryStore, Runs
 
 THREADS = 32
@@ -60,11 +60,11 @@ def city(name: str) -> doubles.Script:
 def journey(**options: Any) -> Flow[Trip]:
     """A flow of two members at once, a little time and a function."""
 
-    @call(Agent(city("Oslo"), name="here", output=City))
+    @ask(Agent(city("Oslo"), name="here", output=City))
     def here(t: Trip) -> str:
         return f"Which city is {t.n}?"
 
-    @call(Agent(city("Rome"), name="there", output=City))
+    @ask(Agent(city("Rome"), name="there", output=City))
     def there(t: Trip) -> str:
         return f"Which city is {t.n + 1}?"
 

@@ -20,7 +20,7 @@ from support.stub_server import StubServer
 
 import fsm_agent
 from fsm_agent import Agent, client_for, function
-from fsm_agent.flows import Flow, call, end, execute
+from fsm_agent.flows import Flow, ask, end, execute
 from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.testing import Script
 
@@ -84,7 +84,7 @@ def by_a_flow() -> Counter[str]:
     """A run of an agent's state and a function's, in a file of SQLite."""
     agent = Agent(Script("three", "three"), name="counter")
 
-    @call(agent)
+    @ask(agent)
     def asking(text: str) -> str:
         return "How many?"
 

@@ -33,7 +33,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from fsm_agent import Context
-from fsm_agent.flows import AwaitAnswer, Flow, FlowSuspended, any_state, end, execute, failure, wait
+from fsm_agent.flows import AwaitAnswer, Flow, FlowSuspended, any_state, end, execute, wait
 
 DAY_S = 24 * 3600.0
 
@@ -93,7 +93,7 @@ def keep_refusal(e: Expense, a: Refuse) -> Expense:
     return replace(e, refusal=f"{a.by}: {a.reason}")
 
 
-refused, forgotten = end("refused"), failure("forgotten", "no one has answered")
+refused, forgotten = end("refused"), end("forgotten", failed="no one has answered")
 
 approval_chain = Flow(
     "approval_chain",

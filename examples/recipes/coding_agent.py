@@ -24,7 +24,7 @@ from typing import Any
 
 from fsm_agent import Agent, CallResult, Client, Dialog, client_for
 from fsm_agent.call import PhaseDetector
-from fsm_agent.flows import Flow, call, end, failure
+from fsm_agent.flows import Flow, ask, end
 from fsm_agent.testing import Script, function_call
 
 FILES = {"main.py": "def add(a, b):\n    return a - b\n"}
@@ -63,17 +63,17 @@ editor = Agent("openai:gpt-5-mini", name="editor", functions=[grep, write], syst
 validator = Agent("openai:gpt-5-mini", name="validator", functions=[run_tests], system="You test.", output=bool)
 
 
-@call(explorer, whole=True)
+@ask(explorer, whole=True)
 def planning(w: Work) -> str:
     return f"Find out what to do, and write a plan. You cannot edit yet. {w.task}"
 
 
-@call(editor, whole=True)
+@ask(editor, whole=True)
 def editing(w: Work) -> Dialog:
     return w.dialog.put("Now do it.")
 
 
-@call(validator, whole=True)
+@ask(validator, whole=True)
 def validating(w: Work) -> Dialog:
     return w.dialog.put("Run the tests. Is it right?")
 
@@ -94,7 +94,7 @@ def keep_edit(w: Work, a: CallResult[str]) -> Work:
     return replace(w, dialog=a.dialog, edits=w.edits + 1)
 
 
-done, stuck = end("done"), failure("stuck", "three edits did not help")
+done, stuck = end("done"), end("stuck", failed="three edits did not help")
 
 phases = Flow(
     "phases",

@@ -22,7 +22,7 @@ orchestrator](../orchestrator.md).
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent
-from fsm_agent.flows import Flow, FlowLimits, call, end, failure
+from fsm_agent.flows import Flow, FlowLimits, ask, end
 from fsm_agent.testing import Script
 
 
@@ -52,17 +52,17 @@ planner = Agent("openai:gpt-5", name="planner")
 worker = Agent("openai:gpt-5-mini", name="worker")  # a smaller one, with the functions that it needs
 
 
-@call(planner, Plan)
+@ask(planner, Plan)
 def planning(q: Quest) -> str:
     return f"Write a plan of a few simple steps. The question: {q.question}"
 
 
-@call(worker)
+@ask(worker)
 def working(q: Quest) -> str:
     return f"Known: {q.done}. Do this step, and no other: {q.plan[0]}"
 
 
-@call(planner, Answer, Plan)
+@ask(planner, Answer, Plan)
 def replanning(q: Quest) -> str:
     return f"{q.question} Done: {q.done}. Planned: {q.plan}. Answer, or write the plan of what is left."
 
@@ -80,7 +80,7 @@ def keep_step(q: Quest, found: str) -> Quest:
 
 
 answered = end("answered")
-no_plan = failure("no_plan", "a plan had no steps")
+no_plan = end("no_plan", failed="a plan had no steps")
 
 plan_and_execute = Flow(
     "plan_and_execute",

@@ -21,7 +21,7 @@ retry only transient errors, `@execute(retries=Retries(…))` needs no table.
 from dataclasses import dataclass, replace
 
 from fsm_agent import Context
-from fsm_agent.flows import Flow, FlowLimits, end, execute, failure, into, pause
+from fsm_agent.flows import Flow, FlowLimits, end, execute, into, pause
 
 LOOKS = 5
 
@@ -81,7 +81,7 @@ polling = Flow(
         submitting.done(looking, do=into("id")),
         looking.done(end("ready"), of=Ready, do=lambda j, a: replace(j, result=a.result)),
         looking.done(napping, of=Running, when=may_look, do=count),
-        looking.done(failure("given_up", f"not ready after {LOOKS} looks"), of=Running),
+        looking.done(end("given_up", failed=f"not ready after {LOOKS} looks"), of=Running),
         napping.elapsed(looking),
     ],
 )

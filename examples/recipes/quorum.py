@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fsm_agent import Agent, ProviderError
-from fsm_agent.flows import Flow, call, end, gather, into
+from fsm_agent.flows import Flow, ask, end, gather, into
 from fsm_agent.testing import Script
 
 
@@ -39,17 +39,17 @@ class Post:
     votes: tuple[Verdict, ...] = ()
 
 
-@call(Agent("openai:gpt-5-mini", name="first", output=Verdict))
+@ask(Agent("openai:gpt-5-mini", name="first", output=Verdict))
 def first(p: Post) -> str:
     return f"Is this safe to publish? {p.text}"
 
 
-@call(Agent("anthropic:claude-haiku-4-5", name="second", output=Verdict))
+@ask(Agent("anthropic:claude-haiku-4-5", name="second", output=Verdict))
 def second(p: Post) -> str:
     return f"Is this safe to publish? {p.text}"
 
 
-@call(Agent("gemini:gemini-2.5-flash", name="third", output=Verdict))
+@ask(Agent("gemini:gemini-2.5-flash", name="third", output=Verdict))
 def third(p: Post) -> str:
     return f"Is this safe to publish? {p.text}"
 
@@ -57,7 +57,7 @@ def third(p: Post) -> str:
 voting = gather("voting", first, second, third, enough=2, within_s=30)
 
 
-@call(Agent("openai:gpt-5", name="judge", output=Verdict))
+@ask(Agent("openai:gpt-5", name="judge", output=Verdict))
 def judging(p: Post) -> str:
     return f"Is this safe to publish? {p.text} Two smaller models said: {p.votes or 'nothing'}"
 

@@ -22,7 +22,7 @@ model that criticizes without new facts mostly rephrases.
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent
-from fsm_agent.flows import Flow, call, each, end, execute
+from fsm_agent.flows import Flow, ask, each, end, execute
 from fsm_agent.testing import Script
 
 REVISIONS = 2
@@ -48,7 +48,7 @@ class Essay:
 writer = Agent("openai:gpt-5", name="writer", system="Be severe with your own answers.")
 
 
-@call(writer, Draft)
+@ask(writer, Draft)
 def drafting(e: Essay) -> str:
     return f"Answer, say what is missing, and what to search for. {e.question}"
 
@@ -66,7 +66,7 @@ def queries(e: Essay) -> tuple[str, ...]:
 searching = each("searching", search, queries)
 
 
-@call(writer, Draft)
+@ask(writer, Draft)
 def revising(e: Essay) -> str:
     return f"{e.question} Your answer: {e.draft.answer} It misses: {e.draft.missing} Use these sources: {e.sources}"
 

@@ -37,7 +37,7 @@ independent of each other, a `gather` is faster; undo its results in its `failed
 from dataclasses import dataclass, replace
 
 from fsm_agent import Context, Retries
-from fsm_agent.flows import Failure, Flow, any_state, cancelled, each, end, execute, failure
+from fsm_agent.flows import Failure, Flow, any_state, cancelled, each, end, execute
 
 STEPS = ("flight", "hotel", "payment")
 
@@ -105,7 +105,7 @@ saga = Flow(
         *any_state(flight, hotel, payment).failed(undoing, do=note),
         cancelled(undoing, do=note),
         undoing.done(end("undone")),
-        undoing.failed(failure("stuck", "a booking could not be undone")),
+        undoing.failed(end("stuck", failed="a booking could not be undone")),
     ],
 )
 

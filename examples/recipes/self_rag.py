@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from fsm_agent import Agent
 from fsm_agent.call import Request
-from fsm_agent.flows import Flow, call, each, end, execute, failure, into
+from fsm_agent.flows import Flow, ask, each, end, execute, into
 from fsm_agent.testing import Script
 
 INDEX = {"memory": ("Agents have short memories.", "Elephants have long ones."), "agent memory": ("A store is one.",)}
@@ -52,7 +52,7 @@ def retrieving(s: Search) -> tuple[str, ...]:
     return INDEX.get(s.query, ())
 
 
-@call(grader)
+@ask(grader)
 def relevant(g: Graded) -> str:
     return f"Is this about {g.question!r}? {g.text}"
 
@@ -64,22 +64,22 @@ def documents(s: Search) -> list[Graded]:
 grading = each("grading", relevant, documents)
 
 
-@call(writer)
+@ask(writer)
 def rewriting(s: Search) -> str:
     return f"A search for {s.query!r} found nothing that answers {s.question!r}. Give a better query."
 
 
-@call(writer)
+@ask(writer)
 def answering(s: Search) -> str:
     return f"{s.question} Use only this: {s.found}"
 
 
-@call(grader)
+@ask(grader)
 def grounded(s: Search) -> str:
     return f"Is all of {s.answer!r} said here? {s.found}"
 
 
-@call(grader)
+@ask(grader)
 def useful(s: Search) -> str:
     return f"Does {s.answer!r} answer {s.question!r}?"
 
@@ -100,7 +100,7 @@ def count(s: Search, answer: object) -> Search:
     return replace(s, tries=s.tries + 1)
 
 
-unknown = failure("unknown", "the index does not say")
+unknown = end("unknown", failed="the index does not say")
 
 self_rag = Flow(
     "self_rag",

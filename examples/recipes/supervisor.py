@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from fsm_agent import Agent
-from fsm_agent.flows import Flow, FlowLimits, call, end
+from fsm_agent.flows import Flow, FlowLimits, ask, end
 from fsm_agent.testing import Script
 
 
@@ -40,17 +40,17 @@ class Team:
     reports: tuple[str, ...] = ()
 
 
-@call(Agent("openai:gpt-5", name="supervisor", output=Next))
+@ask(Agent("openai:gpt-5", name="supervisor", output=Next))
 def supervising(t: Team) -> str:
     return f"Who works next on {t.task!r}, or is it finished? {t.reports}"
 
 
-@call(Agent("openai:gpt-5-mini", name="researcher"))
+@ask(Agent("openai:gpt-5-mini", name="researcher"))
 def researching(t: Team) -> str:
     return f"Find out what is needed for {t.task!r}. {t.reports}"
 
 
-@call(Agent("openai:gpt-5-mini", name="coder"))
+@ask(Agent("openai:gpt-5-mini", name="coder"))
 def coding(t: Team) -> str:
     return f"Write the code for {t.task!r}. {t.reports}"
 

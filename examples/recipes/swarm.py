@@ -25,7 +25,7 @@ from enum import Enum
 from typing import Any
 
 from fsm_agent import Agent, CallResult, Dialog, function
-from fsm_agent.flows import Flow, FlowSuspended, call, end, into, wait
+from fsm_agent.flows import Flow, FlowSuspended, ask, end, into, wait
 from fsm_agent.testing import Script, function_call
 
 
@@ -72,7 +72,7 @@ def active_agent(c: Chat) -> Agent[Any, Any]:
     return AGENTS[c.active]
 
 
-@call(active_agent, Reply, Handover, whole=True)
+@ask(active_agent, Reply, Handover, whole=True)
 def speaking(c: Chat) -> Dialog:
     return c.dialog.put(c.said)
 

@@ -152,7 +152,7 @@ class _Listener:
         own = self._hooks_of(newest, newest, path)
         notify(own, event.event, record)
         if isinstance(event.event, Stepped) and record.ending is not None and event.event == record.trace[-1]:
-            notify(own, Done(newest.process.outcome), record)
+            notify(own, Done(newest.process.result_so_far), record)
 
     def _hooks_of(self, asked: Inner, about: Inner, path: str) -> Sequence[Any]:
         """Return the hooks of a process for the events of itself, or of a process inside of it, at this path."""

@@ -110,7 +110,7 @@ class AgentCall(Driven, Generic[Out]):
         ['begin']
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> _ = asked.advance(asked.effects[0].key, Replied(reply=Reply.of("hello")))
-        >>> asked.state, asked.outcome.output
+        >>> asked.state, asked.result_so_far.output
         (<State.COMPLETED: 'Completed'>, 'hello')
     """
 
@@ -433,7 +433,7 @@ class AgentCall(Driven, Generic[Out]):
         return outcome
 
     @property
-    def outcome(self) -> CallResult[Out]:
+    def result_so_far(self) -> CallResult[Out]:
         """The result so far, whether or not the call has ended well."""
         return CallResult(self)
 

@@ -98,8 +98,8 @@ class Parent(Driven, ABC):
         steps: The steps of the last `advance`.
 
     Examples:
-        >>> from fsm_agent.flows import Flow, call, end
-        >>> @call(Agent(Script("Dear Ann"), name="writer"))
+        >>> from fsm_agent.flows import Flow, ask, end
+        >>> @ask(Agent(Script("Dear Ann"), name="writer"))
         ... def drafting(about: str) -> str:
         ...     return f"Write about {about}."
         >>> letters = Flow("letters", str, start=drafting, rows=[drafting.done(end("over"), do=lambda d, text: text)])
@@ -159,7 +159,7 @@ class Parent(Driven, ABC):
 
     @property
     @abstractmethod
-    def outcome(self) -> Any:
+    def result_so_far(self) -> Any:
         """The result so far."""
 
     @property

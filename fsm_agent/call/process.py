@@ -191,7 +191,7 @@ class Process(Protocol):
         """Unix time at which the process itself expires; None: never."""
 
     @property
-    def outcome(self) -> Any:
+    def result_so_far(self) -> Any:
         """The result so far; the final one is in the event `Done`."""
 
     def advance(self, key: str, outcome: Any) -> None:

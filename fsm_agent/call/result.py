@@ -68,7 +68,7 @@ class CallResult(JsonResult, Generic[Out], Unpacked):
 
         Args:
             output: The parsed answer.
-            types: The types of which the call gives one, such as those of ``call(agent, Approve, Reject)``, or a type
+            types: The types of which the call gives one, such as those of ``ask(agent, Approve, Reject)``, or a type
                 with parameters, such as ``tuple[Part, ...]``; none: the class of the output.
             dialog: The conversation before the answer; None: one question.
 

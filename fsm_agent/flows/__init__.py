@@ -11,13 +11,12 @@ from fsm_agent._internal.exports import exports
 
 if TYPE_CHECKING:
     from fsm_agent.flows.declare import any_state as any_state
-    from fsm_agent.flows.declare import call as call
+    from fsm_agent.flows.declare import ask as ask
     from fsm_agent.flows.declare import cancelled as cancelled
     from fsm_agent.flows.declare import each as each
     from fsm_agent.flows.declare import end as end
     from fsm_agent.flows.declare import execute as execute
     from fsm_agent.flows.declare import expired as expired
-    from fsm_agent.flows.declare import failure as failure
     from fsm_agent.flows.declare import gather as gather
     from fsm_agent.flows.declare import pause as pause
     from fsm_agent.flows.declare import race as race
@@ -41,7 +40,7 @@ else:
     __all__, __getattr__, __dir__ = exports(
         __name__,
         {
-            "declare": "any_state call cancelled each end execute expired failure gather pause race subflow wait",
+            "declare": "any_state ask cancelled each end execute expired gather pause race subflow wait",
             "diagram": "flow_diagram run_diagram",
             "errors": "FlowError FlowFailed FlowSuspended",
             "flow": "Flow",

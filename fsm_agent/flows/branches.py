@@ -70,7 +70,7 @@ class Members(FlowProcess):
         return {member[0]: member for member in self.members}
 
     @property
-    def outcome(self) -> MembersRecord:
+    def result_so_far(self) -> MembersRecord:
         """The record so far."""
         return self.record
 

@@ -420,7 +420,7 @@ def _check_functions(where: str, row: Row[Any], data: Any) -> None:
 
 def _check_into(here: str, row: Row[Any], action: IntoField, data: Any) -> None:
     """Refuse a field that the data have not, and one of another type than the answer's: no type checker sees either."""
-    fields, field, kind = fields_of(data), action.field, row.source.given(row.trigger, row.case)  # type: ignore[attr-defined]
+    fields, field, kind = fields_of(data), action.field, row.source.type_for(row.trigger, row.case)  # type: ignore[attr-defined]
     if not fields:
         right = "use a frozen dataclass, or an action that returns the data"
         raise FlowError(f"{here}, {action!r}: expected data with fields, got {case_name(data)}; {right}")

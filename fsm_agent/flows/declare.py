@@ -175,7 +175,7 @@ def _known(word: str, options: dict[str, Any], known: Sequence[str] = TIME_OPTIO
 
 
 class _AnyData:
-    """Stands for data that no argument of `call` tells: those of the decorated function."""
+    """Stands for data that no argument of `ask` tells: those of the decorated function."""
 
 
 X = TypeVar("X", default=_AnyData, contravariant=True)  # the data that choose an agent
@@ -205,7 +205,7 @@ class _Calls(Generic[A, X]):
     @overload
     def __call__(self, task: Callable[[X], AnyTask], /) -> CallState[X, A]: ...
     def __call__(self, task: Any, /) -> Any:
-        return self.make(_pure("task of a call", task), self._asked, self._types, **self._options)
+        return self.make(_pure("task of ask", task), self._asked, self._types, **self._options)
 
 
 class _WholeCalls(_Calls[CallResult[A], X]):
@@ -223,17 +223,17 @@ class _WholeCalls(_Calls[CallResult[A], X]):
 
 
 @overload
-def call(agent: Agent[Any, A], /, *, whole: Literal[False] = False, **options: Unpack[_Options]) -> _Calls[A]: ...
+def ask(agent: Agent[Any, A], /, *, whole: Literal[False] = False, **options: Unpack[_Options]) -> _Calls[A]: ...
 @overload
-def call(
+def ask(
     asked: _Asked[X], a1: type[A1], /, *, whole: Literal[False] = False, **options: Unpack[_Options]
 ) -> _Calls[A1, X]: ...
 @overload
-def call(
+def ask(
     asked: _Asked[X], a1: type[A1], a2: type[A2], /, *, whole: Literal[False] = False, **options: Unpack[_Options]
 ) -> _Calls[A1 | A2, X]: ...
 @overload
-def call(
+def ask(
     asked: _Asked[X],
     a1: type[A1],
     a2: type[A2],
@@ -244,7 +244,7 @@ def call(
     **options: Unpack[_Options],
 ) -> _Calls[A1 | A2 | A3, X]: ...
 @overload
-def call(
+def ask(
     asked: _Asked[X],
     a1: type[A1],
     a2: type[A2],
@@ -256,31 +256,31 @@ def call(
     **options: Unpack[_Options],
 ) -> _Calls[A1 | A2 | A3 | A4, X]: ...
 @overload
-def call(
+def ask(
     asked: _Asked[X], a1: type[Any], /, *more: type[Any], whole: Literal[False] = False, **options: Unpack[_Options]
 ) -> _Calls[Any, X]: ...
 @overload
-def call(agent: Agent[Any, A], /, *, whole: Literal[True], **options: Unpack[_Options]) -> _WholeCalls[A]: ...
+def ask(agent: Agent[Any, A], /, *, whole: Literal[True], **options: Unpack[_Options]) -> _WholeCalls[A]: ...
 @overload
-def call(
+def ask(
     asked: _Asked[X], a1: type[A1], /, *, whole: Literal[True], **options: Unpack[_Options]
 ) -> _WholeCalls[A1, X]: ...
 @overload
-def call(
+def ask(
     asked: _Asked[X], a1: type[A1], a2: type[A2], /, *, whole: Literal[True], **options: Unpack[_Options]
 ) -> _WholeCalls[A1 | A2, X]: ...
 @overload
-def call(
+def ask(
     asked: _Asked[X], a1: type[A1], a2: type[A2], a3: type[A3], /, *, whole: Literal[True], **options: Unpack[_Options]
 ) -> _WholeCalls[A1 | A2 | A3, X]: ...
 @overload
-def call(
+def ask(
     asked: _Asked[X], a1: type[Any], /, *more: type[Any], whole: Literal[True], **options: Unpack[_Options]
 ) -> _WholeCalls[Any, X]: ...
-def call(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
+def ask(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any:
     """Declare a state that waits for an agent call; decorates what the agent is asked, a pure function of the data.
 
-        @call(editor, Approve, Change)
+        @ask(editor, Approve, Change)
         def review(d: Letter) -> str:
             return d.text
 
@@ -298,7 +298,7 @@ def call(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any
 
     Examples:
         >>> writer = Agent(Script("Dear Ada"), name="writer")
-        >>> @call(writer)
+        >>> @ask(writer)
         ... def drafting(about: str) -> str:
         ...     return f"Write about {about}."
         >>> letters = Flow("letters", str, start=drafting, rows=[drafting.done(end("over"), do=lambda d, text: text)])
@@ -308,15 +308,15 @@ def call(asked: Any, /, *types: Any, whole: bool = False, **options: Any) -> Any
     if isinstance(asked, Agent):
         types = types or types_of(asked.output)
     elif not (isinstance(asked, str) or callable(asked)):
-        raise FlowError(f"call: expected an Agent, as in @call(agent, str), got {shown(asked)}")
+        raise FlowError(f"ask: expected an Agent, as in @ask(agent, str), got {shown(asked)}")
     elif not types:
         name = repr(asked) if isinstance(asked, str) else getattr(asked, "__name__", "choose")
-        right = f"add the types of the answer, as in @call({name}, str)"
-        raise FlowError(f"call: expected an Agent, got {shown(asked)} alone; {right}")
+        right = f"add the types of the answer, as in @ask({name}, str)"
+        raise FlowError(f"ask: expected an Agent, got {shown(asked)} alone; {right}")
     elif callable(asked):
-        _pure("choice of call", asked)
-    check("whole of call", whole, isinstance(whole, bool), "True or False", FlowError)
-    return (_WholeCalls if whole else _Calls)(asked, types, _known("call", options, (*STATE_OPTIONS, "whole")))
+        _pure("choice of ask", asked)
+    check("whole of ask", whole, isinstance(whole, bool), "True or False", FlowError)
+    return (_WholeCalls if whole else _Calls)(asked, types, _known("ask", options, (*STATE_OPTIONS, "whole")))
 
 
 class _Executes:
@@ -765,17 +765,17 @@ def each(
     return EachState(name, member, over, parallel, settled, enough, **options)
 
 
-def subflow(name: str, flow: Flow[S], start: Callable[[E], S], **options: Unpack[TimeOptions[E]]) -> SubflowState[E, S]:
+def subflow(name: str, flow: Flow[S], given: Callable[[E], S], **options: Unpack[TimeOptions[E]]) -> SubflowState[E, S]:
     """Return a state that waits for another flow, and gives the data that it ended with.
 
     Args:
         name: Its name.
         flow: The flow.
-        start: Returns the data that it begins with; pure.
+        given: Returns the data that it begins with; pure.
         options: See `TimeOptions`.
 
     Raises:
-        FlowError: The name is not a string, the flow is not a `Flow`, or ``start`` is not a plain function.
+        FlowError: The name is not a string, the flow is not a `Flow`, or ``given`` is not a plain function.
 
     Examples:
         >>> @execute
@@ -791,49 +791,37 @@ def subflow(name: str, flow: Flow[S], start: Callable[[E], S], **options: Unpack
     _name("subflow", name)
     if not isinstance(flow, Flow):
         raise FlowError(f"flow of the subflow {name!r}: expected a Flow, got {shown(flow)}")
-    return SubflowState(name, flow, _pure(f"start of the subflow {name!r}", start), **_known("subflow", {**options}))
+    return SubflowState(name, flow, _pure(f"given of the subflow {name!r}", given), **_known("subflow", {**options}))
 
 
-def end(name: str) -> End:
-    """Return an end at which the flow has succeeded.
+def end(name: str, *, failed: bool | str = False) -> End:
+    """Return an end of the flow.
 
     Args:
         name: Its name, which is the ``state`` of the result.
+        failed: The flow has failed there, and `call` raises `FlowFailed`: True, or why, for people.
 
     Raises:
-        FlowError: The name is no text.
+        FlowError: The name is not a string, or ``failed`` is neither a string nor a truth value.
 
     Examples:
+        >>> def is_empty(text: str) -> bool:
+        ...     return not text
         >>> @execute
         ... def greet(name: str) -> str:
         ...     return name
-        >>> Flow("hello", str, start=greet, rows=[greet.done(end("said"))]).call("Ada").state
+        >>> rows = [greet.done(end("silent", failed="nothing to say"), when=is_empty), greet.done(end("said"))]
+        >>> hello = Flow("hello", str, start=greet, rows=rows)
+        >>> hello.call("Ada").state
         'said'
-    """
-    return End(_name("end", name))
-
-
-def failure(name: str, detail: str = "") -> End:
-    """Return an end at which the flow has failed: `call` raises `FlowFailed`.
-
-    Args:
-        name: Its name.
-        detail: Why, for people.
-
-    Raises:
-        FlowError: The name is no text.
-
-    Examples:
-        >>> @execute
-        ... def look(n: int) -> int:
-        ...     return n
         >>> try:
-        ...     Flow("looking", int, start=look, rows=[look.done(failure("lost", "nothing there"))]).call(1)
+        ...     hello.call("")
         ... except FlowFailed as error:
-        ...     print(error.run.state)
-        lost
+        ...     print(error.run.state, "-", error.run.record.ending.detail)
+        silent - nothing to say
     """
-    return End(_name("failure", name), detail, is_failure=True)
+    check("failed of end", failed, isinstance(failed, bool | str), "True, or a string that says why", FlowError)
+    return End(_name("end", name), failed if isinstance(failed, str) else "", is_failure=failed is not False)
 
 
 def _name(word: str, name: Any) -> str:

@@ -35,7 +35,7 @@ class _OfRun(FsmAgentError):
     @property
     def result(self) -> FlowResult[Any]:
         """The result so far."""
-        return self.run.outcome
+        return self.run.result_so_far
 
 
 class FlowFailed(_OfRun):

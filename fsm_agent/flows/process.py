@@ -320,7 +320,7 @@ class FlowProcess(Parent):
             if output is None and ending.reason != "answered" and not is_given:
                 why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)
                 return StateResult("failed", why, at_s, r.total_usage)
-            answer = child.outcome if isinstance(state, WholeCallState) else output
+            answer = child.result_so_far if isinstance(state, WholeCallState) else output
             return StateResult("done", answer, at_s, r.total_usage)
         return StateResult("failed", Failure(str(ending.reason), ending.detail, state.name), at_s, r.total_usage)
 

@@ -100,7 +100,7 @@ class FlowRun(FlowProcess, Generic[D]):
         return data
 
     @property
-    def outcome(self) -> FlowResult[D]:
+    def result_so_far(self) -> FlowResult[D]:
         """The result so far."""
         return self.flow.make_result(self)
 
@@ -119,7 +119,7 @@ class FlowRun(FlowProcess, Generic[D]):
         if ending.is_failure:
             why = f": {ending.detail}" if ending.detail else ""
             raise FlowFailed(f"{self} has failed, after {self.record.steps} state(s){why}", run=self)
-        return self.outcome
+        return self.result_so_far
 
     def snapshot(self, *, signing_key: str | bytes | None = None) -> str:
         """Return the run as JSON: its whole record, with those of agent calls inside it.
@@ -509,7 +509,7 @@ class SubflowChild(StateChild):
     """A run of another flow."""
 
     def seed(self, state: SubflowState[Any, Any], data: Any, depth: int, run_context: RunContext) -> FlowRecord:
-        return state.flow.record_of(state.start(data), depth)
+        return state.flow.record_of(state.given(data), depth)
 
     def process(self, state: SubflowState[Any, Any], data: Any, record: FlowRecord, run_context: RunContext) -> Inner:
         flow = state.flow

@@ -231,7 +231,7 @@ class LiveState(State[D], Generic[D, A]):
         """Its functions of the data."""
         return tuple([time for time in (self.within_s, self.until) if callable(time)])
 
-    def given(self, trigger: str, case: Any) -> Any:
+    def type_for(self, trigger: str, case: Any) -> Any:
         """Return the type of what the functions of a row are given beside the data."""
         if trigger == "elapsed":
             return NoneType
@@ -318,7 +318,7 @@ class CallState(_Failing[D, A]):
             return given
         if given.output is not str:
             what = f"expected a task whose prompt asks for {case_name(wanted)}, got {case_name(given.output)}"
-            raise FlowError(f"{self.name}: {what}; write call(agent, {case_name(given.output)})")
+            raise FlowError(f"{self.name}: {what}; write ask(agent, {case_name(given.output)})")
         if given not in self._typed:
             self._typed[given] = given.extend(output=wanted)
         return self._typed[given]
@@ -373,7 +373,7 @@ class CallState(_Failing[D, A]):
         """
         if self.answer_types.types == (str,) and agent.output is not str:
             output = case_name(agent.output)
-            right = f"write call(agent, {output})"
+            right = f"write ask(agent, {output})"
             raise FlowError(f"{here}: expected an agent that gives str, got one that gives {output}; {right}")
 
 
@@ -430,8 +430,8 @@ class WholeCallState(CallState[D, CallResult[A]]):
             )
         return super().prompt_for(agent, task)
 
-    def given(self, trigger: str, case: Any) -> Any:
-        kind = super().given(trigger, case)
+    def type_for(self, trigger: str, case: Any) -> Any:
+        kind = super().type_for(trigger, case)
         return CallResult.__class_getitem__(kind) if trigger == "done" else kind
 
     if TYPE_CHECKING:  # ``of`` is the type of the output, and what guards and actions are given is the result
@@ -525,17 +525,17 @@ class PauseState(LiveState[D, None]):
 class SubflowState(_Failing[D, A]):
     """A state that waits for another flow, and gives the data that it ended with."""
 
-    def __init__(self, name: str, flow: Flow[Any], start: Callable[[D], A], **options: Unpack[TimeOptions[D]]) -> None:
+    def __init__(self, name: str, flow: Flow[Any], given: Callable[[D], A], **options: Unpack[TimeOptions[D]]) -> None:
         super().__init__(name, AnswerTypes(name, (flow.data,)), **options)
         self.flow = flow
-        self.start = start
+        self.given = given
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        return (self.start, *super().functions)
+        return (self.given, *super().functions)
 
-    def given(self, trigger: str, case: Any) -> Any:
-        return self.flow.data if trigger == "elapsed" else super().given(trigger, case)
+    def type_for(self, trigger: str, case: Any) -> Any:
+        return self.flow.data if trigger == "elapsed" else super().type_for(trigger, case)
 
     if TYPE_CHECKING:
 

@@ -136,4 +136,4 @@ def last_event(process: Process) -> Event:
     if process.effects:
         keys = [effect.key for effect in open_effects(process)]
         return Suspended(tuple(keys), wakes_at_s(process), questions_of(process))
-    return Done(process.outcome)
+    return Done(process.result_so_far)

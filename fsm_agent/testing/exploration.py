@@ -395,7 +395,7 @@ class _Explorer:
         if given := self._answers.get(state):
             return [*given, *_failures(state, table)]
         if isinstance(state, SubflowState):
-            flow, start = state.flow, state.start(data)
+            flow, start = state.flow, state.given(data)
             key = flow, flow.data_json(start)
             if key not in self._walks:
                 self._walks[key] = self.walk(flow, start, run_context.inside(flow))

@@ -96,7 +96,7 @@ def _bodies(state: LiveState[Any, Any]) -> Iterator[tuple[str, Callable[..., Any
         case WaitState():
             yield "the question", state.question
         case SubflowState():
-            yield "the start", state.start
+            yield "the start", state.given
         case EachState():
             yield "the items", _as_list(state.over)
 

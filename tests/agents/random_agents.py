@@ -34,8 +34,8 @@ from fsm_agent import (
 from fsm_agent.call import Modified, Request, Returned, RunAgain
 from fsm_agent.context import Budget, compress, keep_last, shorten, summarize
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import Flow, end, execute, failure, into, wait
-from fsm_agent.flows import call as asking
+from fsm_agent.flows import Flow, end, execute, into, wait
+from fsm_agent.flows import ask as asking
 from fsm_agent.functions import Default
 from fsm_agent.messages import Event, FunctionCall, Reply, ReplyCompleted, RequestStarted, Usage, Where
 from fsm_agent.testing import FakeClock, Script, as_json, function_call
@@ -285,7 +285,7 @@ class RandomAgents:
         def sure(trip: Trip) -> str:
             return "Sure?"
 
-        over, lost = end("over"), failure("lost")
+        over, lost = end("over"), end("lost", failed=True)
         asks = may_wait and self._is(0.4)
         rows = [first.done(work, do=into("text")), first.failed(lost)]
         rows += [work.done(sure, do=into("text")), sure.done(over)] if asks else [work.done(over, do=into("text"))]

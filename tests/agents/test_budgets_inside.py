@@ -95,8 +95,8 @@ def test_within_its_budget_the_call_goes_on(way: Any, budget: dict[str, Any]):
     one = agent.seed("Go.")
     way(agent, one)
     assert one.output == "Done."
-    assert one.outcome.usage.total_tokens == 91
-    assert one.outcome.usage.cost_usd == pytest.approx(0.000091)
+    assert one.result_so_far.usage.total_tokens == 91
+    assert one.result_so_far.usage.cost_usd == pytest.approx(0.000091)
 
 
 def test_an_agent_inside_that_exceeds_its_own_budget_fails_alone():
@@ -138,8 +138,8 @@ def test_agents_that_work_side_by_side_share_the_budget(way: Any):
     assert one.record.ending is not None
     assert one.record.ending.reason is Reason.OVER_BUDGET
     assert_named(one.record.ending.detail, "limits.tokens is 120", "(run:1.0)", "(run:1.1)")
-    assert all(f.error for f in one.outcome.function_calls)
-    assert (one.effects, one.outcome.usage.total_tokens) == ((), 130)
+    assert all(f.error for f in one.result_so_far.function_calls)
+    assert (one.effects, one.result_so_far.usage.total_tokens) == ((), 130)
     assert snapshot(one)
 
 
@@ -199,8 +199,8 @@ def test_the_cost_is_in_events_rounds_and_the_result_as_soon_as_there_are_prices
     one = agent.seed("x")
     events = list(agent.stream(one))
     (reply,) = [event.reply for event in events if isinstance(event, ReplyCompleted)]
-    assert reply.usage.cost_usd == one.outcome.usage.cost_usd == 0.00001
-    reports = one.outcome.by_round
+    assert reply.usage.cost_usd == one.result_so_far.usage.cost_usd == 0.00001
+    reports = one.result_so_far.by_round
     assert [each.cost_pico_usd for each in reports] == [10_000_000]
     assert Agent(Script(spending(10, "42"))).call("x").usage.cost_usd is None
 

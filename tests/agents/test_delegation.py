@@ -270,7 +270,7 @@ def test_its_tokens_are_the_call_s_too_while_it_goes_on_and_when_it_has_ended():
     with pytest.raises(CallSuspended) as e:
         agent.call("Go.")
     one = e.value.call
-    assert (one.record.usage.input_tokens, one.outcome.usage.input_tokens) == (1, 11)
+    assert (one.record.usage.input_tokens, one.result_so_far.usage.input_tokens) == (1, 11)
     one.advance("run:1.0/ask:1.0", Approved())
     result = agent.run(one)
     assert (result.usage.input_tokens, result.usage.output_tokens, result.record.usage) == (33, 4, result.usage)
@@ -285,7 +285,7 @@ def test_its_tokens_count_when_the_call_was_cancelled_and_when_it_failed():
     e.value.call.cancel("enough")
     with pytest.raises(CallFailed, match="cancelled: enough") as failed:
         agent.run(e.value.call)
-    assert failed.value.call.outcome.usage.input_tokens == 11
+    assert failed.value.call.result_so_far.usage.input_tokens == 11
     limited = Agent(Script(spending("?", 7)), name="limited", output=int, limits=Limits(parse_retries=0))
     outer = Agent(Script(asking(1, "limited", task="?"), spending("alas", 2)), functions=[limited])
     assert outer.call("Go.").usage.input_tokens == 10
@@ -299,7 +299,7 @@ def test_the_tokens_of_one_that_failed_count_whatever_its_failure_means(on_error
     one = outer.seed("Go.")
     with suppress(CallFailed):
         outer.run(one)
-    assert one.outcome.usage.input_tokens == (63 if on_error == "tell" else 61)
+    assert one.result_so_far.usage.input_tokens == (63 if on_error == "tell" else 61)
 
 
 def test_the_deadline_of_the_call_ends_what_is_inside_first():
@@ -341,7 +341,7 @@ def test_what_an_approver_returns_has_the_time_of_the_driver_from_which_a_deadli
     one = agent.seed("Go.")
     began_s = clock.now()
     way(agent, one, [])
-    assert one.outcome.function_calls[0].result == "It is clean."
+    assert one.result_so_far.function_calls[0].result == "It is clean."
     assert [step.at_s - began_s for step in one.record.trace if step.trigger == "approved"] == [3600]
 
 
@@ -374,7 +374,7 @@ def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_a
     way(agent, one, [])
     assert one.output == ("It is clean." if is_handoff else "Done.")
     if not is_handoff:
-        assert one.outcome.function_calls[0].result == "It is clean."
+        assert one.result_so_far.function_calls[0].result == "It is clean."
     assert ids == [f"{one.record.id}/{'to:cleaner' if is_handoff else 'run:1.0'}"]
 
 

@@ -89,7 +89,7 @@ def driven(agent: Agent[Any, Any], way: Any, task: str = "Go.", **options: Any) 
     one = agent.seed(task, **options)
     with suppress(CallFailed):
         way(agent, one, [])
-    return one.outcome
+    return one.result_so_far
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -450,7 +450,7 @@ def test_a_payment_in_doubt_inside_is_asked_about_and_made_once(asking: Ask, dri
     assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
     assert till.paid == ["20 euros"]
     assert {run.id: run.is_ended for run in store.list()} == {"r": True, "r/1.0/1": True}
-    [paid] = replace(inside, store=store).replay("r/1.0/1").outcome.function_calls
+    [paid] = replace(inside, store=store).replay("r/1.0/1").result_so_far.function_calls
     assert paid.result == "it was paid"
     assert agent.replay("r").record == result.record
 
@@ -834,7 +834,7 @@ def test_a_thread_of_the_functions_own_is_as_deep():
 def letters(child: Any, *, store: Any = None) -> Any:
     """A flow whose first state asks an agent, and whose second is a function that asks one."""
 
-    @flows.call(child)
+    @flows.ask(child)
     def writing(d: str) -> str:
         return d
 

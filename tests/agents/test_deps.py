@@ -12,7 +12,7 @@ import pytest
 
 from fsm_agent import Agent, Context, MemoryStore, Message, Toolset, UsageError, Worker, function
 from fsm_agent.flows import Flow, end, execute
-from fsm_agent.flows import call as asking
+from fsm_agent.flows import ask as asking
 from fsm_agent.mcp import serve as mcp_serve
 from fsm_agent.testing import Script, function_call
 from fsm_agent.web import Asked, Live, serve

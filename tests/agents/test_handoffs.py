@@ -367,7 +367,7 @@ def test_its_rounds_are_rounds_of_the_call():
     with pytest.raises(CallSuspended) as suspended:
         agent.call("I want my money back.")
     before = [(1, "", 1, ["2.0"], 1), (2, "", 1, ["4.0"], 2)]
-    assert seen(suspended.value.call.outcome) == [*before, (3, "", 1, [], 10)]
+    assert seen(suspended.value.call.result_so_far) == [*before, (3, "", 1, [], 10)]
     suspended.value.call.advance(suspended.value.call.effects[0].key, Approved())
     first = agent.run(suspended.value.call)
     assert seen(first) == [*before, (3, "", 1, ["6.0"], 10), (4, "It is done.", 1, [], 20)]

@@ -18,7 +18,7 @@ from support.gates import Meeting
 from fsm_agent import Agent, UsageError, Worker, function, handoff
 from fsm_agent.call import CallRecord
 from fsm_agent.flows import Flow, end, gather, subflow
-from fsm_agent.flows import call as ask
+from fsm_agent.flows import ask as ask
 from fsm_agent.flows.orchestrator import Orchestrator
 from fsm_agent.messages import Event, Inside, Where
 from fsm_agent.runtime import LoggingHook
@@ -160,7 +160,7 @@ def flow_of(*own: Any, inner_hooks: Any = (), agent_hooks: Any = ()) -> Flow[Dat
 
     both = gather("both", one, two)
     inside = Flow("inside", Data, start=both, rows=[both.done(end("over"))], hooks=inner_hooks)
-    sub = subflow("sub", inside, start=lambda d: d)
+    sub = subflow("sub", inside, given=lambda d: d)
     return Flow("outside", Data, start=sub, rows=[sub.done(end("over"))], hooks=own)
 
 

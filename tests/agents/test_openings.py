@@ -63,7 +63,7 @@ class TestAlways:
         agent.call("again", after=first, keep_system=True)
         agent.call("again", after=first)
         agent.call("hi", keep_system=True)  # there is none to keep
-        Agent(script).call("again", after=agent.seed([KIND, HI]).outcome, keep_system=True)
+        Agent(script).call("again", after=agent.seed([KIND, HI]).result_so_far, keep_system=True)
         assert systems(script) == [["Be kind."], ["Be kind."], ["Be terse."], ["Be terse."], ["Be terse."]]
 
     def test_an_agent_without_one_leaves_what_the_caller_wrote(self):
@@ -85,14 +85,14 @@ class TestAlways:
             copies = [
                 pickle.loads(pickle.dumps(result)),
                 agent.resume("r"),
-                AgentCall.seed(result.dialog, Prompt("x")).outcome,
+                AgentCall.seed(result.dialog, Prompt("x")).result_so_far,
             ]
             for copy in copies:
                 script = Script("b")
                 Agent(script).call("again", after=copy)
                 assert systems(script) == [expected]
             script = Script("b")
-            Agent(script).call("again", after=agent.restore(snapshot(result.call)).outcome)
+            Agent(script).call("again", after=agent.restore(snapshot(result.call)).result_so_far)
             assert systems(script) == [[]]
 
     def test_new_function_calls_have_ids_of_their_own(self):
@@ -207,7 +207,7 @@ class TestAfter:
         agent = Agent(script, limits=Limits(recalls=0))
         with pytest.raises(CallFailed) as caught:
             agent.call("hi")
-        agent.call("again", after=caught.value.call.outcome)
+        agent.call("again", after=caught.value.call.result_so_far)
         assert sent(script) == [("user", "hi"), ("user", "again")]
 
     @pytest.mark.parametrize(

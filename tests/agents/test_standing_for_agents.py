@@ -27,7 +27,7 @@ from fsm_agent import (
 )
 from fsm_agent.agents import AsyncAgentBase
 from fsm_agent.flows import Flow, end
-from fsm_agent.flows import call as asks
+from fsm_agent.flows import ask as asks
 from fsm_agent.testing import Script, function_call
 
 

@@ -14,7 +14,7 @@ from support.agent_drivers import Way, by_astream, by_run
 from fsm_agent import Agent, CallFailed, Limits, Message, Stepped, function, handoff, snapshot
 from fsm_agent.call import Injected
 from fsm_agent.flows import Flow, end
-from fsm_agent.flows import call as ask
+from fsm_agent.flows import ask as ask
 from fsm_agent.messages import (
     Done,
     Event,

@@ -46,7 +46,7 @@ from fsm_agent.call import (
 )
 from fsm_agent.errors import OutcomeError, ReplayError
 from fsm_agent.flows import Flow, end
-from fsm_agent.flows import call as call_state
+from fsm_agent.flows import ask as call_state
 from fsm_agent.messages import FunctionProgress, Reply, Stepped
 from fsm_agent.store import RunExists
 from fsm_agent.testing import Delayed, FakeClock, Script, check_record, function_call
@@ -792,4 +792,4 @@ def test_a_check_may_return_another_member_of_the_union_which_a_restored_call_re
     agent = checked(lambda _: Nothing(), '{"Found": {"number": "1"}}', output=Found | Nothing)
     result = agent.call("?")
     again = agent.restore(snapshot(result.call))
-    assert result.output == again.outcome.output == Nothing()
+    assert result.output == again.result_so_far.output == Nothing()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent, Limits, function
-from fsm_agent.flows import Flow, FlowLimits, call, end, failure, wait
+from fsm_agent.flows import Flow, FlowLimits, ask, end, wait
 from fsm_agent.messages import Question, Suspended
 from fsm_agent.store import SqliteStore
 from fsm_agent.testing import FakeClock, Script, function_call
@@ -48,12 +48,12 @@ def waiting(deadline_s: float | None, within_s: float | None) -> Any:
 
 
 def flow_around(inner: Any, within_s: float | None) -> Any:
-    @call(inner, within_s=within_s)
+    @ask(inner, within_s=within_s)
     def working(data: str) -> str:
         return data
 
     late = [working.elapsed(end("late"))] if within_s else []
-    rows = [working.done(end("yes")), working.failed(failure("lost")), *late]
+    rows = [working.done(end("yes")), working.failed(end("lost", failed=True)), *late]
     return Flow("outer", str, start=working, rows=rows)
 
 

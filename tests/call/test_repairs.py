@@ -78,7 +78,7 @@ def test_a_restored_call_parses_the_same_again():
     call = Agent(Script("one", "two", "THREE")).call(prompt).call
     again = restore(snapshot(call), prompt)
     assert again.record == call.record
-    assert again.outcome.output == "three"
+    assert again.result_so_far.output == "three"
     assert SEEN[-1] == SEEN[-2]
 
 
@@ -105,7 +105,7 @@ def test_older_snapshots_are_read_and_contradictions_are_refused():
     call = Agent(Script("So {'title': 'a'}")).call(prompt).call
     document = json.loads(snapshot(call))
     assert document["record"].pop("repairs") == ["the JSON was repaired by json-repair"]
-    assert restore(json.dumps(document), prompt).outcome.repairs == ()
+    assert restore(json.dumps(document), prompt).result_so_far.repairs == ()
     document["record"]["problems"] = ["one too many"]
     with pytest.raises(SnapshotError, match="problem"):
         restore(json.dumps(document), prompt)

@@ -58,7 +58,7 @@ def test_after_each_round_its_report_shows_what_happened_in_it():
     assert rounds_of(call.record)[-1].text == "Two things."
     call.advance("run:2.0", Returned(text="3", at_s=102.0))
     call.advance("run:2.1", Returned(text="OSError: no", is_error=True, at_s=103.0))
-    (first,) = call.outcome.by_round
+    (first,) = call.result_so_far.by_round
     assert [(f.name, f.arguments, f.result, f.error) for f in first.function_calls] == [
         ("add", {"a": 1, "b": 2}, "3", None),
         ("tick", {}, None, "OSError: no"),
@@ -66,8 +66,8 @@ def test_after_each_round_its_report_shows_what_happened_in_it():
     assert (first.number, first.text, first.usage) == (1, "Two things.", Usage(input_tokens=7))
     replied(call, 104.0, "forty-two", input_tokens=9)
     replied(call, 105.0, "42", input_tokens=8)
-    assert call.outcome.by_round[0] == first
-    assert [(one.text, one.function_calls) for one in call.outcome.by_round[1:]] == [("42", ())]
+    assert call.result_so_far.by_round[0] == first
+    assert [(one.text, one.function_calls) for one in call.result_so_far.by_round[1:]] == [("42", ())]
 
 
 def test_the_text_of_a_round_is_the_models_own():

@@ -49,7 +49,7 @@ def test_the_failure_names_budget_and_use_and_keeps_what_was_paid_for():
         one.result()
     assert one.record.ending is not None
     assert one.record.ending.reason is Reason.OVER_BUDGET
-    assert (one.outcome.text, one.outcome.usage.total_tokens, one.outcome.iterations) == ("42", 14, 2)
+    assert (one.result_so_far.text, one.result_so_far.usage.total_tokens, one.result_so_far.iterations) == ("42", 14, 2)
 
 
 def test_a_cost_is_summed_exactly_over_all_replies():
@@ -60,7 +60,7 @@ def test_a_cost_is_summed_exactly_over_all_replies():
         one.advance(one.effects[0].key, Returned(text=str(at)))
     replied(one, costly(asked(text="42"), tenth))
     assert one.state is State.COMPLETED
-    assert one.outcome.usage.cost_usd == 1.0
+    assert one.result_so_far.usage.cost_usd == 1.0
 
 
 def test_a_cost_beyond_the_budget_is_told_in_dollars_to_the_last_digit():
@@ -88,7 +88,7 @@ def test_an_answer_that_is_refused_counts_and_the_branch_is_pruned():
     assert one.record.ending is not None
     assert one.record.ending.reason is Reason.OVER_BUDGET
     assert (one.record.branch, len(one.record.pruned)) == ((), 2)
-    assert one.outcome.dialog[-1].role == "user", "the dialog can be sent again"
+    assert one.result_so_far.dialog[-1].role == "user", "the dialog can be sent again"
 
 
 @pytest.mark.parametrize("kind", ["result", "error", "failure"])
@@ -104,10 +104,10 @@ def test_what_a_function_took_counts_and_the_others_of_its_round_get_their_resul
     one.advance("run:2.0", ends[kind])
     assert one.record.ending is not None
     assert one.record.ending.detail == "limits.tokens is 50, and 51 tokens were used: 44 tokens by tick (run:2.0)"
-    first, second = one.outcome.function_calls
+    first, second = one.result_so_far.function_calls
     assert (first.result, first.error) == (("now", None) if kind == "result" else (None, "now"))
     assert second.error == "Not run: the call is over its budget."
-    assert [m.role for m in one.outcome.dialog][-2:] == ["tool", "tool"]
+    assert [m.role for m in one.result_so_far.dialog][-2:] == ["tool", "tool"]
 
 
 @pytest.mark.parametrize(

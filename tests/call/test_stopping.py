@@ -80,7 +80,7 @@ def test_a_condition_counts_replies_and_what_was_run():
     assert seen == [(1, 0, 1), (2, 1, 0), (3, 1, 0), (4, 1, 2), (5, 2, 0), (6, 2, 1), (7, 3, 0)], (
         "the last is not obeyed"
     )
-    assert (one.record.ending.reason, one.outcome.iterations) == (Reason.ROUND_LIMIT, 7)
+    assert (one.record.ending.reason, one.result_so_far.iterations) == (Reason.ROUND_LIMIT, 7)
 
 
 def test_whether_a_call_needs_approval_is_found_out_once_beside_a_condition():

@@ -79,7 +79,7 @@ def test_at_the_limit_the_model_is_asked_once_more_for_its_answer():
 @pytest.mark.parametrize(("on_limit", "state"), [("stop", State.COMPLETED), ("fail", State.FAILED)])
 def test_at_the_limit_the_call_ends_with_the_last_reply(on_limit, state):
     call = at_limit(on_limit)
-    result = call.outcome
+    result = call.result_so_far
     assert (call.state, result.ending.reason, result.ending.count) == (state, Reason.ROUND_LIMIT, 3)
     assert "limits.rounds=3" in result.ending.detail
     assert (result.iterations, result.text, call.output) == (3, "so far 2", None)

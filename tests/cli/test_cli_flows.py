@@ -14,7 +14,7 @@ from command_line import lines_of, ran, refused
 MODULE = '''
 from dataclasses import dataclass, replace
 from fsm_agent import Agent, function
-from fsm_agent.flows import Flow, call, end, failure, subflow, wait
+from fsm_agent.flows import Flow, ask, end, subflow, wait
 from fsm_agent.testing import Script, function_call
 
 print("the module is imported")
@@ -40,11 +40,11 @@ def look_up(word: str) -> str:
 writer = Agent(Script(*["Dear friend"] * 9), name="writer")
 asker = Agent(Script(function_call("look_up", word="x"), "It is X."), functions=[look_up], name="asker")
 
-@call(writer)
+@ask(writer)
 def drafting(d: Letter) -> str:
     return f"Write about {d.about}"
 
-@call(asker)
+@ask(asker)
 def asking(d: Letter) -> str:
     return "Look it up."
 
@@ -55,7 +55,7 @@ def review(d: Letter) -> str:
 def wants_more(d: Letter, a: Change) -> bool:
     return a.wish != "none"
 
-sent, refused = end("sent"), failure("refused", "nobody wants it")
+sent, refused = end("sent"), end("refused", failed="nobody wants it")
 letters = Flow("letters", Letter, start=drafting, rows=[
     drafting.done(review, do=lambda d, a: replace(d, text=a)),
     review.done(sent, of=Approve),

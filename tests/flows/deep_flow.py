@@ -14,11 +14,10 @@ from fsm_agent.flows import (
     Failure,
     Flow,
     FlowRun,
-    call,
+    ask,
     each,
     end,
     execute,
-    failure,
     gather,
     pause,
     race,
@@ -57,7 +56,7 @@ def pay(amount: int) -> str:
 
 teller = Agent("openai:gpt-5-mini", name="teller", functions=[pay])
 writer = Agent("openai:gpt-5-mini", name="writer", output=int)
-over, late = end("over"), failure("late", "too late")
+over, late = end("over"), end("late", failed="too late")
 
 
 # The innermost: an item
@@ -68,7 +67,7 @@ def price(n: int) -> str:
     return f"What does {n} cost?"
 
 
-@call(writer)
+@ask(writer)
 def rounding(n: int) -> str:
     return f"Round {n}."
 
@@ -113,7 +112,7 @@ quote = Flow(
 # The outermost
 
 
-@call(teller)
+@ask(teller)
 def paying(o: Order) -> str:
     return "Pay."
 
@@ -136,7 +135,7 @@ checks = each("checks", check, lambda o: o.items, settled=True)
 nap = pause("nap", 60)
 
 
-@call(lambda o: teller, str)
+@ask(lambda o: teller, str)
 def thanking(o: Order) -> str:
     return "Say thank you."
 

@@ -12,7 +12,7 @@ from typing import Any
 from kill_points import KillPoints
 
 from fsm_agent.call import Returned, RunAgain
-from fsm_agent.flows import Flow, FlowFailed, FlowLimits, FlowSuspended, cancelled, end, execute, expired, failure, wait
+from fsm_agent.flows import Flow, FlowFailed, FlowLimits, FlowSuspended, cancelled, end, execute, expired, wait
 from fsm_agent.messages import Stepped
 from fsm_agent.store import Runs, SqliteStore
 from fsm_agent.testing import FakeClock
@@ -100,7 +100,7 @@ saga = Flow(
         expired(undoing, do=note),
         undoing.done(refunding, when=is_paid),
         undoing.done(unbooking, when=is_booked),
-        undoing.done(failure("undone")),
+        undoing.done(end("undone", failed=True)),
         refunding.done(undoing, do=undid),
         unbooking.done(undoing, do=undid),
     ],

@@ -14,7 +14,7 @@ from fsm_agent.flows import (
     Flow,
     FlowError,
     FlowLimits,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -92,18 +92,18 @@ class TestDefinition:
         ("agent", "how"), [*[(clerk, how) for how in HOWS], (boss, "race"), (passing, "race"), (kit, "race")]
     )
     def test_an_agent_whose_time_is_short_has_none(self, agent: Agent, how: str) -> None:
-        asking = call(agent, name="asking")(lambda d: "?")
+        asking = ask(agent, name="asking")(lambda d: "?")
         with pytest.raises(FlowError, match=f"state.*pay.*{agent.name}"):
             flow_of(around(how, asking))
 
     @pytest.mark.parametrize(("agent", "name"), [(clerk, "pay"), (boss, "pay"), (sending, "paying")])
     def test_nor_has_one_that_has_a_time_itself(self, agent: Agent, name: str) -> None:
-        asking = call(agent, name="asking", within_s=5)(lambda d: "?")
+        asking = ask(agent, name="asking", within_s=5)(lambda d: "?")
         with pytest.raises(FlowError, match=f"asking.*{name}.*{agent.name}"):
             flow_of(asking)
 
     def test_a_role_is_looked_at_when_it_is_bound(self) -> None:
-        asking = call("who", str, name="asking", within_s=5)(lambda d: "?")
+        asking = ask("who", str, name="asking", within_s=5)(lambda d: "?")
         inner = subflow("inner", flow_of(asking), lambda d: d)
         for flow in (flow_of(asking), flow_of(inner)):
             with pytest.raises(FlowError, match=r"asking.*pay.*clerk"):
@@ -119,9 +119,9 @@ class TestDefinition:
 
     def test_an_agent_without_one_and_a_state_without_a_time_are_taken(self) -> None:
         bot = Agent(model, name="bot")
-        flow_of(call(bot, name="asking", within_s=5)(lambda d: "?"))
-        flow_of(call(clerk, name="asking")(lambda d: "?"))
-        flow_of(gather("both", call(clerk, name="asking")(lambda d: "?"), other))
+        flow_of(ask(bot, name="asking", within_s=5)(lambda d: "?"))
+        flow_of(ask(clerk, name="asking")(lambda d: "?"))
+        flow_of(gather("both", ask(clerk, name="asking")(lambda d: "?"), other))
 
 
 def begun(flow: Flow[Data], **options: Any) -> Any:
@@ -138,7 +138,7 @@ class TestRun:
     )
     def test_an_agent_that_is_chosen_is_refused_when_it_would_begin(self, agent: Agent, how: str) -> None:
         within_s = 5 if how == "within" else None
-        asking = call(lambda d: agent, str, name="asking", within_s=within_s)(lambda d: "?")
+        asking = ask(lambda d: agent, str, name="asking", within_s=within_s)(lambda d: "?")
         run = flow_of(asking if how == "within" else around(how, asking)).seed(Data())
         before = run.record
         with pytest.raises(FlowError, match=r"asking.*pay"):
@@ -157,7 +157,7 @@ def paid_for(run: Any, path: str) -> None:
 class TestEnds:
     """Where an end cannot be refused, its words name the functions that were begun."""
 
-    asking = call(clerk, name="asking")(lambda d: "?")
+    asking = ask(clerk, name="asking")(lambda d: "?")
 
     @pytest.mark.parametrize("outcome", [Cancelled(reason="enough"), Expired(at_s=9.0)])
     def test_of_the_flow(self, outcome: Any) -> None:
@@ -168,7 +168,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("outcome", [Cancelled(reason="enough"), Expired(at_s=9.0)])
     def test_of_the_call_alone(self, outcome: Any) -> None:
-        hurried = call(replace(clerk, limits=Limits(deadline_s=9)), name="asking")(lambda d: "?")
+        hurried = ask(replace(clerk, limits=Limits(deadline_s=9)), name="asking")(lambda d: "?")
         rows = [hurried.done(over), hurried.failed(late, do=lambda d, why: Data(why.detail))]
         run = begun(Flow("f", Data, start=hurried, rows=rows))
         paid_for(run, "asking#1")
@@ -186,7 +186,7 @@ class TestEnds:
         assert run.data.text.startswith("no; asking/pay ")
 
     def test_of_what_is_further_inside(self) -> None:
-        asking = call(boss, name="asking")(lambda d: "?")
+        asking = ask(boss, name="asking")(lambda d: "?")
         run = begun(flow_of(asking))
         message = Message(role="assistant", parts=(function_call("clerk", task="Pay."),))
         run.advance("asking#1/model:0", Replied(reply=Reply(message=message)))
@@ -195,9 +195,9 @@ class TestEnds:
         assert run.record.ending.detail.startswith("enough; asking#1/run:1.0/pay ")
 
     def test_of_a_state_whose_time_is_over_if_nobody_could_know(self) -> None:
-        chosen = call(lambda d: clerk, str, name="chosen")(lambda d: "?")
+        chosen = ask(lambda d: clerk, str, name="chosen")(lambda d: "?")
         inner = Flow("inner", Data, start=chosen, rows=[chosen.done(over)])
-        asking = call(Agent(model, functions=[inner]), name="asking", within_s=5)(lambda d: "?")
+        asking = ask(Agent(model, functions=[inner]), name="asking", within_s=5)(lambda d: "?")
         run = begun(Flow("f", Data, start=asking, rows=[asking.done(over)]))
         message = Message(role="assistant", parts=(function_call("inner"),))
         run.advance("asking#1/model:0", Replied(reply=Reply(message=message)))

@@ -25,7 +25,7 @@ from fsm_agent.call import (
     Started,
 )
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Flow, FlowRun, call, each, end, execute, gather, race, subflow, wait
+from fsm_agent.flows import Flow, FlowRun, ask, each, end, execute, gather, race, subflow, wait
 from fsm_agent.messages import FunctionCall
 from fsm_agent.runtime import World
 from fsm_agent.testing import FakeClock, Script
@@ -71,8 +71,8 @@ def someone(n: int) -> str:
 over = end("over")
 patient = Agent("openai:gpt-5-mini", name="patient", functions=[pay, look_up], limits=Limits(deadline_s=1000.0))
 hasty = Agent("openai:gpt-5-mini", name="hasty", functions=[pay, look_up], limits=Limits(deadline_s=100.0))
-asking = call(patient, name="asking")(lambda n: f"Pay {n}.")
-hurrying = call(hasty, name="hurrying")(lambda n: f"Pay {n}.")
+asking = ask(patient, name="asking")(lambda n: f"Pay {n}.")
+hurrying = ask(hasty, name="hurrying")(lambda n: f"Pay {n}.")
 first = race("first", asking, someone, double)
 inner = Flow("inner", int, start=first, rows=[first.done(over)])
 all_of = gather("all_of", hurrying, transfer, subflow("inner_flow", inner, lambda n: n))

@@ -14,11 +14,10 @@ from fsm_agent.flows import (
     Flow,
     FlowError,
     FlowSuspended,
-    call,
+    ask,
     each,
     end,
     execute,
-    failure,
     gather,
     pause,
     race,
@@ -93,12 +92,12 @@ bot = Agent(Script(), name="bot")
 counter = Agent(Script(), name="counter", output=int)
 
 
-@call(bot)
-def ask(d: N) -> str:
+@ask(bot)
+def asked(d: N) -> str:
     return "?"
 
 
-@call(counter, Color)
+@ask(counter, Color)
 def classify(d: N) -> str:
     return "?"
 
@@ -118,7 +117,7 @@ def act(d: N) -> int:
     return d.n
 
 
-over, other, failed = end("over"), end("other"), failure("broken", "it broke")
+over, other, failed = end("over"), end("other"), end("broken", failed="it broke")
 
 
 def is_odd(d: N, a: Any) -> bool:
@@ -136,15 +135,15 @@ def more(d: N, a: Any) -> N:
     return replace(d, n=d.n + 1)
 
 
-def flow(*rows: Any, start: Any = ask, data: Any = N, **options: Any) -> Flow[Any]:
+def flow(*rows: Any, start: Any = asked, data: Any = N, **options: Any) -> Flow[Any]:
     return Flow("f", data, start=start, rows=list(rows), **options)
 
 
 def test_one_name_is_enough_where_the_target_or_the_type_differs() -> None:
     made = flow(
-        ask.done(over, when=above(3)),
-        ask.done(other, when=above(2)),
-        ask.done(review),
+        asked.done(over, when=above(3)),
+        asked.done(other, when=above(2)),
+        asked.done(review),
         review.done(over, of=Yes, when=is_odd),
         review.done(over, when=is_odd),
         review.done(other),
@@ -156,54 +155,54 @@ ANYTHING: Any = ...
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (lambda: flow(review.done(over, of=Yes), start=review), "review .*No"),
     (lambda: flow(classify.done(over, of=Color.RED), start=classify), "classify .*BLUE"),
-    (lambda: flow(ask.done(over, when=is_odd)), "ask .*is_odd"),
-    (lambda: flow(ask.done(over), ask.done(other, when=is_odd)), "is_odd.*other"),
-    (lambda: flow(ask.done(over, when=is_odd), ask.done(other, when=is_odd), ask.done(over)), "is_odd.*other"),
+    (lambda: flow(asked.done(over, when=is_odd)), "asked .*is_odd"),
+    (lambda: flow(asked.done(over), asked.done(other, when=is_odd)), "is_odd.*other"),
+    (lambda: flow(asked.done(over, when=is_odd), asked.done(other, when=is_odd), asked.done(over)), "is_odd.*other"),
     (
-        lambda: flow(ask.done(over, when=above(3)), ask.done(over, when=above(2), do=more), ask.done(other)),
+        lambda: flow(asked.done(over, when=above(3)), asked.done(over, when=above(2), do=more), asked.done(other)),
         "is_above.*over",
     ),
     (lambda: flow(review.done(over), review.done(other, of=No), start=review), "review --done No--> other"),
     (lambda: flow(review.done(over), review.done(over, of=int), start=review), "review --done int--> over"),
-    (lambda: flow(ask.done(over, of=int)), "ask"),
-    (lambda: flow(ask.done(over), review.done(over)), "review"),
-    (lambda: flow(ask.done(act), act.done(ask)), "ask"),
-    (lambda: flow(ask.done(act), act.done(ask), act.failed(over)), "ask"),
-    (lambda: flow(ask.done(over), ask.elapsed(other)), "ask"),
+    (lambda: flow(asked.done(over, of=int)), "asked"),
+    (lambda: flow(asked.done(over), review.done(over)), "review"),
+    (lambda: flow(asked.done(act), act.done(asked)), "asked"),
+    (lambda: flow(asked.done(act), act.done(asked), act.failed(over)), "asked"),
+    (lambda: flow(asked.done(over), asked.elapsed(other)), "asked"),
     (lambda: flow(start=pause("nap", 5)), "nap"),
-    (lambda: flow(ask.done(over, when=5), ask.done(over)), "5"),
-    (lambda: flow(ask.done(over, do=5)), "5"),
-    (lambda: flow(ask.done(over, when=lambda d, a: True), ask.done(over)), "<lambda>"),
-    (lambda: flow(ask.done(over, when=_later), ask.done(over)), "_later"),
-    (lambda: flow(ask.done(over), data=Open), "'Open'"),
-    (lambda: flow(ask.done(over), data=dict), "'dict'"),
-    (lambda: flow(ask.done(over), data=int | str), "int"),
-    (lambda: flow(ask.done(over), data=WithList), r"WithList\.items"),
-    (lambda: flow(ask.done(over), data=WithInner), "Open"),
-    (lambda: flow(ask.done(over), data=Nested), r"Nested\.items\.items"),
-    (lambda: flow(ask.done(end("e")), ask.failed(failure("e"))), "'e'"),
-    (lambda: flow(ask.done(end("the end"))), "'the end'"),
-    (lambda: flow(ask.done(end("a/b"))), "'a/b'"),
-    (lambda: flow(ask.done(end("Failed"))), "'Failed'"),
-    (lambda: flow(ask.done(end("mro"))), "mro"),
-    (lambda: flow(ask.done(end("__init__"))), "__init__"),
-    (lambda: flow(ask.done(end("_order_"))), "_order_"),
-    (lambda: _both(gather("both", ask, ask)), "'ask'"),
-    (lambda: _both(gather("both", ask, timed)), "timed"),
+    (lambda: flow(asked.done(over, when=5), asked.done(over)), "5"),
+    (lambda: flow(asked.done(over, do=5)), "5"),
+    (lambda: flow(asked.done(over, when=lambda d, a: True), asked.done(over)), "<lambda>"),
+    (lambda: flow(asked.done(over, when=_later), asked.done(over)), "_later"),
+    (lambda: flow(asked.done(over), data=Open), "'Open'"),
+    (lambda: flow(asked.done(over), data=dict), "'dict'"),
+    (lambda: flow(asked.done(over), data=int | str), "int"),
+    (lambda: flow(asked.done(over), data=WithList), r"WithList\.items"),
+    (lambda: flow(asked.done(over), data=WithInner), "Open"),
+    (lambda: flow(asked.done(over), data=Nested), r"Nested\.items\.items"),
+    (lambda: flow(asked.done(end("e")), asked.failed(end("e", failed=True))), "'e'"),
+    (lambda: flow(asked.done(end("the end"))), "'the end'"),
+    (lambda: flow(asked.done(end("a/b"))), "'a/b'"),
+    (lambda: flow(asked.done(end("Failed"))), "'Failed'"),
+    (lambda: flow(asked.done(end("mro"))), "mro"),
+    (lambda: flow(asked.done(end("__init__"))), "__init__"),
+    (lambda: flow(asked.done(end("_order_"))), "_order_"),
+    (lambda: _both(gather("both", asked, asked)), "'asked'"),
+    (lambda: _both(gather("both", asked, timed)), "timed"),
     (lambda: _both(wait(Empty)(_question)), "Empty"),
     (lambda: _both(wait(str, Empty)(_question)), "Empty"),
-    (lambda: gather("both", ask, over), "over"),
-    (lambda: race("first", ask), "'first'"),
+    (lambda: gather("both", asked, over), "over"),
+    (lambda: race("first", asked), "'first'"),
     (lambda: _done(wait(Yes, AlsoYes)(lambda d: "?"), name="w"), "Yes.*AlsoYes"),
-    (lambda: flow(ask.done(ANYTHING)), "Ellipsis"),
+    (lambda: flow(asked.done(ANYTHING)), "Ellipsis"),
     (lambda: flow(ANYTHING), "Ellipsis"),
-    (lambda: flow(ask.done(over), start=over), "start"),
+    (lambda: flow(asked.done(over), start=over), "start"),
     (lambda: _done(wait(str, within_s=-1)(lambda d: "?"), name="w"), "w.*within_s"),
     (lambda: _done(execute(once=True, within_s=5)(_acting), name="acting"), "within_s"),
     (lambda: execute(_silent), "_silent"),
     (lambda: execute(_three), "_three"),
-    (lambda: _done(call(counter, str)(lambda d: "?"), name="c"), "int"),
-    (lambda: call("bot"), "'bot'"),
+    (lambda: _done(ask(counter, str)(lambda d: "?"), name="c"), "int"),
+    (lambda: ask("bot"), "'bot'"),
     (lambda: wait(), "wait"),
     (lambda: _done(each("all", act, lambda d: (), parallel=0), name="all"), "all.*parallel"),
 ]
@@ -246,7 +245,7 @@ def test_types_that_cannot_be_found_are_refused() -> None:
         hidden: Hidden  # noqa: F821  # which is nowhere
 
     with pytest.raises(FlowError, match="Local"):
-        flow(ask.done(over), data=Local)
+        flow(asked.done(over), data=Local)
 
 
 def test_what_is_left_open_has_rows_too() -> None:
@@ -273,8 +272,8 @@ def _question(d: N) -> str:
 
 @pytest.mark.parametrize("name", ["name", "value", "count", "names"])
 def test_names_that_strings_and_enums_have_are_names_like_others(name: str) -> None:
-    made = flow(ask.done(end(name)))
-    run = made.seed(N(), clients={ask: Script("hello")})
+    made = flow(asked.done(end(name)))
+    run = made.seed(N(), clients={asked: Script("hello")})
     assert made.run(run).state == name
 
 
@@ -307,7 +306,7 @@ def test_ends_that_are_made_alike_are_one() -> None:
     assert replace(flow, answer=lambda question: False).call(N()).state == "done"
 
 
-@pytest.mark.parametrize("other", [failure("done"), failure("done", "why")])
+@pytest.mark.parametrize("other", [end("done", failed=True), end("done", failed="why")])
 def test_ends_of_one_name_that_differ_are_two(other: Any) -> None:
     first = wait(bool, name="first")(asking)
     with pytest.raises(FlowError, match="'done'"):

@@ -29,7 +29,6 @@ from fsm_agent.flows import (
     end,
     execute,
     expired,
-    failure,
     gather,
     pause,
     race,
@@ -41,7 +40,7 @@ from fsm_agent.testing import FakeClock, Script, explore, function_call
 
 __all__ = ["freed"]
 
-over, undone = end("over"), failure("undone")
+over, undone = end("over"), end("undone", failed=True)
 by_verb = pytest.mark.parametrize("driver", ["sync", "asyncio"])
 
 
@@ -548,7 +547,7 @@ def test_a_flow_inside_that_fails_gives_what_it_had_come_to(kind: str) -> None:
         "order",
         Order,
         start=broken,
-        rows=[broken.done(failure("sold_out", "no tea"), do=lambda o, line: Order((*o.lines, line)))],
+        rows=[broken.done(end("sold_out", failed="no tea"), do=lambda o, line: Order((*o.lines, line)))],
     )
     one = subflow("one", inner, to_order)
     state: Any = {
@@ -582,7 +581,7 @@ def test_a_flow_inside_that_fails_gives_what_it_had_come_to(kind: str) -> None:
 def test_a_failure_among_results_keeps_the_type_of_its_data_in_a_group() -> None:
     """Whose results are kept as JSON until all are there."""
     broken = wait(str, name="broken")(lambda o: "?")
-    inner = Flow("order", Order, start=broken, rows=[broken.done(failure("sold_out"))])
+    inner = Flow("order", Order, start=broken, rows=[broken.done(end("sold_out", failed=True))])
     every = each("every", subflow("one", inner, lambda t: to_order(t)), lambda t: [t], settled=True)
     other = wait(int, name="other")(person)
     both: Any = gather("both", every, other)

@@ -33,7 +33,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows import call as asks_for
+from fsm_agent.flows import ask as asks_for
 from fsm_agent.messages import Inside
 
 over, failed = end("over"), end("failed")

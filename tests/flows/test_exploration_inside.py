@@ -16,7 +16,7 @@ from fsm_agent.flows import (
     Failure,
     Flow,
     FlowLimits,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -49,7 +49,7 @@ def clerk(city: str) -> str:
     return city
 
 
-@call(bot)
+@ask(bot)
 def asking(t: Trip) -> str:
     return f"{t.n}?"
 
@@ -289,7 +289,7 @@ def test_a_guard_that_draws_lots_is_found_with_both_values() -> None:
 
 
 def impure_task() -> Any:
-    @call(bot)
+    @ask(bot)
     def task(t: Trip) -> str:
         log.append(t)
         return "?"
@@ -310,7 +310,7 @@ def impure_choice() -> Any:
         log.append(t)
         return bot
 
-    return call(choose, str, name="chosen")(lambda t: "?"), "choice of chosen.*changes log"
+    return ask(choose, str, name="chosen")(lambda t: "?"), "choice of chosen.*changes log"
 
 
 def impure_items() -> Any:
@@ -356,7 +356,7 @@ def test_what_is_pure_is_taken() -> None:
     def keeps(t: Trip, a: str) -> Trip:
         return replace(t, found=(*table.get(a, ()), float("inf")))
 
-    @call(bot)
+    @ask(bot)
     def task(t: Trip) -> Any:
         from fsm_agent import Dialog
 
@@ -385,7 +385,7 @@ def loops_of(rows: Callable[..., Any], *states: Any, **answers: Any) -> tuple[st
 
 
 def test_a_loop_that_makes_no_progress_is_found_with_the_way_there() -> None:
-    checking = call(bot, bool, name="checking")(lambda t: "Is it good?")
+    checking = ask(bot, bool, name="checking")(lambda t: "Is it good?")
 
     def rows(asking: Any, checking: Any) -> list[Any]:
         return [asking.done(checking), checking.done(over, of=True), checking.done(asking, of=False)]

@@ -13,7 +13,7 @@ import pytest
 
 from fsm_agent import Agent, Worker
 from fsm_agent.call import Returned
-from fsm_agent.flows import Flow, FlowError, FlowSuspended, call, end, execute, wait
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, ask, end, execute, wait
 from fsm_agent.testing import Script
 
 
@@ -24,7 +24,7 @@ class Order:
 
 
 @wait(str)
-def ask(order: Order) -> str:
+def inquiring(order: Order) -> str:
     return "What?"
 
 
@@ -41,8 +41,8 @@ def right(order: Order, answer: str) -> Order:
 
 
 def flow(act: Callable[..., Order], store: Any, when: Any = None) -> Flow[Order]:
-    rows = [ask.done(end("ok"), do=act, when=when), *([ask.done(ask)] if when else [])]
-    return Flow("order", Order, start=ask, rows=rows, store=store)
+    rows = [inquiring.done(end("ok"), do=act, when=when), *([inquiring.done(inquiring)] if when else [])]
+    return Flow("order", Order, start=inquiring, rows=rows, store=store)
 
 
 def guard(raises: Exception | None = None) -> Callable[[Order], bool]:
@@ -71,7 +71,7 @@ def test_what_a_person_said_is_taken_by_the_code_that_is_mended(
     broken = flow(act, store, when)
     suspended(broken)
     with pytest.raises(error):
-        broken.resume("r", {ask: "lamp"})
+        broken.resume("r", {inquiring: "lamp"})
     with pytest.raises(error):  # it stays until it can be taken
         asyncio.run(broken.aresume("r"))
     assert flow(right, store, when and guard()).resume("r").output == Order("lamp")
@@ -81,7 +81,7 @@ def test_a_worker_leaves_it_to_other_code(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
     broken = flow(misspelt, store)
     suspended(broken)
-    broken.runs.answer("r", {"answer:ask#1": Returned(text='"lamp"')})
+    broken.runs.answer("r", {"answer:inquiring#1": Returned(text='"lamp"')})
     Worker([broken], broken.runs.store).run(once=True)
     assert flow(right, store).resume("r").output == Order("lamp")
 
@@ -91,10 +91,10 @@ def test_what_raised_says_where() -> None:
     with pytest.raises(FlowSuspended) as suspension:
         made.call(Order())
     with pytest.raises(TypeError) as caught:
-        suspension.value.run.give(ask, "lamp")
+        suspension.value.run.give(inquiring, "lamp")
     (note,) = caught.value.__notes__
     assert "'order'" in note
-    assert "ask --done" in note
+    assert "inquiring --done" in note
 
 
 def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
 
     model = Script("asked")
 
-    @call(Agent(model))
+    @ask(Agent(model))
     def asking(order: Order) -> str:
         return "?"
 

@@ -27,7 +27,7 @@ from fsm_agent import (
     snapshot,
 )
 from fsm_agent.call import AgentCall, Returned
-from fsm_agent.flows import Flow, call, end, execute, failure, gather, subflow, wait
+from fsm_agent.flows import Flow, ask, end, execute, gather, subflow, wait
 from fsm_agent.functions import Default
 from fsm_agent.messages import Done, Event, FunctionEnded, FunctionStarted, Inside, Stepped
 from fsm_agent.store import MemoryStore
@@ -64,11 +64,11 @@ def letters(*replies: Any, hooks: Any = (), agent_hooks: Any = (), **options: An
     clerk = Agent(Script(*replies), name="clerk", functions=[look_up], hooks=agent_hooks)
     terse = Agent(Script("Hi.", "Hi."), name="terse")
 
-    @call(clerk)
+    @ask(clerk)
     def warmly(d: Letter) -> str:
         return f"Write about {d.about}."
 
-    @call(terse)
+    @ask(terse)
     def tersely(d: Letter) -> str:
         return d.about
 
@@ -85,7 +85,7 @@ def letters(*replies: Any, hooks: Any = (), agent_hooks: Any = (), **options: An
     rows = [
         drafting.done(review, do=lambda d, a: replace(d, text=a[0])),
         review.done(sending, of=Approve),
-        review.done(failure("refused", "not like this"), of=Reject),
+        review.done(end("refused", failed="not like this"), of=Reject),
         sending.done(end("sent"), do=lambda d, a: replace(d, text=a)),
     ]
     return Flow("letters", Letter, start=drafting, rows=rows, hooks=hooks, **options)
@@ -345,7 +345,7 @@ def test_functions_inside_are_put_to_the_approver_that_there_is_and_else_run(who
         return "it rains"
 
     clerk = Agent(Script(function_call("look"), "Rain."), name="clerk", functions=[look], **approver("the clerk's"))
-    state = call(clerk, name="state")(lambda d: "?")
+    state = ask(clerk, name="state")(lambda d: "?")
     rows = [state.done(end("over"), do=lambda d, a: replace(d, text=a))]
     flow = Flow("report", Letter, start=state, rows=rows, **approver("the flow's"))
     if is_inner:
@@ -507,7 +507,7 @@ def test_hooks_of_chosen_agents_and_of_agents_inside_of_those_of_a_flow_are_told
     def choose(d: Letter) -> Agent[Any, Any]:
         return agent
 
-    asking = call(choose, str, name="asking")(lambda d: "?")
+    asking = ask(choose, str, name="asking")(lambda d: "?")
     flow = Flow("f", Letter, start=asking, rows=[asking.done(end("over"))])
     run, heard = flow.seed(Letter("x")), list[Event]()
     way(flow, run, heard)  # type: ignore[arg-type]

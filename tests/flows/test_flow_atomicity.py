@@ -17,7 +17,7 @@ from fsm_agent.flows import (
     Failure,
     Flow,
     FlowError,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -118,15 +118,15 @@ PLACES: dict[str, tuple[Callable[[], Flow[Any]], type[Exception]]] = {
     "guard": (guarded, Broken),
     "action": (acting(breaks), Broken),
     "action of another type": (acting(lambda o, a: "no order"), FlowError),
-    "task": (leading(call(bot, name="task")(breaks)), Broken),
-    "task of another type": (leading(call(bot, name="task")(lambda o: 17)), UsageError),  # type: ignore[arg-type, return-value]
-    "choice": (leading(call(breaks, str, name="chosen")(lambda o: "?")), Broken),
+    "task": (leading(ask(bot, name="task")(breaks)), Broken),
+    "task of another type": (leading(ask(bot, name="task")(lambda o: 17)), UsageError),  # type: ignore[arg-type, return-value]
+    "choice": (leading(ask(breaks, str, name="chosen")(lambda o: "?")), Broken),
     "question": (leading(wait(str, name="question")(breaks)), Broken),
     "projection": (leading(subflow("inner", item, breaks)), Broken),
     "projection of another type": (leading(subflow("inner", item, lambda o: "x")), FlowError),  # type: ignore[arg-type, return-value]
     "items": (leading(each("items", wait(str, name="one")(number), breaks)), Broken),
     "items without order": (leading(each("items", wait(str, name="one")(number), lambda o: {1, 2})), FlowError),  # type: ignore[arg-type, return-value]
-    "task of a member": (leading(gather("m", call(bot, name="x")(breaks), call(bot, name="y")(lambda o: "?"))), Broken),
+    "task of a member": (leading(gather("m", ask(bot, name="x")(breaks), ask(bot, name="y")(lambda o: "?"))), Broken),
 }
 
 
@@ -163,7 +163,7 @@ def test_a_driver_leaves_it_where_it_was_when_an_action_raises(driven: Driver) -
             raise Broken
         return replace(o, words=(a,))
 
-    asking = call(bot, name="asking")(lambda o: "?")
+    asking = ask(bot, name="asking")(lambda o: "?")
     flow = Flow("f", Order, start=asking, rows=[asking.done(over, do=keep)])
     run = flow.seed(Order(), clients={asking: Script("one", "two")})
     with pytest.raises(Broken):
@@ -218,7 +218,7 @@ def pay(amount: int) -> str:
 
 
 def test_two_approvals_in_any_order_and_none_twice() -> None:
-    tellers = [call(Agent("openai:gpt-5-mini", name="t", functions=[pay]), name=name)(lambda o: "?") for name in "ab"]
+    tellers = [ask(Agent("openai:gpt-5-mini", name="t", functions=[pay]), name=name)(lambda o: "?") for name in "ab"]
     both = gather("both", *tellers)  # type: ignore[call-overload]
     flow = Flow("f", Order, start=both, rows=[both.done(over, do=lambda o, a: replace(o, words=a))])
     keys = ["both#1/a/ask:1.0", "both#1/b/ask:1.0"]
@@ -289,7 +289,7 @@ def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
         return o
 
     agent = Agent(Script("unused"))
-    asked = call(agent, name="asked")(lambda o: "?")
+    asked = ask(agent, name="asked")(lambda o: "?")
     run = Flow("f", Order, start=asked, rows=[asked.done(over, do=keep)]).seed(Order())
     run.advance("begin", Begun(at_s=0.0, id="r"))
     key, before = run.effects[0].key, run.owner(run.effects[0].key)

@@ -21,7 +21,7 @@ from fsm_agent.flows import (
     FlowLimits,
     FlowRun,
     FlowSuspended,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -116,7 +116,7 @@ class TestEarlierDeadline:
         clock, noted = FakeClock(), list[int]()
         note = Function(name="note", call=lambda: noted.append(1))
         model = Script(Delayed(6000, function_call("note")), "too late", clock=clock)
-        asking = call(Agent(model, name="bot", functions=[note]), name="asking", within_s=within_s)(lambda n: "?")
+        asking = ask(Agent(model, name="bot", functions=[note]), name="asking", within_s=within_s)(lambda n: "?")
         rows = [asking.done(over), asking.elapsed(late)]
         limits = FlowLimits(deadline_s=deadline_s)
         flow = Flow("f", int, start=asking, rows=rows, limits=limits, world={"clock": clock})
@@ -139,7 +139,7 @@ class TestEarlierDeadline:
     def test_an_agent_that_waits_for_its_next_attempt_ends_with_its_flow(self, driven: Driver) -> None:
         clock = FakeClock()
         model = Script(Overloaded("busy", retry_after_s=50.0), "too late")
-        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+        asking = ask(Agent(model, name="bot"), name="asking")(lambda n: "?")
         limits = FlowLimits(deadline_s=20)
         flow = Flow("f", int, start=asking, rows=[asking.done(over)], limits=limits, world={"clock": clock})
         run = flow.seed(1, clients={asking: model})
@@ -154,7 +154,7 @@ class TestEarlierDeadline:
         person, limits = wait(int, name="person")(lambda n: "?"), FlowLimits(deadline_s=0.02)
         brief = subflow("brief", Flow("f", int, start=person, rows=[person.done(over)], limits=limits), lambda n: n)
         model = Slow("fine", took_s=0.1)
-        asking = call(Agent(model, name="bot", world={"clock": SystemClock()}), name="asking")(lambda n: "?")
+        asking = ask(Agent(model, name="bot", world={"clock": SystemClock()}), name="asking")(lambda n: "?")
         either = race("either", brief, asking)
         flow = Flow("f", int, start=either, rows=[either.done(over)], world={"clock": SystemClock()})
         run = flow.seed(1)
@@ -205,7 +205,7 @@ class TestFakeClock:
     def test_a_wait_for_the_next_attempt_begins_when_nothing_else_runs(self, driven: Driver) -> None:
         clock = FakeClock()
         model = Script(Overloaded("busy", retry_after_s=20), "fine", clock=clock)
-        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+        asking = ask(Agent(model, name="bot"), name="asking")(lambda n: "?")
 
         @execute
         async def working(n: int) -> float:
@@ -227,7 +227,7 @@ class TestFakeClock:
         """A clock that stands still while a function runs goes on when the delay has passed in real time."""
         clock, again = FakeClock(), threading.Event()
         model = Script(Overloaded("busy", retry_after_s=0.05), lambda _: again.set() or "fine", clock=clock)
-        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+        asking = ask(Agent(model, name="bot"), name="asking")(lambda n: "?")
         found = list[bool]()
 
         @execute
@@ -244,7 +244,7 @@ class TestFakeClock:
         """Taken up when the delay has begun, with fewer threads than functions."""
         clock, again, found = FakeClock(), threading.Event(), list[bool]()
         model = Script(Overloaded("busy", retry_after_s=0.05), lambda _: again.set() or "fine", clock=clock)
-        asking = call(Agent(model, name="bot"), name="asking")(lambda n: "?")
+        asking = ask(Agent(model, name="bot"), name="asking")(lambda n: "?")
 
         @execute
         def working(n: int) -> None:

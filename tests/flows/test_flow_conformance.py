@@ -14,7 +14,7 @@ from fsm_agent import Agent, SnapshotError
 from fsm_agent.call import Returned, take_row
 from fsm_agent.clients import client_for
 from fsm_agent.errors import IllegalTrigger, OutcomeError
-from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, call, end, execute, wait
+from fsm_agent.flows import Flow, FlowError, FlowFailed, FlowSuspended, ask, end, execute, wait
 from fsm_agent.messages import Inside, Stepped
 
 
@@ -105,7 +105,7 @@ def test_nobody_is_told_a_secret() -> None:
     """Neither in snapshots and events, nor in errors, of keys, clients and deps."""
     client = client_for("openai:gpt-5-mini", api_key=SECRET)
     agent = Agent(client, name="bot")
-    asking = call(agent, name="asking")(lambda o: "?")
+    asking = ask(agent, name="asking")(lambda o: "?")
     person = wait(int, name="person")(lambda o: "?")
 
     @execute
@@ -117,7 +117,15 @@ def test_nobody_is_told_a_secret() -> None:
     told: list[str] = []
     run = flow.seed(Order(), deps={"key": SECRET}, clients={asking: client})
     told += [repr(event) for event in flow.stream(run)]
-    told += [run.snapshot(), repr(run), str(run), repr(run.effects), repr(flow), repr(run.outcome), str(run.record)]
+    told += [
+        run.snapshot(),
+        repr(run),
+        str(run),
+        repr(run.effects),
+        repr(flow),
+        repr(run.result_so_far),
+        str(run.record),
+    ]
     for key, answer in [("answer:person#2", '"x"'), ("asking#1/model:0", '"x"')]:
         with pytest.raises(OutcomeError) as refused:
             run.advance(key, Returned(text=answer))

@@ -13,7 +13,7 @@ import pytest
 from support.time_growth import growth
 
 from fsm_agent import Agent, MemoryStore
-from fsm_agent.flows import Flow, FlowLimits, call, each, end, execute
+from fsm_agent.flows import Flow, FlowLimits, ask, each, end, execute
 from fsm_agent.testing import Script
 
 pytestmark = pytest.mark.nightly
@@ -70,7 +70,7 @@ class Same(Script):
         return self._make_reply("hello", request, timeout_s)
 
 
-@call(Agent(Same()))
+@ask(Agent(Same()))
 def asking(n: int) -> str:
     return "hi"
 

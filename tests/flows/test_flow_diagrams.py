@@ -10,7 +10,7 @@ from flow_runs import by_run, s, scripts
 
 from fsm_agent.diagrams import render
 from fsm_agent.errors import UsageError
-from fsm_agent.flows import Flow, any_state, call, each, end, execute, failure, flow_diagram, run_diagram, subflow
+from fsm_agent.flows import Flow, any_state, ask, each, end, execute, flow_diagram, run_diagram, subflow
 from fsm_agent.testing import FakeClock
 
 over = end("over")
@@ -59,8 +59,8 @@ def test_a_run_is_drawn_on_it() -> None:
 
 
 def test_flows_inside_are_boxes_in_all_formats() -> None:
-    ask = call(s.judge, name="ask")(lambda n: "?")
-    inner = Flow("inner", int, start=ask, rows=[ask.done(over)])
+    asking = ask(s.judge, name="asking")(lambda n: "?")
+    inner = Flow("inner", int, start=asking, rows=[asking.done(over)])
     nested = subflow("nested", inner, lambda n: n)
     all_of_them = each("all_of_them", nested, lambda n: range(n), parallel=4)
     outer = Flow('a "hostile" <b>name</b> |', int, start=all_of_them, rows=[all_of_them.done(end("finished"))])
@@ -76,8 +76,8 @@ def test_flows_inside_are_boxes_in_all_formats() -> None:
 
 
 def test_a_state_with_others_inside_is_their_box() -> None:
-    ask = call(s.judge, name="ask")(lambda n: "?")
-    inner = Flow("inner", int, start=ask, rows=[ask.done(over)])
+    asking = ask(s.judge, name="asking")(lambda n: "?")
+    inner = Flow("inner", int, start=asking, rows=[asking.done(over)])
     first, again = subflow("first", inner, lambda n: n), subflow("again", inner, lambda n: n)
     finished = end("finished")
     rows = [first.done(again), again.done(finished, when=is_third), again.done(again)]
@@ -85,7 +85,7 @@ def test_a_state_with_others_inside_is_their_box() -> None:
     assert [(box.id, box.is_start) for box in drawn.boxes] == [("first", True), ("again", False)]
     assert [node.label for node in drawn.nodes if node.box == "again"] == ["as in first"], "not drawn twice"
     assert {(edge.source, edge.target): edge.lines for edge in drawn.edges} == {
-        ("first/ask", "first/over"): (),
+        ("first/asking", "first/over"): (),
         ("first", "again"): (),
         ("again", "finished"): ("[is_third]",),
         ("again", "again"): ("[else]",),
@@ -101,7 +101,7 @@ def test_a_state_with_others_inside_is_their_box() -> None:
 def test_a_row_that_all_states_share_is_one_arrow() -> None:
     steps = [execute(name=name)(_same) for name in ("a", "b", "c")]
     rows = [step.done(after) for step, after in zip(steps, [*steps[1:], over], strict=True)]
-    undone = failure("undone")
+    undone = end("undone", failed=True)
     shared = flow_diagram(Flow("undo", int, start=steps[0], rows=[*rows, *any_state(*steps).cancelled(undone)]))
     (edge,) = [edge for edge in shared.edges if edge.target == "undone"]
     assert edge.lines == ("cancelled",)

@@ -11,7 +11,7 @@ from deep_flow import outcome_for, walk
 from fsm_agent import Agent
 from fsm_agent.call import Begun, Cancelled, Returned, Slept
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Failure, Flow, call, each, end, execute, gather, subflow, wait
+from fsm_agent.flows import Failure, Flow, ask, each, end, execute, gather, subflow, wait
 from fsm_agent.messages import Inside
 from fsm_agent.testing import Script
 
@@ -48,17 +48,17 @@ def send(d: Text) -> int:
 
 
 @wait(int, within_s=600, early=True)
-def ask(d: Text) -> str:
+def asking(d: Text) -> str:
     return "?"
 
 
-@call(Agent(Script(), name="judge"), int)  # a model that would fail if it were asked
+@ask(Agent(Script(), name="judge"), int)  # a model that would fail if it were asked
 def judge(d: Text) -> str:
     return "How good?"
 
 
 def rows_of(state: Any) -> list[Any]:
-    more = [state.failed(lost)] if state is not ask else [state.elapsed(late)]
+    more = [state.failed(lost)] if state is not asking else [state.elapsed(late)]
     rows = [state.done(long, when=is_long), state.done(good, when=is_good), state.done(bad), state.cancelled(late)]
     return [*rows, *more]
 
@@ -73,7 +73,7 @@ def told(explanation: Any) -> list[tuple[str, bool | None, bool]]:
     return [(row.guard, row.said, row.is_taken) for row in explanation.rows]
 
 
-@pytest.mark.parametrize("state", [rate, send, ask, judge], ids=lambda state: state.name)
+@pytest.mark.parametrize("state", [rate, send, asking, judge], ids=lambda state: state.name)
 def test_a_state_tells_by_a_value_which_guard_says_what(state: Any) -> None:
     run = begun(state)
     before, effects = run.record, run.effects
@@ -81,18 +81,18 @@ def test_a_state_tells_by_a_value_which_guard_says_what(state: Any) -> None:
     assert told(run.explain(7, key=state)) == expected
     assert run.explain(3, key=state).taken.to == "bad"
     assert told(begun(state, Text("a text")).explain(3, key=state))[0] == ("is_long", True, True)
-    if state is not ask:
+    if state is not asking:
         assert run.explain(Failure("raised"), key=state).taken.to == "lost"
     assert (run.record is before, run.effects) == (True, effects)
 
 
 def test_what_no_state_gives_is_explained_by_its_key() -> None:
-    run = begun(ask)
+    run = begun(asking)
     assert run.explain(Cancelled(reason="ill")).taken.to == "late"
-    assert run.explain(Slept(at_s=600.0), key="sleep:ask#1").taken.to == "late"
-    assert run.explain(Returned(text="7"), key="inbox:ask").taken.to == "good"
+    assert run.explain(Slept(at_s=600.0), key="sleep:asking#1").taken.to == "late"
+    assert run.explain(Returned(text="7"), key="inbox:asking").taken.to == "good"
     with pytest.raises(OutcomeError, match="'x'"):
-        run.explain("x", key=ask)
+        run.explain("x", key=asking)
     with pytest.raises(OutcomeError, match="rate"):
         run.explain(1, key=rate)
 
@@ -109,7 +109,7 @@ def test_a_guard_that_raises_is_told() -> None:
 
 
 plain = wait(int, name="plain")(lambda d: "?")
-inner = Flow("inner", Text, start=ask, rows=rows_of(ask))
+inner = Flow("inner", Text, start=asking, rows=rows_of(asking))
 nested = subflow("nested", inner, lambda d: d)
 
 

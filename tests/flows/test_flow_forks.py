@@ -22,7 +22,7 @@ from fsm_agent.flows import (
     Flow,
     FlowError,
     FlowSuspended,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -65,7 +65,7 @@ def letters(store: Any = None, *said: str, **options: Any) -> Flow[Letter]:
     """A clerk writes, a person reviews, and a function sends."""
     clerk = Agent(Script(*(said or ("Dear one", "Dear two", "Dear three"))), name="clerk")
 
-    @call(clerk, name="writing")
+    @ask(clerk, name="writing")
     def writing(d: Letter) -> str:
         return f"Write about {d.about}, round {d.rounds}."
 
@@ -123,7 +123,7 @@ def test_a_run_is_seen_as_it_was_after_each_step(store: Any) -> None:
         ("review", "Dear two", 1),
     ]
     assert flow.at("a", 4).snapshot() == flow.at("a").snapshot() == flow.replay("a").snapshot()
-    assert flow.at("a", 2).outcome.output.text == "Dear one"
+    assert flow.at("a", 2).result_so_far.output.text == "Dear one"
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_a_run_is_read_while_another_drives_it(tmp_path: Path) -> None:
 def test_a_state_that_was_left_in_the_entry_that_entered_it_is_named() -> None:
     note = execute(name="note")(noted)
     none = each("none", execute(name="one")(noted), lambda d: ())
-    ask = wait(str, name="ask")(lambda d: "?")
-    rows = [note.done(none), none.done(ask), ask.done(end("over"))]
+    asked = wait(str, name="asked")(lambda d: "?")
+    rows = [note.done(none), none.done(asked), asked.done(end("over"))]
     flow = Flow("empty", Letter, start=note, rows=rows, store=MemoryStore())
     with suppress(FlowSuspended):
         flow.call(Letter(), run_id="a")
-    assert flow.at("a", "ask#3").journal.n == 2
+    assert flow.at("a", "asked#3").journal.n == 2
     with pytest.raises(UsageError, match="none#2"):
         flow.at("a", "none#2")
 
@@ -331,9 +331,9 @@ def test_what_was_used_before_an_edit_was_used(store: Any) -> None:
 
 def test_the_time_of_a_state_begins_anew_with_an_edit_alone() -> None:
     clock = Script().clock
-    ask = wait(str, name="ask", within_s=100.0)(lambda d: "?")
-    rows = [ask.done(end("over")), ask.elapsed(end("late"))]
-    flow = Flow("timed", Letter, start=ask, rows=rows, store=MemoryStore(), world={"clock": clock})
+    asked = wait(str, name="asked", within_s=100.0)(lambda d: "?")
+    rows = [asked.done(end("over")), asked.elapsed(end("late"))]
+    flow = Flow("timed", Letter, start=asked, rows=rows, store=MemoryStore(), world={"clock": clock})
     with suppress(FlowSuspended):
         flow.runs.claims.patience_s = 0.0
         flow.call(Letter(), run_id="a")
@@ -371,14 +371,14 @@ def test_only_a_state_can_be_entered_anew(store: Any) -> None:
 
 
 def test_an_edit_that_the_state_cannot_take_leaves_no_fork() -> None:
-    @wait(str, name="ask")
-    def ask(d: Letter) -> Any:
+    @wait(str, name="asked")
+    def asked(d: Letter) -> Any:
         return d.text or None
 
-    flow = Flow("asking", Letter, start=ask, rows=[ask.done(end("over"))], store=MemoryStore())
+    flow = Flow("asking", Letter, start=asked, rows=[asked.done(end("over"))], store=MemoryStore())
     with suppress(FlowSuspended):
         flow.call(Letter(text="?"), run_id="a")
-    with pytest.raises(FlowError, match="'ask'"):
+    with pytest.raises(FlowError, match="'asked'"):
         flow.fork("a", data=Letter(), new_run_id="b")
     assert [run.id for run in flow.runs.store.list()] == ["a"]
 

@@ -15,7 +15,7 @@ from fsm_agent.flows import (
     Flow,
     FlowFailed,
     FlowRun,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -67,7 +67,7 @@ def pay(amount: int) -> str:
 
 def paying(model: Script | None = None, **options: Any) -> Any:
     payment = Function.of(pay, **options)
-    return call(
+    return ask(
         Agent(model or Script(function_call("pay", amount=5), "done"), name="bot", functions=[payment]), name="asking"
     )(lambda d: "go")
 
@@ -111,7 +111,7 @@ def test_the_approver_of_an_agent_is_asked_before_that_of_the_flow(way: int) -> 
         payment = Function.of(pay, needs_approval=True)
         model = Script(function_call("pay", amount=5), "done")
         agent = Agent(model, name="bot", functions=[payment], approve=approve)
-        _, flow = ways(call(agent, name="asking")(lambda d: "go"))[way]
+        _, flow = ways(ask(agent, name="asking")(lambda d: "go"))[way]
         return replace(flow, approve=of_flow)
 
     flow_with(own).call(Order())
@@ -122,7 +122,7 @@ def test_the_approver_of_an_agent_is_asked_before_that_of_the_flow(way: int) -> 
 
 def test_tokens_of_what_is_let_go_of_are_on_the_bill() -> None:
     agent = Agent(Script("x"), name="bot")
-    one, two = [call(agent, name=name)(lambda d: "go") for name in ("one", "two")]
+    one, two = [ask(agent, name=name)(lambda d: "go") for name in ("one", "two")]
     late = gather("both", one, two, within_s=5)
     both: Any = Flow("f", Order, start=late, rows=[late.done(over), late.elapsed(over)])
     ends: list[Any] = [("", Cancelled(at_s=2.0)), ("sleep:both#1", Slept(at_s=5.0))]
@@ -146,7 +146,7 @@ def test_a_call_that_is_stopped_without_an_output_has_failed() -> None:
         functions=[pay],
         stop_when=lambda context: "enough is enough",
     )
-    state = call(agent, name="asking")(lambda d: "go")
+    state = ask(agent, name="asking")(lambda d: "go")
     lost = end("lost")
     flow = Flow("f", Order, start=state, rows=[state.done(over), state.failed(lost)])
     result = flow.call(Order())
@@ -183,7 +183,7 @@ def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_functi
         return "nothing"
 
     inner = Agent(Script(function_call("look"), "done"), name="inner", functions=[look])
-    flow = flow_of(call(inner, name="asking")(lambda d: "go"), store=MemoryStore() if is_kept else None)
+    flow = flow_of(ask(inner, name="asking")(lambda d: "go"), store=MemoryStore() if is_kept else None)
 
     def run_it() -> str:
         """Run the flow."""
@@ -209,7 +209,7 @@ def test_a_flow_inside_asks_its_own_approver_also_at_a_state_that_the_outer_one_
 
     payment = Function.of(pay, needs_approval=True)
     model = Script(*[function_call("pay", amount=5), "done"] * 3)
-    state = call(Agent(model, name="bot", functions=[payment]), name="asking")(lambda d: "go")
+    state = ask(Agent(model, name="bot", functions=[payment]), name="asking")(lambda d: "go")
     nested = subflow("nested", replace(flow_of(state), approve=approver("inner")), lambda d: d)
     again = subflow("again", flow_of(state), lambda d: d)
     rows = [state.done(nested), nested.done(again), again.done(over)]

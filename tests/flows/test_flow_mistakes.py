@@ -18,7 +18,7 @@ from fsm_agent.flows import (
     FlowFailed,
     FlowLimits,
     FlowSuspended,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -65,7 +65,7 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: made(agents=[5]), "agents"),
     (lambda: made(world={"clok": 5}), "'clok'"),
     (lambda: letters.seed(Letter("x"), clients={review: Script()}), "review"),
-    (lambda: asked.seed(Letter("x"), clients={call(bot)(lambda d: "?"): Script()}), "asking"),
+    (lambda: asked.seed(Letter("x"), clients={ask(bot)(lambda d: "?"): Script()}), "asking"),
     (lambda: asked.seed(Letter("x"), clients={asked.start: "hello"}), "'hello'"),
     (lambda: snapshot(begun()), "FlowRun"),  # type: ignore[arg-type]
 ]
@@ -100,7 +100,7 @@ def answered(state: Any) -> Any:
 
 
 bot = Agent("openai:gpt-5-mini", name="bot")
-asked = answered(call(bot, name="asking")(lambda d: "?"))
+asked = answered(ask(bot, name="asking")(lambda d: "?"))
 
 
 async def later(d: Letter) -> str:
@@ -144,9 +144,9 @@ def counted(*rows: Any, **functions: Any) -> Any:
 
 
 DECLARED: list[tuple[Callable[[], Any], str]] = [
-    (lambda: call(bot)("Hi"), "'Hi'"),
-    (lambda: call(bot)(later), "later"),
-    (lambda: call(later, str), "later"),
+    (lambda: ask(bot)("Hi"), "'Hi'"),
+    (lambda: ask(bot)(later), "later"),
+    (lambda: ask(later, str), "later"),
     (lambda: wait(str)(5), "5"),
     (lambda: wait(str)(later), "later"),
     (lambda: wait(generating), "types"),
@@ -161,7 +161,7 @@ DECLARED: list[tuple[Callable[[], Any], str]] = [
     (lambda: execute(laters), "laters"),
     (lambda: letters.bound(5), "agents"),
     (lambda: counted(when=is_meant, do=lambda d: d), "is_meant.*<lambda>"),
-    (lambda: answered(call(bot)(nothing)), "nothing"),
+    (lambda: answered(ask(bot)(nothing)), "nothing"),
     (lambda: answered(wait(int)(forgets)), "forgets"),
     (lambda: each_of(lambda: ()), "every"),
 ]
@@ -216,7 +216,7 @@ def test_a_question_of_nothing_is_refused_before_the_step_is_taken() -> None:
 
 
 def test_an_empty_task_is_an_error_that_names_its_state() -> None:
-    @call(Agent(Script("ok"), name="echo"))
+    @ask(Agent(Script("ok"), name="echo"))
     def echoing(d: Letter) -> str:
         return ""
 

@@ -33,7 +33,7 @@ from fsm_agent.flows import (
     FlowFailed,
     FlowLimits,
     FlowSuspended,
-    call,
+    ask,
     end,
     execute,
     gather,
@@ -56,8 +56,8 @@ bot = Agent("openai:gpt-5-mini", name="bot")
 over, late = end("over"), end("late")
 
 
-@call(bot, within_s=60)
-def ask(d: Word) -> str:
+@ask(bot, within_s=60)
+def inquiring(d: Word) -> str:
     return "?"
 
 
@@ -70,7 +70,12 @@ def put(d: Word, a: str) -> Word:
     return replace(d, text=a)
 
 
-asking = Flow("asking", Word, start=ask, rows=[ask.done(person, do=put), ask.elapsed(late), person.done(over, do=put)])
+asking = Flow(
+    "asking",
+    Word,
+    start=inquiring,
+    rows=[inquiring.done(person, do=put), inquiring.elapsed(late), person.done(over, do=put)],
+)
 
 
 class TestTime:
@@ -103,7 +108,7 @@ class TestTime:
         assert flow.resume("r").state == "over"
 
     def test_the_deadline_of_a_call_is_a_failure_of_its_state(self) -> None:
-        hurried = call(replace(bot, limits=Limits(deadline_s=5)), name="hurried")(lambda d: "?")
+        hurried = ask(replace(bot, limits=Limits(deadline_s=5)), name="hurried")(lambda d: "?")
         flow = Flow("f", Word, start=hurried, rows=[hurried.done(over), hurried.failed(late)])
         run = flow.seed(Word())
         run.advance("begin", Begun(at_s=10.0, id="r"))
@@ -116,7 +121,7 @@ class TestTime:
 class TestEnds:
     @everywhere
     def test_a_failed_call_takes_its_row_or_the_default(self, driven: Driver) -> None:
-        down = {ask: Script(Overloaded("down", retryable=False))}
+        down = {inquiring: Script(Overloaded("down", retryable=False))}
         run = asking.seed(Word(), clients=down)
         driven(asking, run)
         assert run.state == "Failed"
@@ -124,11 +129,11 @@ class TestEnds:
             run.result()
 
         def is_model(d: Word, why: Failure) -> bool:
-            return why.reason == "model failed" and why.where == "ask"
+            return why.reason == "model failed" and why.where == "inquiring"
 
-        rows = [*asking.rows[:3], ask.failed(late, when=is_model)]
+        rows = [*asking.rows[:3], inquiring.failed(late, when=is_model)]
         flow = replace(asking, rows=rows)
-        run = flow.seed(Word(), clients={ask: Script(Overloaded("down", retryable=False))})
+        run = flow.seed(Word(), clients={inquiring: Script(Overloaded("down", retryable=False))})
         driven(flow, run)
         assert run.state == "late"
 
@@ -162,7 +167,7 @@ class TestEnds:
         assert (run.state, run.effects) == ("Cancelled", ())
         run = asking.seed(Word())
         run.advance("begin", Begun(at_s=0.0, id="r"))
-        run.advance("ask#1/", Cancelled(reason="of the child alone"))
+        run.advance("inquiring#1/", Cancelled(reason="of the child alone"))
         assert run.state == "Failed"
         assert run.record.ending.detail == "cancelled: of the child alone"  # type: ignore[union-attr]
         with pytest.raises(IllegalTrigger, match="has ended"):
@@ -175,7 +180,7 @@ class TestEnds:
         with pytest.raises(IllegalTrigger):
             run.advance("", Stopped())
         assert run.record is before
-        assert [e.key for e in run.effects] == ["sleep:ask#1", "ask#1/model:0"]
+        assert [e.key for e in run.effects] == ["sleep:inquiring#1", "inquiring#1/model:0"]
 
     def test_a_loop_ends_at_the_limit(self) -> None:
         @execute
@@ -270,7 +275,7 @@ class TestInside:
     def test_a_flow_in_a_flow_and_an_answer_in_it(self, driven: Driver) -> None:
         nested = subflow("nested", asking, lambda d: Word(d.text))
         outer = Flow("outer", Word, start=nested, rows=[nested.done(over, do=lambda d, a: a), nested.failed(late)])
-        clients = {ask: Script("hello")}
+        clients = {inquiring: Script("hello")}
         run = outer.seed(Word("x"), clients=clients)
         driven(outer, run)
         assert [e.key for e in run.effects] == ["nested#1/answer:person#2", "nested#1/sleep:person#2"]
@@ -300,7 +305,7 @@ class TestInside:
         def look() -> str:
             return "x"
 
-        looking = call(Agent(bot.model, functions=[look]), name="looking")(lambda d: "?")
+        looking = ask(Agent(bot.model, functions=[look]), name="looking")(lambda d: "?")
         person = wait(str, name="person")(lambda d: "?")
         rows = [looking.done(person), person.done(over, do=put)]
         inner = Flow("inner", Word, start=looking, rows=rows, **people("inner"))
@@ -322,7 +327,7 @@ class TestInside:
         def choose(d: Word) -> Agent[Any, Any]:
             return two if d.n else one
 
-        chosen = call(choose, str, name="chosen")(lambda d: "?")
+        chosen = ask(choose, str, name="chosen")(lambda d: "?")
         flow = Flow("f", Word, start=chosen, rows=[chosen.done(over, do=put)])
         assert flow.call(Word(n=1)).output.text == "two"
         assert flow.call(Word(n=0)).output.text == "one"
@@ -343,7 +348,7 @@ class TestInside:
 
         hooks = {name: Hook() for name in ("flow", "one", "other")}
         calls = [
-            call(Agent(Script("hi"), name=name, hooks=[hooks[name]]), name=name)(lambda d: "?")
+            ask(Agent(Script("hi"), name=name, hooks=[hooks[name]]), name=name)(lambda d: "?")
             for name in ("one", "other")
         ]
         both: Any = gather("both", *calls)
@@ -361,7 +366,7 @@ class TestInside:
 
         for answer, state in [(here, "over"), (lambda question: None, "person")]:
             flow = replace(asking, answer=answer, world={"clock": FakeClock()})
-            run = flow.seed(Word(), clients={ask: Script("x")})
+            run = flow.seed(Word(), clients={inquiring: Script("x")})
             driven(flow, run)
             assert run.state == state
 
@@ -399,16 +404,16 @@ class TestStores:
         client = Script("hello")
         for _ in range(2):
             with pytest.raises(FlowSuspended):
-                flow.call(Word("a"), run_id="w", clients={ask: client})
+                flow.call(Word("a"), run_id="w", clients={inquiring: client})
         assert len(client.requests) == 1
         with pytest.raises(RunExists):
-            flow.call(Word("b"), run_id="w", clients={ask: client})
+            flow.call(Word("b"), run_id="w", clients={inquiring: client})
 
 
 class TestVersions:
     def waiting(self, **changes: Any) -> str:
         flow = replace(asking, **changes)
-        run = flow.seed(Word("a"), clients={ask: Script("x")})
+        run = flow.seed(Word("a"), clients={inquiring: Script("x")})
         by_run(flow, run)
         return run.snapshot()
 
@@ -442,7 +447,7 @@ def test_a_run_rests_with_a_probability_of_zero_inside(tmp_path: Path, kind: str
     wanted = FunctionCall(id="1", name="pay", arguments_json='{"amount": 3}')
     reply = Reply(message=Message(role="assistant", parts=(wanted,)), logprobs=(TokenLogprob("pay", -math.inf),))
 
-    @call(Agent(Script(reply, "Paid."), name="clerk", functions=[pay]))
+    @ask(Agent(Script(reply, "Paid."), name="clerk", functions=[pay]))
     def paying(text: str) -> str:
         return text
 

@@ -21,7 +21,7 @@ from fsm_agent.flows import (
     Failure,
     Flow,
     FlowLimits,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -328,7 +328,7 @@ def test_a_call_in_a_flow_is_the_call_of_its_agent(driven: Driver, replies: list
         kept.append(alone.call("What now?").record)
     except CallFailed as failed:
         kept.append(failed.call.record)
-    asking = call(bot, name="asking")(lambda d: "What now?")
+    asking = ask(bot, name="asking")(lambda d: "What now?")
     flow = Flow("f", Word, start=asking, rows=[asking.done(over, do=put), asking.failed(late)])
     run = flow.seed(Word(), clients={asking: Script(*replies)})
     events = driven(flow, run)

@@ -17,11 +17,10 @@ from fsm_agent.flows import (
     Flow,
     FlowError,
     FlowSuspended,
-    call,
+    ask,
     each,
     end,
     execute,
-    failure,
     gather,
     race,
     renamed,
@@ -77,7 +76,7 @@ class RandomNames:
         if kind == 0:
             return wait(str, name=name)(words)
         if kind == 1:
-            return call(bot, name=name)(words)
+            return ask(bot, name=name)(words)
         return execute(name=name, once=kind == 2)(act)
 
     def state(self) -> Any:
@@ -85,7 +84,7 @@ class RandomNames:
         if kind == 0:
             return gather(self.name(), self.single(), self.single(), subflow(self.name(), INNER, lambda log: "x"))
         if kind == 1:
-            one, other = wait(str, name=self.name())(words), call(bot, name=self.name())(words)
+            one, other = wait(str, name=self.name())(words), ask(bot, name=self.name())(words)
             return race(self.name(), one, other)
         if kind == 2:
             member = execute(name=self.name(), once=self.random.random() < 0.5)(act_alone)
@@ -98,7 +97,7 @@ class RandomNames:
 
     def flow(self, **options: Any) -> Flow[Log]:
         states = [self.state() for _ in range(self.random.randint(2, 5))]
-        over, lost = end(self.name()), failure(self.name())
+        over, lost = end(self.name()), end(self.name(), failed=True)
         rows: list[Any] = []
         for state, after in zip(states, [*states[1:], over], strict=True):
             rows.append(state.done(after, do=noted))

@@ -19,11 +19,10 @@ from fsm_agent.flows import (
     Flow,
     FlowError,
     FlowSuspended,
-    call,
+    ask,
     each,
     end,
     execute,
-    failure,
     gather,
     renamed,
     subflow,
@@ -253,7 +252,7 @@ def flow_of_names(names: dict[str, str], **options: Any) -> tuple[Flow[Old], dic
     called = {name: names.get(name, name) for name in (*NAMES, "tersely")}
     asking = wait(str, name=called["person"])(lambda d: "person#1?")
     members = [wait(str, name=called[name])(lambda d: "?") for name in ("warmly", "tersely")]
-    model = call(Agent(Script("?"), name="bot"), name="asked")(lambda d: "person")
+    model = ask(Agent(Script("?"), name="bot"), name="asked")(lambda d: "person")
     both: Any = gather(called["both"], *members, subflow("nested", inner_flow, lambda d: 1), model)
 
     def act(d: Old) -> str:
@@ -264,7 +263,7 @@ def flow_of_names(names: dict[str, str], **options: Any) -> tuple[Flow[Old], dic
         asking.done(both, do=lambda d, a: Old(f"{a} person#1 warmly")),
         both.done(acting, do=lambda d, a: Old(f"{d.text} {a[0]}")),
         acting.done(over),
-        acting.failed(failure(called["lost"])),
+        acting.failed(end(called["lost"], failed=True)),
     ]
     states = {"person": asking, "both": both, "warmly": members[0], "tersely": members[1], "acting": acting}
     return Flow("names", Old, start=asking, rows=rows, **options), states

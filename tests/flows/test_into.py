@@ -16,7 +16,7 @@ from fsm_agent.flows import (
     Flow,
     FlowError,
     any_state,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -135,7 +135,7 @@ nested = subflow(
 
 
 def test_what_comes_of_each_kind_of_state_fits_its_field() -> None:
-    asking = call(Agent(Script("text"), name="bot"), name="asking")(lambda d: "?")
+    asking = ask(Agent(Script("text"), name="bot"), name="asking")(lambda d: "?")
     assert answered(asking, "text").call(Data()).output == Data(text="text")
     assert answered(length, "share").call(Data()).output.share == 3
     assert answered(gather("both_of", name, length), "both").call(Data()).output.both == ("rain", 3)
@@ -158,7 +158,7 @@ def row(state: Any, field: str, *more: Any, data: Any = Data) -> Callable[[], ob
 timed: Any = wait(str, name="timed", within_s=5)(lambda d: "?")
 nap: Any = pause("nap", 5)
 either: Any = wait(str, int, name="either")(lambda d: "?")
-whole: Any = call(Agent("openai:gpt-5-mini", name="bot"), name="whole", whole=True)(lambda d: "?")
+whole: Any = ask(Agent("openai:gpt-5-mini", name="bot"), name="whole", whole=True)(lambda d: "?")
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a field that is misspelt": (row(name, "txet"), "'text'"),
     "a field that is not there": (row(name, "zzz", data=Pair), "'zzz'"),

@@ -38,7 +38,7 @@ def sent_support(folder: Path) -> tuple[Any, list[str]]:
 
 def completed_orchestration(folder: Path) -> tuple[Any, list[str]]:
     one = orchestrator_kill_worker.orchestrator(str(folder))
-    result = one.replay(orchestrator_kill_worker.RUN).outcome
+    result = one.replay(orchestrator_kill_worker.RUN).result_so_far
     tried = [(e.step_id, e.agent, e.status, e.output, e.error) for e in result.journal]
     assert result.state == "completed"
     end = (result.context, result.redesigns, result.steps_executed, tried)

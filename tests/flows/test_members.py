@@ -17,7 +17,7 @@ from fsm_agent.flows import (
     Failure,
     Flow,
     FlowLimits,
-    call,
+    ask,
     each,
     end,
     execute,
@@ -49,17 +49,17 @@ def double(n: int) -> int:
     return 2 * n
 
 
-@call(bot, int)
+@ask(bot, int)
 def think(n: int) -> str:
     return f"Twice {n}?"
 
 
-@call(bot)
+@ask(bot)
 def left(d: Batch) -> str:
     return "left?"
 
 
-@call(bot)
+@ask(bot)
 def right(d: Batch) -> str:
     return "right?"
 
@@ -240,7 +240,7 @@ def pay(amount: int) -> str:
 teller = Agent("openai:gpt-5-mini", name="teller", functions=[pay])
 
 
-@call(teller)
+@ask(teller)
 def paying(d: Batch) -> str:
     return "Pay 17."
 

@@ -318,7 +318,7 @@ def test_an_intent_that_is_empty_when_it_is_filled_is_a_failure_of_the_step(driv
     ones = Ones(config=config, strategy=strategy(step("a", " {{ nothing }}")))
     run = ones.orchestrator.seed("x")
     driven(ones.orchestrator.flow, run)
-    result = run.outcome
+    result = run.result_so_far
     assert (result.state, ones.asked) == ("step_spent", [])
     assert "{{ nothing }}" in result.error
 
@@ -409,7 +409,7 @@ def test_waves(driven: Driver) -> None:
     flow = ones.orchestrator.flow
     run = ones.orchestrator.seed("x")
     driven(flow, run)
-    result = run.outcome
+    result = run.result_so_far
     assert result.is_success
     assert [entry.wave for entry in result.journal] == [0, 0, 1]
     assert ones.asked[-1] == "same+same"

@@ -14,7 +14,7 @@ from support.wire_samples import PNG
 
 from fsm_agent import Agent, AgentBase, Approved, function
 from fsm_agent.agents import AsyncAgentBase
-from fsm_agent.flows import Flow, FlowError, FlowSuspended, end, execute, failure
+from fsm_agent.flows import Flow, FlowError, FlowSuspended, end, execute
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig
 from fsm_agent.messages import Image, Payload
 from fsm_agent.testing import Script
@@ -73,7 +73,7 @@ def _booking() -> Flow[Trip]:
             raise ValueError("no such place")
         return f"booked {trip.text}"
 
-    done, broken = end("done"), failure("broken", "it could not be booked")
+    done, broken = end("done"), end("broken", failed="it could not be booked")
     return Flow(
         "booking",
         Trip,
@@ -108,7 +108,7 @@ def test_any_member_does_what_it_says(driven: Driver, member: Any, can: str, out
     assert listed == can
     run = o.seed("is the worm")
     driven(o.flow, run)
-    result = run.outcome
+    result = run.result_so_far
     assert (result.state, result.output) == ("completed", output)
     assert o.flow.restore(run.snapshot()).record == run.record
 
@@ -192,7 +192,7 @@ def test_pictures_go_with_the_task(driven: Driver) -> None:
     )
     run = o.seed(Payload.text("the cat").with_image_data(PNG))
     driven(o.flow, run)
-    assert run.outcome.is_success
+    assert run.result_so_far.is_success
     assert worker.requests[0].messages[-1].text == "Look: the cat"
 
     def pictures(model: Script) -> list[int]:

@@ -36,7 +36,7 @@ def test_a_model_matches_names(driven: Driver) -> None:
     ones = Ones("A", "B", planner=[_matches(the_gist="a")], strategy=NAMED, config=OrchestratorConfig(llm_names=True))
     run = ones.orchestrator.seed("x")
     driven(ones.orchestrator.flow, run)
-    assert run.outcome.is_success
+    assert run.result_so_far.is_success
     assert ones.asked[-1] == "Use A and A"
     assert "Names: the gist\n" in ones.decided[0]
     assert "- a: the a" in ones.decided[0]
@@ -160,7 +160,7 @@ def test_outputs_are_rendered_once(driven: Driver) -> None:
     ones = Ones(*said, output=Note, validator=[FAIL, PASS], planner=["RETRY"], strategy=plan)
     run = ones.orchestrator.seed("x")
     driven(ones.orchestrator.flow, run)
-    assert run.outcome.context == {"a": "on x", "b": "on y", "c": "on z"}
+    assert run.result_so_far.context == {"a": "on x", "b": "on y", "c": "on z"}
     assert ones.asked[-1] == "on x on y"
     assert rendered == ["w", "x", "y", "z"]
 

@@ -11,7 +11,7 @@ from flow_runs import Driver, in_both_worlds
 from orchestrations import FAIL, Ones, as_json, ended, step, strategy
 
 from fsm_agent import Agent
-from fsm_agent.flows import FlowError, FlowSuspended, call, end, failure, wait
+from fsm_agent.flows import FlowError, FlowSuspended, ask, end, wait
 from fsm_agent.flows.orchestrator import (
     Job,
     OrchestrationResult,
@@ -70,8 +70,8 @@ def test_a_person_is_asked_before_a_full_redesign(driven: Driver, answer: Any, e
     assert "Forget 0 outputs" in str(run.effects[0].question)
     run.give(confirming, answer)
     driven(team.flow, run)
-    assert (run.outcome.state, run.outcome.redesigns) == (end, end == "completed")
-    assert isinstance(run.outcome, OrchestrationResult)
+    assert (run.result_so_far.state, run.result_so_far.redesigns) == (end, end == "completed")
+    assert isinstance(run.result_so_far, OrchestrationResult)
     assert [asked for asked in ones.decided if "Make a strategy" in asked] == ones.decided[1:]
 
 
@@ -93,7 +93,7 @@ def test_a_guard_goes_before_the_row_that_it_leaves() -> None:
         return len(j.journal) + len(works) >= 2
 
     ones = Ones(*"AAA", validator=[FAIL] * 3, planner=["RETRY"] * 3, strategy=REFUSED)
-    too_dear = failure("too_dear", "two attempts are paid for")
+    too_dear = end("too_dear", failed="two attempts are paid for")
     team = ones.orchestrator
     team = team.extended([team.executing.done(too_dear, when=has_tried_enough, do=Job.noted)])
     result: Any = ended(lambda: team.call("x"))
@@ -107,7 +107,7 @@ def test_an_end_of_ones_own_is_a_success() -> None:
     team = ones.orchestrator
     published = end("published")
 
-    @call(Agent(ones.other, name="press"), str)
+    @ask(Agent(ones.other, name="press"), str)
     def publishing(j: Job) -> str:
         return f"Publish {[*j.outputs]}"
 
@@ -138,7 +138,7 @@ def test_rows_are_added_in_turn() -> None:
         (lambda t: [3], "3"),
         (lambda t: [confirming.done(t.planning)], "confirming"),
         (lambda t: [t.deciding.done(t.asking), t.deciding.done(t.asking)], "deciding --done--> asking"),
-        (lambda t: [t.deciding.done(failure("completed"))], "'completed'"),
+        (lambda t: [t.deciding.done(end("completed", failed=True))], "'completed'"),
     ],
 )
 def test_mistakes_are_those_of_a_flow(rows: Any, message: str) -> None:

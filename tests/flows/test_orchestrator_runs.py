@@ -66,7 +66,7 @@ def test_all_drivers_end_equally(driven: Driver) -> None:
     ones, sent = _everything()
     run = ones.orchestrator.seed("x")
     driven(ones.orchestrator.flow, run)
-    result = run.outcome
+    result = run.result_so_far
     assert (result.state, result.redesigns, result.steps_executed) == ("completed", 3, 3)
     assert result.context == {"a": "A", "d": "D", "e": "edited"}
     assert sent == ["hello"]

@@ -15,7 +15,7 @@ import pytest
 
 from fsm_agent import Agent, Approved, Context, Denied, Modified, SqliteStore, function
 from fsm_agent.errors import OutcomeError
-from fsm_agent.flows import Flow, FlowSuspended, call, end, wait
+from fsm_agent.flows import Flow, FlowSuspended, ask, end, wait
 from fsm_agent.runtime import SystemClock
 from fsm_agent.store import AlreadyAnswered, NotAsked, Runs
 from fsm_agent.testing import Script, function_call
@@ -46,7 +46,7 @@ def refund(context: Context[str], order: int) -> str:
     return f"refunded {order}"
 
 
-@call(Agent("openai:gpt-5-mini", name="support", functions=[refund]))
+@ask(Agent("openai:gpt-5-mini", name="support", functions=[refund]))
 def helping(d: Ticket) -> str:
     return d.text
 

@@ -36,7 +36,7 @@ def driven(flow: Flow[Log], run_id: str, by_asyncio: bool) -> Any:
     try:
         return asyncio.run(flow.aresume(run_id, deps=cancel)) if by_asyncio else flow.resume(run_id, deps=cancel)
     except FlowFailed as failed:
-        return failed.run.outcome
+        return failed.run.result_so_far
 
 
 def tried(flow: Flow[Log], step: int, end: tuple[str, Any], chance: Random) -> list[str]:

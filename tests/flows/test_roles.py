@@ -17,7 +17,7 @@ from fsm_agent.flows import (
     FlowError,
     FlowResult,
     FlowSuspended,
-    call,
+    ask,
     end,
     gather,
     subflow,
@@ -38,12 +38,12 @@ class Approve:
     by: str
 
 
-@call("forecaster", str)
+@ask("forecaster", str)
 def forecasting(r: Report) -> str:
     return r.task
 
 
-@call("editor", str)
+@ask("editor", str)
 def editing(r: Report) -> str:
     return f"Shorten: {r.forecast}"
 
@@ -103,11 +103,11 @@ def test_what_cannot_be_right_is_refused(bind: Callable[[], Any], name: str) -> 
         bind()
 
 
-odd: Any = call("a b", str, name="odd")(lambda d: "?")
+odd: Any = ask("a b", str, name="odd")(lambda d: "?")
 
 
 def test_roles_inside_members_and_flows_are_bound_from_the_outside_unless_they_have_agents() -> None:
-    other = call("other", str, name="other")(lambda r: "?")
+    other = ask("other", str, name="other")(lambda r: "?")
     both = gather("both", forecasting, other)
     inner = Flow("inner", Report, start=editing, rows=[editing.done(end("ok"), do=lambda r, a: replace(r, text=a))])
     free = subflow("free", inner, lambda r: r)
@@ -128,7 +128,7 @@ def test_the_data_choose_a_role() -> None:
     def choose(r: Report) -> str:
         return r.task
 
-    chosen = call(choose, str, name="chosen")(lambda r: "?")
+    chosen = ask(choose, str, name="chosen")(lambda r: "?")
     rows = [chosen.done(end("over"), do=lambda r, a: replace(r, text=a))]
     flow = Flow("f", Report, start=chosen, rows=rows).bound({"a": editor("of a"), "b": editor("of b")})
     assert [flow.call(Report(task)).output.text for task in "ab"] == ["of a", "of b"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fsm_agent import Agent
-from fsm_agent.flows import Flow, FlowError, call, each, end, execute, gather, race, subflow, wait
+from fsm_agent.flows import Flow, FlowError, ask, each, end, execute, gather, race, subflow, wait
 from fsm_agent.testing import Script
 
 
@@ -27,7 +27,7 @@ def same(n: int) -> int:
 one, two = execute(name="one")(text), execute(name="two")(text)
 inner = Flow("inner", int, start=one, rows=[one.done(end("over"))])
 WORDS: dict[str, Callable[..., Any]] = {
-    "call": lambda **options: call(Agent(Script("x")), str, **options)(text),
+    "ask": lambda **options: ask(Agent(Script("x")), str, **options)(text),
     "execute": lambda **options: execute(**options)(text),
     "wait": lambda **options: wait(str, **options)(text),
     "gather": lambda **options: gather("both", one, two, **options),
@@ -35,7 +35,7 @@ WORDS: dict[str, Callable[..., Any]] = {
     "each": lambda **options: each("all_of_them", one, items, **options),
     "subflow": lambda **options: subflow("nested", inner, same, **options),
 }
-NAMED = ("call", "execute", "wait")
+NAMED = ("ask", "execute", "wait")
 
 
 @pytest.mark.parametrize("word", WORDS)

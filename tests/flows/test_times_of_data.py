@@ -19,11 +19,10 @@ from fsm_agent.flows import (
     Flow,
     FlowError,
     FlowSuspended,
-    call,
+    ask,
     each,
     end,
     execute,
-    failure,
     gather,
     pause,
     race,
@@ -248,7 +247,7 @@ def test_every_kind_of_state_takes_every_kind_of_time(times: list[Any]) -> None:
     work = execute(name="work")(text_of)
     inner = Flow("inner", Time, start=work, rows=[work.done(over)])
     makers: list[Callable[..., Any]] = [
-        lambda **o: call(Agent(Script("x")), str, name="s", **o)(text_of),
+        lambda **o: ask(Agent(Script("x")), str, name="s", **o)(text_of),
         lambda **o: execute(name="s", **o)(text_of),
         lambda **o: wait(int, name="s", **o)(text_of),
         lambda **o: gather("s", work, execute(name="work2")(text_of), **o),
@@ -355,7 +354,7 @@ downloads = Flow(
     rows=[
         fetching.done(end("loaded"), do=lambda d, a: replace(d, text=a)),
         fetching.failed(backing_off, when=may_retry, do=lambda d, _: replace(d, tries=d.tries + 1)),
-        fetching.failed(failure("given_up")),
+        fetching.failed(end("given_up", failed=True)),
         backing_off.elapsed(fetching),
     ],
 )

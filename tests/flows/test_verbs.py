@@ -27,8 +27,8 @@ from fsm_agent import (
     handoff,
     snapshot,
 )
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, failure, subflow
-from fsm_agent.flows import call as asks
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, subflow
+from fsm_agent.flows import ask as asks
 from fsm_agent.flows.orchestrator import Orchestrator, OrchestratorConfig, Step, Strategy
 from fsm_agent.store import RunUnknown
 from fsm_agent.testing import Script, function_call
@@ -71,7 +71,7 @@ def flow_of(model: Any, **options: Any) -> Flow[Data]:
 
     rows = [
         asking.done(end("done"), do=lambda d, text: Data(text)),
-        asking.failed(failure("broken", "the clerk could not")),
+        asking.failed(end("broken", failed="the clerk could not")),
     ]
     return Flow("asking", Data, start=asking, rows=rows, **options)
 

@@ -18,7 +18,7 @@ from fsm_agent.flows import (
     Flow,
     FlowError,
     FlowSuspended,
-    call,
+    ask,
     each,
     end,
     gather,
@@ -52,12 +52,12 @@ second = Agent("openai:gpt-5-mini", name="second", system="You are the second.")
 over, bad = end("over"), end("bad")
 
 
-@call(first, whole=True)
+@ask(first, whole=True)
 def opening(t: Talk) -> str:
     return f"Talk about {t.topic}."
 
 
-@call(second, Mood, whole=True)
+@ask(second, Mood, whole=True)
 def closing(t: Talk) -> Dialog:
     return t.dialog.put("How was it?")
 
@@ -177,12 +177,12 @@ def begun() -> Begun:
     return Begun(at_s=1.0, id="r")
 
 
-@call(second, whole=True)
+@ask(second, whole=True)
 def other(t: Talk) -> str:
     return f"And you, about {t.topic}?"
 
 
-@call(second)
+@ask(second)
 def plain(t: Talk) -> str:
     return "Plainly."
 
@@ -204,7 +204,7 @@ class TestAmongOthers:
 
     @pytest.mark.parametrize("settled", [False, True])
     def test_one_for_each(self, settled: Any) -> None:
-        @call(second, whole=True)
+        @ask(second, whole=True)
         def about(topic: str) -> str:
             return topic
 
@@ -230,17 +230,17 @@ def by_topic(t: Talk) -> Agent[Any, Any] | str:
     return first if t.topic == "tea" else "other"
 
 
-@call("speaker", str, whole=True)
+@ask("speaker", str, whole=True)
 def by_role(t: Talk) -> str:
     return f"Talk about {t.topic}."
 
 
-@call(by_topic, str, whole=True)
+@ask(by_topic, str, whole=True)
 def chosen(t: Talk) -> str:
     return f"Talk about {t.topic}."
 
 
-@call(by_topic, int, Mood, whole=True)
+@ask(by_topic, int, Mood, whole=True)
 def graded(t: Talk) -> str:
     return "A grade?"
 
@@ -291,7 +291,7 @@ class TestAgentsOfRunTime:
         counting = Agent("openai:gpt-5-mini", name="counting", output=int)
         with pytest.raises(FlowError, match=r"speaker.*int"):
             self.flow(by_role).bound(speaker=counting)
-        late = call(lambda t: counting, str, name="late")(lambda t: "?")
+        late = ask(lambda t: counting, str, name="late")(lambda t: "?")
         for state in (chosen, late):
             flow = Flow("f", Talk, start=state, rows=[state.done(over)], agents={"other": counting})
             with pytest.raises(FlowError, match=f"{state.name}.*int"):
@@ -302,8 +302,8 @@ class TestDefinition:
     @pytest.mark.parametrize("whole", [False, True])
     def test_a_function_that_chooses_needs_types(self, whole: Any) -> None:
         with pytest.raises(FlowError, match="by_topic"):
-            call(by_topic, whole=whole)
+            ask(by_topic, whole=whole)
         with pytest.raises(FlowError, match="'x'"):
-            call("x", whole=whole)
+            ask("x", whole=whole)
         with pytest.raises(FlowError, match="5"):
-            call(5, str, whole=whole)
+            ask(5, str, whole=whole)

@@ -94,7 +94,7 @@ def end_of(work: Any, run: str) -> Any:
         record = work.replay(run).record
         taken = [(step.source, step.to) for step in record.trace if step.source != step.to]
         return record.state, replace(record.data, receipt=""), taken
-    result = work.replay(run).outcome
+    result = work.replay(run).result_so_far
     tried = [(e.step_id, e.agent, e.status, e.output, e.error) for e in result.journal]
     return result.state, result.context, result.redesigns, result.steps_executed, tried
 

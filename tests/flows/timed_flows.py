@@ -13,7 +13,7 @@ import pytest
 
 from fsm_agent import Agent, Limits
 from fsm_agent.call import Request
-from fsm_agent.flows import Flow, call, end
+from fsm_agent.flows import Flow, ask, end
 from fsm_agent.messages import Done, Reply
 from fsm_agent.runtime import SystemClock
 from fsm_agent.testing import Script
@@ -104,7 +104,7 @@ def asking(
     name: str, model: Script, limits: Limits | None = None, *functions: Any, world: Any = REAL, **options: Any
 ) -> Any:
     agent = Agent(model, name=name, functions=functions, limits=limits or Limits(), world=world)
-    return call(agent, name=name, **options)(lambda _: "Go.")
+    return ask(agent, name=name, **options)(lambda _: "Go.")
 
 
 def flow_of(*states: Any, name: str = "timed", world: Any = REAL, **options: Any) -> Flow[Log]:

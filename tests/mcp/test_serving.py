@@ -25,7 +25,7 @@ from fsm_agent import Agent, Context, Function, Limits, MemoryStore, Toolset, Us
 from fsm_agent.call import Approved, Cancelled, FunctionFailed, Modified, Returned, RunAgain
 from fsm_agent.errors import OutcomeError
 from fsm_agent.flows import Flow, end, execute
-from fsm_agent.flows import call as calls
+from fsm_agent.flows import ask as calls
 from fsm_agent.mcp import ToolServer, serve
 from fsm_agent.mcp.forms import answer, elicitation
 from fsm_agent.mcp.server import BoundedLines

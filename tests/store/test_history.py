@@ -27,7 +27,7 @@ from fsm_agent import (
 )
 from fsm_agent.diagrams import trace_diagram
 from fsm_agent.errors import Overloaded
-from fsm_agent.flows import Flow, call, end, execute, failure
+from fsm_agent.flows import Flow, ask, end, execute
 from fsm_agent.store import MemoryStore, ReadOnly, SqliteStore, StoreError
 from fsm_agent.store.history import read
 from fsm_agent.testing import FakeClock, Script, function_call
@@ -88,7 +88,7 @@ def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the
     def look(c: Check) -> str:
         raise LookupError(f"no {c.what}")
 
-    over, lost = end("over"), failure("lost")
+    over, lost = end("over"), end("lost", failed=True)
     checking = Flow("checking", Check, start=look, rows=[look.done(over), look.failed(lost)])
     model = Script([function_call("checking", what="A"), function_call("checking", what="B")], "Neither is there.")
     clerk = Agent(model, functions=[checking], name="clerk", limits=Limits(parallel=2))
@@ -282,11 +282,13 @@ def entries_of(agent: Any) -> Any:
 def test_why_is_known_of_an_agent_in_a_flow_in_an_agent_and_after_a_retry(tmp_path):
     counter = Agent(Script("x", "y", "z", "7"), output=int, name="counter", limits=Limits(parse_retries=2))
 
-    @call(counter)
+    @ask(counter)
     def counting(c: Check) -> str:
         return c.what
 
-    flow = Flow("counted", Check, start=counting, rows=[counting.done(end("over")), counting.failed(failure("lost"))])
+    flow = Flow(
+        "counted", Check, start=counting, rows=[counting.done(end("over")), counting.failed(end("lost", failed=True))]
+    )
     model = Script(function_call("counted", what="A"), "There are seven.")
     outer = Agent(model, functions=[flow.as_function("counted", "Counts.")], name="outer", store=tmp_path / "r.db")
     outer.call("How many?", run_id="r")

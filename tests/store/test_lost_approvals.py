@@ -12,7 +12,7 @@ import pytest
 from fsm_agent.agents import Agent
 from fsm_agent.call import Approved, Denied, Modified, Outcome, snapshot
 from fsm_agent.errors import CallSuspended, OutcomeError, ReplayError, SnapshotError
-from fsm_agent.flows import Flow, FlowSuspended, call, end
+from fsm_agent.flows import Flow, FlowSuspended, ask, end
 from fsm_agent.functions import function
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script, function_call
@@ -73,7 +73,7 @@ def outer(store: Any, functions: tuple[Any, ...], *said: Any) -> Any:
 
 def flow(store: Any, functions: tuple[Any, ...], *said: Any) -> Any:
     """The clerk in a state of a flow."""
-    work = call(Agent(Script(*said), functions=functions, name="clerk"), name="work")(lambda d: "Pay it back.")
+    work = ask(Agent(Script(*said), functions=functions, name="clerk"), name="work")(lambda d: "Pay it back.")
     over = end("over")
     return Flow("desk", str, start=work, rows=[work.done(over), work.failed(over)], store=store)
 

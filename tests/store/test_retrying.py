@@ -14,7 +14,7 @@ from support.kept_runs import LastingStore
 from fsm_agent import Agent, Approved, CallFailed, CallSuspended, Limits, ProviderError, Runs, function
 from fsm_agent.call import Returned
 from fsm_agent.errors import JournalError, UsageError
-from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, failure, pause, wait
+from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, each, end, execute, pause, wait
 from fsm_agent.store import MemoryStore, RunBusy, RunUnknown, SqliteStore, Store
 from fsm_agent.testing import FakeClock, Script, function_call
 from fsm_agent.workers import Worker
@@ -223,7 +223,7 @@ def flow_of(store: Any, world: World, **options: Any) -> Flow[Order]:
         return "Is it right?"
 
     many = each("many", item, lambda order: order.items, parallel=1)
-    refused = failure("refused", "by a person")
+    refused = end("refused", failed="by a person")
     return Flow(
         "orders",
         Order,

@@ -53,7 +53,7 @@ from fsm_agent.errors import (
     UsageError,
 )
 from fsm_agent.flows import Flow, FlowFailed, FlowSuspended, end, execute
-from fsm_agent.flows import call as asking
+from fsm_agent.flows import ask as asking
 from fsm_agent.functions import Function, function
 from fsm_agent.messages import Inside, Message, TextDelta
 from fsm_agent.prompts import Prompt

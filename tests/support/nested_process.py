@@ -249,7 +249,7 @@ class Team(Parent):
         return Broke(member=name, reason=reason, record=r, at_s=at_s)
 
     @property
-    def outcome(self) -> str:
+    def result_so_far(self) -> str:
         return self.record.text
 
     @property

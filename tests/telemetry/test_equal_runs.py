@@ -32,8 +32,8 @@ from fsm_agent import (
     handoff,
 )
 from fsm_agent.errors import FsmAgentError
-from fsm_agent.flows import Flow, FlowSuspended, each, end, execute, failure, gather, wait
-from fsm_agent.flows import call as asking
+from fsm_agent.flows import Flow, FlowSuspended, each, end, execute, gather, wait
+from fsm_agent.flows import ask as asking
 from fsm_agent.messages import Done, FunctionEnded, HistoryChanged, Inside, Stepped
 from fsm_agent.runtime import probes
 from fsm_agent.telemetry import instrument
@@ -305,7 +305,7 @@ def flow_of(seed: int, store: Any) -> Flow[Data]:
         both.done(many, do=said),
         both.failed(next_one),
         many.done(next_one, do=said),
-        *([] if settled else [many.failed(failure("bad"))]),
+        *([] if settled else [many.failed(end("bad", failed=True))]),
         *([review.done(sending, do=said)] if next_one is review else []),
         sending.done(end("good"), do=said),
     ]

@@ -46,13 +46,12 @@ from fsm_agent.flows import (
     each,
     end,
     execute,
-    failure,
     gather,
     into,
     subflow,
     wait,
 )
-from fsm_agent.flows import call as asking
+from fsm_agent.flows import ask as asking
 from fsm_agent.flows.orchestrator import Blueprint, Orchestrator
 from fsm_agent.telemetry import instrument
 from fsm_agent.testing import FakeClock, Script, function_call
@@ -508,7 +507,7 @@ def test_a_flow_that_fails(traces: Traces) -> None:
     def breaking(d: Letter) -> str:
         raise OSError("away")
 
-    bad = failure("bad")
+    bad = end("bad", failed=True)
     with pytest.raises(FlowFailed):
         Flow("f", Letter, start=breaking, rows=[breaking.done(end("ok"), do=into("text")), breaking.failed(bad)]).call(
             Letter("x")

@@ -266,7 +266,7 @@ def test_a_delay_of_a_reply_by_text_passes_on_the_clock_of_the_script() -> None:
 def test_members_that_are_asked_at_once_get_their_own_replies(is_async: bool) -> None:
     """Each of 40 has two requests, and no schedule mixes them up."""
     from fsm_agent.flows import Flow, each, end
-    from fsm_agent.flows import call as asks
+    from fsm_agent.flows import ask as asks
 
     def shout(word: str) -> str:
         """Shout."""

@@ -57,7 +57,7 @@ from fsm_agent.flows import (
     subflow,
     wait,
 )
-from fsm_agent.flows import call as ask
+from fsm_agent.flows import ask as ask
 from fsm_agent.flows import declare as any_states
 from fsm_agent.flows import states as of
 from fsm_agent.flows.orchestrator import GiveUp, Job, OrchestrationResult, Orchestrator, Remedy, Supply

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fsm_agent import Agent, Context
-from fsm_agent.flows import Flow, any_state, call, each, end, execute, gather, into, race, subflow, wait
+from fsm_agent.flows import Flow, any_state, ask, each, end, execute, gather, into, race, subflow, wait
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Unclear:
 bot = Agent("openai:gpt-5-mini")
 
 
-@call(bot, Known, Unclear)
+@ask(bot, Known, Unclear)
 def research(t: Ticket) -> str:
     return t.text
 
@@ -42,12 +42,12 @@ def sending(t: Ticket, context: Context) -> int:
     return 1
 
 
-@call(bot)
+@ask(bot)
 def other(n: int) -> str:
     return "?"
 
 
-@call(bot, Known, Unclear, whole=True)
+@ask(bot, Known, Unclear, whole=True)
 def whole(t: Ticket) -> str:
     return t.text
 
@@ -56,17 +56,17 @@ def chooses(t: Ticket) -> Agent:
     return bot
 
 
-@call(chooses, Known, whole=True)
+@ask(chooses, Known, whole=True)
 def chosen(t: Ticket) -> str:
     return t.text
 
 
-@call(chooses, Known, whole=True)  # mypy: arg-type; pyright: reportArgumentType
+@ask(chooses, Known, whole=True)  # mypy: arg-type; pyright: reportArgumentType
 def misplaced(n: int) -> str:
     return "?"
 
 
-@call("role", Known, whole=True)
+@ask("role", Known, whole=True)
 def by_role(t: Ticket) -> str:
     return t.text
 
@@ -100,11 +100,11 @@ good.call("text")  # mypy: arg-type; pyright: reportArgumentType
 good.seed(Ticket("x")).give(customer, 17)  # mypy: misc; pyright: reportArgumentType
 Flow("bad", Known, start=customer, rows=[customer.done(sent)])  # mypy: misc; pyright: reportArgumentType
 good.call(Ticket(good.call(Ticket("x")).output.txet))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-call("role")  # mypy: call-overload; pyright: reportArgumentType
-call(chooses, whole=True)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
-call(bot, wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
+ask("role")  # mypy: call-overload; pyright: reportArgumentType
+ask(chooses, whole=True)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+ask(bot, wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
 wait(str, early="yes")  # mypy: call-overload; pyright: reportArgumentType
-call(bot, early=True)  # mypy: call-overload; pyright: reportCallIssue
+ask(bot, early=True)  # mypy: call-overload; pyright: reportCallIssue
 wait(str, within_s="a day")  # mypy: call-overload; pyright: reportArgumentType
 execute(wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
 gather("both", customer, sending, within_s=lambda t: t.due_s)  # mypy: attr-defined; pyright: reportAttributeAccessIssue

@@ -9,7 +9,7 @@ from typing import Any
 from fsm_agent import Agent, Context, Message, function
 from fsm_agent.errors import AuthFailed
 from fsm_agent.flows import Flow, end, execute, wait
-from fsm_agent.flows import call as asking
+from fsm_agent.flows import ask as asking
 from fsm_agent.testing import Pieces, Script, function_call
 
 MANY = 20_000

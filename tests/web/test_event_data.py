@@ -26,7 +26,7 @@ from fsm_agent import (
     messages,
 )
 from fsm_agent.flows import Flow, FlowResult, FlowSuspended, end, wait
-from fsm_agent.flows import call as asking
+from fsm_agent.flows import ask as asking
 from fsm_agent.messages import Event, Message, Question, Reply, Usage, event_data, event_envelope, event_schema
 from fsm_agent.testing import Pieces, Script, function_call
 

@@ -63,7 +63,7 @@ class DelegatingCall(Parent, AgentCall[Any]):
         self._parsed: Any = None  # the final reply of the present advance, or a refused one, if there is one
         self._alone: tuple[Any, tuple[Any, ...]] = (None, ())  # a trace, and the call's own effects after it
 
-    outcome = AgentCall.outcome
+    result_so_far = AgentCall.result_so_far
     fingerprint = AgentCall.fingerprint
     own_deadline_s = AgentCall.own_deadline_s
     __str__ = AgentCall.__str__

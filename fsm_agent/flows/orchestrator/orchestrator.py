@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
-from fsm_agent.flows.declare import call, each, end, execute, failure, pause, subflow, wait
+from fsm_agent.flows.declare import ask, each, end, execute, pause, subflow, wait
 from fsm_agent.flows.errors import FlowError, FlowFailed
 from fsm_agent.flows.flow import Flow
 from fsm_agent.flows.orchestrator import plan as at
@@ -138,10 +138,10 @@ class StepStates:
     ) -> None:
         self._team, self._config = team, config
         self.preparing = execute(name="preparing")(at.intent_of)
-        self.matching = call(planner, Matches, name="matching")(requests.matching)
-        self.wording = call(planner, str, name="wording")(requests.wording)
+        self.matching = ask(planner, Matches, name="matching")(requests.matching)
+        self.wording = ask(planner, str, name="wording")(requests.wording)
         self.working = TeamState(requests.working, team, config.step_timeout_s)
-        self.validating = call(validator, Verdict, name="validating")(requests.validating)
+        self.validating = ask(validator, Verdict, name="validating")(requests.validating)
         self.reviewing: WaitState[StepWork, Accept | Reject] = wait(Accept, Reject, name="reviewing")(at.output_text)
         self.ended, self.broken = end("ended"), end("broken")
 
@@ -216,23 +216,23 @@ class JobStates:
         possible: Any = Annotated[Strategy, check]
         possible_steps: Any = Annotated[NewSteps, check]
         self._possible = possible
-        self.planning: CallState[Job, Strategy] = call(planner, possible, name="planning")(requests.planning)
-        self.planning_simply: CallState[Job, Strategy] = call(planner, possible, name="planning_simply")(
+        self.planning: CallState[Job, Strategy] = ask(planner, possible, name="planning")(requests.planning)
+        self.planning_simply: CallState[Job, Strategy] = ask(planner, possible, name="planning_simply")(
             requests.planning_simply
         )
         one = subflow("step", step, lambda w: w)
         self.executing: EachState[Job, Any] = each("executing", one, team.wave, parallel=config.parallel)
         rests = config.min_step_interval_s > 0
         self.following: LiveState[Job, Any] = pause("resting", config.min_step_interval_s) if rests else self.executing
-        self.deciding = call(planner, Remedy, name="deciding")(requests.deciding)
-        self.redesigning: CallState[Job, NewSteps] = call(planner, possible_steps, name="redesigning")(
+        self.deciding = ask(planner, Remedy, name="deciding")(requests.deciding)
+        self.redesigning: CallState[Job, NewSteps] = ask(planner, possible_steps, name="redesigning")(
             requests.redesigning
         )
         self.asking: WaitState[Job, Supply | Strategy | GiveUp] = wait(Supply, possible, GiveUp, name="asking")(_asked)
         self.completed = end("completed")
-        self.step_spent, self.total_spent = failure("step_spent", STEP_SPENT), failure("total_spent", TOTAL_SPENT)
-        self.unrecoverable = failure("unrecoverable", "no strategy could be made")
-        self.given_up = failure("given_up", "a person ended it")
+        self.step_spent, self.total_spent = end("step_spent", failed=STEP_SPENT), end("total_spent", failed=TOTAL_SPENT)
+        self.unrecoverable = end("unrecoverable", failed="no strategy could be made")
+        self.given_up = end("given_up", failed="a person ended it")
 
     @property
     def by_name(self) -> dict[str, State[Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 from harness import DAY_S, Day, Port, agent, log
 
 from fsm_agent import Agent, Approved, CallResult, Context, Denied, Dialog, function
-from fsm_agent.flows import Flow, call, end, execute, wait
+from fsm_agent.flows import Flow, ask, end, execute, wait
 from fsm_agent.testing import Script, function_call
 
 
@@ -75,7 +75,7 @@ def looking_up(c: Customer) -> str:
     return "ticket 72400 to Basel"
 
 
-@call(host, Say, To, whole=True)
+@ask(host, Say, To, whole=True)
 def hosting(c: Customer) -> Dialog:
     return c.dialog.put(f"{c.ticket}\n{c.said}")
 
@@ -84,7 +84,7 @@ def desk_of(c: Customer) -> Agent:
     return desks[c.stack[-1]]
 
 
-@call(desk_of, Say, Back, whole=True)
+@ask(desk_of, Say, Back, whole=True)
 def serving(c: Customer) -> Dialog:
     return c.dialog.put(c.said)
 

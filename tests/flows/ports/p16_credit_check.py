@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from harness import Day, Port, log
 
 from fsm_agent import Context
-from fsm_agent.flows import Failure, Flow, each, end, execute, failure, gather, subflow, wait
+from fsm_agent.flows import Failure, Flow, each, end, execute, gather, subflow, wait
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ FLOW = Flow(
         verifying.done(entering, of=False, do=lambda p, _: replace(p, error="refused")),
         verifying.failed(entering, do=lambda p, why: replace(p, error=why.detail)),
         checking.done(rating, when=has_score, do=lambda p, found: replace(p, scores=scores(found))),
-        checking.done(failure("no_scores")),
+        checking.done(end("no_scores", failed=True)),
         rating.done(telling, do=lambda p, rates: replace(p, rates=rates)),
         telling.done(end("rated")),
     ],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from harness import Day, Port, log
 
 from fsm_agent import Context, Retries
-from fsm_agent.flows import Failure, Flow, end, execute, failure
+from fsm_agent.flows import Failure, Flow, end, execute
 
 
 class InsufficientFunds(Exception):
@@ -72,11 +72,11 @@ FLOW = Flow(
     start=withdrawing,
     rows=[
         withdrawing.done(depositing, do=keep_receipt),
-        withdrawing.failed(failure("not_withdrawn"), do=note),
+        withdrawing.failed(end("not_withdrawn", failed=True), do=note),
         depositing.done(end("transferred"), do=keep_receipt),
         depositing.failed(refunding, do=note),
-        refunding.done(failure("refunded", "the deposit failed"), do=keep_receipt),
-        refunding.failed(failure("lost", "neither deposited nor refunded")),
+        refunding.done(end("refunded", failed="the deposit failed"), do=keep_receipt),
+        refunding.failed(end("lost", failed="neither deposited nor refunded")),
     ],
 )
 
