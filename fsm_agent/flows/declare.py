@@ -139,7 +139,6 @@ A2 = TypeVar("A2", default=Any)
 
 A3 = TypeVar("A3", default=Any)
 
-A4 = TypeVar("A4", default=Any)
 
 I = TypeVar("I")  # noqa: E741  # an item
 
@@ -241,20 +240,8 @@ def ask(
     /,
     *,
     whole: Literal[False] = False,
-    **options: Unpack[_Options],
+    **o: Unpack[_Options],
 ) -> _Calls[A1 | A2 | A3, X]: ...
-@overload
-def ask(
-    asked: _Asked[X],
-    a1: type[A1],
-    a2: type[A2],
-    a3: type[A3],
-    a4: type[A4],
-    /,
-    *,
-    whole: Literal[False] = False,
-    **options: Unpack[_Options],
-) -> _Calls[A1 | A2 | A3 | A4, X]: ...
 @overload
 def ask(
     asked: _Asked[X], a1: type[Any], /, *more: type[Any], whole: Literal[False] = False, **options: Unpack[_Options]
@@ -269,10 +256,6 @@ def ask(
 def ask(
     asked: _Asked[X], a1: type[A1], a2: type[A2], /, *, whole: Literal[True], **options: Unpack[_Options]
 ) -> _WholeCalls[A1 | A2, X]: ...
-@overload
-def ask(
-    asked: _Asked[X], a1: type[A1], a2: type[A2], a3: type[A3], /, *, whole: Literal[True], **options: Unpack[_Options]
-) -> _WholeCalls[A1 | A2 | A3, X]: ...
 @overload
 def ask(
     asked: _Asked[X], a1: type[Any], /, *more: type[Any], whole: Literal[True], **options: Unpack[_Options]
@@ -417,24 +400,7 @@ def wait(a1: type[A1], a2: type[A2], /, **options: Unpack[WaitOptions[Any]]) -> 
 @overload
 def wait(a1: type[A1], a2: type[A2], a3: type[A3], /, **options: Unpack[WaitOptions[Any]]) -> _Waits[A1 | A2 | A3]: ...
 @overload
-def wait(
-    a1: type[A1],
-    a2: type[A2],
-    a3: type[A3],
-    a4: type[A4],
-    /,
-    **options: Unpack[WaitOptions[Any]],
-) -> _Waits[A1 | A2 | A3 | A4]: ...
-@overload
-def wait(
-    a1: type[A1],
-    a2: type[A2],
-    a3: type[A3],
-    a4: type[A4],
-    /,
-    *more: type[Any],
-    **options: Unpack[WaitOptions[Any]],
-) -> _Waits[Any]: ...
+def wait(a1: type[Any], /, *more: type[Any], **options: Unpack[WaitOptions[Any]]) -> _Waits[Any]: ...
 def wait(*types: Any, **options: Any) -> _Waits[Any]:
     """Declare a state that waits for an answer of one of these types; decorates what the person is shown.
 
@@ -546,62 +512,15 @@ def gather(
 ) -> GatherState[D, tuple[A1, A2, A3]]: ...
 @overload
 def gather(
-    name: str,
-    m1: LiveState[D, A1],
-    m2: LiveState[D, A2],
-    m3: LiveState[D, A3],
-    m4: LiveState[D, A4],
-    /,
-    **options: Unpack[TimeOptions[D]],
-) -> GatherState[D, tuple[A1, A2, A3, A4]]: ...
-@overload
-def gather(
-    name: str,
-    m1: LiveState[D, A1],
-    m2: LiveState[D, A2],
-    m3: LiveState[D, A3],
-    m4: LiveState[D, A4],
-    /,
-    *more: LiveState[D, Any],
-    **options: Unpack[TimeOptions[D]],
-) -> GatherState[D, tuple[A1, A2, A3, A4, *tuple[Any, ...]]]: ...
-@overload
-def gather(
     name: str, m1: LiveState[D, A1], m2: LiveState[D, A2], /, *, enough: float, **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, tuple[A1 | A2, ...]]: ...
 @overload
 def gather(
     name: str,
-    m1: LiveState[D, A1],
-    m2: LiveState[D, A2],
-    m3: LiveState[D, A3],
-    /,
-    *,
-    enough: float,
-    **options: Unpack[TimeOptions[D]],
-) -> GatherState[D, tuple[A1 | A2 | A3, ...]]: ...
-@overload
-def gather(
-    name: str,
-    m1: LiveState[D, A1],
-    m2: LiveState[D, A2],
-    m3: LiveState[D, A3],
-    m4: LiveState[D, A4],
-    /,
-    *,
-    enough: float,
-    **options: Unpack[TimeOptions[D]],
-) -> GatherState[D, tuple[A1 | A2 | A3 | A4, ...]]: ...
-@overload
-def gather(
-    name: str,
-    m1: LiveState[D, A1],
-    m2: LiveState[D, A2],
-    m3: LiveState[D, A3],
-    m4: LiveState[D, A4],
+    m1: LiveState[D, Any],
     /,
     *more: LiveState[D, Any],
-    enough: float,
+    enough: float | None = None,
     **options: Unpack[TimeOptions[D]],
 ) -> GatherState[D, tuple[Any, ...]]: ...
 def gather(name: str, /, *members: Any, enough: float | None = None, **options: Any) -> Any:
@@ -645,24 +564,7 @@ def race(
 ) -> GatherState[D, A1 | A2 | A3]: ...
 @overload
 def race(
-    name: str,
-    m1: LiveState[D, A1],
-    m2: LiveState[D, A2],
-    m3: LiveState[D, A3],
-    m4: LiveState[D, A4],
-    /,
-    **options: Unpack[TimeOptions[D]],
-) -> GatherState[D, A1 | A2 | A3 | A4]: ...
-@overload
-def race(
-    name: str,
-    m1: LiveState[D, A1],
-    m2: LiveState[D, A2],
-    m3: LiveState[D, A3],
-    m4: LiveState[D, A4],
-    /,
-    *more: LiveState[D, Any],
-    **options: Unpack[TimeOptions[D]],
+    name: str, m1: LiveState[D, Any], /, *more: LiveState[D, Any], **options: Unpack[TimeOptions[D]]
 ) -> GatherState[D, Any]: ...
 def race(name: str, /, *members: Any, **options: Any) -> Any:
     """Return a state that waits as `gather` does with ``enough=1``, and gives the value of that member itself.
