@@ -32,7 +32,9 @@ TABLE_ROW = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 
 # What an example does that is real: it asks a model over HTTP or by a command, serves, or sleeps
-REAL = re.compile(r'"openai[:-]|CommandClient|echo:|HTTPServer|[^_]sleep\(|MCPServer\.|base_url=|Live\(|TestClient')
+REAL = re.compile(
+    r'"openai[:-]|CommandClient|echo:|HTTPServer|[^_]sleep\(|MCPServer\.|base_url=|RunFollower\(|TestClient'
+)
 MARKED = [pytest.param(example, marks=[pytest.mark.system] if REAL.search(example[1]) else []) for example in EXAMPLES]
 
 

@@ -85,7 +85,7 @@ class StartOptions(TypedDict, total=False):
         delay_s: How many seconds from now it starts, at the earliest.
         priority: From -100 to 100; of the runs that are due, workers take one of the highest priority.  It holds until
             the run has ended.
-        service: The name of the `Live` that goes on with the run as with its own; empty: workers do.
+        service: The name of the `RunFollower` that goes on with the run as with its own; empty: workers do.
     """
 
     delay_s: float

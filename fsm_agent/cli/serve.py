@@ -58,13 +58,13 @@ def serve(
         try:
             import uvicorn
 
-            from fsm_agent.web.auth import locked
+            from fsm_agent.web.auth import require_token
             from fsm_agent.web.chat_page import serve as served
         except ModuleNotFoundError as error:
             raise ConfigError(f"serve needs {error.name}; run pip install 'fsm-agent[serve]'") from None
         app: Any = served(runnable, user=known, deps=option("--deps", load_deps, deps, [runnable]))
         if known is None and (token or os.environ.get(TOKEN)):
-            app, address = locked(app, host=host, port=port, command="serve", token=_token())
+            app, address = require_token(app, host=host, port=port, command="serve", token=_token())
             screen.line(address)
             screen.tell(f"{runnable.name}; anyone with the address is its user; Ctrl-C ends it")
         else:

@@ -97,7 +97,7 @@ class Start(Value, frozen=True, kw_only=True):
 
     due_s: float = 0.0  # Unix time; 0.0 or less: at once
     after: tuple[str, ...] = ()  # runs of this store; it is not due before each of them has ended or was deleted
-    service: str = ""  # the name of the service that goes on with it when it is left behind, for `list`; see `Live`
+    service: str = ""  # the name of the `RunFollower` that goes on with it when it is left behind, for `list`
     priority: int = 0  # from -MAX_PRIORITY to MAX_PRIORITY, the highest first; kept until the run has ended
 
 

@@ -1,8 +1,8 @@
 """Web pages and services: runs that many connections follow, the chat page, the inspector of a store.
 
-`Live` drives runs and lets clients follow them.  A fold, such as `AgUi`, makes what a protocol says of each event.
-Only JSON goes in and out, so that no web framework is needed for them, and any can be used.  `serve` and
-`inspector_app` are applications of Starlette, which comes with an extra.
+`RunFollower` drives runs and lets clients follow them.  An `EventTranslator`, such as `AgUi`, says each event in the
+words of a protocol.  Only JSON goes in and out, so that no web framework is needed for them, and any can be used.
+`serve` and `inspector_app` are applications of Starlette, which comes with an extra.
 """
 
 from typing import TYPE_CHECKING
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from fsm_agent.web.ag_ui import AgUi as AgUi
     from fsm_agent.web.ai_sdk import AiSdk as AiSdk
     from fsm_agent.web.chat_page import serve as serve
-    from fsm_agent.web.follow import Live as Live
+    from fsm_agent.web.follow import RunFollower as RunFollower
     from fsm_agent.web.inspector import inspector_app as inspector_app
-    from fsm_agent.web.requests import Asked as Asked
     from fsm_agent.web.requests import BadRequest as BadRequest
+    from fsm_agent.web.requests import ClientRequest as ClientRequest
     from fsm_agent.web.requests import read_json as read_json
-    from fsm_agent.web.translate import Fold as Fold
+    from fsm_agent.web.translate import EventTranslator as EventTranslator
     from fsm_agent.web.translate import JsonEvents as JsonEvents
     from fsm_agent.web.translate import failing as failing
     from fsm_agent.web.translate import sse as sse
@@ -29,10 +29,10 @@ else:
             "ag_ui": "AgUi",
             "ai_sdk": "AiSdk",
             "chat_page": "serve",
-            "follow": "Live",
+            "follow": "RunFollower",
             "inspector": "inspector_app",
-            "requests": "Asked BadRequest read_json",
-            "translate": "Fold JsonEvents failing sse",
+            "requests": "ClientRequest BadRequest read_json",
+            "translate": "EventTranslator JsonEvents failing sse",
         },
         needs=dict.fromkeys(("starlette", "uvicorn", "anyio"), "'fsm-agent[serve]'"),
     )

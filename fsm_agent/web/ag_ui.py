@@ -11,23 +11,23 @@ from fsm_agent.call.outcomes import Denied
 from fsm_agent.messages.events import FunctionEnded, Question
 from fsm_agent.messages.json_data import parsed
 from fsm_agent.messages.message import Message
-from fsm_agent.web.requests import Asked, BadRequest, converted, edited, image_of, named, verdict
-from fsm_agent.web.translate import TEXT, Data, ProtocolFold, call_of, shown_question, shown_result
+from fsm_agent.web.requests import BadRequest, ClientRequest, converted, edited, image_of, named, verdict
+from fsm_agent.web.translate import TEXT, Data, ProtocolTranslator, call_of, shown_question, shown_result
 
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _KINDS = {"text": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
 
 
-class AgUi(ProtocolFold):
-    """A fold into the events of AG-UI.
+class AgUi(ProtocolTranslator):
+    """A translator into the events of AG-UI.
 
     Args:
         thread: The client's name for the conversation.
         run: The client's name for this request.
 
     Examples:
-        >>> fold = AgUi("t1", "r1")
-        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in fold.take(event)]
+        >>> translator = AgUi("t1", "r1")
+        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in translator.take(event)]
         >>> [data["type"] for data in told]
         ['TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT', 'TEXT_MESSAGE_END', 'RUN_FINISHED']
     """
@@ -38,7 +38,7 @@ class AgUi(ProtocolFold):
         self._at = ""  # the state of a flow
 
     @staticmethod
-    def read(body: Any) -> Asked:
+    def read(body: Any) -> ClientRequest:
         """Return what a client says in the body of its request.
 
         Args:
@@ -54,12 +54,12 @@ class AgUi(ProtocolFold):
             sent = {entry.interruptId: entry.payload for entry in found.resume if entry.status != "cancelled"}
             if len(answers) < len(found.resume):
                 raise BadRequest("resume: expected each interruptId once, got one twice", "bad_answer")
-            return Asked(thread, run, None, answers, payloads=sent)
+            return ClientRequest(thread, run, None, answers, payloads=sent)
         if not found.messages or found.messages[-1].role != "user":
             raise BadRequest("messages: expected the last one to be of the user", "no_message")
         content = found.messages[-1].content or ""
         parts = [content] if isinstance(content, str) else [_part(part) for part in content]
-        return Asked(thread, run, Message.of("user", *parts), {})
+        return ClientRequest(thread, run, Message.of("user", *parts), {})
 
     def begin(self) -> list[Data]:
         """Return what the stream begins with."""

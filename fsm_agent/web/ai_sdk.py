@@ -10,23 +10,31 @@ import msgspec
 from fsm_agent.messages.events import FunctionEnded, Question
 from fsm_agent.messages.json_data import parsed
 from fsm_agent.messages.message import Message
-from fsm_agent.web.requests import Asked, BadRequest, converted, edited, image_of, named, verdict
-from fsm_agent.web.translate import Data, ProtocolFold, arguments_of, as_json, call_of, shown_question, shown_result
+from fsm_agent.web.requests import BadRequest, ClientRequest, converted, edited, image_of, named, verdict
+from fsm_agent.web.translate import (
+    Data,
+    ProtocolTranslator,
+    arguments_of,
+    as_json,
+    call_of,
+    shown_question,
+    shown_result,
+)
 
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1", "cache-control": "no-store", "x-accel-buffering": "no"}
 END = "data: [DONE]\n\n"
 
 
-class AiSdk(ProtocolFold):
-    """A fold into the chunks of the AI SDK.
+class AiSdk(ProtocolTranslator):
+    """A translator into the chunks of the AI SDK.
 
     Args:
         message: The id of the reply; it must differ from the id of the user's message.
-        is_continued: Whether the client continues the message in which it was asked, as `Asked.is_continued` says.
+        is_continued: As `ClientRequest.is_continued`: the client continues the message in which it was asked.
 
     Examples:
-        >>> fold = AiSdk("m1-reply")
-        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in fold.take(event)]
+        >>> translator = AiSdk("m1-reply")
+        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in translator.take(event)]
         >>> [data["type"] for data in told][:3]
         ['start-step', 'text-start', 'text-delta']
     """
@@ -37,7 +45,7 @@ class AiSdk(ProtocolFold):
         self._in_step = False
 
     @staticmethod
-    def read(body: Any) -> Asked:
+    def read(body: Any) -> ClientRequest:
         """Return what a client says in the body of its request; see `AgUi.read`.
 
         A part ``data-answer`` of a user's message answers a question: its data have the ``key``, and the ``value``; or
@@ -58,13 +66,13 @@ class AiSdk(ProtocolFold):
                     "messages: expected an answer alone in the last one, got something else too", "bad_answer"
                 )
         if answers:
-            return Asked(chat, "", None, answers, last.role == "assistant")
+            return ClientRequest(chat, "", None, answers, last.role == "assistant")
         if last.role != "user":
             raise BadRequest(
                 "messages: expected the last one to be of the user, or to answer an approval", "no_message"
             )
         texts = [_part(part) for part in last.parts if not part.type.startswith("data-")]
-        return Asked(chat, named("id of the message", last.id), Message.of("user", *texts), {})
+        return ClientRequest(chat, named("id of the message", last.id), Message.of("user", *texts), {})
 
     def begin(self) -> list[Data]:
         """Return what the stream begins with."""

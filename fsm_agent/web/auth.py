@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from urllib.parse import urlencode
 
@@ -23,17 +22,20 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+READS = frozenset({"GET", "HEAD"})
+OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typed or opened from outside
 
 
-def page_headers(*, forms: str = "'none'") -> dict[str, str]:
+def page_headers(*, forms: bool = False) -> dict[str, str]:
     """Return the headers of a page that loads, runs and shows only what its own service sends.
 
     Args:
-        forms: Where its forms may be sent, as the content policy says it.
+        forms: Whether it has forms, which go to its own service.
     """
+    targets = "'self'" if forms else "'none'"
     return {
         "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
-        f" connect-src 'self'; form-action {forms}; base-uri 'none'; frame-ancestors 'none'",
+        f" connect-src 'self'; form-action {targets}; base-uri 'none'; frame-ancestors 'none'",
         "referrer-policy": "same-origin",  # with no-referrer, browsers send forms with the origin "null"
         "x-content-type-options": "nosniff",
         "x-frame-options": "DENY",
@@ -43,12 +45,7 @@ def page_headers(*, forms: str = "'none'") -> dict[str, str]:
     }
 
 
-HEADERS = page_headers()
-READS = frozenset({"GET", "HEAD"})
-OWN_SITE = frozenset({"same-origin", "none"})  # "none": an address that was typed or opened from outside
-
-
-async def unless_socket(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+async def reject_websocket(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Begin or end the application, and close a web socket: any site may open one, and no page of ours has any."""
     if scope["type"] == "lifespan":
         await app(scope, receive, send)
@@ -56,76 +53,63 @@ async def unless_socket(app: ASGIApp, scope: Scope, receive: Receive, send: Send
         await send({"type": "websocket.close", "code": 1008})
 
 
-class Gate(ABC):
-    """Adds headers to each answer, and refuses some requests.
-
-    Args:
-        app: The application behind it.
-        headers: The headers of every answer.
-    """
-
-    def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
-        self._app, self._headers = app, headers
-
-    @abstractmethod
-    def refusal(self, request: Request) -> Response | None:
-        """Return what refuses a request; None: it is let in."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] != "http":
-            await unless_socket(self._app, scope, receive, send)
-            return
-
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._headers)
-            await send(message)
-
-        await (self.refusal(Request(scope)) or self._app)(scope, receive, sent)
-
-
-def is_own_origin(request: Request, origins: Collection[str] = ()) -> bool:
-    """Say whether a request says that a page of this service sends it.
-
-    Args:
-        request: The request.
-        origins: The origins of the pages, as ``https://ops.example.com``; empty: that of the Host of the request.
-    """
-    host = request.headers.get("host", "")
-    own = origins or [f"{scheme}://{host}" for scheme in ("http", "https") if host]
-    return request.headers.get("origin") in own
-
-
-class Guard(Gate):
-    """Adds these headers to each answer, and refuses what another site asks.
+class OriginCheck:
+    """Refuses what another site asks, and adds the headers of a page to each answer.
 
     Args:
         app: The application behind it.
         hosts: The names of the service, without a port; None: any, for a service whose proxy checks them.
+        origins: The origins of its pages, as ``https://ops.example.com``; empty: that of the Host of the request.
+        forms: Whether its pages send forms, which any page could send: they have to bring our Origin.  Else what
+            changes something is JSON, which no form is; a program sends it without an Origin.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] | None = LOOPBACK) -> None:
-        super().__init__(app, HEADERS)
-        self._hosts = hosts
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str] | None = None,
+        origins: Collection[str] = (),
+        forms: bool = False,
+    ) -> None:
+        self._app, self._hosts, self._origins, self._forms = app, hosts, frozenset(origins), forms
+        self._headers = page_headers(forms=forms)
 
-    def refusal(self, request: Request) -> Response | None:
-        if self._hosts is not None and _name_of(request.headers.get("host", "")) not in self._hosts:
-            return _refused("this server does not serve that host", 421)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await reject_websocket(self._app, scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._headers)
+            await send(message)
+
+        await (self._refusal(Request(scope)) or self._app)(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return what refuses a request; None: it is let in."""
+        headers = request.headers
+        host = headers.get("host", "")
+        if self._hosts is not None and _without_port(host) not in self._hosts:
+            return self._refused("this server does not serve that host", 421)
         if request.method in READS:
             return None
-        is_own = "origin" not in request.headers or is_own_origin(request)
-        if not is_own or request.headers.get("sec-fetch-site", "none") not in OWN_SITE:
-            return _refused("another site must not ask this")
-        kind = request.headers.get("content-type", "").partition(";")[0].strip()
-        return None if kind == "application/json" else _refused("expected application/json")  # no form has it
+        own = self._origins or [f"{scheme}://{host}" for scheme in ("http", "https") if host]
+        is_own = headers.get("origin") in own or ("origin" not in headers and not self._forms)
+        if not is_own or headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return self._refused("another site must not ask this")
+        is_json = headers.get("content-type", "").partition(";")[0].strip() == "application/json"
+        return None if is_json or self._forms else self._refused("expected application/json")
+
+    def _refused(self, problem: str, status: int = 403) -> Response:
+        if self._forms:
+            return PlainTextResponse(problem, status)
+        return JSONResponse({"error": problem, "code": "refused"}, status)
 
 
-def _refused(problem: str, status: int = 403) -> Response:
-    return JSONResponse({"error": problem, "code": "refused"}, status)
-
-
-def _name_of(host: str) -> str:
+def _without_port(host: str) -> str:
     name, colon, port = host.lower().rpartition(":")
     return name if colon and port.isdigit() else host.lower()
 
@@ -138,7 +122,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def derived(token: str, use: str) -> str:
+def derive_token(token: str, use: str) -> str:
     """Return a token for one use, from which the first one cannot be found out."""
     return hmac.new(token.encode(), use.encode(), "sha256").hexdigest()[:32]
 
@@ -148,7 +132,7 @@ def is_same(given: str, right: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), right.encode())
 
 
-class Door:
+class TokenAuth:
     """Lets in who has the token; for a server on this machine alone.
 
     Args:
@@ -171,19 +155,19 @@ class Door:
         names: Collection[str] = NAMES,
     ) -> None:
         self._app, self._token, self._path = app, token, path
-        self._cookie, self._value = f"fsm_agent_{port}", derived(token, "cookie")
+        self._cookie, self._value = f"fsm_agent_{port}", derive_token(token, "cookie")
         self._names, self._hosts = names, {f"{name}:{port}" for name in names} | {*(names if port == 80 else ())}
         self._again = f"open the address that 'fsm-agent {command}' has printed"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
-            await unless_socket(self._app, scope, receive, send)
+            await reject_websocket(self._app, scope, receive, send)
             return
-        await (self._answer(Request(scope)) or self._app)(scope, receive, send)
+        await (self._refusal(Request(scope)) or self._app)(scope, receive, send)
 
-    def _answer(self, request: Request) -> Response | None:
-        """Return what is answered in place of the application; None: nothing."""
+    def _refusal(self, request: Request) -> Response | None:
+        """Return what is answered in place of the application; None: the request is let in."""
         if request.headers.get("host", "").lower() not in self._hosts:
             return PlainTextResponse(f"expected {' or '.join(self._names)} as the host, at this port", 421)
         if request.method in READS and (given := request.query_params.get("token")) is not None:
@@ -206,8 +190,10 @@ class Door:
         return answer
 
 
-def locked(app: Starlette, *, host: str, port: int, command: str, token: str | None = None) -> tuple[Starlette, str]:
-    """Return an application behind a door, and its first address, with the token.
+def require_token(
+    app: Starlette, *, host: str, port: int, command: str, token: str | None = None
+) -> tuple[Starlette, str]:
+    """Return an application that only the holder of a token may use, and its first address, with the token.
 
     Args:
         app: The application; its lifespan is that of the whole.
@@ -217,38 +203,14 @@ def locked(app: Starlette, *, host: str, port: int, command: str, token: str | N
         token: The token, of characters that a URL may have; None: a new one.
     """
     token = token or new_token()
-    path, name = f"/{derived(token, 'path')[:12]}", f"[{host}]" if ":" in host else host
+    path, name = f"/{derive_token(token, 'path')[:12]}", f"[{host}]" if ":" in host else host
     names = tuple(dict.fromkeys((*NAMES, name)))
-    door = Middleware(Door, token=token, port=port, path=f"{path}/", command=command, names=names)
+    auth = Middleware(TokenAuth, token=token, port=port, path=f"{path}/", command=command, names=names)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with app.router.lifespan_context(app):
             yield
 
-    whole = Starlette(routes=[Mount(path, app)], middleware=[door], lifespan=lifespan)
+    whole = Starlette(routes=[Mount(path, app)], middleware=[auth], lifespan=lifespan)
     return whole, f"http://{name}:{port}{path}/?token={token}"
-
-
-FORM_HEADERS = page_headers(forms="'self'")
-
-
-class Headers(Gate):
-    """Adds the headers that keep other sites out to each answer, and refuses forms that come from elsewhere.
-
-    Args:
-        app: The application behind it.
-        origins: The origins of its pages, as ``https://ops.example.com``; empty: that of the Host of the request.
-    """
-
-    def __init__(self, app: ASGIApp, origins: Collection[str] = ()) -> None:
-        super().__init__(app, FORM_HEADERS)
-        self._origins = frozenset(origins)
-
-    def refusal(self, request: Request) -> Response | None:
-        is_own = is_own_origin(request, self._origins)
-        if request.method in READS or (
-            is_own and request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
-        ):
-            return None
-        return PlainTextResponse("expected a form from a page of the inspector, got another", 403)

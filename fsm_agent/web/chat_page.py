@@ -38,10 +38,10 @@ from fsm_agent.store.store import Run, RunFilter, Store
 from fsm_agent.store.turns import turns_back
 from fsm_agent.validation import check
 from fsm_agent.web.ag_ui import HEADERS, AgUi
-from fsm_agent.web.auth import LOOPBACK, Guard
-from fsm_agent.web.follow import Live
+from fsm_agent.web.auth import LOOPBACK, OriginCheck
+from fsm_agent.web.follow import RunFollower
 from fsm_agent.web.requests import MAX_BODY, BadRequest, named, read_json
-from fsm_agent.web.translate import sse, told_error
+from fsm_agent.web.translate import failing, sse, told_error
 
 UserOf: TypeAlias = "Callable[[Request], str | Awaitable[str | None] | None]"
 AT_ONCE = 16  # runs of a user that are under way
@@ -69,11 +69,11 @@ def serve(
         runnable: The agent or flow; with a store, conversations survive restarts.
         user: Returns who sends a request, by your login, or None to refuse it; may be a coroutine function.
         hosts: The names under which the service is reached; None: with ``user`` any, else those of this machine.
-        task: Makes the task, or the data of a flow, of a message; None: as of `Live.take`.
+        task: Makes the task, or the data of a flow, of a message; None: as of `RunFollower.take`.
         deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it for
             each run; ``user`` is who began it.
         at_once: How many runs of a user may be under way at a time, in all OS processes; one more is refused.
-        options: Others of `Live`.
+        options: Others of `RunFollower`.
 
     Examples:
         >>> app = serve(Agent(Script("Hi."), name="host"))      # uvicorn module:app
@@ -81,7 +81,7 @@ def serve(
         ['/', '/static']
     """
     check("at_once", at_once, is_whole(at_once, 1), "a whole number from 1 on")
-    live = Live(runnable, deps=deps, **options)
+    live = RunFollower(runnable, deps=deps, **options)
     pages = _Pages(live, user, task, at_once)
     known = LOOPBACK if hosts is None and user is None else hosts
 
@@ -98,7 +98,7 @@ def serve(
         Route("/conversations/{name:path}/cancel", pages.cancel, methods=["POST"]),
         Route("/conversations/{name:path}", pages.conversation),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(Guard, hosts=known)])
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=[Middleware(OriginCheck, hosts=known)])
     app.state.live = live
     return app
 
@@ -107,7 +107,7 @@ class _Pages:
     """What the routes answer."""
 
     def __init__(
-        self, live: Live, user: UserOf | None, task: Callable[[Message], Any] | None, at_once: int = AT_ONCE
+        self, live: RunFollower, user: UserOf | None, task: Callable[[Message], Any] | None, at_once: int = AT_ONCE
     ) -> None:
         self._live, self._user, self._task, self._at_once = live, user, task, at_once
         self._locks = WeakValueDictionary[str, asyncio.Lock]()  # by user
@@ -136,7 +136,7 @@ class _Pages:
             asked = AgUi.read(body)
         except BadRequest as error:
             return JSONResponse({"error": str(error), "code": error.code}, 413 if error.code == "too_large" else 400)
-        fold = AgUi(asked.conversation, asked.run)
+        translator = AgUi(asked.conversation, asked.run)
         try:
             kept = asked._replace(conversation=_kept(who, asked.conversation))
             async with self._locks.setdefault(who, asyncio.Lock()):  # what is counted stays true until it has begun
@@ -146,10 +146,10 @@ class _Pages:
                 run, after = await self._live.take(kept, by=who, task=self._task)
         except OutcomeError as error:  # the names of runs and questions are not for the person who answered
             text = mask_keys(error.problem) or "the answer does not fit the question"
-            return _refused(BadRequest(text, "bad_answer"), fold)
+            return _stream(sse(failing(BadRequest(text, "bad_answer")), translator))
         except FsmAgentError as error:
-            return _refused(error, fold)
-        return _stream(sse(self._live.follow(run, after=after), fold))
+            return _stream(sse(failing(error), translator))
+        return _stream(sse(self._live.follow(run, after=after), translator))
 
     async def conversations(self, request: Request) -> Response:
         """Return the user's newest conversations, and whether there are more, which the page tells."""
@@ -271,9 +271,3 @@ async def _body(request: Request) -> bytes:
 
 def _stream(lines: AsyncGenerator[str]) -> Response:
     return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)
-
-
-def _refused(error: FsmAgentError, fold: AgUi) -> Response:
-    """Return a stream that has only the error, so that a client knows that no run was begun or answered."""
-    lines = [f"data: {json.dumps(data)}\n\n" for data in fold.failed(*told_error(error))]
-    return Response("".join(lines), media_type="text/event-stream", headers=HEADERS)

@@ -42,7 +42,7 @@ Item = dict[str, Any]  # what the template of an item needs
 
 def story(reading: RunReading, after: int = 0, until: int | None = None) -> list[Item]:
     """Return what happened in a run, from the entry behind ``after`` to the entry ``until``; None: to the last."""
-    teller, undone = _Teller(reading), _undone(reading)
+    teller, undone = EntryView(reading), _undone(reading)
     items: list[Item] = []
     for entry in reading.entries[:until]:
         if entry.n <= after:
@@ -89,7 +89,7 @@ def _item(entry: EntryReading, names: dict[str, str]) -> Item:
     }  # fmt: skip
 
 
-class _Teller:
+class EntryView:
     """Tells what entries say, one after another.
 
     Args:
@@ -187,16 +187,16 @@ class _Teller:
 
 
 _TELLING = {
-    "begun": _Teller._begun,
-    "replied": _Teller._replied,
-    "model_failed": _Teller._model_failed,
-    **dict.fromkeys(("approved", "denied", "modified"), _Teller._decided),
-    **dict.fromkeys(("returned", "function_failed"), _Teller._returned),
-    **dict.fromkeys(("check_refused", "check_failed"), _Teller._refused),
-    **dict.fromkeys(("cancelled", "stopped", "expired"), _Teller._ended),
-    "injected": _Teller._injected,
-    "edited": _Teller._edited,
-    RETRIED: _Teller._retried,
+    "begun": EntryView._begun,
+    "replied": EntryView._replied,
+    "model_failed": EntryView._model_failed,
+    **dict.fromkeys(("approved", "denied", "modified"), EntryView._decided),
+    **dict.fromkeys(("returned", "function_failed"), EntryView._returned),
+    **dict.fromkeys(("check_refused", "check_failed"), EntryView._refused),
+    **dict.fromkeys(("cancelled", "stopped", "expired"), EntryView._ended),
+    "injected": EntryView._injected,
+    "edited": EntryView._edited,
+    RETRIED: EntryView._retried,
 }
 
 
@@ -281,12 +281,12 @@ class Comparison(NamedTuple):
     more: int = 0  # entries behind those, of the longer run
 
 
-def compared(a: RunReading, b: RunReading) -> Comparison:
+def diff_runs(a: RunReading, b: RunReading) -> Comparison:
     """Return how two runs differ; times, names and digests do not count."""
     where: Parting = parting(a, b)
     common = max(len(a.entries), len(b.entries)) if where.n is None else where.n - 1
     same = _numbered(a, b, max(0, common - MOST_SAME), common)
-    others = list(_lined_up(a, b, common, common + MOST_OTHERS))
+    others = list(_align(a, b, common, common + MOST_OTHERS))
     more = max(0, max(len(a.entries), len(b.entries)) - common - MOST_OTHERS)
     return Comparison(_as_text(where.beginning), where.n, _as_text(where.entry), common, same, others, more)
 
@@ -296,7 +296,7 @@ def _numbered(a: RunReading, b: RunReading, after: int, until: int) -> list[Row]
     return [Row(one, other, True) for one, other in pairs]
 
 
-def _lined_up(a: RunReading, b: RunReading, after: int, until: int) -> Iterator[Row]:
+def _align(a: RunReading, b: RunReading, after: int, until: int) -> Iterator[Row]:
     """Yield the entries of both runs in their order, those of one key beside each other."""
     ones, others = a.entries[after:until], b.entries[after:until]
     items, other_items = story(a, after, until), story(b, after, until)

@@ -50,7 +50,7 @@ def is_last(event: Event, to_end: bool = False) -> bool:
     return isinstance(event, Done) or (isinstance(event, Suspended) and bool(event.questions) and not to_end)
 
 
-class Told:
+class EventLog:
     """The events of a run since it was claimed, with the number of steps since then."""
 
     def __init__(self) -> None:

@@ -32,8 +32,8 @@ from fsm_agent.store.listing import each_listed, is_settled
 from fsm_agent.store.sql.sqlite import MemoryStore
 from fsm_agent.store.store import Run, RunFilter
 from fsm_agent.validation import check, shown
-from fsm_agent.web.event_log import Told, is_last, is_step
-from fsm_agent.web.requests import Asked, BadRequest, answers_to
+from fsm_agent.web.event_log import EventLog, is_last, is_step
+from fsm_agent.web.requests import BadRequest, ClientRequest, answers_to
 
 if TYPE_CHECKING:
     from fsm_agent.messages.message import Message
@@ -45,12 +45,12 @@ SWEEP_S = 5.0  # between two looks for runs that were left behind
 TAKEN_UP = 100  # of them at each look
 
 
-class Live:
+class RunFollower:
     """The runs of an agent or a flow, for any number of listeners that come and go.
 
     A run is driven here, in a task of its own, or by workers.  With a store it continues without listeners, and the
     next OS process takes it up.  Without one it is kept in memory, and cancelled when its last listener goes away.
-    Use it in one event loop, as ``async with Live(agent) as live``, or call `close` in the end.
+    Use it in one event loop, as ``async with RunFollower(agent) as live``, or call `close` in the end.
 
     What others have put into the store is theirs: it is driven here only if `answer` or `cancel` continues it.
 
@@ -69,7 +69,7 @@ class Live:
 
     Examples:
         >>> async def main():
-        ...     async with Live(Agent(Script("Hi."), name="host", store=MemoryStore())) as live:
+        ...     async with RunFollower(Agent(Script("Hi."), name="host", store=MemoryStore())) as live:
         ...         run = await live.begin("Hello", run_id="r1")
         ...         events = [event async for _, event in live.follow(run)]
         ...         return events[-1].result.output
@@ -101,7 +101,7 @@ class Live:
             check_deps(deps)
         self._definition = self.runnable.definition(**options, deps=LATER)  # to read runs
         self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
-        self._driven: dict[str, Told] = {}
+        self._driven: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: dict[str, set[object]] = defaultdict(set)  # of runs that are in no store
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -173,7 +173,7 @@ class Live:
         return steps
 
     async def take(
-        self, asked: Asked, *, by: str = "", task: Callable[[Message], Any] | None = None
+        self, asked: ClientRequest, *, by: str = "", task: Callable[[Message], Any] | None = None
     ) -> tuple[str, int]:
         """Begin or answer what a client has asked; return the run, and after how many steps it is to be followed.
 
@@ -181,7 +181,7 @@ class Live:
         flow has one run for each conversation.
 
         Args:
-            asked: What the client says, as a fold reads it.
+            asked: What the client says, as a translator reads it.
             by: Who says it; see `answer`.  A function of ``deps`` is told of who began the run.
             task: Makes the task, or the data of a flow, of a message; None: the message is the task, and its text, or
                 the JSON that it is, the data.
@@ -201,7 +201,7 @@ class Live:
         waits = (await asyncio.to_thread(self.runs.store.get, run)).waits
         return run, await self.answer(run, answers_to(waits, asked), by=by)
 
-    def run_of(self, asked: Asked) -> str | None:
+    def run_of(self, asked: ClientRequest) -> str | None:
         """Return the name of the run that a client begins, or has begun before; None: it gets a new one."""
         if not self.has_conversations:
             return asked.conversation
@@ -231,8 +231,8 @@ class Live:
         """Yield the events of a run behind its first steps, each with the number of steps so far.
 
         It ends with `Done`, or with `Suspended` when the run waits for a person; earlier without either only if this
-        `Live` is closed.  Of what lies in the past there are steps, complete replies and results of functions; from
-        here on also the pieces of replies.  A client that continues later drops what it got since the last step.
+        is closed.  Of what lies in the past there are steps, complete replies and results of functions; from here on
+        also the pieces of replies.  A client that continues later drops what it got since the last step.
 
         Args:
             run: The name of the run.
@@ -262,7 +262,7 @@ class Live:
     # Followers
 
     async def _follow(self, run: str, after: int, to_end: bool) -> AsyncGenerator[Item]:
-        place = _Place(await self._past(run), after, to_end)
+        place = _Cursor(await self._past(run), after, to_end)
         while not self._is_closed and not place.is_over:
             told = self._driven.get(run)
             ways = self._read_on(run, place) if told is None else self._hear(place, told)
@@ -308,7 +308,7 @@ class Live:
     async def _past(self, run: str) -> Follower:
         return await asyncio.to_thread(Follower, self.runs, run, self._definition, True)
 
-    async def _hear(self, place: _Place, told: Told) -> AsyncGenerator[Item]:
+    async def _hear(self, place: _Cursor, told: EventLog) -> AsyncGenerator[Item]:
         """Yield what lies before the drive of a run, then what its driver tells."""
         base = await told.base()
         for item in await asyncio.to_thread(place.read, base):
@@ -322,7 +322,7 @@ class Live:
             place.pass_by(place.counted + told.steps, told.waits)
         told.raise_error()
 
-    async def _read_on(self, run: str, place: _Place) -> AsyncGenerator[Item]:
+    async def _read_on(self, run: str, place: _Cursor) -> AsyncGenerator[Item]:
         """Yield what the journal of a run has besides, and the last event if it rests; or wait for more."""
         for item in await asyncio.to_thread(place.read, None):
             yield item
@@ -356,12 +356,12 @@ class Live:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise UsageError("this Live is closed, since the service ends")
+            raise UsageError("this RunFollower is closed, since the service ends")
 
     def _start(self, run: str) -> None:
         """Drive a run here, unless it is or others do."""
         if self._drives and not self._is_closed and run not in self._driven:
-            self._driven[run] = told = Told()
+            self._driven[run] = told = EventLog()
             self._keep(self._drive(run, told))
 
     def _keep(self, work: Any) -> None:
@@ -369,7 +369,7 @@ class Live:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _drive(self, run: str, told: Told) -> None:
+    async def _drive(self, run: str, told: EventLog) -> None:
         try:
             process, recorder = await aclaim(self.runnable.resumption({"run_id": run, **self._options}))
             if recorder is not None:
@@ -389,7 +389,7 @@ class Live:
         if told.error is None:
             await self._look_after(run, told)
 
-    async def _look_after(self, run: str, told: Told) -> None:
+    async def _look_after(self, run: str, told: EventLog) -> None:
         """Go on with a run that was answered as it came to rest, or that waits for a time."""
         try:
             row = await asyncio.to_thread(self.runs.store.get, run)
@@ -493,7 +493,7 @@ class _Kept:
             yield name, tuple(self._sizes[name])
 
 
-class _Place:
+class _Cursor:
     """Where a listener is in a run.
 
     Args:

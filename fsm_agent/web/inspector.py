@@ -49,8 +49,8 @@ from fsm_agent.store.history import RunReading, read
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import RunCount, Store
 from fsm_agent.web import run_list
-from fsm_agent.web.auth import Headers, derived, is_same, new_token
-from fsm_agent.web.entries import compared, labels, past, story, timeline, tried
+from fsm_agent.web.auth import OriginCheck, derive_token, is_same, new_token
+from fsm_agent.web.entries import diff_runs, labels, past, story, timeline, tried
 from fsm_agent.web.machines import picture
 from fsm_agent.web.run_list import Filters, found_runs, is_undriven_now, run_state
 
@@ -256,7 +256,7 @@ class Inspector:
         self.news = News(runs.store, file)
         self._agents = {agent.name: agent for agent in agents}
         self._prompts = {prompt.path: prompt for prompt in prompts}
-        self._form_token = derived(new_token(), "forms")
+        self._form_token = derive_token(new_token(), "forms")
         self._user = user or _signed_in
         self._readings: OrderedDict[str, RunReading] = OrderedDict()
         self._counts: tuple[float, Sequence[RunCount]] = (0.0, ())
@@ -276,7 +276,7 @@ class Inspector:
                 Route("/do/{act}", self.do, methods=["POST"]),
                 Mount("/static", StaticFiles(directory=_HERE / "static")),
             ],
-            middleware=[Middleware(Headers, origins=origins)],
+            middleware=[Middleware(OriginCheck, origins=origins, forms=True)],
             exception_handlers=errors,
         )
 
@@ -380,7 +380,7 @@ class Inspector:
     def compare(self, request: Request) -> Response:
         """Answer with two runs side by side."""
         a, b = [self.read(request.query_params.get(name, "")) for name in "ab"]
-        return HTMLResponse(self.html(request, "compare.html", a=a, b=b, c=compared(a, b)))
+        return HTMLResponse(self.html(request, "compare.html", a=a, b=b, c=diff_runs(a, b)))
 
     def export(self, request: Request) -> Response:
         """Answer with the journal of a run as lines of JSON."""
@@ -416,7 +416,7 @@ class Inspector:
         agent = self._agents.get(reading.header.agent)
         return None if agent is None else agent.definition_of_run(reading.header, LATER, self._prompts)
 
-    # Live
+    # News
 
     async def events(self, request: Request) -> Response:
         """Answer with a stream of marks of a run, or of the newest of all."""

@@ -37,7 +37,7 @@ class BadRequest(UsageError):
         self.code = code
 
 
-class Asked(NamedTuple):
+class ClientRequest(NamedTuple):
     """What a client says: something new, or answers.
 
     Examples:
@@ -134,7 +134,7 @@ def verdict(is_approved: bool, reason: Any = None, arguments: str | None = None)
     return Approved() if arguments is None else Modified(arguments)
 
 
-def answers_to(questions: tuple[Question, ...], asked: Asked) -> dict[str, Any]:
+def answers_to(questions: tuple[Question, ...], asked: ClientRequest) -> dict[str, Any]:
     """Return what a client has answered, as its questions take it.
 
     Arguments that were masked are again what they were before they were shown.  An object or a list that answers a flow

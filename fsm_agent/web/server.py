@@ -12,7 +12,7 @@ import uvicorn
 
 from fsm_agent.errors import ConfigError
 from fsm_agent.store.runs import Runs
-from fsm_agent.web.auth import locked
+from fsm_agent.web.auth import require_token
 from fsm_agent.web.inspector import Inspector
 
 HOST = "127.0.0.1"
@@ -52,7 +52,7 @@ class InspectorServer:
         self.inspector = Inspector(
             runs, name=name, file=file, agents=agents, prompts=prompts, is_read_only=is_read_only, user=_user
         )
-        app, self.url = locked(self.inspector.app, host=HOST, port=self.port, command="inspect")
+        app, self.url = require_token(self.inspector.app, host=HOST, port=self.port, command="inspect")
         config = uvicorn.Config(
             app,
             log_level="error",

@@ -1,9 +1,9 @@
-"""Folds: each event of a run gives what a page's protocol says of it.
+"""Each event of a run, in the words of a page's protocol.
 
-A fold needs no event loop and no HTTP, and serves one stream.  What the protocols have in common is here: which text
-of a reply was told already, which functions still have no result, which processes are inside.  A reply may come in
-pieces, as its rest or as a whole.  The arguments of a function come at once, since they are masked: a piece of a key
-would not be recognized.  `sse` has the lines in which a stream goes to a browser.
+An `EventTranslator` needs no event loop and no HTTP, and serves one stream.  What the protocols have in common is here:
+which text of a reply was told already, which functions still have no result, which processes are inside.  A reply may
+come in pieces, as its rest or as a whole.  The arguments of a function come at once, since they are masked: a piece
+of a key would not be recognized.  `sse` has the lines in which a stream goes to a browser.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, TypeAlias
+from contextlib import aclosing
+from typing import Any, TypeAlias, TypeVar
 
 from fsm_agent._internal.redaction import mask_keys, masked_arguments
 from fsm_agent.call.record import State
@@ -44,6 +45,7 @@ from fsm_agent.runtime.log import LOG
 from fsm_agent.web.event_log import unwrapped
 
 Data: TypeAlias = dict[str, Any]
+T = TypeVar("T")
 TEXT, REASONING = "text", "reasoning"
 NOT_RUN = "it was not run"
 _IS_CALL = re.compile(r"[0-9]+\.[0-9]+").fullmatch  # the id of a function that a model requested
@@ -64,12 +66,12 @@ class _Inside:
         self.ended: set[str] = set()  # and of those whose end was; a stream may begin between both
 
 
-class Fold(ABC):
-    """What one stream tells a client of the events of a run: `AgUi`, `AiSdk` and `JsonEvents` are folds.
+class EventTranslator(ABC):
+    """What one stream tells a client of the events of a run: `AgUi`, `AiSdk` and `JsonEvents` are translators.
 
     Examples:
-        >>> fold: Fold = AgUi("t1", "r1")
-        >>> [data["type"] for data in fold.take(TextDelta("Hel"))]
+        >>> translator: EventTranslator = AgUi("t1", "r1")
+        >>> [data["type"] for data in translator.take(TextDelta("Hel"))]
         ['TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT']
     """
 
@@ -90,14 +92,14 @@ class Fold(ABC):
         """Return the end of a stream that failed."""
 
 
-class JsonEvents(Fold):
-    """A fold into the events themselves, as `event_data` has them, for a front end of your own.
+class JsonEvents(EventTranslator):
+    """A translator into the events themselves, as `event_data` has them, for a front end of your own.
 
     An event of an agent or flow inside also has a ``path``.  A stream that fails ends with the type ``error``.
 
     Examples:
-        >>> fold = JsonEvents()
-        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in fold.take(event)]
+        >>> translator = JsonEvents()
+        >>> told = [data for event in Agent(Script("Hi.")).stream("Hello") for data in translator.take(event)]
         >>> [data["text"] for data in told if data["type"] == "text_delta"], told[-1]["type"]
         (['Hi.'], 'result')
     """
@@ -116,8 +118,8 @@ class JsonEvents(Fold):
         return [{"type": "error", "message": text, "code": code}]
 
 
-class ProtocolFold(Fold):
-    """A fold into the words of a protocol."""
+class ProtocolTranslator(EventTranslator):
+    """A translator into the words of a protocol."""
 
     def __init__(self, *, tells_again: bool = False) -> None:
         self._inside: dict[str, _Inside] = {"": _Inside()}
@@ -348,53 +350,70 @@ ALIVE_S = 15.0  # after which a comment is sent, so that no proxy takes a quiet 
 
 
 async def sse(
-    items: AsyncGenerator[tuple[int, Event]], fold: Fold, *, end: str = "", alive_s: float = ALIVE_S
+    items: AsyncGenerator[tuple[int, Event]], translator: EventTranslator, *, end: str = "", alive_s: float = ALIVE_S
 ) -> AsyncGenerator[str]:
-    r"""Yield what a fold makes of the events of a run, as server-sent events; each has its number of steps as its id.
+    r"""Yield the events of a run, translated, as server-sent events; each has its number of steps as its id.
 
     Errors become events of the protocol, those of bugs without details.
 
     Args:
-        items: What `Live.follow` yields; it is closed when the client goes away.
-        fold: The fold.
+        items: What `RunFollower.follow` yields; it is closed when the client goes away.
+        translator: The translator.
         end: What comes last, such as ``data: [DONE]``.
         alive_s: After how many quiet seconds a comment is sent.
 
     Examples:
         >>> async def main():
-        ...     async with Live(Agent(Script("Hi."), name="host")) as live:
+        ...     async with RunFollower(Agent(Script("Hi."), name="host")) as live:
         ...         run = await live.begin("Hello")
         ...         return [line async for line in sse(live.follow(run), AgUi("t1", "r1"))]
         >>> import asyncio
         >>> asyncio.run(main())[0]
         'data: {"type": "RUN_STARTED", "threadId": "t1", "runId": "r1", "protocolVersion": "1.0"}\n\n'
     """
-    for data in fold.begin():
-        yield _lines(data)
-    coming: asyncio.Task[tuple[int, Event]] | None = None
+    begin = translator.begin()  # told with the first event: a stream that is refused has no start
+    try:
+        async with aclosing(_or_quiet(items, alive_s)) as coming:
+            async for item in coming:
+                if item is None:
+                    yield ": alive\n\n"
+                    continue
+                steps, event = item
+                for data in begin:
+                    yield _lines(data)
+                for data in translator.take(event):
+                    yield f"id: {steps}\n{_lines(data)}"
+                begin = []
+        for data in begin:
+            yield _lines(data)
+    except Exception as error:
+        for data in translator.failed(*told_error(error)):
+            yield _lines(data)
+    if end:
+        yield end
+
+
+async def _or_quiet(items: AsyncGenerator[T], quiet_s: float) -> AsyncGenerator[T | None]:
+    """Yield items as they come, and None whenever none has come for a while; close them in the end."""
+    coming: asyncio.Task[T] | None = None
     try:
         while True:
             coming = coming or asyncio.ensure_future(anext(items))
-            await asyncio.wait([coming], timeout=alive_s)
+            await asyncio.wait([coming], timeout=quiet_s)
             if not coming.done():
-                yield ": alive\n\n"
+                yield None
                 continue
-            steps, event = coming.result()
+            try:
+                item = coming.result()
+            except StopAsyncIteration:
+                return
             coming = None
-            for data in fold.take(event):
-                yield f"id: {steps}\n{_lines(data)}"
-    except StopAsyncIteration:
-        pass
-    except Exception as error:
-        for data in fold.failed(*told_error(error)):
-            yield _lines(data)
+            yield item
     finally:
         if coming is not None and not coming.done():
             coming.cancel()
             await asyncio.wait([coming])
         await items.aclose()
-    if end:
-        yield end
 
 
 async def failing(error: Exception) -> AsyncGenerator[tuple[int, Event]]:

@@ -15,7 +15,7 @@ from fsm_agent.flows import Flow, end, execute
 from fsm_agent.flows import ask as asking
 from fsm_agent.mcp import serve as mcp_serve
 from fsm_agent.testing import Script, function_call
-from fsm_agent.web import Asked, Live, serve
+from fsm_agent.web import ClientRequest, RunFollower, serve
 
 
 @dataclass
@@ -96,7 +96,7 @@ def by_resume(deps: Any) -> str:
 
 def by_live(deps: Any) -> str:
     async def main() -> str:
-        async with Live(shop(store=None), deps=deps) as live:
+        async with RunFollower(shop(store=None), deps=deps) as live:
             run = await live.begin("?", by="ada")
             return [event async for _, event in live.follow(run)][-1].result.output
 
@@ -105,8 +105,8 @@ def by_live(deps: Any) -> str:
 
 def by_post(deps: Any) -> str:
     async def main() -> str:
-        async with Live(shop(store=None), deps=deps) as live:
-            run, after = await live.take(Asked("c", "1", Message.of("user", "?"), {}), by="ada")
+        async with RunFollower(shop(store=None), deps=deps) as live:
+            run, after = await live.take(ClientRequest("c", "1", Message.of("user", "?"), {}), by="ada")
             return [event async for _, event in live.follow(run, after=after)][-1].result.output
 
     return asyncio.run(main())
@@ -140,11 +140,11 @@ TAKERS: dict[str, Callable[[Any], Any]] = {
     "conversation.call": lambda deps: shop().conversation("c").call("?", deps=deps),
     "resume": lambda deps: shop().resume("none", deps=deps),
     "worker": lambda deps: Worker([shop()], MemoryStore(), deps=deps),
-    "live": lambda deps: Live(shop(), deps=deps),
+    "live": lambda deps: RunFollower(shop(), deps=deps),
     "serve": lambda deps: serve(shop(), deps=deps),
     "flow.call": lambda deps: shops_flow().call("?", deps=deps),
     "worker of a flow": lambda deps: Worker([shops_flow(MemoryStore())], MemoryStore(), deps=deps),
-    "live of a flow": lambda deps: Live(shops_flow(), deps=deps),
+    "live of a flow": lambda deps: RunFollower(shops_flow(), deps=deps),
     "mcp": lambda deps: mcp_serve("tools", [look], deps=deps),
 }
 
@@ -235,7 +235,7 @@ class TestSystemOfDeps:
             lambda: told.call("?"),
             lambda: told.resume("r"),
             lambda: Worker([told], told.store),
-            lambda: Live(told),
+            lambda: RunFollower(told),
         ):
             with pytest.raises(UsageError, match="deps"):
                 refused()
@@ -285,7 +285,7 @@ class TestReading:
         agent = shop()
 
         async def main() -> str:
-            async with Live(agent, drives=False) as live:
+            async with RunFollower(agent, drives=False) as live:
                 run = await live.begin("?", by="ada")
                 await asyncio.to_thread(
                     Worker([agent], agent.store, deps=lambda name, extra, user: Shop(user)).run, once=True

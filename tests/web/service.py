@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from fsm_agent import Agent, FsmAgentError, function
 from fsm_agent.testing import Script, function_call
-from fsm_agent.web import AgUi, AiSdk, Live, failing, read_json, sse
+from fsm_agent.web import AgUi, AiSdk, RunFollower, failing, read_json, sse
 
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1", "cache-control": "no-store"}  # which useChat asks for
 END = "data: [DONE]\n\n"
@@ -64,13 +64,13 @@ def service(folder: Path, told: dict[str, list[Any]]) -> Starlette:
         told: What each fold says of some runs, for the clients' own schemas.
     """
     slow = Slow()
-    live, plain = Live(slow.agent(str(folder / "runs.db"))), Live(slow.agent(None))
-    flow = Live(letters(str(folder / "flows.db")))
+    live, plain = RunFollower(slow.agent(str(folder / "runs.db"))), RunFollower(slow.agent(None))
+    flow = RunFollower(letters(str(folder / "flows.db")))
 
     def stream(lines: Any, **headers: str) -> Response:
         return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
 
-    def ag_ui(of: Live) -> Any:
+    def ag_ui(of: RunFollower) -> Any:
         async def answer(request: Request) -> Response:
             asked = AgUi.read(read_json(await request.body()))
             fold = AgUi(asked.conversation, asked.run)
@@ -82,7 +82,7 @@ def service(folder: Path, told: dict[str, list[Any]]) -> Starlette:
 
         return answer
 
-    def ai_sdk(of: Live) -> Any:
+    def ai_sdk(of: RunFollower) -> Any:
         async def answer(request: Request) -> Response:
             asked = AiSdk.read(read_json(await request.body()))
             try:

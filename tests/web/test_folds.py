@@ -32,7 +32,7 @@ from fsm_agent.messages import (
     TextDelta,
 )
 from fsm_agent.testing import Pieces, Script, function_call
-from fsm_agent.web import AgUi, AiSdk, BadRequest, Fold, JsonEvents, Live, failing, read_json, sse
+from fsm_agent.web import AgUi, AiSdk, BadRequest, EventTranslator, JsonEvents, RunFollower, failing, read_json, sse
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
 TASKS = ["hello", "the weather?", "broken", "copy", "nothing", "translate", "fail", "refund", "letter"]
@@ -47,13 +47,13 @@ def ai_sdk() -> AiSdk:
     return AiSdk("m1-reply")
 
 
-def folded(fold: Fold, events: list[Event]) -> list[dict[str, Any]]:
+def folded(fold: EventTranslator, events: list[Event]) -> list[dict[str, Any]]:
     return [*fold.begin(), *[data for event in events for data in fold.take(event)]]
 
 
 async def events_of(task: str) -> tuple[list[Event], list[Event]]:
     """Return what a listener hears, and what the journal has of it."""
-    async with Live(letters(MemoryStore()) if task == "letter" else desk(MemoryStore())) as live:
+    async with RunFollower(letters(MemoryStore()) if task == "letter" else desk(MemoryStore())) as live:
         run = await live.begin(Letter("x") if task == "letter" else task)
         first = [event async for _, event in live.follow(run)]
         return first, [event async for _, event in live.follow(run)]
@@ -368,6 +368,18 @@ class TestServerEvents:
 
         found = asyncio.run(main())
         assert (found[1].partition("\n")[0], found[-1], closed) == ("id: 1", ": alive\n\n", [True])
+
+
+@pytest.mark.parametrize("translator", [ag_ui, ai_sdk, JsonEvents])
+def test_what_was_refused_has_no_start(translator: Any) -> None:
+    """A client would take a run for begun, and forget what its user has typed."""
+
+    async def main() -> list[str]:
+        return [line async for line in sse(failing(BadRequest("no name", "bad_name")), translator())]
+
+    lines = asyncio.run(main())
+    expected = [f"data: {json.dumps(data)}\n\n" for data in translator().failed("no name", "bad_name")]
+    assert lines == expected
 
 
 def test_events_of_ones_own_front_end_are_json_with_the_path_of_what_is_inside() -> None:

@@ -16,7 +16,7 @@ from fsm_agent import Agent, Runs
 from fsm_agent.store import MemoryStore
 from fsm_agent.testing import Script
 from fsm_agent.web import inspector_app
-from fsm_agent.web.auth import Door
+from fsm_agent.web.auth import TokenAuth
 
 PORT, TOKEN, PATH = 8123, "A-token-which-is-known-to-tests_Zz0123456789", "/abc"
 OURS = f"http://127.0.0.1:{PORT}"
@@ -36,7 +36,7 @@ def local(runs: Runs) -> Any:
     from starlette.routing import Mount
 
     app = Starlette(routes=[Mount(PATH, inspector_app(runs))])
-    return Door(app, token=TOKEN, port=PORT, path=f"{PATH}/")
+    return TokenAuth(app, token=TOKEN, port=PORT, path=f"{PATH}/")
 
 
 @pytest.fixture

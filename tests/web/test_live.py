@@ -33,7 +33,7 @@ from fsm_agent.messages import (
 from fsm_agent.store import AlreadyAnswered, Conflict, NotAsked, RunExists, RunUnknown
 from fsm_agent.store.following import written_events
 from fsm_agent.testing import Pieces, Script, function_call
-from fsm_agent.web import AgUi, Live, sse
+from fsm_agent.web import AgUi, RunFollower, sse
 
 Item: TypeAlias = tuple[int, Event]
 
@@ -68,7 +68,7 @@ def lasting(items: list[Item]) -> list[Any]:
     return found
 
 
-async def heard(live: Live, run: str, after: int = 0, most: int | None = None) -> list[Item]:
+async def heard(live: RunFollower, run: str, after: int = 0, most: int | None = None) -> list[Item]:
     items = live.follow(run, after=after)
     try:
         found: list[Item] = []
@@ -111,7 +111,7 @@ def test_a_listener_who_waits_is_woken(store: Any) -> None:
             return "seen"
 
         found = []
-        async with Live(
+        async with RunFollower(
             Agent(Script(function_call("look"), "Seen."), functions=[look], name="desk", store=store)
         ) as live:
             async for _, event in live.follow(await live.begin("Look.")):
@@ -126,7 +126,7 @@ def test_a_listener_who_waits_is_woken(store: Any) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_a_listener_hears_what_a_stream_has_and_one_that_comes_later_the_journal(task: str, each_store: Any) -> None:
     async def main() -> None:
-        async with Live(desk(each_store)) as live:
+        async with RunFollower(desk(each_store)) as live:
             run = await live.begin(task)
             first = await heard(live, run)
             again = await heard(live, run)
@@ -159,7 +159,7 @@ def test_a_journal_is_told_as_it_was_written_with_the_same_steps(task: str) -> N
 
     async def main() -> tuple[str, list[Item]]:
         of: Any = {"letter": letters, "sums": sums}.get(task, desk)
-        async with Live(of(store)) as live:
+        async with RunFollower(of(store)) as live:
             data: dict[str, Any] = {"letter": Letter("x"), "sums": 4}
             run = await live.begin(data.get(task, task))
             await heard(live, run)
@@ -200,11 +200,11 @@ def test_under_changed_code_a_run_is_told_as_written_up_to_its_rest_and_goes_on_
     store: Any,
 ) -> None:
     async def main() -> None:
-        async with Live(refunding_desk(store)) as live:
+        async with RunFollower(refunding_desk(store)) as live:
             run = await live.begin("A refund in this weather?", run_id="r")
             before = await heard(live, run)
         seen = before[-1][0]
-        async with Live(changed_desk(store)) as live:
+        async with RunFollower(changed_desk(store)) as live:
             again = await heard(live, run)
             assert known_without_code(again) == known_without_code(before)
             assert isinstance(last(again), Suspended)
@@ -234,10 +234,10 @@ def test_an_ended_run_that_the_code_cannot_take_is_told_as_written_with_its_end_
     has_end = isinstance(store, SqliteStore)  # a store in memory keeps no snapshot of a run that has ended well
 
     async def main() -> None:
-        async with Live(desk(store)) as live:
+        async with RunFollower(desk(store)) as live:
             run = await live.begin("the weather?", run_id="r")
             whole = await heard(live, run)
-        async with Live(changed_desk(store)) as live:
+        async with RunFollower(changed_desk(store)) as live:
             for after in (0, 2):
                 found: list[Item] = []
                 with nullcontext() if has_end else pytest.raises(ReplayError, match="was taken then"):
@@ -269,7 +269,7 @@ def test_a_driver_of_older_code_is_followed_while_it_drives(store: Any) -> None:
         older = Agent(
             Script(function_call("weather", city="Berlin"), "Rain."), name="desk", functions=[weather], store=store
         )
-        async with Live(older) as driving, Live(changed_desk(store), drives=False) as live:
+        async with RunFollower(older) as driving, RunFollower(changed_desk(store), drives=False) as live:
             run = await driving.begin("the weather?", run_id="r")
             await begun.wait()
             found: list[Item] = []
@@ -292,7 +292,7 @@ def test_any_cut_of_any_stream_and_what_follows_is_the_whole() -> None:
     async def cut_and_follow(task: str, cut: int, is_at_once: bool) -> None:
         kept = MemoryStore()
         of: Any = {"letter": letters, "sums": sums}.get(task, desk)(kept)
-        async with Live(of) as live:
+        async with RunFollower(of) as live:
             data: dict[str, Any] = {"letter": Letter("x"), "sums": 4}
             run = await live.begin(data.get(task, task))
             before = await heard(live, run, most=cut)
@@ -348,7 +348,7 @@ async def until(claim: Callable[[], bool]) -> None:
 def test_a_double_post_is_one_run_and_another_task_is_refused() -> None:
     async def main() -> None:
         gate = Gate()
-        async with Live(gate.agent(MemoryStore())) as live:
+        async with RunFollower(gate.agent(MemoryStore())) as live:
             names = await asyncio.gather(*[live.begin("Stand.", run_id="r1") for _ in range(20)])
             assert {*names} == {"r1"}
             with pytest.raises(RunExists):
@@ -364,7 +364,7 @@ def test_a_double_post_is_one_run_and_another_task_is_refused() -> None:
 def test_one_that_comes_in_the_middle_of_a_reply_hears_it_from_its_beginning() -> None:
     async def main() -> None:
         gate = Gate()
-        async with Live(gate.agent(MemoryStore())) as live:
+        async with RunFollower(gate.agent(MemoryStore())) as live:
             run = await live.begin("Stand.")
             await gate.began.wait()
             items = live.follow(run)
@@ -381,7 +381,7 @@ def test_one_that_comes_in_the_middle_of_a_reply_hears_it_from_its_beginning() -
 def test_only_without_a_store_a_client_that_goes_away_cancels(has_store: bool) -> None:
     async def main() -> None:
         gate = Gate()
-        async with Live(gate.agent(MemoryStore() if has_store else None)) as live:
+        async with RunFollower(gate.agent(MemoryStore() if has_store else None)) as live:
             run = await live.begin("Stand.")
             one, other = live.follow(run), live.follow(run)
             await anext(one)
@@ -403,7 +403,7 @@ class TestAListenerGoesAwayWithoutAStore:
     """Is a run cancelled once its last listener has left, however early that was?"""
 
     @staticmethod
-    async def goes_away(live: Live, run: str, when: str) -> None:
+    async def goes_away(live: RunFollower, run: str, when: str) -> None:
         items = live.follow(run)
         if when == "before its stream begins":
             unsent = sse(items, AgUi("t1", "r1"))
@@ -426,7 +426,7 @@ class TestAListenerGoesAwayWithoutAStore:
     def test_before_it_has_heard_a_thing(self, when: str) -> None:
         async def main() -> None:
             gate = Gate()
-            async with Live(gate.agent(None)) as live:
+            async with RunFollower(gate.agent(None)) as live:
                 run = await live.begin("Stand.")
                 await gate.began.wait()
                 await self.goes_away(live, run, when)
@@ -438,7 +438,7 @@ class TestAListenerGoesAwayWithoutAStore:
         async def main() -> None:
             later = pause("later", 3600.0)
             flow = Flow("later", int, start=later, rows=[later.elapsed(end("over"))])
-            async with Live(flow) as live:
+            async with RunFollower(flow) as live:
                 run = await live.begin(1)
                 told: list[Item] = []
                 reading = asyncio.create_task(take_all(live.follow(run), told))
@@ -452,7 +452,7 @@ class TestAListenerGoesAwayWithoutAStore:
     @pytest.mark.parametrize("to_end", [False, True])
     def test_a_question_to_a_person_stays_open(self, to_end: bool) -> None:
         async def main() -> None:
-            async with Live(desk(None)) as live:
+            async with RunFollower(desk(None)) as live:
                 run = await live.begin("refund it")
                 async for _, event in live.follow(run, to_end=to_end):
                     if isinstance(event, Suspended):
@@ -469,7 +469,7 @@ class TestAListenerGoesAwayWithoutAStore:
 
 def test_questions_are_answered_once_and_listeners_go_on(store: Any) -> None:
     async def main() -> None:
-        async with Live(desk(store)) as live:
+        async with RunFollower(desk(store)) as live:
             run = await live.begin("refund it")
             asked = last(await heard(live, run))
             assert isinstance(asked, Suspended)
@@ -495,7 +495,7 @@ async def collect(items: AsyncGenerator[Item]) -> list[Item]:
 
 def test_two_tabs_that_answer_one_question_at_the_same_time(store: Any) -> None:
     async def main() -> None:
-        async with Live(desk(store)) as live:
+        async with RunFollower(desk(store)) as live:
             run = await live.begin("refund it")
             await heard(live, run)
             tries = [live.answer(run, {"ask:1.0": Approved()}, by=f"tab {n}") for n in range(8)]
@@ -510,7 +510,7 @@ def test_two_tabs_that_answer_one_question_at_the_same_time(store: Any) -> None:
 
 def test_a_flow_is_answered_with_a_value(store: Any) -> None:
     async def main() -> None:
-        async with Live(letters(store)) as live:
+        async with RunFollower(letters(store)) as live:
             run = await live.begin(Letter("the delay"))
             assert last(await heard(live, run)).questions[0].kind == "answer"
             steps = await live.answer(run, "fine", by="ann")
@@ -523,7 +523,7 @@ def test_a_flow_is_answered_with_a_value(store: Any) -> None:
 def test_a_closed_service_gives_its_runs_back_and_the_next_one_takes_them_up(tmp_path: Path) -> None:
     async def main() -> None:
         gate = Gate()
-        first = Live(gate.agent(str(tmp_path / "runs.db")))
+        first = RunFollower(gate.agent(str(tmp_path / "runs.db")))
         run = await first.begin("Stand.")
         listening = asyncio.create_task(heard(first, run))
         await gate.began.wait()
@@ -533,7 +533,7 @@ def test_a_closed_service_gives_its_runs_back_and_the_next_one_takes_them_up(tmp
             await first.begin("Stand.")
         later = Gate()
         later.go.set()
-        async with Live(later.agent(str(tmp_path / "runs.db"), Pieces("Do", "ne."))) as second:
+        async with RunFollower(later.agent(str(tmp_path / "runs.db"), Pieces("Do", "ne."))) as second:
             await until(lambda: second.runs.store.get(run).is_ended)  # nobody follows it
             assert last(await heard(second, run)).result.output == "Done."
 
@@ -542,7 +542,7 @@ def test_a_closed_service_gives_its_runs_back_and_the_next_one_takes_them_up(tmp
 
 def test_runs_that_workers_drive_are_followed_in_their_journal(tmp_path: Path) -> None:
     async def main() -> None:
-        async with Live(desk(str(tmp_path / "runs.db")), drives=False) as live:
+        async with RunFollower(desk(str(tmp_path / "runs.db")), drives=False) as live:
             run = await live.begin("the weather?")
             listening = asyncio.create_task(heard(live, run))
             worker = Worker([other := desk(str(tmp_path / "runs.db"))], other.runs)
@@ -558,10 +558,10 @@ def test_runs_that_workers_drive_are_followed_in_their_journal(tmp_path: Path) -
 def test_another_server_follows_what_the_first_drives(tmp_path: Path) -> None:
     async def main() -> None:
         gate = Gate()
-        async with Live(gate.agent(str(tmp_path / "runs.db"))) as one:
+        async with RunFollower(gate.agent(str(tmp_path / "runs.db"))) as one:
             run = await one.begin("Stand.")
             await gate.began.wait()
-            async with Live(Gate().agent(str(tmp_path / "runs.db"))) as other:
+            async with RunFollower(Gate().agent(str(tmp_path / "runs.db"))) as other:
                 there = asyncio.create_task(heard(other, run))
                 here = asyncio.create_task(heard(one, run))
                 gate.go.set()
@@ -572,7 +572,7 @@ def test_another_server_follows_what_the_first_drives(tmp_path: Path) -> None:
 
 def test_turns_of_a_conversation_come_one_after_another(store: Any) -> None:
     async def main() -> None:
-        async with Live(desk(store)) as live:
+        async with RunFollower(desk(store)) as live:
             for _ in range(2):
                 run = await live.begin("hello", conversation="c1")
                 end = last(await heard(live, run))
@@ -580,7 +580,7 @@ def test_turns_of_a_conversation_come_one_after_another(store: Any) -> None:
             await heard(live, await live.begin("refund", conversation="c1"))
             with pytest.raises(Conflict):
                 await live.begin("hello", conversation="c1")
-        async with Live(letters(store)) as flows:
+        async with RunFollower(letters(store)) as flows:
             with pytest.raises(UsageError, match="conversations"):
                 await flows.begin(Letter("x"), conversation="c2")
 
@@ -589,7 +589,7 @@ def test_turns_of_a_conversation_come_one_after_another(store: Any) -> None:
 
 def test_unknown_runs_and_objects_are_named() -> None:
     async def main() -> None:
-        async with Live(desk()) as live:
+        async with RunFollower(desk()) as live:
             with pytest.raises(RunUnknown):
                 await heard(live, "nowhere")
             with pytest.raises(RunUnknown):
@@ -601,7 +601,7 @@ def test_unknown_runs_and_objects_are_named() -> None:
             with pytest.raises(NotAsked):
                 await live.cancel(run)
         with pytest.raises(UsageError, match="object object"):
-            Live(object())  # type: ignore[arg-type]
+            RunFollower(object())  # type: ignore[arg-type]
 
     asyncio.run(main())
 
@@ -617,7 +617,7 @@ def test_a_bug_in_what_drives_a_run_reaches_its_listeners() -> None:
 
     async def main() -> None:
         client: Any = Buggy()
-        async with Live(Agent(client, name="desk", store=MemoryStore())) as live:
+        async with RunFollower(Agent(client, name="desk", store=MemoryStore())) as live:
             with pytest.raises(ZeroDivisionError):
                 await heard(live, await live.begin("x"))
 
@@ -642,7 +642,7 @@ def test_a_question_with_little_time_is_told_before_its_time_is_over(store: Any)
     little_s = 20.0  # a driver would wait so long before it gives the run back
 
     async def main() -> list[Item]:
-        async with Live(hurry(little_s, store)) as live:
+        async with RunFollower(hurry(little_s, store)) as live:
             return await heard(live, await live.begin(1))
 
     asked = last(asyncio.run(main()))
@@ -653,7 +653,7 @@ def test_a_question_with_little_time_is_told_before_its_time_is_over(store: Any)
 @pytest.mark.system
 def test_a_question_whose_time_is_over_needs_no_listener(store: Any) -> None:
     async def main() -> tuple[list[Item], Any]:
-        async with Live(hurry(0.1, store)) as live:
+        async with RunFollower(hurry(0.1, store)) as live:
             run = await live.begin(1)
             await asyncio.wrap_future(live.runs.watcher.watch(run, lambda row: row.is_ended))
             return await heard(live, run), store.get(run).state
@@ -666,7 +666,7 @@ def test_a_question_whose_time_is_over_needs_no_listener(store: Any) -> None:
 @pytest.mark.system
 def test_a_run_that_waits_for_a_time_alone_is_followed_to_its_end(store: Any) -> None:
     async def main() -> list[list[Item]]:
-        async with Live(replace(naps, store=Runs(store, patience_s=0))) as live:
+        async with RunFollower(replace(naps, store=Runs(store, patience_s=0))) as live:
             runs = [await live.begin(number, run_id=f"r{number}") for number in range(20)]
             return list(await asyncio.gather(*[heard(live, run) for run in runs]))
 
@@ -695,7 +695,9 @@ def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -
     ended = {("1.0", "slow", "slow a"), ("1.1", "quick", "quick b"), ("1.2", "slow", "slow c")}
 
     async def main() -> None:
-        async with Live(Agent(Script(asked, "Done."), name="desk", functions=[slow, quick], store=store)) as live:
+        async with RunFollower(
+            Agent(Script(asked, "Done."), name="desk", functions=[slow, quick], store=store)
+        ) as live:
             run = await live.begin("Do it.")
             for items in (await heard(live, run), await heard(live, run)):
                 found = [event for _, event in items if isinstance(event, FunctionEnded)]
@@ -717,7 +719,7 @@ def test_a_run_that_was_left_behind_is_found_behind_runs_of_others(store: Any) -
             store.claim("another", for_s=600, run=name)
 
     async def main() -> None:
-        async with Live(agent) as live:
+        async with RunFollower(agent) as live:
             await asyncio.wrap_future(live.runs.watcher.watch("left", lambda row: row.is_ended))
 
     asyncio.run(asyncio.wait_for(main(), 50))
@@ -732,7 +734,7 @@ class TestTheQueueOfWorkers:
             agent.submit("Go.", run_id=name, service=service)
 
         async def main() -> None:
-            async with Live(agent) as live:
+            async with RunFollower(agent) as live:
                 await asyncio.wrap_future(live.runs.watcher.watch("left", lambda row: row.is_ended))
                 await heard(live, await live.begin("Go.", run_id="own"))
 
@@ -753,7 +755,7 @@ class TestTheQueueOfWorkers:
         agent.submit("Go.", run_id="job")
 
         async def main() -> list[Item]:
-            async with Live(agent) as live:
+            async with RunFollower(agent) as live:
                 listener = asyncio.ensure_future(heard(live, "job"))
                 await heard(live, await live.begin("Go.", run_id="own"))
                 assert each_store.get("job").n == 0
@@ -775,7 +777,7 @@ class TestTheQueueOfWorkers:
         agent.submit("job", run_id="job", extra={"tenant": "ann"})
 
         async def main() -> None:
-            async with Live(agent, deps="the chat's") as live:
+            async with RunFollower(agent, deps="the chat's") as live:
                 await heard(live, await live.begin("chat", run_id="chat"))
                 worker = Worker([agent], live.runs, deps=lambda name, extra, user: extra["tenant"])
                 await asyncio.to_thread(worker.run, once=True)
@@ -790,10 +792,10 @@ class TestMemory:
 
     @pytest.mark.parametrize(("limit", "most"), [("kept_runs", 6), ("kept_bytes", 20_000)])
     def test_runs_and_turns(self, limit: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Live, limit, most)
+        monkeypatch.setattr(RunFollower, limit, most)
 
         async def main() -> None:
-            async with Live(Agent(Script(*["Done."] * 99), name="desk")) as live:
+            async with RunFollower(Agent(Script(*["Done."] * 99), name="desk")) as live:
                 for n in range(30):
                     await heard(live, await live.begin("x" * 3_000, conversation=f"c{n // 2}"))
                 kept = [run.id for run in live.runs.store.list()]
@@ -805,10 +807,10 @@ class TestMemory:
         asyncio.run(main())
 
     def test_questions_that_were_not_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Live, "kept_runs", 3)
+        monkeypatch.setattr(RunFollower, "kept_runs", 3)
 
         async def main() -> None:
-            async with Live(desk()) as live:
+            async with RunFollower(desk()) as live:
                 runs: list[str] = []
                 for n in range(8):
                     runs.append(await live.begin("refund", conversation=f"d{n}"))
@@ -823,7 +825,7 @@ class TestMemory:
 class TestASlowListener:
     """What a listener has missed is bounded: pieces are dropped, steps and replies never."""
 
-    async def rest_of(self, live: Live, run: str) -> list[Item]:
+    async def rest_of(self, live: RunFollower, run: str) -> list[Item]:
         """What a listener hears that reads its second event when the run has ended."""
         items = live.follow(run)
         first = await anext(items)
@@ -838,7 +840,7 @@ class TestASlowListener:
 
         async def main() -> list[Item]:
             model = Script(function_call("writer", task="a"), function_call("writer", task="b"), "Done.")
-            async with Live(Agent(model, name="desk", functions=[writer], store=MemoryStore())) as live:
+            async with RunFollower(Agent(model, name="desk", functions=[writer], store=MemoryStore())) as live:
                 return await self.rest_of(live, await live.begin("Go."))
 
         found = asyncio.run(main())
@@ -857,7 +859,7 @@ class TestASlowListener:
 
         async def main() -> list[Item]:
             agent = Agent(Script(function_call("work"), "Done."), name="desk", functions=[work], store=MemoryStore())
-            async with Live(agent) as live:
+            async with RunFollower(agent) as live:
                 return await self.rest_of(live, await live.begin("Go."))
 
         told = [event.data for _, event in asyncio.run(main()) if isinstance(event, FunctionProgress)]

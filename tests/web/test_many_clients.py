@@ -14,7 +14,7 @@ from test_live import Item, last, lasting
 from fsm_agent import Agent, MemoryStore, function
 from fsm_agent.messages import Done, TextDelta
 from fsm_agent.testing import Pieces, Script, function_call
-from fsm_agent.web import Live
+from fsm_agent.web import RunFollower
 
 CLIENTS, RUNS, PIECES = 500, 25, 200
 GOING_AWAY = 0.1
@@ -46,7 +46,7 @@ class Crowd:
             self.is_there.set()
 
 
-async def listen(live: Live, run: str, number: int, chance: random.Random, crowd: Crowd) -> list[Item]:
+async def listen(live: RunFollower, run: str, number: int, chance: random.Random, crowd: Crowd) -> list[Item]:
     """Follow a run as a client would: slow or fast, and perhaps going away and coming back."""
     found: list[Item] = []
     is_slow, leaves = number % 2 == 0, chance.random() < GOING_AWAY
@@ -70,7 +70,7 @@ async def listen(live: Live, run: str, number: int, chance: random.Random, crowd
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_and_memory_is_flat() -> None:
-    async def round_of(live: Live, number: int, crowd: Crowd) -> None:
+    async def round_of(live: RunFollower, number: int, crowd: Crowd) -> None:
         runs = [await live.begin("The weather?", run_id=f"{number}-{n}") for n in range(RUNS)]
         chance = random.Random(number)
         ways = [listen(live, runs[n % RUNS], n, chance, crowd) for n in range(CLIENTS)]
@@ -91,7 +91,7 @@ def test_nothing_is_lost_and_memory_is_flat() -> None:
     async def main() -> list[int]:
         sizes, crowd = [], Crowd()
         model = Script(*[chatty] * (2 * RUNS * 6))
-        async with Live(Agent(model, name="desk", functions=[crowd.function], store=MemoryStore())) as live:
+        async with RunFollower(Agent(model, name="desk", functions=[crowd.function], store=MemoryStore())) as live:
             for number in range(4):
                 crowd.missing, crowd.is_there = CLIENTS, asyncio.Event()
                 await round_of(live, number, crowd)

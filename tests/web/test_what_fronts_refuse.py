@@ -22,8 +22,8 @@ from fsm_agent.cli import app
 from fsm_agent.messages import Suspended
 from fsm_agent.store import AlreadyAnswered, NotAsked, RunUnknown
 from fsm_agent.testing import Script, function_call
-from fsm_agent.web import AgUi, AiSdk, BadRequest, Live, inspector_app, serve
-from fsm_agent.web.auth import Guard
+from fsm_agent.web import AgUi, AiSdk, BadRequest, RunFollower, inspector_app, serve
+from fsm_agent.web.auth import OriginCheck
 
 PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
 
@@ -90,7 +90,7 @@ def test_edited_arguments_are_an_object(arguments: Any) -> None:
 
 def test_a_flow_has_no_conversations_and_unknown_runs_cannot_be_cancelled() -> None:
     async def main() -> None:
-        async with Live(letters()) as live:
+        async with RunFollower(letters()) as live:
             with pytest.raises(RunUnknown):
                 await live.cancel("nowhere")
             assert await live.newest("nowhere") is None
@@ -139,7 +139,7 @@ def test_the_command_opens_no_port_to_other_machines_without_a_login(
 
 def test_an_answer_cannot_weaken_the_headers() -> None:
     weak = PlainTextResponse("page", headers={"x-frame-options": "ALLOWALL", "content-security-policy": "*"})
-    answer = TestClient(Guard(weak), base_url="http://localhost").get("/")
+    answer = TestClient(OriginCheck(weak), base_url="http://localhost").get("/")
     assert answer.text == "page"
     assert answer.headers["x-frame-options"] == "DENY"
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
@@ -211,7 +211,7 @@ PROTOCOLS = {
 }
 
 
-async def last_of(live: Live, run: str) -> Any:
+async def last_of(live: RunFollower, run: str) -> Any:
     return [event async for _, event in live.follow(run)][-1]
 
 
@@ -223,10 +223,10 @@ def test_a_user_does_not_say_what_became_of_what_must_not_run_twice(protocol: st
 
     async def main() -> None:
         ARRIVED.clear()
-        async with Live(agent) as live:
+        async with RunFollower(agent) as live:
             await live.begin("Take out 5.", run_id="r", conversation="c")
             await asyncio.to_thread(ARRIVED.wait, 30)
-        async with Live(agent) as live:
+        async with RunFollower(agent) as live:
             asked = await last_of(live, "r")
             (key,) = [question.key for question in store.get("r").waits]
             assert (type(asked), key) == (Suspended, "doubt:1.0")
@@ -250,7 +250,7 @@ def test_a_function_without_a_callable_gets_its_result_from_the_client(protocol:
     agent = Agent(model, functions=[weather], name="desk", store=MemoryStore())
 
     async def main() -> str:
-        async with Live(agent) as live:
+        async with RunFollower(agent) as live:
             run = await live.begin("hi", conversation="c")
             assert isinstance(await last_of(live, run), Suspended)
             (key,) = [question.key for question in live.runs.store.get(run).waits]
