@@ -245,8 +245,8 @@ class Watch(NamedTuple):
     """A run, and the news of it that is waited for."""
 
     run: str
-    is_news: Callable[[Run], bool]
-    future: Future[Run]
+    is_news: Callable[[Any], bool]
+    future: Future[Any]
 
 
 class RunWatcher:
@@ -267,12 +267,12 @@ class RunWatcher:
         self._has_new = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, run: str, is_news: Callable[[Run], bool]) -> Future[Run]:
+    def watch(self, run: str, is_news: Callable[[Any], bool]) -> Future[Any]:
         """Return the future of a run, done as soon as there is news of it, or the store fails; cancel it to give up.
 
         Args:
-            run: The name of the run.
-            is_news: Says whether the run, as the store has it now, is what is waited for.
+            run: The name of the run; empty: whichever was changed last.
+            is_news: Says whether the run, as the store has it now, is what is waited for; it is None if there is none.
         """
         if self._process != os.getpid():  # a fork has none of its parent's threads
             self._reset()
@@ -313,11 +313,11 @@ class RunWatcher:
     def _look(self, watches: Sequence[Watch]) -> bool:
         """Look at each run once, and tell those whose news there is; return whether there was any."""
         has_news = False
-        found: dict[str, Run | Exception] = {}
+        found: dict[str, Any] = {}
         for watch in watches:
             if watch.run not in found:
                 try:
-                    found[watch.run] = self._store.get(watch.run)
+                    found[watch.run] = watched_run(self._store, watch.run)
                 except Exception as error:
                     found[watch.run] = error
             run = found[watch.run]
@@ -328,6 +328,11 @@ class RunWatcher:
                     watch.future.set_result(run)
             has_news |= watch.future.done()
         return has_news
+
+
+def watched_run(store: Store, run: str) -> Run | None:
+    """Return a run; without a name that which was changed last, or None if there is none."""
+    return store.get(run) if run else next(iter(store.list(limit=1)), None)
 
 
 def is_settled(run: Run) -> bool:

@@ -10,9 +10,9 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -46,8 +46,9 @@ from fsm_agent.errors import FsmAgentError, UsageError
 from fsm_agent.functions.context import LATER
 from fsm_agent.store.errors import NotAsked, RunUnknown
 from fsm_agent.store.history import RunReading, read
+from fsm_agent.store.listing import watched_run
 from fsm_agent.store.runs import Runs
-from fsm_agent.store.store import RunCount, Store
+from fsm_agent.store.store import Run, RunCount
 from fsm_agent.web import run_list
 from fsm_agent.web.auth import OriginCheck, derive_token, is_same, new_token
 from fsm_agent.web.entries import diff_runs, labels, past, story, timeline, tried
@@ -107,40 +108,29 @@ def delete(runs: Runs, run: str, form: Form, by: str, definition: Any) -> str:
 
 ACTS: dict[str, Act] = {"answer": answer, "cancel": cancel, "retry": retry, "fork": fork, "delete": delete}
 
-LOOK_S = 0.1  # between two looks at the store
+AGAIN_S = 0.25  # between two looks for a run that is not there, or at a store that cannot be read
 BEAT_S = 15.0  # a comment is sent so often, so that closed pages are noticed
 MOST_PAGES = 32  # that are followed at a time
 ALL = ""  # in place of the name of a run: the newest of all
 GONE, AWAY, REPLACED = "gone", "away", "replaced"  # marks: no such run; the store cannot be read; another file is there
 
 
-class _Page(NamedTuple):
-    run: str
-    loop: asyncio.AbstractEventLoop
-    news: asyncio.Queue[str]
-
-    def tell(self, mark: str) -> None:
-        """Put a mark in place of the one before."""
-        while not self.news.empty():
-            self.news.get_nowait()
-        self.news.put_nowait(mark)
-
-
 class News:
-    """Marks of runs, each another than the one before; thread-safe.
+    """Marks of runs, each another than the one before.
+
+    A stream carries marks, not contents: a page that sees another mark than its own asks for what is new.  So a slow
+    page holds up nothing.
 
     Args:
-        store: The store.
-        file: Its file, if it is one.
+        runs: The runs; one thread looks at them for all pages.
+        file: The file of their store, if it is one.
     """
 
-    def __init__(self, store: Store, file: Path | None = None) -> None:
-        self._store, self._file = store, file
+    def __init__(self, runs: Runs, file: Path | None = None) -> None:
+        self._runs, self._file = runs, file
         self._identity = self._identify()
-        self._changed = threading.Condition()
-        self._pages: list[_Page] = []
-        self._thread: threading.Thread | None = None
-        self.is_closed = False
+        self._pages: set[asyncio.Future[None]] = set()  # each is done when its stream has to end
+        self._is_closed = False
 
     @property
     def is_full(self) -> bool:
@@ -149,68 +139,52 @@ class News:
 
     def mark(self, run: str = ALL) -> str:
         """Return what a run, or the newest of all, is known by as the store has it now."""
+        return self._mark_of(lambda: watched_run(self._runs.store, run))
+
+    async def marks(self, run: str = ALL) -> AsyncGenerator[str | None, None]:
+        """Yield the mark of a run, then each that follows; None: nothing has happened for a while."""
+        page = asyncio.get_running_loop().create_future()
+        self._pages.add(page)
+        mark = ""
+        try:
+            while not (page.done() or self._is_closed):
+                news = asyncio.wrap_future(self._runs.watcher.watch(run, partial(self._is_news, mark)))
+                try:
+                    await asyncio.wait([news, page], timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    if not news.done():
+                        news.cancel()
+                if news.cancelled() or not news.done():
+                    if not page.done():
+                        yield None
+                elif (found := self._mark_of(news.result)) != mark:
+                    mark = found
+                    yield mark
+                else:
+                    await asyncio.wait([page], timeout=AGAIN_S)
+        finally:
+            self._pages.discard(page)
+
+    def close(self) -> None:
+        """End all streams; from any thread."""
+        self._is_closed = True
+        for page in [*self._pages]:
+            with suppress(RuntimeError):  # its loop is closed
+                page.get_loop().call_soon_threadsafe(_end, page)
+
+    def _is_news(self, mark: str, row: Run | None) -> bool:
+        return self._mark_of(lambda: row) != mark
+
+    def _mark_of(self, look: Callable[[], Run | None]) -> str:
         if self._identify() != self._identity:
             return REPLACED
         try:
-            row = self._store.get(run) if run else next(iter(self._store.list(limit=1)), None)
+            row = look()
         except RunUnknown:
             return GONE
         except (FsmAgentError, OSError):
             return AWAY
         return hashlib.blake2b(to_json(row).encode(), digest_size=8).hexdigest() if row else "-"
-
-    async def marks(self, run: str = ALL) -> AsyncGenerator[str | None, None]:
-        """Yield the mark of a run, then each that follows; None: nothing has happened for a while."""
-        page = _Page(run, asyncio.get_running_loop(), asyncio.Queue())
-        self._add(page)
-        try:
-            while not self.is_closed:
-                try:
-                    mark = await asyncio.wait_for(page.news.get(), BEAT_S)
-                except TimeoutError:
-                    yield None
-                else:
-                    if mark:
-                        yield mark
-        finally:
-            with self._changed:
-                self._pages.remove(page)
-
-    def close(self) -> None:
-        """End all streams."""
-        self.is_closed = True
-        with self._changed:
-            pages = [*self._pages]
-            self._changed.notify()
-        for page in pages:
-            _send(page, page.tell, "")
-
-    def _add(self, page: _Page) -> None:
-        with self._changed:
-            self._pages.append(page)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, daemon=True, name="fsm_agent inspector news")
-                self._thread.start()
-            self._changed.notify()
-
-    def _work(self) -> None:
-        told: dict[int, str] = {}  # by page
-        while True:
-            with self._changed:
-                pages = [*self._pages]
-                if self.is_closed or not pages:
-                    self._thread = None
-                    return
-            started_s = time.monotonic()
-            marks = {run: self.mark(run) for run in {page.run for page in pages}}
-            told = {id(page): told.get(id(page), "") for page in pages}
-            for page in pages:
-                if told[id(page)] != marks[page.run]:
-                    told[id(page)] = marks[page.run]
-                    _send(page, page.tell, marks[page.run])
-            took_s = time.monotonic() - started_s
-            with self._changed:  # a new page is looked at at once; a slow store gets as long a rest as a look took
-                self._changed.wait(max(LOOK_S - took_s, min(took_s, 1.0)))
 
     def _identify(self) -> tuple[int, int] | None:
         """Return what tells the file of the store from another one at its path; None: there is none."""
@@ -223,9 +197,9 @@ class News:
         return found.st_dev, found.st_ino
 
 
-def _send(page: _Page, tell: Callable[[str], None], mark: str) -> None:
-    with suppress(RuntimeError):  # the loop is closed
-        page.loop.call_soon_threadsafe(tell, mark)
+def _end(page: asyncio.Future[None]) -> None:
+    if not page.done():
+        page.set_result(None)
 
 
 SHOWN = 200  # entries in a page; the machine and the timeline have all, and a page gets earlier ones when it goes there
@@ -253,7 +227,7 @@ class Inspector:
         origins: Collection[str] = (),
     ) -> None:
         self.runs, self.name, self.is_read_only = runs, name, is_read_only
-        self.news = News(runs.store, file)
+        self.news = News(runs, file)
         self._agents = {agent.name: agent for agent in agents}
         self._prompts = {prompt.path: prompt for prompt in prompts}
         self._form_token = derive_token(new_token(), "forms")
