@@ -24,7 +24,7 @@ from fsm_agent.call.interpret import (
     read_reply,
     read_summary,
 )
-from fsm_agent.call.journal import Entry, Journal, own_step_json, why_json
+from fsm_agent.call.journal import Entry, Journal, own_state_json, own_step_json, why_json
 from fsm_agent.call.limits import Limits
 from fsm_agent.call.outcomes import Cancelled, CheckRefused, Expired, Injected, ModelFailed, Outcome, Replied, Stopped
 from fsm_agent.call.process import NARROWED, SEPARATOR, Change, Deadline, Driven, Owner
@@ -284,7 +284,8 @@ class AgentCall(Driven, Generic[Out]):
         if record.state is r.state and type(outcome) in OF_FUNCTIONS:
             left = effects_left(self, r, self.effects, key)
         if self.journal is not None:
-            self.journal.add(Entry(key, document, own_step_json(trigger), record, "", why_json(step)), r)
+            more = own_state_json(step.to) + why_json(step)
+            self.journal.add(Entry(key, document, own_step_json(trigger), record, "", more), r)
         if type(outcome) in OF_ANSWERS and type(about) is not AskSummary:
             self._keep_parsed(event)
         elif type(outcome) is ModelFailed:

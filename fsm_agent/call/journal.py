@@ -8,9 +8,8 @@ Without a signing key, the digests reveal damage, but not a forger who computes 
 A journal whose end was cut off is a valid earlier journal.
 
 An entry holds the steps, but not their results: a fold takes the same steps, or raises a `ReplayError` because the code
-has changed.  Of a process with others inside, it also holds what cannot be told later without the code: the states
-that the steps led to, and what the processes that have begun are and have begun with.  The same holds for why a reply
-was refused, and why a call failed.
+has changed.  It also holds what cannot be told later without the code: the states that the steps led to, what the
+processes that have begun are and have begun with, why a reply was refused, and why a call failed.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class Line(Value, frozen=True, kw_only=True):
     key: str = ""
     outcome: msgspec.Raw
     steps: tuple[tuple[str, str], ...] = ()  # the path and the trigger of each step
-    to: tuple[str, ...] = ()  # the state after each step; empty: not kept
+    to: tuple[str, ...] = ()  # the state after each step
     begun: tuple[Beginning, ...] = ()  # the processes inside that have begun
     why: str = ""  # what the model was told of a reply that was refused; if its call failed by it, the reason
     by: str = ""  # who posted the outcome, for people; empty: it was not posted, or it is not known
@@ -340,6 +339,12 @@ def inside_json(events: Sequence[Event], begun: Sequence[Beginning]) -> str:
     to = [event.to if type(event) is Stepped else event.event.to for event in events]  # type: ignore[union-attr]
     beginnings = f',"begun":{_encoder.encode(begun).decode()}' if begun else ""
     return f',"to":{_encoder.encode(to).decode()}{beginnings}' if to else beginnings
+
+
+@cache
+def own_state_json(state: str) -> str:
+    """Return the state after the only step of an advance, one of the process itself, as a field of a line."""
+    return f',"to":{_encoder.encode([state]).decode()}'
 
 
 def why_json(step: Event) -> str:

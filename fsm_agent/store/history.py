@@ -7,9 +7,7 @@ For example, who approved what in a run::
             print(entry.by, entry.key, entry.kind)
 
 A run holds processes: itself, under the path ``""``, and the agents, flows and members inside of it, under paths such
-as ``run:2.0`` and ``drafting#1/warmly``.  The states that each went through are in the journal; those of plain agent
-calls, and in journals of earlier releases, are reconstructed from the table of agent calls, or from the keys of a
-flow's entries.
+as ``run:2.0`` and ``drafting#1/warmly``.  The states that each went through are in the journal.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from fsm_agent.call.outcomes import Cancelled, Denied, ModelFailed, Outcome, Rep
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import FINAL, ContextUse, State
 from fsm_agent.call.snapshots import record_of
-from fsm_agent.diagrams.path import path as states_of
 from fsm_agent.errors import JournalError, SnapshotError
 from fsm_agent.messages.events import Stepped
 from fsm_agent.messages.reply import UNUSED, Usage
@@ -36,14 +33,12 @@ from fsm_agent.store.journals import title_of
 from fsm_agent.store.runs import Runs
 from fsm_agent.store.store import Loaded, Post, Run
 
-UNKNOWN = "?"  # a state that only the code knows
+UNKNOWN = "?"  # a state that a damaged journal does not tell
 RETRIED = "retried"  # the kind of the entry by which a failed run continues
 _FAR_S = 1e15  # Unix time that no clock has
 _SEEDED = str(State.SEEDED)
 _STAYS = frozenset({"started", "interrupted", "run_again", "kept"})  # triggers by which a flow stays in its step
 _FINAL = frozenset(map(str, FINAL))  # also those of members
-_OF_MEMBERS = frozenset({"gave", "broke"})
-_OF_FLOWS = frozenset({"done", "failed", "elapsed", "exhausted", "cancelled", "expired"})
 _MOMENTS = frozenset({"at_s", "delay_s", "duration_s"})  # which differ in any two runs
 _NAMES = frozenset({"id"})  # that a run, a reply or a function call was given
 Difference: TypeAlias = tuple[str, Any, Any]  # where, and the two values; None: there is none
@@ -55,7 +50,7 @@ class Move(NamedTuple):
 
     n: int  # of the entry
     path: str  # of the process
-    step: Stepped  # with the states before and after it; `UNKNOWN`: only the code knows
+    step: Stepped  # with the states before and after it; `UNKNOWN`: the journal is damaged
 
 
 class EntryReading(NamedTuple):
@@ -251,8 +246,7 @@ def read(runs: Runs, run: str) -> RunReading:
     if problem:
         verdict, is_sound = problem, False
     seed = from_json(bytes(header.seed), Any)
-    is_whole = loaded.run.holder is None and loaded.run.n == len(lines)
-    processes = _processes(header, seed, lines, loaded.run.state if is_whole else None)
+    processes = _processes(header, seed, lines)
     return RunReading(
         loaded.run,
         header,
@@ -323,51 +317,37 @@ def _entries(lines: Iterable[tuple[Line, Any]], processes: Iterable[ProcessReadi
 # Processes, and the states that they went through
 
 
-class _Taken(NamedTuple):
-    """A step as the journal has it."""
-
-    n: int
-    trigger: str
-    to: str  # empty: not kept
-    key: str  # of the effect that was answered, as the process has it; of a child's, the name of the child
-    step: Stepped
-
-
-def _processes(
-    header: Header, seed: Any, lines: Sequence[tuple[Line, Any]], last: str | None
-) -> dict[str, ProcessReading]:
+def _processes(header: Header, seed: Any, lines: Sequence[tuple[Line, Any]]) -> dict[str, ProcessReading]:
     """Return the processes of a run, by path.
 
     Args:
         header: The header.
         seed: The seed in it.
         lines: The entries and their outcomes.
-        last: The state of the run after the last entry; None: not known.
     """
-    taken: dict[str, list[_Taken]] = {"": []}
+    taken: dict[str, list[Move]] = {"": []}
     begun: dict[str, tuple[int, Beginning]] = {}
     for line, data in lines:
         for one in line.begun:
             begun.setdefault(one.path, (line.n, one))
         if isinstance(data, dict) and data.get("kind") == RETRIED:
-            for steps in taken.values():
-                steps.append(_Taken(line.n, RETRIED, "", "", _stepped(RETRIED, "", data, {})))
+            for path, moves in taken.items():
+                moves.append(Move(line.n, path, _stepped(RETRIED, "", "", data, {})))
         for number, (path, trigger) in enumerate(line.steps):
-            to, key = line.to[number] if number < len(line.to) else "", _own_key(line.key, path)
+            to = line.to[number] if number < len(line.to) else UNKNOWN
             detail = data if number == 0 and isinstance(data, dict) else {}
-            step = _stepped(trigger, key, data, detail)
+            step = _stepped(trigger, _own_key(line.key, path), to, data, detail)
             if number == 0 and line.why:
                 step = step.changed(detail=step.detail or line.why)
-            taken.setdefault(path, []).append(_Taken(line.n, trigger, to, key, step))
-    undone = {line.n: int(data.get("step", 0)) for line, data in lines if _is_retried(data)}
+            taken.setdefault(path, []).append(Move(line.n, path, step))
+    undone = {line.n: max(0, data["step"]) for line, data in lines if _is_retried(data)}
     root: Kind = "call" if isinstance(seed, dict) and "dialog" in seed else "flow"
     found: dict[str, ProcessReading] = {}
-    for path, steps in taken.items():
-        n, one = begun.get(path, (steps[0].n if steps else 0, Beginning(path, "")))
-        kind = root if not path else _kind(one.kind, path, steps, taken)
-        moves = _moves(path, kind, steps, undone, last if not path else None)
+    for path, moves in taken.items():
+        n, one = begun.get(path, (moves[0].n if moves else 0, Beginning(path, "")))
+        kind = root if not path else _kind(one.kind)
         name = header.agent if not path else one.name
-        found[path] = ProcessReading(path, kind, name, one.task, 0 if not path else n, tuple(moves))
+        found[path] = ProcessReading(path, kind, name, one.task, 0 if not path else n, tuple(_moves(moves, undone)))
     return found
 
 
@@ -375,20 +355,15 @@ def _is_retried(data: Any) -> bool:
     return isinstance(data, dict) and data.get("kind") == RETRIED and isinstance(data.get("step"), int)
 
 
-def _kind(known: str, path: str, steps: Sequence[_Taken], all_taken: Mapping[str, Any]) -> Kind:
-    """Return the kind of a process; of one in a journal of an earlier release, by its triggers."""
+def _kind(word: str) -> Kind:
     for kind in get_args(Kind):
-        if known == kind:
+        if word == kind:
             return kind  # type: ignore[no-any-return]
-    triggers = {step.trigger.partition(" ")[0] for step in steps}
-    inside = [other[len(path) + 1 :].partition(SEPARATOR)[0] for other in all_taken if other.startswith(f"{path}/")]
-    if triggers & _OF_MEMBERS or (triggers == {"begun"} and inside and "#" not in inside[0]):
-        return "members"
-    return "flow" if triggers & _OF_FLOWS or (inside and "#" in inside[0]) else "call"
+    return "call"
 
 
-def _stepped(trigger: str, key: str, data: Any, about: Mapping[str, Any]) -> Stepped:
-    """Return a step without its states."""
+def _stepped(trigger: str, key: str, to: str, data: Any, about: Mapping[str, Any]) -> Stepped:
+    """Return a step without the state before it."""
     outcome, detail, usage = None, "", None
     if about:
         with suppress(ValueError, TypeError):
@@ -402,7 +377,7 @@ def _stepped(trigger: str, key: str, data: Any, about: Mapping[str, Any]) -> Ste
             pass
         case Cancelled(reason=detail) | Stopped(reason=detail) | Denied(reason=detail):
             pass
-    return Stepped("", trigger, "", key, _at_s(data), "", detail, usage)
+    return Stepped("", trigger, to, key, _at_s(data), "", detail, usage)
 
 
 def _at_s(data: Any) -> float:
@@ -416,61 +391,18 @@ def _own_key(key: str, path: str) -> str:
     return own.partition(SEPARATOR)[0]
 
 
-def _moves(path: str, kind: Kind, steps: list[_Taken], undone: Mapping[int, int], last: str | None) -> Iterator[Move]:
+def _moves(taken: Iterable[Move], undone: Mapping[int, int]) -> Iterator[Move]:
     """Yield the steps of a process with their states; a `RETRIED` one goes back to the state of an earlier entry."""
-    states: dict[int, tuple[str, str]] = {}  # by the index of the step
-    current: list[int] = []  # the steps that were not undone
-    for index, step in enumerate(steps):
+    reached = [(0, _SEEDED)]  # the states that were not undone, by their entries
+    for move in taken:
+        source, step = reached[-1][1], move.step
         if step.trigger != RETRIED:
-            current.append(index)
-            continue
-        failed = str(State.FAILED) if kind == "call" and not path else None  # or it could not be retried
-        states |= _states(kind, steps, current, failed, states)
-        source = states[current[-1]][1] if current else _SEEDED
-        current = [number for number in current if steps[number].n <= undone.get(step.n, step.n)]
-        states[index] = source, states[current[-1]][1] if current else _SEEDED
-    states |= _states(kind, steps, current, last, states)
-    for index, step in enumerate(steps):
-        source, to = states[index]
-        if step.trigger == RETRIED and source == to:
-            continue  # of a process inside that stood still
-        yield Move(step.n, path, step.step.changed(source=source, to=to))
-
-
-def _states(
-    kind: Kind, steps: Sequence[_Taken], current: Sequence[int], last: str | None, known: Mapping[int, tuple[str, str]]
-) -> dict[int, tuple[str, str]]:
-    """Return the states before and after those of the current steps that are not known yet."""
-    if all(steps[index].to for index in current):
-        after = [steps[index].to for index in current]
-    elif kind == "call":
-        bare = [steps[index].step for index in current]
-        found = states_of(bare, last) or states_of(bare, None)
-        after = [UNKNOWN] * len(bare) if found is None else [step.to for step in found]
-    elif kind == "members":
-        ended = {"gave": "Completed", "broke": "Failed"}
-        after = [steps[index].to or "Working" for index in current]
-        if current and not steps[current[-1]].to and last is None:
-            after[-1] = ended.get(steps[current[-1]].trigger, "Working") if len(current) > 1 else "Working"
-    else:
-        after = [*_flow_states([steps[index] for index in current], last)]
-    before = [_SEEDED, *after]
-    pairs = zip(current, zip(before, after, strict=False), strict=False)
-    return {index: pair for index, pair in pairs if index not in known}
-
-
-def _flow_states(steps: Sequence[_Taken], last: str | None) -> Iterator[str]:
-    """Yield the state after each step of a flow; the next key tells it, where the journal does not."""
-    now, after = _SEEDED, [*[_state_in(step.key) or UNKNOWN for step in steps[1:]], last or UNKNOWN]
-    for step, following in zip(steps, after, strict=True):
-        if step.to or step.trigger not in _STAYS:
-            now = step.to or following
-        yield now
-
-
-def _state_in(key: str) -> str:
-    """Return the state of a flow that a key is of: ``judging#2``, ``answer:review#3``."""
-    return key.rpartition(":")[2].partition("#")[0] if "#" in key else ""
+            reached.append((move.n, step.to))
+        else:
+            reached = [one for one in reached if one[0] <= undone.get(move.n, move.n)]
+            if source == reached[-1][1]:
+                continue  # a process inside that stood still
+        yield move._replace(step=step.changed(source=source, to=reached[-1][1]))
 
 
 class Parting(NamedTuple):
