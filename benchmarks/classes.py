@@ -86,7 +86,7 @@ def qualities(found: Sequence[Classification[str]], items: Sequence[Example]) ->
 def _quality(how: How, found: Sequence[Classification[str]], labels: Sequence[str]) -> Quality:
     return Quality(
         calibrated_by=how,
-        accuracy=sum(one.likeliest == label for one, label in zip(found, labels, strict=True)) / len(found),
+        accuracy=sum(one.label == label for one, label in zip(found, labels, strict=True)) / len(found),
         brier=brier_score(found, labels),
         reliability=reliability(found, labels),
     )
@@ -109,6 +109,6 @@ def reliability(found: Sequence[Classification[str]], labels: Sequence[str], bin
         inside = [i for i, one in enumerate(found) if min(bins - 1, int((one.p - least) / width)) == number]
         if inside:
             mean_p = sum(found[i].p for i in inside) / len(inside)
-            right = sum(found[i].likeliest == labels[i] for i in inside) / len(inside)
+            right = sum(found[i].label == labels[i] for i in inside) / len(inside)
             table.append(Bin(least + number * width, len(inside), mean_p, right))
     return tuple(table)

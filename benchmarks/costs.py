@@ -140,7 +140,7 @@ def measure_waiting(count: int = WAITING) -> Waiting:
     world = World.of(agent.client)
 
     def waiting() -> AgentCall:
-        return run(agent.seed(f"{TASK} "), world)
+        return run(agent.prepare(f"{TASK} "), world)
 
     def by_hand_waiting() -> list[dict[str, Any]]:
         return [*opening(), message_of(turn)]

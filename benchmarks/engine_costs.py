@@ -56,7 +56,7 @@ def worker(url: str, engine: str, address: str) -> Iterator[subprocess.Popen[byt
 
 def begin(runs: Runs, name: str, task: str = "Buy a kettle.") -> None:
     kept = replace(AGENT, store=runs)
-    runs.store.create(name, kept.seed(task, run_id=name).journal.header, agent=AGENT.name)
+    runs.store.create(name, kept.prepare(task, run_id=name).journal.header, agent=AGENT.name)
 
 
 def wait_for(runs: Runs, is_so: Any, within_s: float = 300.0) -> float:

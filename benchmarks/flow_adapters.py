@@ -388,7 +388,7 @@ def fsm_agent(way: str = "sync") -> Mapping[str, Work]:
 
     def driven(flow: Flow[Count], right: Callable[[int], int]) -> Work:
         def core(n: int) -> None:
-            run = flow.seed(Count(n))
+            run = flow.prepare(Count(n))
             while effects := run.effects:
                 run.advance(effects[0].key, performed(effects[0], run.data))
             check(run.data.n, right(n))

@@ -95,11 +95,11 @@ def ours(server: PostgresServer, processes: int, count: int) -> tuple[float, flo
     runs = Runs(url)
     one = agent(runs)
     for number in range(count):
-        seed = one.seed(TASK, run_id=f"run{number}")
+        seed = one.prepare(TASK, run_id=f"run{number}")
         assert runs.store.create(f"run{number}", seed.journal.header, agent="adder")
     taken = timed([[sys.executable, __file__, "worker", url]] * processes)
     for number in range(count):
-        assert one.resume(f"run{number}").output == SCRIPT[-1].text
+        assert one.runs.resume(f"run{number}").output == SCRIPT[-1].text
     runs.close()
     return taken
 

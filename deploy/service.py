@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         match [unquote(part) for part in self.path.split("/")[1:]]:
             case ["healthz"]:
-                health = self.server.runs.health()
+                health = self.server.runs.all.health()
                 is_good = health.oldest_due_s < LATE_S
                 self._say(HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE, {"due": health.due})
             case ["metrics"]:
@@ -83,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
         text = self._body().get("text")
         if not isinstance(text, str):
             return HTTPStatus.BAD_REQUEST, {"error": 'a body such as {"text": "Where is order 7?"} is right'}
-        run = self.server.desk.submit(text, run_id=name)
+        run = self.server.desk.runs.submit(text, run_id=name)
         return HTTPStatus.ACCEPTED, {"ticket": run.run_id}
 
     def _answer(self, name: str) -> tuple[HTTPStatus, Any]:
@@ -91,12 +91,12 @@ class Handler(BaseHTTPRequestHandler):
         if not isinstance(approve, bool):
             return HTTPStatus.BAD_REQUEST, {"error": 'a body such as {"approve": true} is right'}
         answer = Approved() if approve else Denied(reason="a person said no")
-        self.server.desk.handle(name).answer(answer, by="the desk")
+        self.server.desk.runs.get(name).answer(answer, by="the desk")
         return HTTPStatus.ACCEPTED, {"ticket": name}
 
     def _ticket(self, name: str) -> dict[str, Any]:
-        run = self.server.desk.handle(name)
-        row = self.server.runs.store.get(name)
+        run = self.server.desk.runs.get(name)
+        row = self.server.runs.all.store.get(name)
         found: dict[str, Any] = {"ticket": name, "state": row.state, "questions": run.questions}
         if row.is_ended:
             try:

@@ -58,7 +58,7 @@ async def completions(request: Request) -> Response:
         agent = AGENTS.get(body["model"])
         if agent is None:
             return problem(404, f"unknown model {body['model']!r:.80}", "model_not_found")
-        call = agent.seed(body["messages"])
+        call = agent.prepare(body["messages"])
     except (ValueError, KeyError, TypeError, UsageError) as error:
         return problem(400, str(error)[:500])
     head = {"id": f"chatcmpl-{time.time_ns()}", "created": int(time.time()), "model": body["model"]}

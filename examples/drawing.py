@@ -38,7 +38,7 @@ letters = Flow(
 
 
 def main(folder: str = ".") -> None:
-    run = letters.seed("Thank you for the lamps, they are lovely.")
+    run = letters.prepare("Thank you for the lamps, they are lovely.")
     letters.run(run)
     asked = counter.call("How many words are there in: I like lamps?")
     pictures = {"flow": flow_diagram(letters), "run": run_diagram(run), "call": trace_diagram(asked.trace)}

@@ -52,7 +52,7 @@ def submit(path: str) -> None:
     day = datetime.now(UTC).date().isoformat()
     for line in Path(path).read_text("utf-8").splitlines():
         ticket = json.loads(line)
-        agent.submit(ticket["text"], run_id=f"ticket-{ticket['id']}", extra={"ticket": ticket["id"], "day": day})
+        agent.runs.submit(ticket["text"], run_id=f"ticket-{ticket['id']}", extra={"ticket": ticket["id"], "day": day})
 
 
 def work() -> None:
@@ -64,12 +64,12 @@ def work() -> None:
 def report() -> None:
     """Print what has ended, the urgent tickets first, and what failed or waits."""
     agent, done, open_ = sorter(), list[tuple[bool, str]](), list[str]()
-    for run in agent.runs.store.list(agent="sorter", limit=10_000):
+    for run in agent.runs.all.store.list(agent="sorter", limit=10_000):
         if not run.is_ended:
             open_.append(f"{run.id}: {run.state or 'not begun'}")
             continue
         try:
-            found = agent.handle(run.id).result().output
+            found = agent.runs.get(run.id).result().output
             done.append((not found.urgent, f"{run.id}: {found.kind.value}: {found.summary}"))
         except CallFailed as error:
             open_.append(f"{run.id}: failed: {error.reason}")

@@ -251,7 +251,7 @@ def run(text: str) -> None:
     answers: dict[str, Any] = {}
     while True:
         try:
-            result = here.resume(run_id, answers) if answers else here.call(Ticket(text), run_id=run_id)
+            result = here.runs.resume(run_id, answers) if answers else here.call(Ticket(text), run_id=run_id)
         except FlowSuspended as waiting:
             doubts = [effect.key for effect in waiting.run.effects if effect.key.startswith("doubt:")]
             words = typed(f"Stopped while it was sent. Is the reply in {outbox()}? yes or no: ") if doubts else ""

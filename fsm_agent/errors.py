@@ -115,7 +115,7 @@ class PromptChanged(UsageError):
 
     Examples:
         >>> prompt = Prompt("Hello, {{ name }}.")
-        >>> document = snapshot(Agent(Script()).seed(prompt(name="Ada")))
+        >>> document = snapshot(Agent(Script()).prepare(prompt(name="Ada")))
         >>> try:
         ...     restore(document, prompt.extend(template="Good day, {{ name }}."), on_change="error")
         ... except PromptChanged as error:
@@ -143,7 +143,7 @@ class OutcomeError(UsageError):
         problem: What is wrong with an answer, in words for the person who gave it; empty: not known.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> try:
         ...     asked.advance("ask:9.9", Approved())
         ... except OutcomeError:
@@ -187,7 +187,7 @@ class JournalError(FsmAgentError, ValueError):
         >>> host = Agent(Script("Hi."), name="host", store=Runs("runs.db", signing_key="0123456789abcdef" * 2))
         >>> _ = host.call("Hello", run_id="r1")
         >>> try:
-        ...     Agent(Script(), name="host", store="runs.db").replay("r1")     # without the key
+        ...     Agent(Script(), name="host", store="runs.db").runs.replay("r1")     # without the key
         ... except JournalError as error:
         ...     print(str(error).partition(":")[0])
         the run 'r1' is signed
@@ -201,7 +201,7 @@ class ReplayError(FsmAgentError, ValueError):
         >>> store = MemoryStore()
         >>> _ = Agent(Script("forty-two"), name="counter", store=store).call("How many?", run_id="r1")
         >>> try:
-        ...     Agent(Script(), output=int, name="counter", store=store).replay("r1")
+        ...     Agent(Script(), output=int, name="counter", store=store).runs.replay("r1")
         ... except ReplayError as error:
         ...     print(str(error).partition(",")[0])
         entry 2 (key 'model:0'): 'answered' was taken then

@@ -93,7 +93,7 @@ def prepare(path: str) -> None:
 
 
 def resumed(runs: Runs, i: int) -> Iterator[bool]:
-    yield clerk(runs).resume(f"r{i}", {"ask:3.0": Approved()}).output == 42
+    yield clerk(runs).runs.resume(f"r{i}", {"ask:3.0": Approved()}).output == 42
 
 
 def asked(runs: Runs, i: int) -> Iterator[bool]:

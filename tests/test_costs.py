@@ -146,7 +146,7 @@ class TestGrowth:
         agent = Agent(model, functions=[function(add)], limits=Limits(rounds=rounds))
         tracemalloc.start()
         try:
-            asyncio.run(agent.arun(agent.seed(TASK)))
+            asyncio.run(agent.arun(agent.prepare(TASK)))
         finally:
             tracemalloc.stop()
         early, late = median(model.passing_bytes[10:60]), median(model.passing_bytes[-60:-10])

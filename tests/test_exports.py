@@ -128,7 +128,7 @@ class TestErrors:
                     getattr(fsm_agent, name)
 
     def test_modules_are_imported_from_their_package(self):
-        exec("from fsm_agent.agents import agent, many\nfrom fsm_agent.prompts import prompt")
+        exec("from fsm_agent.agents import agent, batch\nfrom fsm_agent.prompts import prompt")
 
 
 WITHOUT_EXTRAS = """

@@ -131,7 +131,7 @@ def test_a_base_url_that_is_none() -> None:
 def test_no_repr_shows_a_secret() -> None:
     client = client_of("https://h.invalid/path-t0ken-4716?key=query.key.4714&k=another.query.4715", headers=HEADERS)
     agent = Agent(client, system="x")
-    shown = [client, client._access, client._access.locate(), agent, agent.seed("Hello?"), HOSTED]
+    shown = [client, client._access, client._access.locate(), agent, agent.prepare("Hello?"), HOSTED]
     assert seen_in(repr(shown)) == []
 
 
@@ -191,7 +191,7 @@ def test_what_is_kept_of_a_call(stream: bool, tmp_path: Path, written: Any) -> N
     with FaultServer([http(said)], refused) as server, tape:
         client = client_of(address(server), headers=HEADERS)
         agent = Agent(client, functions=[look], limits=Limits(recalls=0))
-        call = agent.seed("Hello?")
+        call = agent.prepare("Hello?")
         with pytest.raises(CallFailed) as caught:
             seen += agent.stream(call) if stream else [agent.run(call, seen.append)]
     assert len(server.requests) == 2
@@ -270,10 +270,10 @@ def test_what_is_kept_of_a_run(kind: str, way: str, tmp_path: Path, written: Any
             else:
                 agent.call("Hello?", run_id="r1")
         with pytest.raises(CallSuspended) as waiting:
-            agent.resume("r1")
+            agent.runs.resume("r1")
         at_rest = kept_bytes(store, tmp_path)
         with pytest.raises(CallFailed) as failed:
-            agent.resume("r1", {"ask:1.0": Approved()}, by="ann")
+            agent.runs.resume("r1", {"ask:1.0": Approved()}, by="ann")
     assert len(server.requests) == 3
     kept = at_rest + kept_bytes(store, tmp_path)
     assert "retry" in kept

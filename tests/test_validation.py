@@ -160,7 +160,7 @@ def flow(**options: Any) -> Flow[int]:
 
 
 def flow_result() -> Any:
-    run = flow().seed(1)
+    run = flow().prepare(1)
     with pytest.raises(FlowSuspended):
         flow().run(run)
     run.give(number, 2)
@@ -172,7 +172,7 @@ def wrong_role_of_a_client() -> None:
 
 
 def injected() -> None:
-    suspended = agent(function_call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)]).seed("x")
+    suspended = agent(function_call("add", a=1, b=2), functions=[Function.of(add, needs_approval=True)]).prepare("x")
     suspended.advance("", Injected((Message(role="usr"),)))
 
 
@@ -294,9 +294,9 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {  # what is done, 
         "UsageError",
         "context",
     ),
-    "a run that is not there": (lambda: agent(store=MemoryStore()).resume("r9"), "RunUnknown", "r9"),
+    "a run that is not there": (lambda: agent(store=MemoryStore()).runs.resume("r9"), "RunUnknown", "r9"),
     "an answer to another question": (
-        lambda: asked().resume("r1", {"ask:2.0": Approved()}),
+        lambda: asked().runs.resume("r1", {"ask:2.0": Approved()}),
         "NotAsked",
         "r1",
     ),
@@ -530,7 +530,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {  # what is done, 
     "parser_args 5": (lambda: agent().call(Prompt("x", parser=int), parser_args=5), "UsageError", "parser_args"),
     "depz of a stream": (lambda: [*agent().stream("x", depz=5)], "UsageError", "deps"),
     "deps of a call that is streamed": (
-        lambda: [*agent().stream(agent().seed("x"), deps=5)],
+        lambda: [*agent().stream(agent().prepare("x"), deps=5)],
         "UsageError",
         "deps",
     ),
@@ -692,7 +692,7 @@ def test_nothing_was_stored_of_a_message_that_is_none() -> None:
     one = agent(store=MemoryStore())
     with pytest.raises(ValueError, match="'usr'"):
         one.call(Message(role="usr"), run_id="r1")
-    assert one.runs.store.list() == []
+    assert one.runs.all.store.list() == []
 
 
 class TestShown:
@@ -725,7 +725,7 @@ class TestDeps:
 
     def test_also_on_the_way_back_from_a_snapshot(self) -> None:
         shop = Agent(Script(), functions=[self.price])
-        document = snapshot(shop.seed("x", deps=Shop("corner")))
+        document = snapshot(shop.prepare("x", deps=Shop("corner")))
         with pytest.raises(UsageError, match="'price'"):
             shop.restore(document)
         assert shop.restore(document, deps=Shop("x")).effects

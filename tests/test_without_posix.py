@@ -63,9 +63,9 @@ if "begin" in sys.argv:
     except CallSuspended as waiting:
         print("waits for", *[effect.key for effect in waiting.call.effects])
 elif "work" in sys.argv:
-    shop.runs.answer("r", {"ask:1.0": Approved()})
+    shop.runs.all.answer("r", {"ask:1.0": Approved()})
     Worker([shop], shop.runs).run(once=True)
-    print(shop.resume("r").output)
+    print(shop.runs.resume("r").output)
 """
 A_SNAPSHOT_AND_A_PICTURE = """
 from pathlib import Path

@@ -127,7 +127,7 @@ def main(word: str = "", by: str = "", reason: str = "") -> None:
             return
         answer = Approve(by) if word == "approve" else Refuse(by, reason)
         try:
-            result = approval_chain.resume("expense-17", {question.state: answer}, by=by)
+            result = approval_chain.runs.resume("expense-17", {question.state: answer}, by=by)
         except FlowSuspended as still:
             print(f"{by} has signed, and {still.run.state} is asked")
             return

@@ -9,7 +9,7 @@ the invoice over. You can tie any wait to a date in your data in this way: a due
   three at once. Only a function may read the clock, so it returns when it sent the letter.
 - One `wait` takes payments at any time, in parts as well. A part does not prolong the wait: the moment is in the data.
 - Nothing runs in between. `fsm-agent worker` continues the run when its moment has come, and any process that receives
-  a payment calls `flow.resume(run_id, {payment: 80})`.
+  a payment calls `flow.runs.resume(run_id, {payment: 80})`.
 - Reminding is `once=True`, so a crash does not send the same reminder twice without asking.
 
 ```console
@@ -93,9 +93,9 @@ reminder = Flow(
 def main(amount: str = "") -> None:
     try:
         if amount:
-            result = reminder.resume("invoice-17", {payment: int(amount)})
-        elif reminder.runs.store.list(text="invoice-17"):  # it has begun before
-            result = reminder.resume("invoice-17")
+            result = reminder.runs.resume("invoice-17", {payment: int(amount)})
+        elif reminder.runs.all.store.list(text="invoice-17"):  # it has begun before
+            result = reminder.runs.resume("invoice-17")
         else:
             due = datetime.now(UTC) + timedelta(seconds=0.05)
             result = reminder.call(Invoice("ann", 80, due), run_id="invoice-17")

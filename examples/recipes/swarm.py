@@ -6,7 +6,7 @@ The agent that spoke last answers the next turn, in any process.
 
 - All agents are one state; the data choose its agent. A handover is a type of answer, beside the reply.
 - The dialog is in the data, and continues from agent to agent with each one's own system prompt and functions.
-- The user is a `wait`, so a turn may come next week: with `store=` it is `swarm.resume(run_id, {user: "…"})`.
+- The user is a `wait`, so a turn may come next week: with `store=` it is `swarm.runs.resume(run_id, {user: "…"})`.
 
 ```console
 $ python examples/recipes/swarm.py
@@ -112,7 +112,7 @@ def main() -> None:
     model = Script(
         '{"to": "bob"}', '{"text": "Arr!"}', '{"to": "alice"}', function_call("add", a=5, b=7), '{"text": "12"}'
     )
-    run = swarm.seed(Chat("May I speak to Bob?"), clients={speaking: model})
+    run = swarm.prepare(Chat("May I speak to Bob?"), clients={speaking: model})
     while True:
         try:
             print(swarm.run(run).state)

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from fsm_agent.agents.agent import Agent as Agent
     from fsm_agent.agents.agent_base import AgentBase as AgentBase
     from fsm_agent.agents.agent_base import AsyncAgentBase as AsyncAgentBase
-    from fsm_agent.agents.classification.calibration import Calibration as Calibration
-    from fsm_agent.agents.classification.classification import Classification as Classification
+    from fsm_agent.agents.batch import TaskResult as TaskResult
+    from fsm_agent.agents.batch import TaskResults as TaskResults
+    from fsm_agent.agents.classification import Calibration as Calibration
+    from fsm_agent.agents.classification import Classification as Classification
     from fsm_agent.agents.config import AgentConfig as AgentConfig
     from fsm_agent.agents.conversation import Conversation as Conversation
     from fsm_agent.agents.delegation.handoffs import handoff as handoff
-    from fsm_agent.agents.many import TaskResult as TaskResult
-    from fsm_agent.agents.many import TaskResults as TaskResults
     from fsm_agent.agents.metrics import Metrics as Metrics
     from fsm_agent.agents.registry import build_agent as build_agent
     from fsm_agent.agents.run_handle import RunHandle as RunHandle
@@ -27,12 +27,11 @@ else:
         {
             "agent": "Agent",
             "agent_base": "AgentBase AsyncAgentBase",
-            "classification.calibration": "Calibration",
-            "classification.classification": "Classification",
+            "classification": "Calibration Classification",
             "config": "AgentConfig",
             "conversation": "Conversation",
             "delegation.handoffs": "handoff",
-            "many": "TaskResult TaskResults",
+            "batch": "TaskResult TaskResults",
             "metrics": "Metrics",
             "registry": "build_agent",
             "run_handle": "RunHandle",

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
+
+from typing_extensions import TypeForm, Unpack
 
 from fsm_agent._internal.closing import Closing
 from fsm_agent._internal.generics import New
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import fields_alone
 from fsm_agent._internal.vector import Vector
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.arguments import (
     TASK,
     UNNAMED,
     check_agent,
     check_prices,
-    check_resume_options,
     plan_of_model,
 )
-from fsm_agent.agents.classification.classifying import Classifying
+from fsm_agent.agents.classification import Calibration, Classification, Label
+from fsm_agent.agents.classify import BINARY_QUESTION, QUESTION, OnMissing, What, aperform, perform, planned
+from fsm_agent.agents.conversation import Conversation
+from fsm_agent.agents.delegation import delegate as delegates
+from fsm_agent.agents.delegation import from_functions, handoffs
 from fsm_agent.agents.hooks import check_hooks
-from fsm_agent.agents.options import CallOptions, ReadOptions
+from fsm_agent.agents.options import After, AgentChanges, Deps, Out, RestoreOptions, call_options, check_known
 from fsm_agent.agents.persistence import (
     attach_journal,
     check_drivable,
     decides_per_call,
     definition_of,
     opening_of,
-    runs_of,
     warned_of_change,
     with_model,
     with_options,
@@ -45,7 +47,7 @@ from fsm_agent.agents.system_prompt import (
     check_system_needs,
     dialog_before,
 )
-from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Messages, Out, Typed
+from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall, call_class
 from fsm_agent.call.interpret import StopWhen
 from fsm_agent.call.journal import Header
@@ -54,52 +56,31 @@ from fsm_agent.call.prices import Prices
 from fsm_agent.call.record import CallRecord
 from fsm_agent.call.result import CallResult
 from fsm_agent.call.seeding import seed_of
-from fsm_agent.call.snapshots import asked_in, restore
+from fsm_agent.call.snapshots import OnChange, asked_in, restore
+from fsm_agent.clients.client import Client
+from fsm_agent.context import view as views
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.context.plan import ContextOption, ContextPlan, keeping, kept
 from fsm_agent.errors import UsageError
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.context import LATER, Context, GivenDeps, Made, accepts_context, check_deps, deps_for, is_maker
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import PYTHONS_OWN, Policy
+from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.functions.toolset import NO_FUNCTIONS, Functions, functions_of, sources
 from fsm_agent.messages.message import HistorySummary, Message
+from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
 from fsm_agent.prompts.dialog import Dialog, task_message
 from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.log import LOG
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.run_function import current_depth
 from fsm_agent.runtime.world import Approve, Check, World
+from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Store
 from fsm_agent.validation import check
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from typing_extensions import TypeForm
-
-    from fsm_agent.agents import conversation as conversations
-    from fsm_agent.agents.conversation import Conversation
-    from fsm_agent.agents.delegation import delegate as delegates
-    from fsm_agent.agents.delegation import from_functions, handoffs
-    from fsm_agent.agents.options import AgentChanges, RestoreOptions
-    from fsm_agent.call.snapshots import OnChange
-    from fsm_agent.clients.client import Client
-    from fsm_agent.context import view as views
-    from fsm_agent.functions.policy import AgentPolicy
-    from fsm_agent.messages import payload as payloads
-    from fsm_agent.messages.payload import Payload
-    from fsm_agent.runtime.inner_calls import InnerCalls
-    from fsm_agent.store.claiming import Claimed, Definition
-    from fsm_agent.store.runs import Runs
-    from fsm_agent.store.store import Store
-else:
-    conversations = deferred("fsm_agent.agents.conversation")
-    delegates = deferred("fsm_agent.agents.delegation.delegate")
-    from_functions = deferred("fsm_agent.agents.delegation.from_functions")
-    handoffs = deferred("fsm_agent.agents.delegation.handoffs")
-    payloads = deferred("fsm_agent.messages.payload")
-    views = deferred("fsm_agent.context.view")
 
 
 class ResolvedTask(NamedTuple):
@@ -124,7 +105,7 @@ class ResolvedTask(NamedTuple):
 
 @hinting
 @dataclass(frozen=True, eq=False, repr=False)
-class Agent(CallVerbs[Deps, Out], Classifying, Closing):
+class Agent(CallVerbs[Deps, Out], Closing):
     """One identity: a model, a system prompt, functions, the type of its answers, and limits.
 
     Type checkers see an ``Agent[Deps, Out]``: the types of its calls' deps and of its answers.  Plain ``Agent(…)``
@@ -261,7 +242,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
     @cached_property
     def client(self) -> Client:
         """The client that sends its requests; made on first use when ``model`` is a name."""
-        return self.client_of(self.model)
+        return self._client_of(self.model)
 
     @cached_property
     def _classifier(self) -> Agent[Deps, str]:
@@ -273,8 +254,10 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         vars(made)["_clients"] = self._clients  # which this one closes
         return made
 
-    def client_of(self, model: str | Client) -> Client:
-        """Return the agent's client of a model, which is made on first use; a client as it is."""
+    def _client_of(self, model: str | Client | None) -> Client:
+        """Return the client of a model, which is made on first use; a client as it is; None: the agent's own."""
+        if model is None:
+            return self.client
         if not isinstance(model, str):
             return model
         from fsm_agent.clients.registered import named_client
@@ -296,22 +279,23 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         return PromptResolver(self.functions, self.prompt, self.output, self.finalizer)
 
     @cached_property
-    def own_world(self) -> World:
-        return self.world_with(self.client)
+    def _own_world(self) -> World:
+        return self._world_with(self.client)
 
-    def world_with(self, client: Client) -> World:
+    def _world_with(self, client: Client) -> World:
+        """Return the world in which a client is asked."""
         own: Any = {"approve": self.approve, "results": self.results, "prices": self.prices, "name": self.name}
         return World.of(client, **own, **self.world)
 
-    def world_of(self, call: AgentCall[Any]) -> World:
-        r = call.record
+    def _world_of(self, process: AgentCall[Any]) -> World:
+        r = process.record
         if not r.model or r.ending is not None:
-            return self.own_world
-        return self.world_with_model(call.client or r.model)
+            return self._own_world
+        return self._world_with_model(process.client or r.model)
 
-    def world_with_model(self, model: str | Client | None) -> World:
+    def _world_with_model(self, model: str | Client | None) -> World:
         """Return the world in which a model is asked; None: the agent's own."""
-        return self.own_world if model is None else self.world_with(self.client_of(model))
+        return self._own_world if model is None else self._world_with(self._client_of(model))
 
     @cached_property
     def _clients(self) -> dict[str, Client]:
@@ -337,26 +321,8 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             system_args=values,
         )
 
-    @overload
-    def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
-    @overload
-    def seed(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
-    @overload
-    def seed(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Any]: ...
-    @with_options_shown(CallOptions)
-    def seed(self, task: Any, /, **options: Any) -> AgentCall[Any]:
-        """Return an agent call that has not begun.
-
-        Args:
-            task: Text (taken as it is), a `Payload` of texts and images, a prompt, a prompt with values for its
-                variables (``order(letter="…")``), a user's message, or a dialog that waits for an answer: a `Dialog`,
-                or a list of messages.
-            options: Those of `CallOptions`.
-
-        Raises:
-            UsageError: A variable is missing, an option or a setting unknown, or a dialog has nothing to answer.
-        """
-        return self._kept_in_store(self.build_call(task, options), options)
+    def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
+        return self._kept_in_store(self._build_call(task, options), options)
 
     def _kept_in_store(self, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
         """Give a call that has not begun a journal if the agent has a store; return the call.
@@ -372,29 +338,29 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
             )
         return call
 
-    def seed_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> AgentCall[Any]:
-        call = from_functions.lent_call(self.build_call(task, options), around)
+    def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> AgentCall[Any]:
+        check_known(options, task)
+        call = from_functions.lent_call(self._build_call(task, options), around)
         if around.recorder is None:
             return self._kept_in_store(call, options)
         attach_journal(self, call, {**options, "run_id": options.get("run_id") or around.next_name()})
         return call
 
-    def build_call(
+    def _build_call(
         self, task: Any, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None
     ) -> AgentCall[Any]:
         """Return a call that is in no store.
 
         Args:
-            task: See `seed`.
+            task: See `prepare`.
             options: Those of `CallOptions`.
             keep: The passes of a conversation, which were applied to ``after`` already; None: the agent's.
         """
-        self.check_options(options, task)
         extra, by, parser_args = options.get("extra"), options.get("by") or "", options.get("parser_args")
         deps = deps_for(options.get("deps"), self.name, extra or {}, by)
         if callable(self.system):
             check_needs(deps, self.prompt.offers)  # before it is made of them
-        resolved = self.resolve_task(task, {**options, "deps": deps})
+        resolved = self._resolve_task(task, {**options, "deps": deps})
         prompt = self._resolver.for_call(resolved.prompt, deps)
         if parser_args:
             check_parser_args(prompt, parser_args)
@@ -412,14 +378,14 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         )
         if prompt.delegates:
             handoffs.check_agents(self, prompt)
-        call = call_class(prompt)(record, prompt, **self.call_parts(prompt, options.get("args"), deps, keep))
+        call = call_class(prompt)(record, prompt, **self._call_parts(prompt, options.get("args"), deps, keep))
         call.system_args = resolved.system_args
         if resolved.is_system_late:
             call.opening = opening_of(self, deps)
         model = options.get("model")
         return call if model is None else with_model(self, call, model)
 
-    def resolve_task(self, task: Any, options: Mapping[str, Any]) -> ResolvedTask:
+    def _resolve_task(self, task: Any, options: Mapping[str, Any]) -> ResolvedTask:
         """Return the messages that wait for an answer, and the prompt that governs the answer."""
         prompt, system = self.prompt, self.system
         after, system_args = options.get("after"), options.get("system_args")
@@ -433,7 +399,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         if self._keep and isinstance(after, CallResult):
             before = kept(self._keep, before)
         match task:
-            case str() | payloads.Payload():
+            case str() | Payload():
                 dialog = self._put_in_words(before, task, options.get("model"))
             case Prompt() | Task():
                 task = self._visible_task(task, options.get("model"))
@@ -472,7 +438,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         seen = payload.without_images
         if seen == payload:
             return payload
-        client = self.client if model is None else self.client_of(model)
+        client = self._client_of(model)
         if getattr(client, "takes_images", True):
             return payload
         if client.name not in self._blind:
@@ -482,10 +448,10 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
 
     def _visible_task(self, task: Prompt | Task, model: str | Client | None) -> Prompt | Task:
         """Return a task whose payloads are what the model of a call takes."""
-        if not isinstance(task, Task) or not any(isinstance(v, payloads.Payload) for v in task.values.values()):
+        if not isinstance(task, Task) or not any(isinstance(v, Payload) for v in task.values.values()):
             return task
         values = {
-            name: self._visible(value, model) if isinstance(value, payloads.Payload) else value
+            name: self._visible(value, model) if isinstance(value, Payload) else value
             for name, value in task.values.items()
         }
         return Task(task.prompt, values)
@@ -495,7 +461,7 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         """The models for which the user was warned that they take no images."""
         return set()
 
-    def resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
+    def _resolve_prompt(self, prompt: Prompt | None, options: Mapping[str, Any]) -> Prompt:
         """Return the prompt of a call that began before, as it governs it now; None: the agent's own."""
         resolved = self._resolver.for_call(prompt or self.prompt, options.get("deps"))
         if parser_args := options.get("parser_args"):
@@ -515,46 +481,33 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         Raises:
             UsageError: The agent has no store, or the name is not a text.
         """
-        return conversations.Conversation(self, name, keep)
+        return Conversation(self, name, keep)
 
-    @cached_property
-    def runs(self) -> Runs:
-        """The runs in its store.
-
-        Raises:
-            UsageError: The agent has no store.
-        """
-        if self.store is None:
-            raise UsageError(f"the agent {self.name!r} has no store; pass store='runs.db'")
-        return runs_of(self.store)
-
-    @with_options_shown(ReadOptions)
-    def definition(self, **options: Any) -> Definition:
-        check_resume_options(options)
+    def _definition(self, options: Mapping[str, Any]) -> Definition:
         return definition_of(self, options)
 
-    def definition_of(self, process: AgentCall[Any]) -> Definition:
+    def _definition_of(self, process: AgentCall[Any]) -> Definition:
         return definition_of(self, {"prompt": process.prompt, "deps": Made(process.deps), "model": process.client})
 
-    def definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
+    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
         path = seed_of(header).prompt
         return definition_of(self, {"deps": deps, "prompt": None if path == self.prompt.path else prompts.get(path)})
 
-    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        known = {self.resolve_prompt(prompt, {"deps": LATER}).fingerprint for prompt in (None, *prompts)}
+    def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        known = {self._resolve_prompt(prompt, {"deps": LATER}).fingerprint for prompt in (None, *prompts)}
         return known | {""} if decides_per_call(self) else known  # of runs that were put in without deps
 
-    def check_deps(self, deps: Any) -> None:
+    def _check_deps(self, deps: Any) -> None:
         check_deps(deps)
         if not is_maker(deps):
             value = deps.value if isinstance(deps, Made) else deps
             check_needs(value, self.prompt.offers)
             check_system_needs(self.system, self.name, value)
 
-    def check_resumed(self, claimed: Claimed) -> Claimed:
+    def _check_resumed(self, claimed: Claimed) -> Claimed:
         return check_drivable(self, claimed)
 
-    def call_parts(
+    def _call_parts(
         self, prompt: Prompt, args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
     ) -> dict[str, Any]:
         """Return the arguments of a call that come from the agent and that no record holds."""
@@ -601,12 +554,11 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         """
         extra, by = ({}, "") if not is_maker(deps) else asked_in(document, signing_key)
         deps = deps_for(deps, self.name, extra, by)
-        resolved = self.resolve_prompt(prompt, {"parser_args": parser_args, "deps": deps})
+        resolved = self._resolve_prompt(prompt, {"parser_args": parser_args, "deps": deps})
         keys: Any = {"signing_key": signing_key, "on_change": on_change}
-        call = warned_of_change(restore(document, resolved, **keys, **self.call_parts(resolved, args, deps)))
+        call = warned_of_change(restore(document, resolved, **keys, **self._call_parts(resolved, args, deps)))
         return with_options(self, call, {"parser_args": parser_args, "model": model})
 
-    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[Context[Deps], str], Out, Deps]:
@@ -638,6 +590,128 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
         made: Any = Made(context.deps)
         return (await self.acall(task, deps=made)).output
 
+    def classify(
+        self,
+        what: What,
+        classes: Iterable[Label],
+        *,
+        prompt: str | Prompt[Any] | None = None,
+        calibration: Calibration | None = None,
+        votes: int = 1,
+        on_missing: OnMissing = "zero",
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+    ) -> Classification[Label]:
+        """Return the class of a text or a dialog, and the probability of each class.
+
+        Args:
+            what: A text, a `Payload`, or a dialog, which the question follows.
+            classes: Texts, members of an `Enum`, or the class of one.
+            prompt: The question, which may say ``{{ text }}`` and ``{{ classes }}``.
+            calibration: The correction by the prior; see `Calibration.of_prior`.
+            votes: How often to ask a model that reports no log probabilities.
+            on_missing: ``"error"``: ask again if a class is not among the alternatives.
+            args: As of `call`, as are those that follow.
+            parser_args: As of `call`.
+            deps: As of `call`.
+            model: As of `call`.
+            extra: As of `call`.
+            by: As of `call`.
+            run_id: As of `call`.
+            system_args: As of `call`.
+            keep_system: As of `call`.
+            after: As of `call`.
+
+        Raises:
+            CallFailed: The model named none of the classes, or the request failed.
+            UsageError: An argument is wrong.
+        """
+        options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
+        given = (prompt, calibration, votes, on_missing, options)
+        return perform(planned(self._classifier, what, classes, QUESTION, *given))
+
+    async def aclassify(
+        self,
+        what: What,
+        classes: Iterable[Label],
+        *,
+        prompt: str | Prompt[Any] | None = None,
+        calibration: Calibration | None = None,
+        votes: int = 1,
+        on_missing: OnMissing = "zero",
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+    ) -> Classification[Label]:
+        """`classify` for asyncio."""
+        options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
+        given = (prompt, calibration, votes, on_missing, options)
+        return await aperform(planned(self._classifier, what, classes, QUESTION, *given))
+
+    def binary_classify(
+        self,
+        what: What,
+        *,
+        prompt: str | Prompt[Any] | None = None,
+        calibration: Calibration | None = None,
+        votes: int = 1,
+        on_missing: OnMissing = "zero",
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+    ) -> float:
+        """Return how likely the answer is True: to the question of a dialog, or of a ``prompt``; see `classify`."""
+        options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
+        given = (prompt, calibration, votes, on_missing, options)
+        return perform(planned(self._classifier, what, (True, False), BINARY_QUESTION, *given)).probabilities[True]
+
+    async def abinary_classify(
+        self,
+        what: What,
+        *,
+        prompt: str | Prompt[Any] | None = None,
+        calibration: Calibration | None = None,
+        votes: int = 1,
+        on_missing: OnMissing = "zero",
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+    ) -> float:
+        """`binary_classify` for asyncio."""
+        options = call_options(what, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after)
+        given = (prompt, calibration, votes, on_missing, options)
+        found = await aperform(planned(self._classifier, what, (True, False), BINARY_QUESTION, *given))
+        return found.probabilities[True]
+
     @cached_property
     def _system_messages(self) -> tuple[Message, ...]:
         return (Message.of("system", self.system),) if self.system and isinstance(self.system, str) else ()
@@ -655,4 +729,3 @@ class Agent(CallVerbs[Deps, Out], Classifying, Closing):
 
 ARGUMENTS = tuple([item.name for item in fields(Agent) if item.init])
 _DEFAULTS = {item.name: item.default for item in fields(Agent)}
-with_options_shown(Agent, is_change=True)(Agent.changed)

@@ -291,7 +291,7 @@ class AgentBase(Agent[Any, Out], Generic[Out]):
         return prompt
 
     @property
-    def with_sub_agents(self) -> Sequence[Agent[Any, Any]]:
+    def _sub_runnables(self) -> Sequence[Agent[Any, Any]]:
         return (self, *[agent for agent in self.agents.values() if agent is not self])
 
     @with_options_shown(Policy, without=PYTHONS_OWN)

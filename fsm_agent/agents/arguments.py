@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import field_names
-from fsm_agent.agents.options import CALL_OPTIONS, RESUME_OPTIONS
 from fsm_agent.call.limits import Limits
 from fsm_agent.context.plan import DEFAULT, ContextPlan
 from fsm_agent.errors import UsageError, hint
-from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.messages.reply import Settings
-from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.providers.models import window_of
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.world import World
@@ -25,7 +23,6 @@ else:
     price_lists = deferred("fsm_agent.runtime.price_list")
 
 MODEL = "'provider:model' such as 'openai:gpt-5-mini', or a client"
-_OF_AGENT = frozenset({"functions", "output", "system", "model", "settings", "limits", "hooks", "store", "approve"})
 UNNAMED = "agent"  # the name of an agent that was given none
 TASK = Prompt("{{ task }}")  # the prompt of tasks in words, if an agent is given no other
 
@@ -84,23 +81,6 @@ def context_window(model: Any) -> int | None:
     return min(known, default=None) if len(known) == len(windows) else None
 
 
-def unknown_option(options: Mapping[str, Any], task: object, known: Collection[str] = CALL_OPTIONS) -> UsageError:
-    """Return the error for the first option that a call does not have, with what was probably meant.
-
-    Args:
-        options: The options.
-        task: The task of the call; None: the verb takes none.
-        known: The options that there are.
-    """
-    name = next(name for name in options if name not in known)
-    prompt = task.prompt if isinstance(task, Task) else task
-    if isinstance(prompt, Prompt) and name in prompt.variables:
-        return UsageError(f"unknown option {name!r}; pass it as a value of the prompt, call(prompt({name}=…))")
-    right = remedy(name, sorted(known))
-    is_of_agent = name in WORDS and WORDS[name].partition("=")[0] in _OF_AGENT
-    return UsageError(f"unknown option {name!r}{right}{' of Agent(…), or of agent.changed(…)' * is_of_agent}")
-
-
 def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
     """Return what is done with the requests to a model, by its context window.
 
@@ -120,16 +100,6 @@ def plan_of_model(plan: ContextPlan, model: Any, agent: str) -> ContextPlan:
             " unknown; pass a limit, such as Budget(hard=32_000)"
         )
     return plan.changed(window=window)
-
-
-def check_resume_options(options: Mapping[str, Any]) -> None:
-    """Refuse what is no option of `resume`.
-
-    Raises:
-        UsageError: It names the option, and what was probably meant.
-    """
-    if unknown := options.keys() - RESUME_OPTIONS:
-        raise unknown_option(dict.fromkeys(sorted(unknown)), None, RESUME_OPTIONS)
 
 
 def is_model(value: Any) -> bool:

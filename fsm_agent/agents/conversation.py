@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.generics import New
-from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.agents.arguments import check_resume_options
-from fsm_agent.agents.options import CallOptions, ReadOptions
+from fsm_agent.agents.options import After, Deps, Out
 from fsm_agent.agents.persistence import attach_journal, definition_of
 from fsm_agent.agents.system_prompt import dialog_before
-from fsm_agent.agents.verbs import Asked, CallVerbs, Deps, Out, Typed
+from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.call import AgentCall
-from fsm_agent.call.journal import Journal, header_of
+from fsm_agent.call.journal import Header, Journal, header_of
 from fsm_agent.call.seeding import ConversationTurn, seed_of
 from fsm_agent.context.passes import AnyPass, passes_of
 from fsm_agent.context.plan import kept
@@ -23,26 +20,23 @@ from fsm_agent.errors import UsageError
 from fsm_agent.functions.context import Made
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.world import World
+from fsm_agent.store.claiming import Claimed, Definition
 from fsm_agent.store.errors import RunUnknown
 from fsm_agent.store.store import Head, Run
 from fsm_agent.store.turns import check_ended, dialog_at, turn_of, turns_back
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from fsm_agent.agents.agent import Agent
-    from fsm_agent.agents.verbs import After
-    from fsm_agent.store.claiming import Claimed, Definition
-    from fsm_agent.store.runs import Runs
 
 
 class Conversation(CallVerbs[Deps, Out]):
     """A conversation that the store of an agent keeps under a name.
 
     ``call``, ``acall``, ``stream`` and ``astream`` are those of the agent, and each makes the next turn: it follows
-    the dialog so far, and its result is kept.  A turn is a run of the agent, so ``resume`` continues it after an
+    the dialog so far, and its result is kept.  A turn is a run of the agent, so ``runs.resume`` continues it after an
     interruption.  A turn begins only if the newest turn has ended and is the one that was read.  If two OS processes
     answer at once, the later one gets a `Conflict` before its model is asked.
 
@@ -65,6 +59,8 @@ class Conversation(CallVerbs[Deps, Out]):
         4
     """
 
+    _reads_store = True
+
     def __init__(self, agent: Agent[Deps, Out], name: str, keep: AnyPass | Sequence[AnyPass] | None = None) -> None:
         check(
             "the name of a conversation", name, isinstance(name, str) and bool(name), "a string such as 'customer-17'"
@@ -74,8 +70,7 @@ class Conversation(CallVerbs[Deps, Out]):
         self.approve = agent.approve
         self.hooks = agent.hooks
         self._keep = passes_of(agent.keep if keep is None else keep, "keep")
-        self._runs = agent.runs
-        self._seeds_from_disk = not self._runs.store.is_volatile
+        self._runs = self.store = agent.runs.all
         self._known: dict[str, Dialog] = {}  # the dialog after a run that stays as it is
 
     def read(self) -> Dialog:
@@ -103,21 +98,7 @@ class Conversation(CallVerbs[Deps, Out]):
         """Return the runs, the newest first, up to the first that was deleted."""
         return list(islice(turns_back(self._runs.journals, self._runs.store.head(self.name)), limit))
 
-    @overload
-    def seed(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
-    @overload
-    def seed(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
-    @with_options_shown(CallOptions)
-    def seed(self, task: Any, /, **options: Any) -> AgentCall[Any]:
-        """Return the next turn, which has not begun; ``run`` and ``arun`` drive it.
-
-        Args:
-            task: What is said next.
-            options: Those of `CallOptions`; with ``after``, the turn follows that dialog instead of this one.
-
-        Raises:
-            Conflict: The newest turn has not ended.
-        """
+    def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
         if isinstance(task, Dialog | list | tuple):
             raise UsageError(
                 f"the task: expected only what is new, since the conversation {self.name!r} keeps its dialog, got a"
@@ -131,40 +112,39 @@ class Conversation(CallVerbs[Deps, Out]):
         after = options.get("after")
         before, usage = self._before(head, after)
         inherited = kept(self._keep, before)
-        call = self.agent.build_call(task, {**options, "after": inherited}, self._keep)
+        call = self.agent._build_call(task, {**options, "after": inherited}, self._keep)
         is_continued = after is None and bool(head.run) and inherited is before and len(before) > 0
         turn = ConversationTurn(self.name, head.version + 1, head.run, 1, is_continued, usage)
         attach_journal(self.agent, call, options, turn)
         return call
 
-    @property
-    def runs(self) -> Runs:
-        """The runs in the agent's store, including those of other conversations."""
-        return self._runs
+    def _prepare_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        raise UsageError(
+            f"expected an agent or a flow, which can be part of another call, got the conversation {self.name!r}, whose"
+            " runs are its own; use its call(…)"
+        )
 
-    def world_of(self, process: AgentCall[Any]) -> World:
-        return self.agent.world_of(process)
+    def _world_of(self, process: AgentCall[Any]) -> World:
+        return self.agent._world_of(process)
 
-    def listener_to(self, process: AgentCall[Any]) -> Callable[[Any], Any] | None:
-        return self.agent.listener_to(process)
-
-    @with_options_shown(ReadOptions)
-    def definition(self, **options: Any) -> Definition:
-        check_resume_options(options)
+    def _definition(self, options: Mapping[str, Any]) -> Definition:
         return definition_of(self.agent, options, self._keep)
 
-    def definition_of(self, process: AgentCall[Any]) -> Definition:
+    def _definition_of(self, process: AgentCall[Any]) -> Definition:
         options = {"prompt": process.prompt, "deps": Made(process.deps), "model": process.client}
         return definition_of(self.agent, options, self._keep)
 
-    def fingerprints(self, prompts: Sequence[Any]) -> set[str]:
-        return self.agent.fingerprints(prompts)
+    def _definition_of_run(self, header: Header, deps: Any, prompts: Mapping[str, Any]) -> Definition:
+        return self.agent._definition_of_run(header, deps, prompts)
 
-    def check_deps(self, deps: Any) -> None:
-        self.agent.check_deps(deps)
+    def _fingerprints(self, prompts: Sequence[Any]) -> set[str]:
+        return self.agent._fingerprints(prompts)
 
-    def check_resumed(self, claimed: Claimed) -> Claimed:
-        return self.agent.check_resumed(claimed)
+    def _check_deps(self, deps: Any) -> None:
+        self.agent._check_deps(deps)
+
+    def _check_resumed(self, claimed: Claimed) -> Claimed:
+        return self.agent._check_resumed(claimed)
 
     def _dialog(self, head: Head) -> Dialog:
         known = dict(self._known)  # other threads may use the same conversation
@@ -203,7 +183,7 @@ class Conversation(CallVerbs[Deps, Out]):
             return None
         header = header_of(text)
         seed = seed_of(header)
-        call = self.agent.build_call(task, {**options, "after": None})
+        call = self.agent._build_call(task, {**options, "after": None})
         r = call.record
         now = (r.dialog[-1], options.get("args") or {}, options.get("parser_args") or {}, r.extra, r.by, r.model)
         then = (seed.dialog[-1], seed.args, seed.parser_args, header.extra, header.by, seed.model)

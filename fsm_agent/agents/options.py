@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
+from typing_extensions import TypeVar
+
+from fsm_agent._internal.generics import New
+from fsm_agent.agents.batch import Progress
+from fsm_agent.agents.classification import Calibration
+from fsm_agent.agents.run_handle import Before
 from fsm_agent.call.interpret import StopWhen
 from fsm_agent.call.limits import Limits
+from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.prices import Prices
+from fsm_agent.call.result import CallResult
+from fsm_agent.call.snapshots import OnChange
+from fsm_agent.clients.client import Client
 from fsm_agent.context.passes import AnyPass
 from fsm_agent.context.plan import ContextOption
+from fsm_agent.errors import UsageError
+from fsm_agent.foreign_names import WORDS, remedy
 from fsm_agent.functions.context import GivenDeps
 from fsm_agent.functions.toolset import Functions
+from fsm_agent.messages.events import Done, InterimEvent
+from fsm_agent.messages.message import ChatDict, Message
+from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.runtime.result_pipeline import ResultPipeline
 from fsm_agent.runtime.world import Approve
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Store
 
-if TYPE_CHECKING:
-    from fsm_agent.agents.classification.calibration import Calibration
-    from fsm_agent.agents.classification.classifying import Classifying
-    from fsm_agent.agents.run_handle import Before
-    from fsm_agent.agents.verbs import After
-    from fsm_agent.call.snapshots import OnChange
-    from fsm_agent.clients.client import Client
-    from fsm_agent.messages.events import Event
-    from fsm_agent.store.runs import Runs
-    from fsm_agent.store.store import Store
-
-Deps = TypeVar("Deps")
-Progress: TypeAlias = bool | Callable[[int, int | None], Any]
-CONCURRENCY = 8  # tasks of `map` that are done at a time
+Deps = TypeVar("Deps", default=Any, contravariant=True)
+Out = TypeVar("Out", default=str, covariant=True)
+Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
+# What is asked for the agent's own output: words, and prompts of texts.
+Asked: TypeAlias = str | Message | Payload | Prompt[str] | Task[str]
+Typed: TypeAlias = Prompt[New] | Task[New]  # what is asked for its own
+AnyTask: TypeAlias = Asked | Typed[Any] | Messages
+RunAnswers: TypeAlias = Mapping[str, Outcome] | Outcome | None
+After: TypeAlias = CallResult[Any] | Messages | None
+Stream: TypeAlias = Generator[InterimEvent | Done[New]]
+AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[New]]
 
 
 class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
@@ -43,7 +57,7 @@ class _UnstoredOptions(TypedDict, Generic[Deps], total=False):
     model: str | Client | None
 
 
-class _SeedOptions(_UnstoredOptions[Deps], total=False):
+class _PreparedOptions(_UnstoredOptions[Deps], total=False):
     """The options of a call, but for ``after``, which `submit` has with a wider type."""
 
     extra: Mapping[str, Any] | None
@@ -53,24 +67,8 @@ class _SeedOptions(_UnstoredOptions[Deps], total=False):
     keep_system: bool
 
 
-class CallOptions(_SeedOptions[Deps], total=False):
-    """The options of a call, whatever its verb; this list is the only one.
-
-    Attributes:
-        args: Settings for this call, over the agent's: ``{"temperature": 0}``.
-        parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
-            JSON can hold, kept in the record.
-        deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
-        model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
-        extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the messages
-            that the call adds to the dialog have it.  The model does not see it.
-        by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
-        run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
-            with the same task, the call continues that run, or returns its result.
-        after: What the task follows: the result of a call, a dialog, or messages.
-        system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
-        keep_system: Keep the system message at the start of the dialog, in place of the agent's.
-    """
+class CallOptions(_PreparedOptions[Deps], total=False):
+    """The options of a call, whatever its verb; `Agent.call` says what each does."""
 
     after: After
 
@@ -78,78 +76,17 @@ class CallOptions(_SeedOptions[Deps], total=False):
 CALL_OPTIONS = CallOptions.__optional_keys__
 
 
-class StartOptions(TypedDict, total=False):
-    """The options of `submit` that say when the run starts.
+class SubmitOptions(_PreparedOptions[Deps], total=False):
+    """The options of `submit`: those of a call, and when the run starts."""
 
-    Attributes:
-        delay_s: How many seconds from now it starts, at the earliest.
-        priority: From -100 to 100; of the runs that are due, workers take one of the highest priority.  It holds until
-            the run has ended.
-        service: The name of the `RunFollower` that goes on with the run as with its own; empty: workers do.
-    """
-
+    after: Before | After
     delay_s: float
     priority: int
     service: str
 
 
-class SubmitOptions(_SeedOptions[Deps], StartOptions, total=False):
-    """The options of `submit`: those of `StartOptions`, and those of a call.
-
-    Attributes:
-        after: The runs that have to end before, as names or handles; in whatever way they end.  Or what the task
-            follows, as of a call: the result of one, a dialog, or messages.
-    """
-
-    after: Before | After
-
-
-class ReadOptions(_UnstoredOptions[Deps], total=False):
-    """The options of `replay`, `at` and `fork`: what the call of a run is made with; None: what the run began with.
-
-    Attributes:
-        prompt: The prompt of the task, if it had its own.
-        on_change: What to do if the prompt has changed since the run began: log it and set the result's
-            ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
-    """
-
-    prompt: Prompt[Any] | None
-    on_change: OnChange
-
-
-RESUME_OPTIONS = ReadOptions.__optional_keys__
-
-
-class StreamedResumeOptions(ReadOptions[Deps], total=False):
-    """The options of a stream that continues a run, beside the answers.
-
-    Attributes:
-        by: Who answers, for people.
-        post_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
-    """
-
-    by: str
-    post_id: str
-
-
-class ResumeOptions(StreamedResumeOptions[Deps], total=False):
-    """The options of `resume`, beside the answers.
-
-    Attributes:
-        sink: Receives every event.
-    """
-
-    sink: Callable[[Event], Any] | None
-
-
 class MapOptions(CallOptions[Deps], total=False):
-    """The options of many calls.
-
-    Attributes:
-        concurrency: How many calls run at a time; 8 by default.
-        progress: True shows a bar on stderr; a function is called with the number of finished tasks and of all tasks.
-        fail_fast: Raise the first error, and begin no further task.
-    """
+    """The options of many calls; see `Agent.map`."""
 
     concurrency: int
     progress: Progress
@@ -165,11 +102,64 @@ class ClassifyOptions(CallOptions[Any], total=False):
     on_missing: Literal["zero", "error"]
 
 
-class ChoiceOptions(ClassifyOptions, total=False):
-    """The options of a classification that may leave it open, or ask another agent."""
+_NOTHING: Mapping[str, Any] = {}
+_OF_AGENT = frozenset({"functions", "output", "system", "model", "settings", "limits", "hooks", "store", "approve"})
 
-    threshold: float
-    otherwise: Classifying | None
+
+def call_options(
+    task: object,
+    args: Mapping[str, Any] | None,
+    parser_args: Mapping[str, Any] | None,
+    deps: GivenDeps[Any],
+    model: str | Client | None,
+    extra: Mapping[str, Any] | None,
+    by: str,
+    run_id: str | None,
+    system_args: Mapping[str, Any] | None,
+    keep_system: bool,
+    after: Any,
+    unknown: Mapping[str, Any] = _NOTHING,
+) -> dict[str, Any]:
+    """Return the options of a call by name.
+
+    Args:
+        task: The task, or a list of them; the variables of a prompt are no options.
+        args: As of `Agent.call`, as are those that follow.
+        parser_args: As of `Agent.call`.
+        deps: As of `Agent.call`.
+        model: As of `Agent.call`.
+        extra: As of `Agent.call`.
+        by: As of `Agent.call`.
+        run_id: As of `Agent.call`.
+        system_args: As of `Agent.call`.
+        keep_system: As of `Agent.call`.
+        after: As of `Agent.call`.
+        unknown: Options that a call does not have.
+
+    Raises:
+        UsageError: There is an unknown one; the error says which was probably meant.
+    """
+    check_known(unknown, task)
+    named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "extra": extra, "by": by}
+    return {**named, "run_id": run_id, "system_args": system_args, "keep_system": keep_system, "after": after}
+
+
+def check_known(options: Iterable[str], task: object) -> None:
+    """Refuse options that a call does not have.
+
+    Raises:
+        UsageError: It names the first of them, and what was probably meant.
+    """
+    name = next((name for name in options if name not in CALL_OPTIONS), None)
+    if name is None:
+        return
+    first = task[0] if isinstance(task, list | tuple) and task else task  # of many tasks
+    prompt = first.prompt if isinstance(first, Task) else first
+    if isinstance(prompt, Prompt) and name in prompt.variables:
+        raise UsageError(f"unknown option {name!r}; pass it as a value of the prompt, call(prompt({name}=…))")
+    right = remedy(name, sorted(CALL_OPTIONS))
+    is_of_agent = name in WORDS and WORDS[name].partition("=")[0] in _OF_AGENT
+    raise UsageError(f"unknown option {name!r}{right}{' of Agent(…), or of agent.changed(…)' * is_of_agent}")
 
 
 class RestoreOptions(_UnstoredOptions[Deps], total=False):

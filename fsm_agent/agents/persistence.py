@@ -2,54 +2,108 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from fsm_agent._internal.generics import Out
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import MODEL, is_model, plan_of_model
 from fsm_agent.agents.system_prompt import SystemPrompt
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.journal import Header, Journal
+from fsm_agent.call.limits import Limits
 from fsm_agent.call.seeding import ConversationTurn, call_of, header_of_call, seed_of, turn_snapshot
-from fsm_agent.call.snapshots import check_change, check_on_change
-from fsm_agent.errors import UsageError
+from fsm_agent.call.snapshots import OnChange, check_change, check_on_change
+from fsm_agent.clients.client import Client
+from fsm_agent.context import view as views
+from fsm_agent.context.passes import AnyPass
+from fsm_agent.errors import UsageError, hint
 from fsm_agent.functions.context import LATER, deps_for
 from fsm_agent.functions.toolset import Toolset
 from fsm_agent.messages.message import Message
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.log import LOG
+from fsm_agent.runtime.world import World
+from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.runs import Runs
 from fsm_agent.validation import check, plain_json
 
-if TYPE_CHECKING:
-    import asyncio
-    from concurrent.futures import Executor
-
-    from fsm_agent.agents.agent import Agent
-    from fsm_agent.call.snapshots import OnChange
-    from fsm_agent.context import view as views
-    from fsm_agent.context.passes import AnyPass
-    from fsm_agent.store import claiming, runs
-    from fsm_agent.store.claiming import Claimed, Definition
-    from fsm_agent.store.runs import Runs
-else:
-    asyncio = deferred("asyncio")
-    claiming, runs = deferred("fsm_agent.store.claiming"), deferred("fsm_agent.store.runs")
-    views = deferred("fsm_agent.context.view")
-
-Taken = TypeVar("Taken", bound="Claimed | None")
+READ_OPTIONS = ("args", "parser_args", "deps", "model", "prompt", "on_change")  # that a stored run is rebuilt with
+Taken = TypeVar("Taken", bound=Claimed | None)
 
 
-def runs_of(store: Any) -> Runs:
-    """Return the runs that ``Agent.store`` stands for."""
-    return store if isinstance(store, runs.Runs) else runs.Runs(store)
+class AnyAgent(Protocol):
+    """What its calls take from an agent, as `Agent` has it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def system(self) -> Any: ...
+
+    @property
+    def functions(self) -> Any: ...
+
+    @property
+    def output(self) -> Any: ...
+
+    @property
+    def prompt(self) -> Prompt[Any]: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def check(self) -> Any: ...
+
+    @property
+    def results(self) -> Any: ...
+
+    @property
+    def hooks(self) -> Sequence[Any]: ...
+
+    @property
+    def _own_world(self) -> World: ...
+
+    def _world_of(self, process: AgentCall[Any]) -> World: ...
+
+    def _world_with_model(self, model: str | Client | None) -> World: ...
+
+    def _client_of(self, model: str | Client | None) -> Client: ...
+
+    def _resolve_task(self, task: Any, options: Mapping[str, Any]) -> Any: ...
+
+    def _resolve_prompt(self, prompt: Prompt[Any] | None, options: Mapping[str, Any]) -> Prompt[Any]: ...
+
+    def _call_parts(
+        self, prompt: Prompt[Any], args: Mapping[str, Any] | None, deps: Any, keep: Sequence[AnyPass] | None = None
+    ) -> dict[str, Any]: ...
+
+
+def runs_of(runnable: Any) -> Runs:
+    """Return the runs in the store of an agent or a flow.
+
+    Raises:
+        UsageError: It has no store.
+    """
+    store = runnable.store
+    if store is None:
+        raise UsageError(f"{runnable.name!r}: expected a store, got none; pass store='runs.db'")
+    return opened(store)
+
+
+def opened(store: Any) -> Runs:
+    """Return the runs that a store, a path, or the runs of an agent stand for."""
+    found = getattr(store, "all", store)  # those of an agent have all of its store
+    return found if isinstance(found, Runs) else Runs(found)
 
 
 def attach_journal(
-    agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
+    agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any], turn: ConversationTurn | None = None
 ) -> None:
     """Give a call that has not begun a journal, so that driving it stores its run.
 
@@ -66,12 +120,12 @@ def attach_journal(
         call.journal.earlier = turn.earlier(call.record.dialog) if turn.is_continued else range(0)
 
 
-def decides_per_call(agent: Agent[Any, Any]) -> bool:
+def decides_per_call(agent: AnyAgent) -> bool:
     """Return whether it may depend on the deps of a call which functions an agent offers."""
     return any(isinstance(item, Toolset) and item.decides_per_call for item in agent.functions)
 
 
-def opening_of(agent: Agent[Any, Any], deps: Any) -> Callable[[], str]:
+def opening_of(agent: AnyAgent, deps: Any) -> Callable[[], str]:
     """Return what makes the system prompt of a call that was put in without it."""
     return SystemPrompt(agent.system, agent.name, deps=deps).text
 
@@ -151,17 +205,17 @@ def give_back(claimed: Claimed) -> None:
             recorder.write()
 
 
-def definition_of(
-    agent: Agent[Any, Any], options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None
-) -> Definition:
+def definition_of(agent: AnyAgent, options: Mapping[str, Any], keep: Sequence[AnyPass] | None = None) -> Definition:
     """Return how the agent makes the calls of runs.
 
     Args:
         agent: The agent.
-        options: `ReadOptions`, over those in the header: ``prompt``, ``args``, ``parser_args``, ``deps``, ``model``,
-            ``on_change``.
+        options: Those of `READ_OPTIONS`, over those in the header.
         keep: The passes of a conversation; None: the agent's.
     """
+    for name in options:
+        if name not in READ_OPTIONS:
+            raise UsageError(f"unknown option {name!r} of a stored run{hint(name, READ_OPTIONS)}")
     prompt: Prompt | None = options.get("prompt")
     on_change: OnChange = options.get("on_change", "report")
     check_on_change(on_change)
@@ -172,12 +226,10 @@ def definition_of(
         seed = seed_of(header)
         if seed.prompt != (prompt or agent.prompt).path:
             actual = "the agent's own" if prompt is None else repr(prompt.path)
-            raise UsageError(
-                f"prompt: expected {seed.prompt!r}, with which the run began, got {actual}; pass resume(…, prompt=…)"
-            )
+            raise UsageError(f"prompt: expected {seed.prompt!r}, with which the run began, got {actual}; pass prompt=…")
         deps = deps_for(options.get("deps"), agent.name, header.extra, header.by)
-        resolved = agent.resolve_prompt(prompt, {**options, "deps": deps})
-        parts = agent.call_parts(resolved, options.get("args") or seed.args or None, deps, keep)
+        resolved = agent._resolve_prompt(prompt, {**options, "deps": deps})
+        parts = agent._call_parts(resolved, options.get("args") or seed.args or None, deps, keep)
         parts["has_approver"] = parts["has_approver"] or seed.is_attended
         call = warned_of_change(call_of(header, seed, document, resolved, earlier, **parts))
         if seed.is_system_own:
@@ -186,12 +238,12 @@ def definition_of(
             call.opening = opening_of(agent, deps)
         return with_options(agent, call, options)
 
-    world = agent.world_with_model(options.get("model"))
+    world = agent._world_with_model(options.get("model"))
     check_changes = partial(check_change, on_change=on_change) if on_change == "error" else None
-    return claiming.Definition(agent.name, make, turn_snapshot, world.new_id, clock=world.clock, check=check_changes)
+    return Definition(agent.name, make, turn_snapshot, world.new_id, clock=world.clock, check=check_changes)
 
 
-def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
+def with_options(agent: AnyAgent, call: AgentCall[Any], options: Mapping[str, Any]) -> AgentCall[Any]:
     """Return a call that is not driven yet, with new parser arguments or a new model, if given.
 
     Raises:
@@ -203,7 +255,7 @@ def with_options(agent: Agent[Any, Any], call: AgentCall[Any], options: Mapping[
     return call if model is None else with_model(agent, call, model)
 
 
-def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> AgentCall[Any]:
+def with_model(agent: AnyAgent, call: AgentCall[Any], model: Any) -> AgentCall[Any]:
     """Return a call that is not driven yet, with another model: a name, or a client.
 
     Raises:
@@ -212,16 +264,16 @@ def with_model(agent: Agent[Any, Any], call: AgentCall[Any], model: Any) -> Agen
     check("model of a call", model, is_model(model), MODEL)
     name = model if isinstance(model, str) else model.name
     check("name of the model of a call", name, isinstance(name, str) and bool(name), "a string such as 'house:m1'")
-    call.client = agent.client_of(model)
+    call.client = agent._client_of(model)
     call.record = call.record.changed(model=name)
     if call.view is not None:
         call.view = views.View(plan_of_model(call.view.plan, model, agent.name))
     if agent.limits.cost_usd is not None:
-        agent.world_of(call).price_list.check()
+        agent._world_of(call).price_list.check()
     return call
 
 
-def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
+def check_drivable(agent: AnyAgent, claimed: Claimed) -> Claimed:
     """Return a run that was claimed; give it back if its model has to be given again, or its check is missing.
 
     Raises:
@@ -238,7 +290,7 @@ def check_drivable(agent: Agent[Any, Any], claimed: Claimed) -> Claimed:
             " pass check=…"
         )
     try:
-        agent.world_of(call)
+        agent._world_of(call)
     except UsageError as error:
         give_back(claimed)
         if not call.record.model:

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import Any, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
 from fsm_agent._internal.field_checks import is_amount
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent._internal.values import to_json
+from fsm_agent.agents.runnable import Runnable, result_of
+from fsm_agent.call.outcomes import Outcome
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.messages.events import Event
-from fsm_agent.store.claiming import STUCK_STATE, fold_run, stuck_problem
+from fsm_agent.store import checks as answer_checks
+from fsm_agent.store.claiming import STUCK_STATE, Definition, fold_run, stuck_problem
 from fsm_agent.store.errors import StoreError
 from fsm_agent.store.following import Follower
 from fsm_agent.store.listing import is_settled
 from fsm_agent.store.store import MAX_TIME_S, Loaded, Run, Start
 from fsm_agent.validation import check, wrong
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from fsm_agent.agents.runnable import Runnable
-    from fsm_agent.store.claiming import Definition
-else:
-    asyncio = deferred("asyncio")
-
 Result = TypeVar("Result", default=Any, covariant=True)
 Before: TypeAlias = "str | RunHandle[Any] | Sequence[str | RunHandle[Any]]"  # runs that have to end before
 
 
 class RunHandle(Generic[Result]):
-    """A run in a store, which a `Worker` drives; `submit` and `handle` return it.
+    """A run in a store, which a `Worker` drives; ``runs.submit`` and ``runs.get`` return it.
 
     It holds no lease and drives nothing, so there may be any number, in any OS processes and threads.  One thread of an
     OS process looks at all runs that are waited for, as soon as the store says that a run was given back, and every
@@ -45,7 +42,7 @@ class RunHandle(Generic[Result]):
 
     Examples:
         >>> clerk = Agent(Script("Sorted."), name="clerk", store=MemoryStore())
-        >>> run = clerk.submit("Sort the inbox.", run_id="inbox-17")     # nothing has been asked yet
+        >>> run = clerk.runs.submit("Sort the inbox.", run_id="inbox-17")     # nothing has been asked yet
         >>> Worker([clerk], clerk.runs).run(once=True)                   # in another OS process, say
         1
         >>> run.result(timeout_s=60).output
@@ -56,7 +53,7 @@ class RunHandle(Generic[Result]):
         self.run_id = run_id
         self._runnable = runnable
         self._definition = definition
-        self._runs = runnable.runs
+        self._runs = runnable.runs.all
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._runnable.name!r}, run_id={self.run_id!r})"
@@ -193,7 +190,7 @@ class RunHandle(Generic[Result]):
             OutcomeError: It asks several questions, and one answer without a key was given.
             UsageError: The answer is of a kind that its question does not accept.
         """
-        self._runnable.post_answers(self.run_id, answers, by, self._definition, post_id)
+        post_answers(self._runnable, self.run_id, answers, by, self._definition, post_id)
 
     def _load(self) -> Loaded:
         return self._runs.store.load(self.run_id, after=None)
@@ -212,14 +209,14 @@ class RunHandle(Generic[Result]):
         if not is_settled(loaded.run):
             return None
         self._check_stuck(loaded.run)
-        return partial(self._runnable.result_of, fold_run(self._runs.journals, loaded, self._definition))
+        return partial(result_of, fold_run(self._runs.journals, loaded, self._definition))
 
     def _last(self, follower: Follower) -> Generator[Event]:
         """Yield the last event of a run that has ended, or that waits for a person."""
         self._check_stuck(follower.run)
         yield follower.last()
         if not follower.process.effects:
-            self._runnable.result_of(follower.process)
+            result_of(follower.process)
 
     def _check_stuck(self, run: Run) -> None:
         if (problem := stuck_problem(run)) is not None:
@@ -234,6 +231,33 @@ class RunHandle(Generic[Result]):
         except StoreError as error:
             who = str(error)
         return TimeoutError(f"the run {self.run_id!r} has not ended within {timeout_s} s; {who}")
+
+
+def post_answers(
+    runnable: Runnable, run_id: str, answers: Any, by: str, definition: Definition, post_id: str = ""
+) -> None:
+    """Post answers to a run: a mapping by key, or the one answer to its only open question."""
+    runs, content = runnable.runs.all, ""
+    if post_id:
+        answer_checks.check_one_answer(answers)
+        content = _content_of(answers)
+        if runs.is_posted(run_id, post_id, content):
+            return
+    if not isinstance(answers, Mapping):
+        answers = {runs.only_question(run_id): answers}
+    outcomes = runnable._outcomes(run_id, answers, definition)
+    given = [id(answer) for answer in answers.values()]
+    typed = [key for key, outcome in outcomes.items() if id(outcome) not in given]  # they were made of values
+    at_s = runs.claims.clock_of(definition).now()
+    runs.answer(run_id, outcomes, by=by, at_s=at_s, typed=typed, post_id=post_id, content=content)
+
+
+def _content_of(answers: Mapping[Any, Any]) -> str:
+    """Return the answers as a text, which is equal for equal answers even if the run asks for others by then."""
+    told = [[getattr(whom, "name", whom), value] for whom, value in answers.items()]
+    return pydantic_core.to_json(
+        [[name, to_json(value) if isinstance(value, Outcome) else value] for name, value in told], fallback=repr
+    ).decode()
 
 
 def _end_of(timeout_s: float | None) -> float | None:

@@ -2,58 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, overload
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Generic, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import Unpack
 
 from fsm_agent._internal.generics import New
-from fsm_agent._internal.lazy_import import deferred
-from fsm_agent._internal.with_options_shown import with_options_shown
-from fsm_agent.agents.arguments import unknown_option
+from fsm_agent.agents import batch
+from fsm_agent.agents.batch import CONCURRENCY, Progress, TaskResults
+from fsm_agent.agents.delegation import from_functions
 from fsm_agent.agents.hooks import listener_of
 from fsm_agent.agents.options import (
-    CALL_OPTIONS,
-    CONCURRENCY,
+    After,
+    AnyTask,
+    Asked,
+    AsyncStream,
     CallOptions,
+    Deps,
     MapOptions,
-    Progress,
-    ReadOptions,
-    ResumeOptions,
-    StreamedResumeOptions,
-    SubmitOptions,
+    Messages,
+    Out,
+    Stream,
+    Typed,
+    call_options,
 )
-from fsm_agent.agents.runnable import RESUMED, Runnable, Sink
+from fsm_agent.agents.runnable import (
+    Runnable,
+    Sink,
+    abegin,
+    aclaim_process,
+    arun,
+    astream,
+    begin,
+    check_process,
+    claim,
+    run,
+    stream,
+)
+from fsm_agent.agents.runs import AgentRuns
 from fsm_agent.call.call import AgentCall
 from fsm_agent.call.outcomes import Outcome
 from fsm_agent.call.result import CallResult
+from fsm_agent.clients.client import Client
 from fsm_agent.errors import UsageError
-from fsm_agent.messages.events import Done, InterimEvent
-from fsm_agent.messages.message import ChatDict, Message
-from fsm_agent.prompts.prompt import Prompt, Task
+from fsm_agent.functions.context import GivenDeps
+from fsm_agent.runtime.inner_calls import InnerCalls
 from fsm_agent.runtime.world import Approve
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from fsm_agent.agents import run_handle
-    from fsm_agent.agents.many import TaskResults
-    from fsm_agent.agents.run_handle import RunHandle
-    from fsm_agent.messages.payload import Payload
-else:
-    run_handle = deferred("fsm_agent.agents.run_handle")
-
-Deps = TypeVar("Deps", default=Any, contravariant=True)
-Out = TypeVar("Out", default=str, covariant=True)
-Messages: TypeAlias = Sequence[Message | ChatDict]  # as a Dialog is, or dictionaries as OpenAI has them
-# What is asked for the agent's own output: words, and prompts of texts.
-Asked: TypeAlias = "str | Message | Payload | Prompt[str] | Task[str]"
-Typed: TypeAlias = "Prompt[New] | Task[New]"  # what is asked for its own
-AnyTask: TypeAlias = "Asked | Typed[Any] | Messages"
-RunAnswers: TypeAlias = Mapping[str, Outcome] | Outcome | None
-After: TypeAlias = CallResult[Any] | Messages | None
-Stream: TypeAlias = Generator[InterimEvent | Done[CallResult[New]]]
-AsyncStream: TypeAlias = AsyncGenerator[InterimEvent | Done[CallResult[New]]]
+from fsm_agent.store.claiming import Definition
 
 
 class CallVerbs(Runnable, Generic[Deps, Out]):
@@ -65,7 +61,62 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
 
     approve: Approve[Deps] | None
     hooks: Sequence[Any]
-    process_type: ClassVar[type[Any]] = AgentCall
+    _process_type: ClassVar[type[Any]] = AgentCall
+
+    @overload
+    def prepare(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Out]: ...
+    @overload
+    def prepare(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[New]: ...
+    @overload
+    def prepare(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AgentCall[Any]: ...
+    def prepare(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> AgentCall[Any]:
+        """Return a call that has not begun, for those who drive it by hand: with `run`, say, or step by step.
+
+        Args:
+            task: Text (taken as it is), a `Payload` of texts and images, a prompt, a prompt with values for its
+                variables (``order(letter="…")``), a user's message, or a dialog that waits for an answer: a `Dialog`,
+                or a list of messages.  Of a conversation, what is said next.
+            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
+                JSON can hold, kept in the record.
+            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
+            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
+                messages that the call adds to the dialog have it.  The model does not see it.
+            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
+            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
+                with the same task, the call continues that run, or returns its result.
+            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
+            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
+            after: What the task follows: the result of a call, a dialog, or messages.
+            unknown: Refused, with what was probably meant.
+
+        Raises:
+            UsageError: A variable is missing, an option or a setting unknown, or a dialog has nothing to answer.
+            Conflict: The newest turn of the conversation has not ended.
+        """
+        return self._prepare(
+            task,
+            call_options(
+                task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+            ),
+        )
 
     @overload
     def call(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Out]: ...
@@ -73,15 +124,50 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def call(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
     @overload
     def call(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
-    @with_options_shown(CallOptions)
-    def call(self, task: Any, /, **options: Any) -> CallResult[Any]:
-        """Do the task, with the options of `CallOptions`.  Works inside a running event loop, too.
+    def call(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> CallResult[Any]:
+        """Do the task, and return the result.  Works inside a running event loop, too.
+
+        Args:
+            task: Text, a `Payload`, a prompt, a message or a dialog; see `prepare`.
+            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
+                JSON can hold, kept in the record.
+            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
+            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
+                messages that the call adds to the dialog have it.  The model does not see it.
+            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
+            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
+                with the same task, the call continues that run, or returns its result.
+            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
+            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
+            after: What the task follows: the result of a call, a dialog, or messages.
+            unknown: Refused, with what was probably meant.
 
         Raises:
             CallFailed: The call ended without an output.
             CallSuspended: It waits for a person who is not here; see its ``call``.
         """
-        result: CallResult[Any] = self._drive(self.seed(task, **options), None, is_shared=False)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
+        result: CallResult[Any] = run(self, claim(self, self._prepare(task, options)), is_shared=False)
         return result
 
     @overload
@@ -90,106 +176,112 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     async def acall(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> CallResult[New]: ...
     @overload
     async def acall(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> CallResult[Any]: ...
-    @with_options_shown(CallOptions)
-    async def acall(self, task: Any, /, **options: Any) -> CallResult[Any]:
+    async def acall(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> CallResult[Any]:
         """`call` for asyncio."""
-        result: CallResult[Any] = await self._adrive(await self._aseed(task, options), None)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
+        result: CallResult[Any] = await arun(self, await abegin(self, task, options))
         return result
 
     @overload
     def stream(self, task: AgentCall[New], /) -> Stream[New]: ...
-    @overload
-    def stream(
-        self, /, *, run_id: str, answers: RunAnswers = None, **options: Unpack[StreamedResumeOptions[Deps]]
-    ) -> Stream[Out]: ...
     @overload
     def stream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Out]: ...
     @overload
     def stream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> Stream[New]: ...
     @overload
     def stream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> Stream[Any]: ...
-    @with_options_shown(CallOptions)
-    def stream(self, task: Any = RESUMED, /, **options: Any) -> Stream[Any]:
+    def stream(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> Stream[Any]:
         """Yield the events of a call as they happen: deltas and steps in one order, `Done` (or `Suspended`) last.
 
-        Takes a call that was seeded, or a task with the options of `CallOptions`.  With ``run_id`` and no task, a run
-        of the store is continued, with the ``answers`` and options of `resume`, and raises what `resume` does.
+        Args:
+            task: As of `call`; or a call that was prepared or restored, which has its options.
+            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
+                JSON can hold, kept in the record.
+            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
+            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
+                messages that the call adds to the dialog have it.  The model does not see it.
+            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
+            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
+                with the same task, the call continues that run, or returns its result.
+            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
+            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
+            after: What the task follows: the result of a call, a dialog, or messages.
+            unknown: Refused, with what was probably meant.
 
         Raises:
             CallFailed: After `Done`, when the call failed.
         """
-        return self._stream(task, options)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
+        return stream(self, lambda: begin(self, task, options))
 
     @overload
     def astream(self, task: AgentCall[New], /) -> AsyncStream[New]: ...
-    @overload
-    def astream(
-        self, /, *, run_id: str, answers: RunAnswers = None, **options: Unpack[StreamedResumeOptions[Deps]]
-    ) -> AsyncStream[Out]: ...
     @overload
     def astream(self, task: Asked, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Out]: ...
     @overload
     def astream(self, task: Typed[New], /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[New]: ...
     @overload
     def astream(self, task: Messages, /, **options: Unpack[CallOptions[Deps]]) -> AsyncStream[Any]: ...
-    @with_options_shown(CallOptions)
-    def astream(self, task: Any = RESUMED, /, **options: Any) -> AsyncStream[Any]:
+    def astream(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
+    ) -> AsyncStream[Any]:
         """`stream` for asyncio."""
-        return self._astream(task, options)
-
-    @overload
-    def submit(self, task: Asked, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Out]]: ...
-    @overload
-    def submit(self, task: Typed[New], /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[New]]: ...
-    @overload
-    def submit(self, task: Messages, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Any]]: ...
-    @with_options_shown(SubmitOptions)
-    def submit(self, task: Any, /, **options: Any) -> RunHandle[CallResult[Any]]:
-        """Put the task into the store, for a `Worker` to do, and return the handle of its run.
-
-        A run of this ``run_id`` with the same task is the same run, and stays as it is.  A worker makes ``deps`` of its
-        own, and finds a prompt of the task by its path.  ``deps=`` here are for a system prompt that is made of them;
-        no store keeps them.
-
-        Args:
-            task: As of `call`.
-            options: Those of `SubmitOptions`: those of a call, and when the run starts.
-
-        Raises:
-            UsageError: The agent has no store, or an option is one that no store keeps.
-            RunExists: Another run has this ``run_id``.
-            RunUnknown: A run of ``after`` does not exist.
-        """
-        return self._submit(task, *_split_after(options))
-
-    @overload
-    async def asubmit(self, task: Asked, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Out]]: ...
-    @overload
-    async def asubmit(
-        self, task: Typed[New], /, **options: Unpack[SubmitOptions[Deps]]
-    ) -> RunHandle[CallResult[New]]: ...
-    @overload
-    async def asubmit(
-        self, task: Messages, /, **options: Unpack[SubmitOptions[Deps]]
-    ) -> RunHandle[CallResult[Any]]: ...
-    @with_options_shown(SubmitOptions)
-    async def asubmit(self, task: Any, /, **options: Any) -> RunHandle[CallResult[Any]]:
-        """`submit` for asyncio."""
-        return await self._asubmit(task, *_split_after(options))
-
-    @with_options_shown(ReadOptions)
-    def handle(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> RunHandle[CallResult[Out]]:
-        """Return the handle of a run of the store, in any OS process: to wait for it, follow, answer or cancel it.
-
-        Args:
-            run_id: The run.
-            options: Those of `ReadOptions`.
-
-        Raises:
-            RunUnknown: There is no such run.
-            UsageError: It is one of another agent.
-        """
-        return self._handle(run_id, options)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
+        return astream(self, lambda: abegin(self, task, options))
 
     @overload
     def map(self, tasks: Iterable[Asked], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Out]: ...
@@ -197,7 +289,6 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     def map(self, tasks: Iterable[Typed[New]], **options: Unpack[MapOptions[Deps]]) -> TaskResults[New]: ...
     @overload
     def map(self, tasks: Iterable[AnyTask], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Any]: ...
-    @with_options_shown(CallOptions)
     def map(
         self,
         tasks: Iterable[Any],
@@ -205,7 +296,17 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         concurrency: int = CONCURRENCY,
         progress: Progress = False,
         fail_fast: bool = False,
-        **options: Any,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
     ) -> TaskResults[Any]:
         """Do many tasks in threads, and return their ends in the order of the tasks: outputs and errors.
 
@@ -215,9 +316,25 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
             progress: True shows a bar on stderr; a function is called with the number of finished tasks and of all
                 tasks.
             fail_fast: Raise the first error; begin no further task, and interrupt the others.
-            options: For each call: those of `CallOptions`, but for ``run_id``.
+            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
+                JSON can hold, kept in the record.
+            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
+            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
+                messages that the call adds to the dialog have it.  The model does not see it.
+            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
+            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
+                with the same task, the call continues that run, or returns its result.
+            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
+            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
+            after: What the task follows: the result of a call, a dialog, or messages.
+            unknown: Refused, with what was probably meant.
         """
-        return self._map(tasks, concurrency, progress, fail_fast, options)
+        options = call_options(
+            tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
+        return batch.map_calls(self, tasks, concurrency, progress, fail_fast, options)
 
     @overload
     async def amap(self, tasks: Iterable[Asked], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Out]: ...
@@ -225,7 +342,6 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
     async def amap(self, tasks: Iterable[Typed[New]], **options: Unpack[MapOptions[Deps]]) -> TaskResults[New]: ...
     @overload
     async def amap(self, tasks: Iterable[AnyTask], **options: Unpack[MapOptions[Deps]]) -> TaskResults[Any]: ...
-    @with_options_shown(CallOptions)
     async def amap(
         self,
         tasks: Iterable[Any],
@@ -233,144 +349,70 @@ class CallVerbs(Runnable, Generic[Deps, Out]):
         concurrency: int = CONCURRENCY,
         progress: Progress = False,
         fail_fast: bool = False,
-        **options: Any,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: After = None,
+        **unknown: Any,
     ) -> TaskResults[Any]:
         """`map` for asyncio."""
-        return await self._amap(tasks, concurrency, progress, fail_fast, options)
+        options = call_options(
+            tasks, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, after, unknown
+        )
+        return await batch.amap_calls(self, tasks, concurrency, progress, fail_fast, options)
 
-    @with_options_shown(ResumeOptions)
-    def resume(
-        self,
-        run_id: str,
-        answers: RunAnswers = None,
-        **options: Unpack[ResumeOptions[Deps]],
-    ) -> CallResult[Out]:
-        """Continue a run of the store from its last rest; return the result of one that has ended.
-
-        Args:
-            run_id: The run.
-            answers: Outcomes for the questions that it waits for, by key: ``{"ask:2.0": Approved()}``; or one outcome,
-                ``Approved()``, if one question is open.
-            options: Those of `ResumeOptions`.
+    def run(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:
+        """Drive a call that was prepared or restored, from wherever it stands; a sink is given every event.
 
         Raises:
-            PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
-            RunUnknown: There is no such run.
-            RunBusy: Another holder drives it; the answers reach it all the same.
-            NotAsked: The run asks no such question.
-            OutcomeError: The run asks several questions, and one outcome was given; the error lists their keys.
-            AlreadyAnswered: Another answer came first.
-            ReplayError: The code has changed, and decides otherwise than it did since the last rest.
-            CallFailed: The call ended without an output.
-            CallSuspended: It waits for an answer again.
+            UsageError: It is no agent call, or it is being driven already.
         """
-        result: CallResult[Out] = self._resume(run_id, answers, options)
+        self._check_process(process, "run")
+        result: CallResult[New] = run(self, claim(self, process), sink)
         return result
 
-    @with_options_shown(ResumeOptions)
-    async def aresume(
-        self,
-        run_id: str,
-        answers: RunAnswers = None,
-        **options: Unpack[ResumeOptions[Deps]],
-    ) -> CallResult[Out]:
-        """`resume` for asyncio."""
-        result: CallResult[Out] = await self._aresume(run_id, answers, options)
+    async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]:
+        """`run` for asyncio."""
+        self._check_process(process, "arun")
+        result: CallResult[New] = await arun(self, await aclaim_process(self, process), sink)
         return result
 
-    @with_options_shown(ReadOptions)
-    def replay(self, run_id: str, **options: Unpack[ReadOptions[Deps]]) -> AgentCall[Out]:
-        """Return the call of a stored run, rebuilt from its whole journal. Each entry is verified.
+    @cached_property
+    def runs(self) -> AgentRuns[Deps, Out]:
+        """Its runs in its store: to submit, follow, resume, read and fork."""
+        return AgentRuns(self)
 
-        Args:
-            run_id: The run.
-            options: Those of `ReadOptions`.
+    # What `Runnable` asks
 
-        Raises:
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise.
-        """
-        call: AgentCall[Out] = self.runs.replay(run_id, self._to_read(options))
-        return call
+    def _prepare(self, task: Any, options: Mapping[str, Any]) -> AgentCall[Any]:
+        raise NotImplementedError
 
-    @with_options_shown(ReadOptions)
-    def at(self, run_id: str, step: int | None = None, **options: Unpack[ReadOptions[Deps]]) -> AgentCall[Out]:
-        """Return the call of a stored run as it was after a step, to be read: its ``state``, ``record``, ``outcome``.
-
-        The run is left alone, and another driver may continue it meanwhile.  The call takes no step: `fork` makes a run
-        that does.
-
-        Args:
-            run_id: The run.
-            step: The number of an entry of its journal, as ``fsm-agent runs show`` counts them; 0: before the first;
-                None: as the store has it.
-            options: Those of `ReadOptions`.
-
-        Raises:
-            RunUnknown: There is no such run.
-            UsageError: It has no such step.
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise up to this step.
-        """
-        call: AgentCall[Out] = self.runs.at(run_id, step, self._to_read(options))
-        return call
-
-    @with_options_shown(ReadOptions)
-    def fork(
-        self,
-        run_id: str,
-        step: int | None = None,
-        *,
-        new_run_id: str | None = None,
-        by: str = "",
-        **options: Unpack[ReadOptions[Deps]],
-    ) -> str:
-        """Make another run that continues from a step of a stored run; return its name.
-
-        Nothing is driven: ``resume(name)`` does that, also of another agent of this name, with another model or other
-        functions.  What lies before the step is not done again; what comes after it is, in earnest.
-
-        Args:
-            run_id: The run, which stays as it is.
-            step: As of `at`.
-            new_run_id: The name of the fork; None: a new one.  To make the same fork again changes nothing.
-            by: Who forks it, for people.
-            options: Those of `ReadOptions`.
-
-        Raises:
-            RunUnknown: There is no such run.
-            RunExists: Another run has the name of the fork.
-            UsageError: It has no such step, or is in the midst of a function that must not run twice.
-            JournalError: The journal is damaged, foreign or forged.
-            ReplayError: The code has changed, and decides otherwise up to this step.
-        """
-        return self.runs.fork(run_id, step, new_run_id, self._to_read(options), by=by)
-
-    if TYPE_CHECKING:
-
-        def run(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]: ...
-        async def arun(self, process: AgentCall[New], sink: Sink | None = None) -> CallResult[New]: ...
-
-    def check_options(self, options: Mapping[str, Any], task: Any = None, others: Collection[str] = ()) -> None:
-        if not options.keys() <= CALL_OPTIONS:
-            raise unknown_option(options, task, CALL_OPTIONS.union(others))
-
-    def listener_to(self, process: AgentCall[Any]) -> Callable[[Any], Any] | None:
+    def _listener_to(self, process: AgentCall[Any]) -> Sink | None:
         return listener_of(self.hooks, process, self.name) if self.hooks or process.prompt.delegates else None
 
-    def check_process(self, process: Any, verb: str) -> None:
+    def _outcomes(self, run_id: str, answers: Mapping[Any, Any], definition: Definition) -> Mapping[str, Outcome]:
+        return answers
+
+    def _call_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        """Do a task as part of the call around, and return its result."""
+        return from_functions.call_inside(self, task, options, around)
+
+    async def _acall_inside(self, task: Any, options: Mapping[str, Any], around: InnerCalls) -> Any:
+        return await from_functions.acall_inside(self, task, options, around)
+
+    def _check_process(self, process: Any, verb: str) -> None:
         """Refuse anything but an agent call, and a call whose functions would bypass this agent's approver.
 
         Raises:
             UsageError: It names what was expected.
         """
-        super().check_process(process, verb)
+        check_process(self, process, verb)
         if self.approve is not None and not process.has_approver and process.effects:
             what = f"the agent call {process.record.id!r}: expected one with an approver, since the agent has approve=…"
-            raise UsageError(f"{what}; make it with this agent's seed() or restore(), or with has_approver=True")
-
-
-def _split_after(options: Mapping[str, Any]) -> tuple[tuple[str, ...], Mapping[str, Any]]:
-    """Return the runs that ``after`` names, and the other options; what the task follows is one of these."""
-    before = run_handle.runs_named(options.get("after"))
-    return ((), options) if before is None else (before, {**options, "after": None})
+            raise UsageError(f"{what}; make it with this agent's prepare() or restore(), or with has_approver=True")

@@ -103,7 +103,7 @@ class Parent(Driven, ABC):
         ... def drafting(about: str) -> str:
         ...     return f"Write about {about}."
         >>> letters = Flow("letters", str, start=drafting, rows=[drafting.done(end("over"), do=lambda d, text: text)])
-        >>> isinstance(letters.seed("Write to Ann."), Parent)
+        >>> isinstance(letters.prepare("Write to Ann."), Parent)
         True
     """
 

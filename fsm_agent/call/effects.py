@@ -71,7 +71,7 @@ class Begin(EffectValue, frozen=True):
     """The start of the call: the time and an id.
 
     Examples:
-        >>> Agent(Script()).seed("Hello").effects[0].key
+        >>> Agent(Script()).prepare("Hello").effects[0].key
         'begin'
     """
 
@@ -84,7 +84,7 @@ class CallModel(EffectValue, frozen=True):
     """A model's reply.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> effect = asked.effects[0]
         >>> effect.key, effect.request.messages[-1].text
@@ -290,7 +290,7 @@ def _about(effect: Effect) -> str:
 
 def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
     if effect.question is None:
-        return f"{driver}.resume({run!r}) continues it" if run else f"{driver}.run({one}) continues it"
+        return f"{driver}.runs.resume({run!r}) continues it" if run else f"{driver}.run({one}) continues it"
     answers = {
         AskApproval: "Approved(), Denied(reason) or Modified(arguments_json)",
         RunFunction: "Returned(text=…)",
@@ -301,7 +301,7 @@ def _next_step(effect: Effect, run: str, driver: str, one: str) -> str:
     step = f"advance the {one} with {answers}, as in error.{one}.advance({effect.key!r}, {first})"
     step = f"{step}; {driver}.run(error.{one})"
     if run:
-        step = f"answer with {driver}.resume({run!r}, {{{effect.key!r}: …}}), where … is {answers}"
+        step = f"answer with {driver}.runs.resume({run!r}, {{{effect.key!r}: …}}), where … is {answers}"
     match effect:
         case AskApproval():
             return f"{step}; or give the agent an approver with approve=…{later}"

@@ -240,8 +240,8 @@ class PastJournal(Journal):
         """Why the process takes no step, and what to call instead."""
         return (
             f"the run {self.run!r} as it was after entry {self.n} can be read, but takes no step;"
-            f" call fork({self.run!r}, step={self.n}) for a run that continues from there, or resume({self.run!r})"
-            " to continue the run itself"
+            f" call runs.fork({self.run!r}, step={self.n}) for a run that continues from there, or"
+            f" runs.resume({self.run!r}) to continue the run itself"
         )
 
 
@@ -479,7 +479,7 @@ def fold(
         >>> store = MemoryStore()
         >>> _ = Agent(Script("Hi."), name="clerk", store=store).call("Hello", run_id="r")
         >>> kept = store.load("r", after=0)
-        >>> again = Agent(Script(), name="clerk").seed("Hello")
+        >>> again = Agent(Script(), name="clerk").prepare("Hello")
         >>> _ = fold(again, kept.lines, Chain(kept.header))
         >>> again.output
         'Hi.'

@@ -85,7 +85,7 @@ class Begun(_Checked, frozen=True, kw_only=True, tag="begun"):
     """The start of a call.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> _ = asked.advance("begin", Begun(at_s=0.0, id="c1"))
         >>> asked.state
         <State.CALLING: 'Calling'>
@@ -100,7 +100,7 @@ class Replied(_Checked, frozen=True, kw_only=True, tag="replied"):
     """The model replied; `interpret` decides whether with an answer, a request for functions or nonsense.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> _ = asked.advance("model:0", Replied(reply=Reply.of("Hi.")))
         >>> asked.state
@@ -128,7 +128,7 @@ class Slept(_Checked, frozen=True, kw_only=True, tag="slept"):
     """The time of a `Sleep` has come.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> _ = asked.advance("model:0", ModelFailed(error=RateLimited("busy").report(), delay_s=7.0))
         >>> _ = asked.advance("sleep:1", Slept(at_s=7.0))
@@ -149,7 +149,7 @@ class Approved(_Checked, frozen=True, kw_only=True, tag="approved"):
         >>> try:
         ...     agent.call("Tidy up.", run_id="tidy")
         ... except CallSuspended:
-        ...     print(agent.resume("tidy", {"ask:1.0": Approved()}).output)
+        ...     print(agent.runs.resume("tidy", {"ask:1.0": Approved()}).output)
         Done.
     """
 
@@ -250,7 +250,7 @@ class Interrupted(_Checked, frozen=True, kw_only=True, tag="interrupted"):
 
     Examples:
         >>> pay = Function(name="pay", call=lambda: "paid", once=True)
-        >>> asked = Agent(Script(), functions=[pay]).seed("Pay.")
+        >>> asked = Agent(Script(), functions=[pay]).prepare("Pay.")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> _ = asked.advance("model:0", Replied(reply=Reply.of(function_call("pay"))))
         >>> _ = asked.advance("start:1.0", Started())
@@ -266,7 +266,7 @@ class RunAgain(_Checked, frozen=True, kw_only=True, tag="run_again"):
     Examples:
         >>> pay = Function(name="pay", call=lambda: "paid", once=True)
         >>> agent = Agent(Script("Paid."), functions=[pay])
-        >>> asked = agent.seed("Pay.")
+        >>> asked = agent.prepare("Pay.")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> _ = asked.advance("model:0", Replied(reply=Reply.of(function_call("pay"))))
         >>> _ = asked.advance("start:1.0", Started())
@@ -324,7 +324,7 @@ class Injected(_Checked, frozen=True, tag="injected"):
     """Messages for the next request to the model.  Answers no effect: pass it under the key ``""``.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> _ = asked.advance("", Injected((Message.of("user", "Be brief."),)))
         >>> asked.effects[0].request.messages[-1].text
@@ -338,7 +338,7 @@ class Expired(_Checked, frozen=True, kw_only=True, tag="expired"):
     """The deadline has passed.  Answers no effect: pass it under the key ``""``.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> _ = asked.advance("", Expired())
         >>> asked.state
@@ -350,7 +350,7 @@ class Stopped(_Checked, frozen=True, kw_only=True, tag="stopped"):
     """A request to complete the call with its last reply.  Answers no effect: pass it under the key ``""``.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> _ = asked.advance("", Stopped(reason="no more time"))
         >>> asked.state
@@ -364,7 +364,7 @@ class Cancelled(_Checked, frozen=True, kw_only=True, tag="cancelled"):
     """A cancellation of the call.  Answers no effect: pass it under the key ``""``.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> _ = asked.advance("begin", Begun(at_s=0.0))
         >>> _ = asked.advance("", Cancelled(reason="he is ill"))
         >>> asked.state

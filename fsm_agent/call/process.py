@@ -49,7 +49,7 @@ class AnyEffect(Protocol):
     """A request of a process to the world, and the kinds of outcomes that answer it.
 
     Examples:
-        >>> effect: AnyEffect = Agent(Script("Hi.")).seed("Hello").effects[0]
+        >>> effect: AnyEffect = Agent(Script("Hi.")).prepare("Hello").effects[0]
         >>> effect.key, effect.question
         ('begin', None)
     """
@@ -156,7 +156,7 @@ class Process(Protocol):
         waits_inside: What its functions wait for that its last driver has left, by the keys of their effects.
 
     Examples:
-        >>> process: Process = Agent(Script("Hi.")).seed("Hello")
+        >>> process: Process = Agent(Script("Hi.")).prepare("Hello")
         >>> str(process.record.state), [effect.key for effect in process.effects]
         ('Seeded', ['begin'])
     """
@@ -257,7 +257,7 @@ class Inner(Value, frozen=True):
     """A process inside of another, and its listeners.
 
     Examples:
-        >>> process = Agent(Script("Hi.")).seed("Hello")
+        >>> process = Agent(Script("Hi.")).prepare("Hello")
         >>> Inner(process, hooks=(), name="clerk").name
         'clerk'
     """

@@ -59,7 +59,7 @@ def snapshot(call: AgentCall, *, signing_key: str | bytes | None = None) -> str:
         UsageError: The key is too short, or ``call`` is not an `AgentCall`.
 
     Examples:
-        >>> asked = Agent(Script()).seed("Hello")
+        >>> asked = Agent(Script()).prepare("Hello")
         >>> document = snapshot(asked, signing_key=b"k" * 32)
         >>> restore(document, asked.prompt, signing_key=b"k" * 32).state
         <State.SEEDED: 'Seeded'>
@@ -127,7 +127,7 @@ def restore(
 
     Examples:
         >>> prompt = Prompt("Hello, {{ name }}.")
-        >>> asked = Agent(Script()).seed(prompt(name="Ada"))
+        >>> asked = Agent(Script()).prepare(prompt(name="Ada"))
         >>> restore(snapshot(asked), prompt).state
         <State.SEEDED: 'Seeded'>
     """

@@ -115,7 +115,7 @@ def ask(
                 store=kept,
             )
             run = None if kept is None else run_id or secrets.token_hex(4)
-            call = agent.seed(dialog, run_id=run)
+            call = agent.prepare(dialog, run_id=run)
             in_store = "" if store is None else store_option(store)
             command = "" if run is None else f"fsm-agent runs answer {run} {in_store}"
             if store is not None and run_id is None:

@@ -108,7 +108,7 @@ class Chat:
 
     def _turn(self, task: str) -> None:
         run = f"{self._conversation.name}-{secrets.token_hex(4)}"
-        call = self._conversation.seed(task, run_id=run, after=self._after)
+        call = self._conversation.prepare(task, run_id=run, after=self._after)
         self._run = run
         command = f"fsm-agent runs answer {shlex.quote(run)} --store {shlex.quote(self._store)}" if self._store else ""
         try:
@@ -169,7 +169,7 @@ class Chat:
         if not self._run:
             self._screen.tell("nothing to draw: no turn was taken here")
             return
-        self._screen.show(picture(read(self._agent.runs, self._run), self._screen.out.width))
+        self._screen.show(picture(read(self._agent.runs.all, self._run), self._screen.out.width))
 
 
 def chat_lines(screen: Screen) -> Iterator[str]:

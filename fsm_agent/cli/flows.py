@@ -173,7 +173,7 @@ def answer(
         with _kept(found, store) as (kept, where):
             again = f"fsm-agent flows run {flow} --run-id {shlex.quote(run)}{where}"
             answers = _answers(kept, run, state, value, again)
-            kept.runs.answer(run, answers, by=by, typed=answers)
+            kept.runs.all.answer(run, answers, by=by, typed=answers)
             for key in answers:
                 screen.line(f"posted an answer to {one_line(key)} of {one_line(run)}; its next driver takes it")
             screen.tell(f"to continue: {again}")
@@ -251,8 +251,8 @@ def _waits(work: LiveState[Any, Any]) -> str:
 def _answers(flow: Flow[Any], run: str, state: str, value: str, again: str) -> Mapping[str, Outcome]:
     """Return the answer, in JSON, to a question of a run, or to a state whose answers may come early."""
     if (early := flow.early.get(state)) is not None:
-        return flow.outcomes(run, {early: early.answer_types.load(value)}, flow.definition())
-    kept = flow.runs.store.get(run)
+        return flow._outcomes(run, {early: early.answer_types.load(value)}, flow._definition({}))
+    kept = flow.runs.all.store.get(run)
     asked = [question.key for question in kept.waits if question.key.startswith(f"{AwaitAnswer.prefix}:")]
     if gone := [key for key in asked if not state_at(flow, key)[0]]:
         right = f"if an older version asked it, run {again} to ask it again"
@@ -299,13 +299,13 @@ def _drive(
     try:
         if data is None:
             assert run_id is not None
-            result = flow.resume(run_id, sink=sink, deps=deps)
+            result = flow.runs.resume(run_id, sink=sink, deps=deps)
         else:
             try:
                 value = flow.adapter.validate_json(data)
             except ValidationError as error:
                 raise typer.BadParameter(wrong_data(flow, error), param_hint="data") from None
-            result = flow.run(flow.seed(value, run_id=run_id, deps=deps), sink)
+            result = flow.run(flow.prepare(value, run_id=run_id, deps=deps), sink)
     except FlowSuspended as waiting:
         answers = _tell_waits(screen, waiting, named, where, again)
         waits_for = [effect.key for effect in waiting.run.effects]

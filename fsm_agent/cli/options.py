@@ -78,7 +78,7 @@ def load_deps(named: str | None, drives: Iterable[Runnable] = ()) -> Any:
     deps = None if named is None else load_object(named, "deps")
     check_deps(deps)
     for runnable in drives:
-        runnable.check_deps(deps)
+        runnable._check_deps(deps)
     return deps
 
 
@@ -110,7 +110,7 @@ def load_runnables(named: str) -> tuple[list[Runnable], list[Prompt]]:
         found = [item for item in vars(module).values() if isinstance(item, Runnable)]
     inner = [getattr(item, "flow", None) for item in found]  # whose runs are those of its orchestrator
     found = [item for item in found if not any(item is flow for flow in inner)]
-    agents = list({id(agent): agent for item in found for agent in item.with_sub_agents}.values())
+    agents = list({id(agent): agent for item in found for agent in item._sub_runnables}.values())
     if not agents:
         raise UsageError(f"expected a module with an Agent, or 'module:name', got {named!r}")
     by_name: dict[str, Runnable] = {}

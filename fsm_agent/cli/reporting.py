@@ -159,8 +159,8 @@ _WORDS = {  # of the library, and those of the command line, which has no option
     r"^path: ": "--output: ",
     r", or a format(?=, got )": ", or --format",
     # The command tells its own next step.
-    r"[:;] (?:advance the (?:call|run) with |answer with (?:(?:agent|flow)\.resume|error\.run\.give)\().*$": "",
-    r"[:;] \w+\.(?:resume|run)\([^()]*\) continues it$": "",
+    r"[:;] (?:advance the (?:call|run) with |answer with (?:(?:agent|flow)\.runs\.resume|error\.run\.give)\().*$": "",
+    r"[:;] \w+\.(?:runs\.resume|run)\([^()]*\) continues it$": "",
     r"\bpass resume\(…, prompt=…\)": "pass --prompt",
     r"; rename it, or read it yourself .*$": "; rename it",
     r"; pass prices=\{.*$": "; leave out cost_usd",

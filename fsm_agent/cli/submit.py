@@ -72,7 +72,7 @@ def submit(
             options["delay_s"] = seconds_of(delay, "--delay")
         if after:
             options["after"] = list(after)
-        handle = runnable.submit(_task(runnable, task), **options)
+        handle = runnable.runs.submit(_task(runnable, task), **options)
         screen.line(handle.run_id)
         has_deps = "" if deps is None else f" --deps {deps}"
         screen.tell(f"a worker does it: fsm-agent worker {store_option(store)} --agents {agents}{has_deps}")

@@ -137,7 +137,7 @@ class FlowDelegate:
 
     @cached_property
     def world(self) -> World:
-        return self.flow.own_world
+        return self.flow._own_world
 
     @property
     def hooks(self) -> Sequence[Any]:
@@ -199,7 +199,7 @@ class FlowDelegate:
         return self._start.run(pydantic_core.to_json(arguments).decode())
 
     def _around(self, deps: Any, has_approver: bool) -> RunContext:
-        around = self.flow.run_context(Made(deps))
+        around = self.flow._run_context(Made(deps))
         around.has_approver |= has_approver
         around.has_listener = self.has_listener
         return around

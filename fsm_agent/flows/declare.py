@@ -11,7 +11,7 @@ from typing_extensions import TypeVar
 
 from fsm_agent._internal.annotations import types_of
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.verbs import AnyTask
+from fsm_agent.agents.options import AnyTask
 from fsm_agent.call.result import CallResult
 from fsm_agent.errors import hint
 from fsm_agent.flows.errors import FlowError

@@ -8,11 +8,12 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
+
+from typing_extensions import Unpack
 
 from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.values import fields_alone, to_json
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.delegation.delegate import check_policy
 from fsm_agent.agents.hooks import check_hooks
@@ -31,6 +32,7 @@ from fsm_agent.flows.checks import (
 from fsm_agent.flows.data_json import describe_json_error, dumped, kept_adapter
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.record import FlowLimits, FlowRecord, FlowResult
+from fsm_agent.flows.run import FlowRun
 from fsm_agent.flows.states import (
     CallState,
     D,
@@ -59,18 +61,12 @@ from fsm_agent.flows.values import DataCheck, Misfit
 from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.foreign_names import hinting
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import PYTHONS_OWN, Policy
+from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.prompts.fingerprint import fingerprint_under
+from fsm_agent.runtime.world import Approve
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Store
 from fsm_agent.validation import check, plain_json, shown
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from fsm_agent.flows.run import FlowRun
-    from fsm_agent.functions.policy import AgentPolicy
-    from fsm_agent.runtime.world import Approve
-    from fsm_agent.store.runs import Runs
-    from fsm_agent.store.store import Store
 
 TABLE_BYTES = 16_384  # of the tables in the header of a journal
 MOST_NAMED = 5  # members of a state, in words
@@ -81,7 +77,7 @@ R = TypeVar("R")
 
 @hinting
 @dataclass(frozen=True, eq=False, repr=False)
-class Flow(FlowVerbs[D], Generic[D]):
+class Flow(FlowVerbs[D, D, D, FlowResult[D]], Generic[D]):
     """A state machine of the user's own: a start and a table of rows, checked when it is made.
 
     A flow works on data of one frozen type: its states read them, and the actions of its rows return new ones.  A flow
@@ -359,7 +355,6 @@ class Flow(FlowVerbs[D], Generic[D]):
         returns: None = ...,
         **policy: Unpack[AgentPolicy],
     ) -> Function[..., D]: ...
-    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self,
         name: str | None = None,

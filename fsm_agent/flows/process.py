@@ -107,7 +107,7 @@ class RunContext:
         made = copy(self)
         made._outermost, made._makes_deps = made, False
         made.deps = deps_for(self.deps, flow.name, extra, by)
-        flow.check_deps(Made(made.deps))
+        flow._check_deps(Made(made.deps))
         return made
 
     def join(self, around: InnerCalls) -> None:
@@ -137,10 +137,10 @@ class RunContext:
         client = self.clients.get(state.client_key(agent), self.clients.get(state)) if self.clients else None
         approve = agent.approve or self.approve
         if client is None and approve is agent.approve:
-            return agent.own_world
+            return agent._own_world
         key = id(state), id(agent)
         if key not in self._worlds:
-            made = agent.own_world if client is None else agent.world_with(client)
+            made = agent._own_world if client is None else agent._world_with(client)
             self._worlds[key] = made.changed(approve=approve), agent
         return self._worlds[key][0]
 
@@ -213,7 +213,7 @@ class CallChild(StateChild):
     def seed(self, state: CallState[Any, Any], data: Any, depth: int, run_context: RunContext) -> CallRecord:
         agent, task = run_context.agent(state, data), state.task(data)
         try:
-            resolved = agent.resolve_task(task, {"deps": run_context.deps})
+            resolved = agent._resolve_task(task, {"deps": run_context.deps})
         except UsageError as error:
             raise FlowError(f"state {state.name!r}: {error}") from error
         state.prompt_for(agent, task)  # it may refuse the task
@@ -221,8 +221,8 @@ class CallChild(StateChild):
 
     def process(self, state: CallState[Any, Any], data: Any, record: CallRecord, run_context: RunContext) -> Inner:
         agent = run_context.agent(state, data)
-        prompt = agent.resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
-        parts = agent.call_parts(prompt, None, run_context.deps)
+        prompt = agent._resolve_prompt(state.prompt_for(agent, state.task(data)), {"deps": run_context.deps})
+        parts = agent._call_parts(prompt, None, run_context.deps)
         parts["has_approver"] = parts["has_approver"] or run_context.has_approver
         call = call_class(prompt)(record, prompt, **parts)
         return Inner(call, agent.hooks, world=partial(run_context.world, state, agent), name=agent.name)

@@ -67,7 +67,7 @@ class FlowRun(FlowProcess, Generic[D]):
         ... def review(text: str) -> str:
         ...     return text
         >>> letters = Flow("letters", str, start=review, rows=[review.done(end("over"))])
-        >>> run = letters.seed("Dear Ada")
+        >>> run = letters.prepare("Dear Ada")
         >>> run.state, run.data
         ('Seeded', 'Dear Ada')
     """
@@ -76,7 +76,7 @@ class FlowRun(FlowProcess, Generic[D]):
     _is_to_end = False  # what it is inside of ends, so that no row takes it
 
     def __init__(self, flow: Flow[D], record: FlowRecord, run_context: RunContext | None = None) -> None:
-        context = run_context or flow.run_context()
+        context = run_context or flow._run_context()
         super().__init__(record, context.for_run(flow, record.extra, record.by))
         self.flow = flow
         self.machine = flow.machine
@@ -536,7 +536,7 @@ def _describe_wait(run: FlowRun[Any]) -> str:
         for e in effects[:3]
         if not isinstance(e, Timer)
     ]
-    step = f"flow.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
+    step = f"flow.runs.resume({name!r}, {{{first.key!r}: …}})" if name else f"error.run.give({first.state.name}, …)"
     then = "" if name else "; flow.run(error.run)"
     return f"{', '.join(named)}; answer with {step}{then}, where … is {first.state.answer_types!r}"
 
@@ -581,7 +581,7 @@ def edit_of(run: FlowRun[Any], data: Any, by: str) -> Edited:
     if not isinstance(flow.states.get(run.state), LiveState):
         what, right = "one that has ended", "fork a step before its end"
         if not run.record.trace:
-            what, right = "one that has not begun", f"begin another with {flow.name}.seed(…) or call(…)"
+            what, right = "one that has not begun", f"begin another with {flow.name}.prepare(…) or call(…)"
         raise UsageError(f"{run}: expected a run in a state that can take other data, got {what}; {right}")
     return Edited(data=msgspec.Raw(flow.data_json(data).encode()), by=by)
 

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from fsm_agent._internal.durations import in_seconds
 from fsm_agent.agents.agent import Agent
-from fsm_agent.agents.verbs import AnyTask
+from fsm_agent.agents.options import AnyTask
 from fsm_agent.call.result import CallResult
 from fsm_agent.flows.errors import FlowError
 from fsm_agent.flows.values import ANY, AnswerTypes, Failure, ResultTypes, case_name, union_of

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from fsm_agent._internal.generics import New
     from fsm_agent.agents.agent import Agent
-    from fsm_agent.agents.options import CallOptions
-    from fsm_agent.agents.verbs import Asked, Messages, Out, Typed
+    from fsm_agent.agents.options import Asked, CallOptions, Messages, Out, Typed
     from fsm_agent.call.result import CallResult
 
 
@@ -316,7 +315,7 @@ def _verb(agent: Any, verb: str, *, is_inside: bool) -> Callable[..., Any]:
     Raises:
         UsageError: It has none.
     """
-    found: Any = None if isinstance(agent, type) else getattr(agent, f"{verb}_inside", None)
+    found: Any = None if isinstance(agent, type) else getattr(agent, f"_{verb}_inside", None)
     if found is None:
         raise UsageError(f"context.{verb}: expected an agent, and then its task, got {shown(agent)}")
     return found if is_inside else getattr(agent, verb)  # type: ignore[no-any-return]

@@ -280,7 +280,7 @@ class ToolServer:
     ) -> None:
         self.agent = agent
         self._seal = seal
-        agent.check_deps(deps)
+        agent._check_deps(deps)
         self._deps = deps
         self._about = {"instructions": instructions or None, "version": version}
 

@@ -186,27 +186,29 @@ class StoredCalls(Calls):
         return f"{self._agent.name}-{secrets.token_hex(16)}"
 
     async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
-        call = await asyncio.to_thread(partial(self._agent.seed, task, deps=self._deps, by=user, run_id=name))
+        call = await asyncio.to_thread(partial(self._agent.prepare, task, deps=self._deps, by=user, run_id=name))
         return await driven(self._agent.arun(call, progress.hear))
 
     async def at(self, state: str) -> AgentCall[Any]:
-        definition = self._agent.definition(deps=self._deps)
-        call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.look_at, state, definition)
+        definition = self._agent._definition({"deps": self._deps})
+        call: AgentCall[Any] = await asyncio.to_thread(self._agent.runs.all.look_at, state, definition)
         return call
 
     async def go_on(
         self, call: AgentCall[Any], state: str, answers: Mapping[str, Outcome], by: str, progress: Progress
     ) -> AgentCall[Any]:
-        return await driven(self._agent.aresume(state, answers or None, by=by, deps=self._deps, sink=progress.hear))
+        return await driven(
+            self._agent.runs.aresume(state, answers or None, by=by, deps=self._deps, sink=progress.hear)
+        )
 
     def state_of(self, name: str, call: AgentCall[Any]) -> str:
         return name
 
     async def cancel(self, name: str, by: str) -> None:
         with suppress(StoreError):  # it was not begun, or has ended
-            await asyncio.to_thread(partial(self._agent.runs.cancel, name, CANCELLED, by=by))
+            await asyncio.to_thread(partial(self._agent.runs.all.cancel, name, CANCELLED, by=by))
             with suppress(FsmAgentError):  # it ends as cancelled, or its driver ends it
-                await self._agent.aresume(name, deps=self._deps)
+                await self._agent.runs.aresume(name, deps=self._deps)
 
 
 class CarriedCalls(Calls):
@@ -216,7 +218,7 @@ class CarriedCalls(Calls):
         return ""
 
     async def begin(self, name: str, task: str, user: str, progress: Progress) -> AgentCall[Any]:
-        call = await asyncio.to_thread(partial(self._agent.seed, task, deps=self._deps, by=user))
+        call = await asyncio.to_thread(partial(self._agent.prepare, task, deps=self._deps, by=user))
         return await driven(self._agent.arun(call, progress.hear))
 
     async def at(self, state: str) -> AgentCall[Any]:
@@ -561,7 +563,7 @@ class Tools:
 
     def _resolved(self, user: str) -> Prompt:
         deps = deps_for(self._deps, self._agent.name, {}, user)
-        return self._agent.resolve_prompt(None, {"deps": deps})
+        return self._agent._resolve_prompt(None, {"deps": deps})
 
 
 def _tool(function: Function) -> types.Tool:

@@ -269,8 +269,8 @@ def unknown_run(run: str) -> RunUnknown:
 def other_header(run: str) -> RunExists:
     """Return the error for a run that exists with another header."""
     return RunExists(
-        f"the run {run!r} exists already, and it began in another way; choose another name, or call resume({run!r}) to"
-        " continue that run"
+        f"the run {run!r} exists already, and it began in another way; choose another name, or call"
+        f" runs.resume({run!r}) to continue that run"
     )
 
 
@@ -278,7 +278,7 @@ def other_arguments(run: str, differs: Sequence[str]) -> RunExists:
     """Return the error for a run that exists and was begun with other values of the named arguments."""
     return RunExists(
         f"the run {run!r} exists already, and it began with another {' and another '.join(differs)}; choose another"
-        f" run_id, or call resume({run!r}) to continue that run"
+        f" run_id, or call runs.resume({run!r}) to continue that run"
     )
 
 

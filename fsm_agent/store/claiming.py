@@ -219,7 +219,7 @@ class Claims:
             there = f"the run {journal.run!r} has {lease.n} entries now, and this process has {chain.n}"
             if lease.n == chain.n:
                 there = f"the run {journal.run!r} has another entry {lease.n} than this process, which had lost it"
-            raise StoreError(f"{there}; call resume({journal.run!r}) to continue it")
+            raise StoreError(f"{there}; call runs.resume({journal.run!r}) to continue it")
         return process, self._make_recorder(lease, process, definition, loaded.posts, waits=loaded.run.waits)
 
     def resume(self, run: str, definition: Definition) -> Claimed:

@@ -41,7 +41,7 @@ class RunUnknown(StoreError):
 
     Examples:
         >>> try:
-        ...     Agent(Script(), name="host", store=MemoryStore()).resume("r9")
+        ...     Agent(Script(), name="host", store=MemoryStore()).runs.resume("r9")
         ... except RunUnknown as error:
         ...     print(error)
         the run 'r9' does not exist
@@ -115,7 +115,7 @@ class NotAsked(StoreError):
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
         >>> _ = agent.call("Hello", run_id="r1")
         >>> try:
-        ...     agent.runs.answer("r1", {"ask:1.0": Approved()})
+        ...     agent.runs.all.answer("r1", {"ask:1.0": Approved()})
         ... except NotAsked as error:
         ...     print("it asks nothing")
         it asks nothing

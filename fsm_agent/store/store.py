@@ -52,7 +52,7 @@ class Lease(Value, frozen=True):
 
     Examples:
         >>> store = MemoryStore()
-        >>> _ = Agent(Script("Hi."), name="desk", store=store).submit("Hello", run_id="run-1")
+        >>> _ = Agent(Script("Hi."), name="desk", store=store).runs.submit("Hello", run_id="run-1")
         >>> lease = store.claim("worker-1", for_s=60, agents=["desk"])
         >>> lease.run, lease.holder, lease.fence
         ('run-1', 'worker-1', 1)

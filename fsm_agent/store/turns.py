@@ -156,12 +156,13 @@ def check_ended(row: Run, conversation: str) -> None:
         asked = row.waits[0]
         what = (
             f"its newest turn, the run {run!r}, waits for an answer to {asked.key!r} ({asked.kind});"
-            f" call agent.resume({run!r}, {{{asked.key!r}: …}}) to continue it, or agent.runs.cancel({run!r}) to end it"
+            f" call agent.runs.resume({run!r}, {{{asked.key!r}: …}}) to continue it, or"
+            f" agent.runs.all.cancel({run!r}) to end it"
         )
     else:
         what = (
-            f"its newest turn, the run {run!r}, has not ended and has no driver; call agent.resume({run!r}) to continue"
-            " it"
+            f"its newest turn, the run {run!r}, has not ended and has no driver; call agent.runs.resume({run!r}) to"
+            " continue it"
         )
     raise Conflict(conversation, run, what)
 

@@ -150,7 +150,7 @@ def explore(
             " each type"
         )
     explorer = _Explorer(answers, limit)
-    walk = explorer.walk(flow, data, flow.run_context(), holds)
+    walk = explorer.walk(flow, data, flow._run_context(), holds)
     rows = Counter[str]()
     missed = list[str]()
     for one in (flow, *_flows_in(flow, answers)):

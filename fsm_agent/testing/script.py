@@ -275,7 +275,8 @@ class Script(SyncVerbs):
         Where calls inside the run were made at once, their replies are in the order in which they came.
 
         Args:
-            journal: That of a call, or the entries of a run in a store: ``agent.runs.store.load("order-17").lines``.
+            journal: That of a call, or the entries of a run in a store:
+                ``agent.runs.all.store.load("order-17").lines``.
             name: Its name in traces.
             clock: The clock of its world.
 

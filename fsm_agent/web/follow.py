@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from weakref import finalize
 
 from fsm_agent.agents.agent_base import AgentBase
-from fsm_agent.agents.persistence import aclaim
-from fsm_agent.agents.runnable import Runnable
+from fsm_agent.agents.run_handle import post_answers
+from fsm_agent.agents.runnable import Runnable, adrive_claimed
+from fsm_agent.agents.runs import aclaim_run
 from fsm_agent.errors import ReplayError, UsageError
 from fsm_agent.functions.context import LATER, GivenDeps, check_deps
 from fsm_agent.messages.events import Done, Event
@@ -94,12 +95,12 @@ class RunFollower:
         self.has_store = getattr(runnable, "store", None) is not None
         self.runnable: Any = runnable if self.has_store else with_store(runnable, MemoryStore())
         self.has_conversations = hasattr(self.runnable, "conversation")
-        self.runs: Runs = self.runnable.runs
+        self.runs: Runs = self.runnable.runs.all
         if drives:
-            self.runnable.check_deps(deps)
+            self.runnable._check_deps(deps)
         else:
             check_deps(deps)
-        self._definition = self.runnable.definition(**options, deps=LATER)  # to read runs
+        self._definition = self.runnable._definition({**options, "deps": LATER})  # to read runs
         self._options, self._drives, self._service = {**options, "deps": deps}, drives, service
         self._driven: dict[str, EventLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -142,7 +143,7 @@ class RunFollower:
             raise UsageError(f"expected an agent, which has conversations, got {shown(self.runnable)}")
         if self._drives:
             options = {"service": self._service, **options}
-        run: str = (await of.asubmit(task, run_id=run_id, **options)).run_id
+        run: str = (await of.runs.asubmit(task, run_id=run_id, **options)).run_id
         if not self.has_store:
             self._bound_memory(run, conversation or "")
         self._start(run)
@@ -168,7 +169,7 @@ class RunFollower:
         steps = sum([is_step(event) for event in await asyncio.to_thread(read_on, past)])
         if past.problem is not None:
             raise past.problem
-        await asyncio.to_thread(self.runnable.post_answers, run, answers, by, self._definition)
+        await asyncio.to_thread(post_answers, self.runnable, run, answers, by, self._definition)
         self._start(run)
         return steps
 
@@ -371,11 +372,11 @@ class RunFollower:
 
     async def _drive(self, run: str, told: EventLog) -> None:
         try:
-            process, recorder = await aclaim(self.runnable.resumption({"run_id": run, **self._options}))
+            process, recorder = await aclaim_run(self.runnable, run, self._options)
             if recorder is not None:
                 recorder.rests_for_people = True
                 told.begin(recorder.lease.n)
-                await self.runnable.adrive_claimed(process, recorder, told.take)
+                await adrive_claimed(self.runnable, (process, recorder), told.take)
         except (RunBusy, LeaseLost, RunUnknown):
             pass  # others drive it, or have deleted it: the journal tells
         except Exception as error:

@@ -388,7 +388,7 @@ class Inspector:
     def _definition(self, reading: RunReading) -> Any:
         """Return how the process of a run is made; None: its code is not known here."""
         agent = self._agents.get(reading.header.agent)
-        return None if agent is None else agent.definition_of_run(reading.header, LATER, self._prompts)
+        return None if agent is None else agent._definition_of_run(reading.header, LATER, self._prompts)
 
     # News
 
@@ -487,7 +487,7 @@ def inspector_app(
 
     Examples:
         >>> agent = Agent(Script("Hi."), name="host", store=MemoryStore())
-        >>> app = inspector_app(agent.runs, agents=[agent])        # Mount("/runs", app) behind a login of one's own
+        >>> app = inspector_app(agent.runs.all, agents=[agent])        # Mount("/runs", app) behind a login of one's own
     """
     inspector = Inspector(runs, name=name, agents=agents, is_read_only=read_only, user=user, origins=origins)
     return inspector.app

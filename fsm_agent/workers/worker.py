@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from fsm_agent._internal.field_checks import is_amount, is_whole
 from fsm_agent._internal.lazy_import import deferred
 from fsm_agent.agents.arguments import UNNAMED
-from fsm_agent.agents.persistence import aclaim, runs_of
+from fsm_agent.agents.persistence import aclaim, opened
 from fsm_agent.agents.runnable import Runnable, Sink
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import UsageError
@@ -90,7 +90,7 @@ class Worker:
         >>> try:
         ...     clerk.call("Tidy up.", run_id="tidy")
         ... except CallSuspended:
-        ...     clerk.runs.answer("tidy", {"ask:1.0": Approved()})
+        ...     clerk.runs.all.answer("tidy", {"ask:1.0": Approved()})
         >>> Worker([clerk], clerk.runs).run(once=True)      # how many runs it has advanced
         1
     """
@@ -114,7 +114,7 @@ class Worker:
             check(what, value, is_amount(value), "a number of seconds")
         check("drain_s", drain_s, drain_s is None or is_amount(drain_s), "a number of seconds, or None")
         check("on_change", on_change, on_change in get_args(OnChange), "'report', 'rest' or 'stop'")
-        self.runs = runs_of(runs)
+        self.runs = opened(runs)
         self.patience_s = patience_s
         self.store_patience_s = store_patience_s
         self.drain_s = drain_s
@@ -125,7 +125,7 @@ class Worker:
         given = [*agents]
         for agent in given:
             check("an agent", agent, isinstance(agent, Runnable), "an Agent or a Flow")
-        for agent in chain.from_iterable(agent.with_sub_agents for agent in given):
+        for agent in chain.from_iterable(agent._sub_runnables for agent in given):
             check(
                 "name of an agent", agent.name, agent.name != UNNAMED, "a name of its own, by which it finds its runs"
             )
@@ -135,7 +135,7 @@ class Worker:
                 )
         check("agents", agents, bool(self._agents), "one agent or more")
         for agent in given:
-            agent.check_deps(deps)
+            agent._check_deps(deps)
         check("keep", keep, keep is None or is_whole(keep, 0), "a whole number from 0 on, or None")
         check("max_age_s", max_age_s, max_age_s is None or is_amount(max_age_s), "a number of seconds, or None")
         self._keep, self._max_age_s = keep, max_age_s
@@ -143,7 +143,7 @@ class Worker:
         self._known: tuple[str, ...] | None = None
         if only_known:
             own = [*self._prompts.values()]
-            self._known = tuple(sorted(set().union(*(agent.fingerprints(own) for agent in self._agents.values()))))
+            self._known = tuple(sorted(set().union(*(agent._fingerprints(own) for agent in self._agents.values()))))
         self._deps = deps
         self.stopping = threading.Event()
         self._wakers: set[Callable[[], None]] = set()  # called when it is stopped
@@ -432,7 +432,7 @@ class Worker:
             return
         agent = self._agents[recorder.lease.agent]
         try:
-            tell, world = agent.listener_to(process), agent.world_of(process)
+            tell, world = agent._listener_to(process), agent._world_of(process)
             driver = SyncDriver(process, world, is_streamed=tell is not None, recorder=recorder)
             with self._noted(driver, recorder), driver:
                 for event in driver.events():
@@ -454,7 +454,7 @@ class Worker:
             return
         agent = self._agents[recorder.lease.agent]
         try:
-            tell, world = agent.listener_to(process), agent.world_of(process)
+            tell, world = agent._listener_to(process), agent._world_of(process)
             driver = AsyncDriver(process, world, is_streamed=tell is not None, recorder=recorder)
             with self._noted(driver, recorder):
                 async with driver:
@@ -504,4 +504,4 @@ class Worker:
 
     def _definition(self, agent: Runnable, header: Header) -> Definition:
         deps = deps_for(self._deps, agent.name, header.extra, header.by)
-        return agent.definition_of_run(header, Made(deps), self._prompts)
+        return agent._definition_of_run(header, Made(deps), self._prompts)

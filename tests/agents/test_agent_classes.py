@@ -417,8 +417,8 @@ def test_what_an_answer_used_before_it_raised_is_counted(
     if kind is not WronglySpent:
         assert isinstance(error.__cause__, LookupError)
     if is_stored:
-        (run,) = agent.runs.store.list(agent="spent")
-        assert agent.replay(run.id).record.usage == error.result.usage
+        (run,) = agent.runs.all.store.list(agent="spent")
+        assert agent.runs.replay(run.id).record.usage == error.result.usage
 
 
 class Found(BaseModel):
@@ -538,7 +538,7 @@ def test_an_exception_of_own_code_is_no_failure_of_a_model(whose, verb, tmp_path
     error = failed.value
     assert error.reason is not Reason.MODEL_FAILED
     assert kind in type(error.__cause__).__name__
-    newest = json.loads([*agent.runs.export("r")][-1])
+    newest = json.loads([*agent.runs.all.export("r")][-1])
     for told in (str(error), caplog.text, f"{newest['steps']} {newest['why']}"):
         assert kind in told
         assert "model_failed" not in told

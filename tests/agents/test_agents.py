@@ -176,7 +176,7 @@ class TestExtra:
             agent.call(task, extra=EXTRA),
             asyncio.run(agent.acall(task, extra=EXTRA)),
             list(agent.stream(task, extra=EXTRA))[-1].result,
-            agent.run(agent.seed(task, extra=EXTRA)),
+            agent.run(agent.prepare(task, extra=EXTRA)),
         ]
         assert [result.extra for result in results] == [EXTRA] * 4
         assert "ticket" not in repr(one.requests)
@@ -184,7 +184,7 @@ class TestExtra:
 
     def test_a_snapshot_has_it_and_so_has_a_pickled_result(self, script):
         agent = Agent(script("a"))
-        one = agent.seed("?", extra=EXTRA)
+        one = agent.prepare("?", extra=EXTRA)
         assert agent.restore(snapshot(one)).record.extra == EXTRA
         assert pickle.loads(pickle.dumps(agent.run(one))).extra == EXTRA
 
@@ -204,7 +204,7 @@ class TestExtra:
         agent = Agent(one, functions=[erase], store=store, name="eraser")
         with pytest.raises(CallSuspended) as waiting:
             agent.call("?", extra=EXTRA, run_id="r")
-        result = agent.resume("r", {waiting.value.call.effects[0].key: Approved()})
+        result = agent.runs.resume("r", {waiting.value.call.effects[0].key: Approved()})
         assert [message.extra for message in result.new_messages] == [EXTRA] * 3
 
     def test_an_agent_that_takes_the_dialog_over_says_it_with_the_callers_data(self, script):
@@ -221,7 +221,7 @@ class TestExtra:
 
     def test_it_is_the_callers_no_longer(self, script):
         given = {"tags": ("a", "b")}
-        one = Agent(script()).seed("?", extra=given)
+        one = Agent(script()).prepare("?", extra=given)
         given["tags"] += ("c",)
         assert one.record.extra == {"tags": ["a", "b"]}
 
@@ -319,7 +319,7 @@ class States:
 def test_the_state_says_idle_busy_done_or_failed(script, said, end):
     hook = States()
     agent = Agent(script(function_call("add", a=1, b=2), "none", said), hooks=[hook], limits=Limits(parse_retries=1))
-    hook.call = agent.seed(Prompt("Number?", parser=parse, functions=[add]))
+    hook.call = agent.prepare(Prompt("Number?", parser=parse, functions=[add]))
     assert hook.call.state is State.SEEDED
     with suppress(CallFailed):
         agent.run(hook.call)
@@ -568,7 +568,7 @@ class TestToolsets:
 
     def test_a_restored_call_is_offered_what_its_deps_may_use(self, script):
         agent = Agent(script(), functions=self.guarded([]))
-        one = agent.seed("?", deps="admin")
+        one = agent.prepare("?", deps="admin")
         restored = agent.restore(snapshot(one), deps="guest")
         assert [f.name for f in restored.prompt.offers] == ["add"]
 
@@ -584,7 +584,7 @@ class TestToolsets:
 
     def test_calls_at_once_do_not_mix_up_their_functions(self, script):
         agent = Agent(script(), functions=self.guarded([]))
-        ones = [agent.seed("?", deps=deps) for deps in ("admin", "guest", "admin")]
+        ones = [agent.prepare("?", deps=deps) for deps in ("admin", "guest", "admin")]
         assert [[f.name for f in one.prompt.offers] for one in ones] == [["add", "erase"], ["add"], ["add", "erase"]]
 
 
@@ -627,7 +627,7 @@ class TestNested:
         helper = Agent(Script(*["fine"] * 8), limits=Limits(depth=2)).as_function("helper", "Help.")
         agent = Agent(Script([function_call("helper", task=str(n)) for n in range(4)], *["ok"]), functions=[helper])
         for _ in range(2):
-            one = agent.seed("go")
+            one = agent.prepare("go")
             agent.run(one) if way == "call" else asyncio.run(agent.arun(one))
             assert [f.result for f in one.record.function_calls] == ["fine"] * 4
             agent = Agent(Script([function_call("helper", task=f"{n}.") for n in range(4)], "ok"), functions=[helper])

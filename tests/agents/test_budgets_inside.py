@@ -75,7 +75,7 @@ budgets = pytest.mark.parametrize("budget", BUDGETS, ids=["tokens", "dollars"])
 @budgets
 def test_the_call_ends_for_its_own_reason_and_says_who_used_how_much(way: Any, budget: dict[str, Any]):
     agent = overspent(**budget)
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     way(agent, one)
     with pytest.raises(CallFailed) as failed:
         one.result()
@@ -92,7 +92,7 @@ def test_the_call_ends_for_its_own_reason_and_says_who_used_how_much(way: Any, b
 @budgets
 def test_within_its_budget_the_call_goes_on(way: Any, budget: dict[str, Any]):
     agent = overspent(**{name: limit * 2 for name, limit in budget.items()})
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     way(agent, one)
     assert one.output == "Done."
     assert one.result_so_far.usage.total_tokens == 91
@@ -112,7 +112,7 @@ def test_an_agent_two_levels_down_ends_every_call_around_it():
     deepest = searcher(spending(60, "Found."))
     middle = Agent(Script(spending(20, function_call("searcher", task="a"))), functions=[deepest], name="middle")
     agent = boss(spending(10, function_call("middle", task="a")), inner=middle, limits=Limits(tokens=80))
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     events = heard(agent, one)
     ends = [(e.path, e.event.detail) for e in events if isinstance(e, Inside) and isinstance(e.event, Stepped)]
     assert [path for path, _ in ends[-2:]] == ["run:1.0/run:1.0", "run:1.0"]
@@ -133,7 +133,7 @@ def test_agents_that_work_side_by_side_share_the_budget(way: Any):
         inner=inner,
         limits=Limits(tokens=120),
     )
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     way(agent, one)
     assert one.record.ending is not None
     assert one.record.ending.reason is Reason.OVER_BUDGET
@@ -148,7 +148,7 @@ def test_a_snapshot_and_a_run_go_on_with_the_budget_as_it_was():
         return boss(*replies, inner=searcher(*inner, functions=[erase]), limits=options.pop("limits"), **options)
 
     asks = spending(10, function_call("searcher", task="a")), [spending(60, function_call("erase", path="x"))]
-    one = agent(asks[0], inner=asks[1], limits=Limits(tokens=100)).seed("Go.")
+    one = agent(asks[0], inner=asks[1], limits=Limits(tokens=100)).prepare("Go.")
     with pytest.raises(CallSuspended):
         agent(asks[0], inner=asks[1], limits=Limits(tokens=100)).run(one).output  # noqa: B018
     later = agent(inner=[spending(31, "Gone.")], limits=Limits())  # an agent without a budget by now
@@ -164,8 +164,8 @@ def test_a_snapshot_and_a_run_go_on_with_the_budget_as_it_was():
         agent(asks[0], inner=asks[1], limits=Limits(tokens=100), store=store).call("Go.", run_id="r").output  # noqa: B018
     later = agent(inner=[spending(31, "Gone.")], limits=Limits(), store=store)
     with pytest.raises(CallFailed, match=r"limits\.tokens is 100.*101"):
-        later.resume("r", {"run:1.0/ask:1.0": Approved()})
-    replayed = later.runs.replay("r", later.definition())
+        later.runs.resume("r", {"run:1.0/ask:1.0": Approved()})
+    replayed = later.runs.replay("r")
     assert replayed.record.ending is not None
     assert replayed.record.ending.reason is Reason.OVER_BUDGET
 
@@ -185,10 +185,10 @@ def test_a_model_whose_price_nobody_knows_is_refused_when_agent_or_call_is_made(
     middle = Agent(Script(), functions=[searcher()], name="middle", prices=DOLLAR)
     for inner in (searcher(spending(1, "Found.")).changed(prices=None), middle):
         with pytest.raises(UsageError, match=r"price.*script"):
-            boss(inner=inner, limits=Limits(cost_usd=1), prices=DOLLAR).seed("Go.")
+            boss(inner=inner, limits=Limits(cost_usd=1), prices=DOLLAR).prepare("Go.")
     agent = Agent(Script(spending(10, "42")), prices={"script": DOLLAR}, limits=Limits(cost_usd=1))
     with pytest.raises(UsageError, match=r"price.*other"):
-        agent.seed("x", model=Script("42", name="other"))
+        agent.prepare("x", model=Script("42", name="other"))
     assert agent.call("x", model=Script(spending(10, "42"))).usage.cost_usd == 0.00001
     with pytest.raises(UsageError, match="prices"):
         Agent(Script("42"), prices=3)  # type: ignore[arg-type]
@@ -196,7 +196,7 @@ def test_a_model_whose_price_nobody_knows_is_refused_when_agent_or_call_is_made(
 
 def test_the_cost_is_in_events_rounds_and_the_result_as_soon_as_there_are_prices():
     agent = Agent(Script(spending(10, "42")), prices={"script": DOLLAR})
-    one = agent.seed("x")
+    one = agent.prepare("x")
     events = list(agent.stream(one))
     (reply,) = [event.reply for event in events if isinstance(event, ReplyCompleted)]
     assert reply.usage.cost_usd == one.result_so_far.usage.cost_usd == 0.00001

@@ -224,7 +224,7 @@ def test_runs_are_kept(tmp_path: Path) -> None:
         agent = Agent(script, name="clerk", store=store)
         assert agent.classify("Which?", AB, run_id="x").probabilities == found.probabilities
         agent.classify("Which?", AB, votes=3, run_id="y")
-        assert {item.id for item in agent.runs.store.list()} == {"x", "y", "y.2", "y.3"}
+        assert {item.id for item in agent.runs.all.store.list()} == {"x", "y", "y.2", "y.3"}
 
 
 def test_an_agent_of_a_class() -> None:
@@ -247,17 +247,6 @@ def test_an_agent_of_a_class() -> None:
 # Unsure, calibrated
 
 
-def test_below_the_threshold_it_is_unsure_or_another_agent_is_asked() -> None:
-    found = classified({"a": 0.6, "b": 0.4}, threshold=0.7)
-    assert (found.label, found.is_unsure, found.likeliest) == ("unsure", True, "a")
-    assert classified({"a": 0.6, "b": 0.4}, threshold=0.6).label == "a"
-    with Script(token_reply({"b": 0.55})) as other:
-        found = classified({"a": 0.6, "b": 0.4}, threshold=0.7, otherwise=Agent(other, name="expert"))
-    assert (found.label, found.is_unsure, len(found.results)) == ("b", False, 2)
-    with Script() as other:
-        assert classified({"a": 0.9, "b": 0.1}, threshold=0.7, otherwise=Agent(other)).label == "a"
-
-
 def test_a_calibration_takes_a_liking_out() -> None:
     rows = [classified({"a": p, "b": 1 - p}) for p in (0.9, 0.8, 0.7, 0.6)]
     calibration = Calibration.of_prior(rows)
@@ -275,13 +264,10 @@ def test_a_calibration_takes_a_liking_out() -> None:
         ({"classes": ["a"]}, "classes"),
         ({"classes": ["a", "a"]}, "twice"),
         ({"classes": ["a", " "]}, "class"),
-        ({"threshold": 70}, "threshold"),
         ({"votes": 0}, "votes"),
         ({"on_missing": "zeros"}, "on_missing"),
         ({"calibration": 1}, "calibration"),
         ({"calibration": Calibration(bias={"x": 0.0, "y": 0.0})}, "calibration.*'x'"),
-        ({"otherwise": "x"}, "otherwise"),
-        ({"treshold": 0.5}, "treshold"),
         ({"what": 5}, "classified"),
     ],
 )

@@ -76,7 +76,7 @@ WAYS: list[Way] = [by_run, by_stream, by_arun, by_astream, by_run_unheard, by_ar
 def test_the_record_is_the_same_whoever_drives(way: Way):
     def driven(way: Way) -> AgentCall[Any]:
         agent = chain(approve=lambda f: f.name != "nothing")
-        one = agent.seed("Go.")
+        one = agent.prepare("Go.")
         way(agent, one, [])
         return one
 
@@ -134,7 +134,7 @@ def test_the_approver_of_the_call_around_guards_functions_without_a_policy_too(w
     made = makes(inner)
     arguments = {"task": "Go."} if made.name == "cleaner" else {"reason": "dirt"}
     agent = Agent(Script(function_call(made.name, **arguments), "ok"), functions=[made], approve=approve)
-    way(agent, agent.seed("Go."), [])
+    way(agent, agent.prepare("Go."), [])
     assert (asked[-1], ran) == ("wipe", [])
 
 
@@ -185,9 +185,9 @@ def test_a_run_in_a_store_is_answered_and_driven_on_by_somebody_else():
     later = boss("Done.", inner=cleaner("It is gone."), store=store)
     Runs(store).answer("r1", {"run:1.0/ask:1.0": Approved()})
     assert Worker([later], store).run(once=True) == 1
-    result = later.resume("r1")
+    result = later.runs.resume("r1")
     assert (result.output, result.function_calls[0].result) == ("Done.", "It is gone.")
-    assert later.replay("r1").record == result.record
+    assert later.runs.replay("r1").record == result.record
 
 
 # Events
@@ -197,7 +197,7 @@ def test_a_run_in_a_store_is_answered_and_driven_on_by_somebody_else():
 def test_its_events_are_those_of_the_call_marked_with_their_origin(way: Way):
     agent = chain(approve=lambda f: True)
     heard: list[Event] = []
-    way(agent, agent.seed("Go."), heard)
+    way(agent, agent.prepare("Go."), heard)
     inside = [(event.path, type(event.event).__name__) for event in heard if isinstance(event, Inside)]
     assert {path for path, _ in inside} == {"run:1.0", "run:1.0/run:1.0"}
     assert ("run:1.0/run:1.0", FunctionEnded.__name__) in inside
@@ -225,7 +225,7 @@ def test_its_own_hooks_are_told_of_its_own_events(way: Way):
         name="middle",
     )
     agent = boss(function_call("middle", task="Tidy."), "Done.", inner=middle, hooks=[own], approve=lambda f: True)
-    way(agent, agent.seed("Go."), [])
+    way(agent, agent.prepare("Go."), [])
     assert innermost.told == ["Calling", "ToolInterrupt", "ToolInterrupt", "Calling", "Completed", "It is gone."]
     assert own.told[-2:] == ["Completed", "Done."]
     assert len(own.told) == 6
@@ -235,7 +235,7 @@ def test_its_own_hooks_are_told_of_its_own_events(way: Way):
 def test_its_beginning_and_end_are_those_of_a_function_around_its_events(way: Way):
     agent = chain(approve=lambda f: True)
     heard: list[Event] = []
-    way(agent, agent.seed("Go."), heard)
+    way(agent, agent.prepare("Go."), heard)
     functions = [
         (event.path if isinstance(event, Inside) else "", told.name, getattr(told, "text", None))
         for event in heard
@@ -296,7 +296,7 @@ def test_the_tokens_of_one_that_failed_count_whatever_its_failure_means(on_error
     limited = Agent(Script(spending("?", 60)), name="limited", output=int, limits=Limits(parse_retries=0))
     made = limited.as_function(on_error=on_error)
     outer = Agent(Script(asking(1, "limited", task="?"), spending("alas", 2)), functions=[made])
-    one = outer.seed("Go.")
+    one = outer.prepare("Go.")
     with suppress(CallFailed):
         outer.run(one)
     assert one.result_so_far.usage.input_tokens == (63 if on_error == "tell" else 61)
@@ -338,7 +338,7 @@ def test_what_an_approver_returns_has_the_time_of_the_driver_from_which_a_deadli
     inner = cleaner("It is clean.", limits=Limits(deadline_s=60), world={"clock": clock})
     approve: Any = approved if way is by_run else approved_later
     agent = boss(function_call("cleaner", task="Go."), "Done.", inner=inner, approve=approve, world={"clock": clock})
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     began_s = clock.now()
     way(agent, one, [])
     assert one.result_so_far.function_calls[0].result == "It is clean."
@@ -365,7 +365,7 @@ def test_its_deadline_counts_from_the_moment_at_which_a_driver_begins_it_after_a
     agent = Agent(
         Script(function_call("cleaner", **asked), "Done."), functions=[made], name="boss", world={"clock": clock}
     )
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     with suppress(CallSuspended):
         agent.run(one)
     clock.advance(3600)
@@ -396,7 +396,7 @@ def test_a_call_that_is_cancelled_ends_the_request_of_an_agent_inside_at_once(wa
     begun = threading.Event()
     model = StuckScript(begun)
     agent = boss(function_call("stuck", task="?"), inner=Agent(model, name="stuck"))
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     canceller = threading.Thread(target=lambda: (begun.wait(), one.cancel("enough")), daemon=True)
     canceller.start()
     with pytest.raises(CallFailed, match="enough"):
@@ -472,7 +472,7 @@ def test_agents_that_are_asked_together_work_side_by_side(way: Way):
 
     inners = [Agent(Waiting(f"said {n}"), name=f"inner{n}") for n in range(2)]
     agent = Agent(Script([function_call(f"inner{n}", task="?") for n in range(2)], "ok"), functions=inners)
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     way(agent, one, [])
     assert [f.result for f in one.record.function_calls] == ["said 0", "said 1"]
 
@@ -500,7 +500,7 @@ def test_it_has_the_deps_of_the_call_that_asks():
 
 def test_a_call_with_agents_inside_is_undone_redone_and_forked_step_by_step():
     agent = chain(approve=lambda f: True)
-    one = agent.seed("Go.").journaled()
+    one = agent.prepare("Go.").journaled()
     agent.run(one)
     states = one.states
     assert [record.ending is None for record in states] == [True] * (len(states) - 1) + [False]
@@ -536,7 +536,7 @@ def test_a_call_of_an_agent_that_is_a_function_no_more_is_told():
     with pytest.raises(CallSuspended):
         agent.call("Go.", run_id="r1")
     later = replace(agent, model=Script("Pity."), functions=[])
-    result = later.resume("r1")
+    result = later.runs.resume("r1")
     assert (result.output, result.record.children) == ("Pity.", {})
     assert "cleaner" in (result.function_calls[0].error or "")
 
@@ -546,7 +546,7 @@ def test_the_time_of_an_agent_inside_is_that_of_its_call(way: Way) -> None:
     clock = FakeClock()
     inner = Agent(Script(Delayed(3.0, "found"), clock=clock), name="searcher", world={"clock": clock})
     outer = boss(function_call("searcher", task="x"), "done", inner=inner, world={"clock": clock})
-    one = outer.seed("?")
+    one = outer.prepare("?")
     way(outer, one, [])
     (asked,) = one.record.function_calls
     assert (asked.duration_s, asked.round) == (3, 1)

@@ -86,7 +86,7 @@ both = pytest.mark.parametrize("asking", [plain, coroutine], ids=lambda asking: 
 
 
 def driven(agent: Agent[Any, Any], way: Any, task: str = "Go.", **options: Any) -> Any:
-    one = agent.seed(task, **options)
+    one = agent.prepare(task, **options)
     with suppress(CallFailed):
         way(agent, one, [])
     return one.result_so_far
@@ -161,7 +161,7 @@ class TestUnderBothDrivers:
         agent = outer(asking(inner(spending(5, "Found."))), store=store)
         result = driven(agent, way, run_id="r1")
         assert {run.id: run.is_ended for run in store.list()} == {"r1": True, "r1/1.0/1": True}
-        replayed = agent.replay("r1")  # the script is used up, so it asks nobody
+        replayed = agent.runs.replay("r1")  # the script is used up, so it asks nobody
         assert replayed.record == result.record
 
 
@@ -230,7 +230,7 @@ def test_the_child_ends_at_once_with_the_outer_call(way: Any, asking: Ask, how: 
         ask = asking(Agent(model, name="inner"), timeout_s=limit_s if how == "time out" else None)
         limits = Limits(deadline_s=limit_s if how == "expire" else None)
         agent = outer(ask, store=store, limits=limits, world={"clock": SystemClock()})
-        one = agent.seed("Go.", run_id="r")
+        one = agent.prepare("Go.", run_id="r")
         if how in ("cancel", "stop"):
             ends = lambda m=model, o=one: (m.asked.wait(), getattr(o, how)("enough"))  # noqa: E731
             threading.Thread(target=ends, daemon=True).start()
@@ -276,7 +276,7 @@ def test_a_stopped_driver_leaves_the_child_to_be_resumed(asking: Ask, is_async: 
     until(lambda: store.load("r/1.0/1").run.holder is None)  # or the one who resumes it waits for that, and sleeps
     assert not store.load("r/1.0/1").run.is_ended
     again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
-    result = again.resume("r")
+    result = again.runs.resume("r")
     assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
     assert {run.id for run in store.list()} == {"r", "r/1.0/1"}
 
@@ -290,7 +290,7 @@ def stopped_when_asked(agent: Agent[Any, Any], model: Stuck) -> None:
             raise Stop
 
     with pytest.raises(Stop):
-        agent.run(agent.seed("Go.", run_id="r"), stop)
+        agent.run(agent.prepare("Go.", run_id="r"), stop)
 
 
 def test_a_child_that_its_function_cut_off_is_asked_again():
@@ -309,7 +309,7 @@ def test_a_child_that_its_function_cut_off_is_asked_again():
         outer(Function.of(ask), store=store).call("Go.", run_id="r")
     assert store.load("r/1.0/1").run.is_ended
     again = outer(coroutine(inner("Found.")), store=store, model=Script(spending(1, "Done.")))
-    assert again.resume("r").function_calls[0].result == "Found."
+    assert again.runs.resume("r").function_calls[0].result == "Found."
     assert {run.id for run in store.list()} == {"r", "r/1.0/1", "r/1.0/1-2"}
 
 
@@ -338,11 +338,11 @@ def test_a_child_that_has_ended_is_not_asked_again_after_a_kill(tmp_path: Path, 
     silent = Script()  # has no reply
     store = SqliteStore(path)
     agent = outer(KINDS[kind](Agent(silent, name="inner")), store=store, model=Script(spending(1, "Done.")))
-    result = agent.resume("r")
+    result = agent.runs.resume("r")
     assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
     assert result.usage.total_tokens == 16
     assert silent.requests == []
-    assert agent.replay("r").record == result.record
+    assert agent.runs.replay("r").record == result.record
     store.close()
 
 
@@ -365,10 +365,10 @@ def test_a_child_that_has_ended_is_not_asked_again_after_a_crash(asking: Ask):
     store, silent = MemoryStore(), Script()
     crashed(asking, store)
     agent = outer(asking(Agent(silent, name="inner")), store=store, model=Script(spending(1, "Done.")))
-    result = agent.resume("r")
+    result = agent.runs.resume("r")
     assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
     assert (result.usage.total_tokens, silent.requests) == (16, [])
-    assert agent.replay("r").record == result.record
+    assert agent.runs.replay("r").record == result.record
 
 
 # In doubt inside
@@ -411,8 +411,8 @@ def after_the_fall(till: Till, *agents: Any) -> None:
 
 
 DRIVERS: dict[str, Callable[..., Any]] = {
-    "resume": lambda agents: agents[0].resume("r"),
-    "aresume": lambda agents: asyncio.run(agents[0].aresume("r")),
+    "resume": lambda agents: agents[0].runs.resume("r"),
+    "aresume": lambda agents: asyncio.run(agents[0].runs.aresume("r")),
     "worker": lambda agents: Worker(agents, agents[0].runs).run(once=True),
     "adrive of a worker": lambda agents: asyncio.run(Worker(agents, agents[0].runs).adrive("r")),
     "a worker with the outer agent alone": lambda agents: Worker(agents[:1], agents[0].runs).run(once=True),
@@ -444,15 +444,15 @@ def test_a_payment_in_doubt_inside_is_asked_about_and_made_once(asking: Ask, dri
     for _ in range(2):  # to be driven once more changes nothing
         drive_on(drive, agent, inside)
         assert asked_in(store) == [("r", "run:1.0/1/doubt:1.0", "doubt")]
-    agent.runs.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")}, by="ann")
+    agent.runs.all.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")}, by="ann")
     drive_on(drive, agent, inside)
-    result = agent.resume("r")
+    result = agent.runs.resume("r")
     assert (result.output, result.function_calls[0].result) == ("Done.", "Found.")
     assert till.paid == ["20 euros"]
     assert {run.id: run.is_ended for run in store.list()} == {"r": True, "r/1.0/1": True}
-    [paid] = replace(inside, store=store).replay("r/1.0/1").result_so_far.function_calls
+    [paid] = replace(inside, store=store).runs.replay("r/1.0/1").result_so_far.function_calls
     assert paid.result == "it was paid"
-    assert agent.replay("r").record == result.record
+    assert agent.runs.replay("r").record == result.record
 
 
 @both
@@ -463,8 +463,8 @@ def test_what_did_nothing_is_run_again_inside(asking: Ask):
     after_the_fall(till)
     agent = outer(asking(payer(till, spending(5, "Found."))), store=store, model=Script(DONE))
     with pytest.raises(CallSuspended, match=re.escape("'run:1.0/1/doubt:1.0'")):
-        agent.resume("r")
-    assert agent.resume("r", {"run:1.0/1/doubt:1.0": RunAgain()}).output == "Done."
+        agent.runs.resume("r")
+    assert agent.runs.resume("r", {"run:1.0/1/doubt:1.0": RunAgain()}).output == "Done."
     assert till.paid == ["20 euros", "20 euros"]
 
 
@@ -481,13 +481,13 @@ def test_a_doubt_is_asked_about_from_two_deep(asking: Ask, tmp_path: Path):
     after_the_fall(till)
     agent = made(spending(5, "Found."))
     with pytest.raises(CallSuspended):
-        agent.resume("r")
+        agent.runs.resume("r")
     key = "run:1.0/1/run:1.0/1/doubt:1.0"
-    assert asked_in(agent.runs.store) == [("r", key, "doubt")]
-    assert agent.resume("r", {key: Returned(text="it was paid")}).output == "Done."
+    assert asked_in(agent.runs.all.store) == [("r", key, "doubt")]
+    assert agent.runs.resume("r", {key: Returned(text="it was paid")}).output == "Done."
     assert till.paid == ["20 euros"]
-    assert all(run.is_ended for run in agent.runs.store.list())
-    agent.runs.close()
+    assert all(run.is_ended for run in agent.runs.all.store.list())
+    agent.runs.all.close()
 
 
 @pytest.mark.parametrize("kind", ["agent in a flow", "flow in an agent", "agent in an agent as a function"])
@@ -522,11 +522,11 @@ def test_a_doubt_is_asked_about_in_other_processes(kind: str):
     after_the_fall(till)
     one = made(spending(5, "Found."))
     with pytest.raises((CallSuspended, flows.FlowSuspended)):
-        one.resume("r")
+        one.runs.resume("r")
     [(run, key, _)] = asked_in(store)
     assert run == "r"
     text = '"paid"' if kind == "flow in an agent" else "paid"
-    assert one.resume("r", {key: Returned(text=text)}).output in ("Done.", "Found.")
+    assert one.runs.resume("r", {key: Returned(text=text)}).output in ("Done.", "Found.")
     assert till.paid == ["20 euros"]
     assert all(row.is_ended for row in store.list())
 
@@ -550,12 +550,12 @@ def test_a_function_that_must_not_run_twice_is_in_doubt_with_the_call_that_it_ma
     inside = payer(till, spending(5, "Found."))
     agent = outer(asking(inside, once=True), store=store, model=Script(DONE))
     with pytest.raises(CallSuspended):
-        agent.resume("r")
+        agent.runs.resume("r")
     with pytest.raises(CallSuspended):
-        agent.resume("r", {"doubt:1.0": RunAgain()})
+        agent.runs.resume("r", {"doubt:1.0": RunAgain()})
     assert sorted(asked_in(store)) == [("r", "doubt:1.0:2", "doubt"), ("r/1.0/1", "doubt:1.0", "doubt")]
-    agent.runs.answer("r/1.0/1", {"doubt:1.0": Returned(text="it was paid")})
-    assert agent.resume("r", {"doubt:1.0:2": RunAgain()}).function_calls[0].result == "Found."
+    agent.runs.all.answer("r/1.0/1", {"doubt:1.0": Returned(text="it was paid")})
+    assert agent.runs.resume("r", {"doubt:1.0:2": RunAgain()}).function_calls[0].result == "Found."
     assert till.paid == ["20 euros"]
 
 
@@ -571,11 +571,11 @@ def test_an_answer_that_was_passed_inside_before_a_crash_counts_once(asking: Ask
 
     agent = outer(asking(payer(till, spending(5, "Found."))), store=store, model=Script(DONE))
     with pytest.raises(CallSuspended):
-        agent.resume("r")
+        agent.runs.resume("r")
     falling = outer(asking(payer(till, spending(5, "Found.")), after=fall), store=store)
     with pytest.raises(Crash):
-        falling.resume("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
-    assert agent.resume("r").function_calls[0].result == "Found."
+        falling.runs.resume("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+    assert agent.runs.resume("r").function_calls[0].result == "Found."
     assert till.paid == ["20 euros"]
     assert store.load("r").posts == ()
 
@@ -603,8 +603,8 @@ def test_a_function_that_catches_everything_waits_all_the_same(asking: Ask):
     function_of = Function.of(careless if asking is plain else in_tasks, name="ask")
     agent = outer(function_of, store=store, model=Script(DONE))
     with pytest.raises(CallSuspended):
-        agent.resume("r")
-    answered = agent.resume("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+        agent.runs.resume("r")
+    answered = agent.runs.resume("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
     assert answered.function_calls[0].result == "Found."
     assert till.paid == ["20 euros"]
 
@@ -626,12 +626,12 @@ def test_a_payment_inside_that_was_killed_is_asked_about_and_made_once(tmp_path:
     inside = payer(till, spending(5, "Found."))
     agent = outer(plain(inside), store=str(tmp_path / "runs.db"), model=Script(DONE))
     Worker([agent, inside], agent.runs).run(once=True)
-    assert asked_in(agent.runs.store) == [("r", "run:1.0/1/doubt:1.0", "doubt")]
-    agent.runs.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+    assert asked_in(agent.runs.all.store) == [("r", "run:1.0/1/doubt:1.0", "doubt")]
+    agent.runs.all.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
     Worker([agent, inside], agent.runs).run(once=True)
-    assert agent.resume("r").function_calls[0].result == "Found."
+    assert agent.runs.resume("r").function_calls[0].result == "Found."
     assert (tmp_path / "paid").read_text() == "20 euros\n"
-    agent.runs.close()
+    agent.runs.all.close()
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -643,13 +643,13 @@ def test_a_run_inside_asks_itself_when_the_outer_run_has_ended(is_async: bool, t
     inside = payer(till, spending(5, "Found."))
     agent = outer(plain(inside), store=str(tmp_path / "runs.db"))
     with pytest.raises(CallSuspended):
-        agent.resume("r")
-    agent.runs.cancel("r")
+        agent.runs.resume("r")
+    agent.runs.all.cancel("r")
     with pytest.raises(CallFailed):
-        asyncio.run(agent.aresume("r")) if is_async else agent.resume("r")
+        asyncio.run(agent.runs.aresume("r")) if is_async else agent.runs.resume("r")
     Worker([inside], agent.runs).run(once=True)
-    assert asked_in(agent.runs.store) == [("r/1.0/1", "doubt:1.0", "doubt")]
-    agent.runs.close()
+    assert asked_in(agent.runs.all.store) == [("r/1.0/1", "doubt:1.0", "doubt")]
+    agent.runs.all.close()
 
 
 def test_an_answer_to_what_no_run_inside_asks_is_dropped():
@@ -659,10 +659,10 @@ def test_an_answer_to_what_no_run_inside_asks_is_dropped():
     after_the_fall(till)
     agent = outer(plain(payer(till, spending(5, "Found."))), store=store, model=Script(DONE))
     with pytest.raises(CallSuspended):
-        agent.resume("r")
-    agent.runs.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
+        agent.runs.resume("r")
+    agent.runs.all.answer("r", {"run:1.0/1/doubt:1.0": Returned(text="it was paid")})
     other = outer(plain(inner("Another.")), store=store, model=Script(DONE))
-    assert other.resume("r").function_calls[0].result == "Another."
+    assert other.runs.resume("r").function_calls[0].result == "Another."
     assert store.load("r").posts == ()
 
 
@@ -676,7 +676,7 @@ def test_another_task_has_a_run_of_another_name(asking: Ask):
 
     for _ in range(2):
         agent = outer(Function.of(with_other_task, name="ask"), store=store, model=Script(spending(1, "Done.")))
-        assert agent.resume("r").function_calls[0].result == "Other."
+        assert agent.runs.resume("r").function_calls[0].result == "Other."
     names = {run.id for run in store.list()}
     assert len(names) == 3
     assert any(name.startswith("r/1.0/1-") for name in names)
@@ -693,7 +693,7 @@ def test_less_time_and_less_of_a_budget_is_no_other_task(asking: Ask):
         approve=lambda f: True,
         limits=Limits(tokens=99),
     )
-    assert agent.resume("r").function_calls[0].result == "Found."
+    assert agent.runs.resume("r").function_calls[0].result == "Found."
 
 
 @pytest.mark.parametrize("way", [by_run, by_arun], ids=lambda way: way.__name__)
@@ -727,7 +727,7 @@ def test_a_child_that_was_interrupted_goes_on(asking: Ask):
         child = inner(spending(5, function_call("look")), functions=[look])
         outer(asking(child), store=store).call("Go.", run_id="r")
     child = inner(spending(7, "Found."), functions=[Function.of(lambda: "seen", name="look", description="Look.")])
-    result = outer(asking(child), store=store, model=Script(spending(1, "Done."))).resume("r")
+    result = outer(asking(child), store=store, model=Script(spending(1, "Done."))).runs.resume("r")
     assert (result.function_calls[0].result, result.usage.total_tokens) == ("Found.", 23)
 
 
@@ -761,7 +761,7 @@ def test_a_run_that_another_drives_is_waited_for(asking: Ask):
         with suppress(RunBusy):
             lease = store.claim("other", for_s=0.4, run="r/1.0/1")
     again = outer(asking(inner(spending(5, "Found."))), store=store, model=Script(spending(1, "Done.")))
-    assert again.resume("r").function_calls[0].result == "Found."
+    assert again.runs.resume("r").function_calls[0].result == "Found."
     with pytest.raises(LeaseLost):
         store.renew(lease, for_s=1)
 
@@ -878,4 +878,4 @@ def test_the_run_of_a_flow_is_found_again(asking: Ask):
     with suppress(Crash):
         outer(asking(flow, after=fall), store=store, limits=Limits(tokens=100)).call("Go.", run_id="r")
     agent = outer(asking(letters(inner())), store=store, limits=Limits(tokens=100), model=Script(spending(1, "Done.")))
-    assert agent.resume("r").function_calls[0].result == "Two."
+    assert agent.runs.resume("r").function_calls[0].result == "Two."

@@ -191,7 +191,7 @@ class Walk:
         self.now_s = 0.0
         self.is_looked_at = True
         self.seen: list[Any] = []
-        seed = self.agent.seed("Go.")
+        seed = self.agent.prepare("Go.")
         if scene == "a_dialog_that_was_handed_over":
             seed.record = seed.record.changed(governed_by="transfer_to_billing")
         self.call: AgentCall[Any] = seed.journaled()

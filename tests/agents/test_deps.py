@@ -74,7 +74,7 @@ def by_turn(deps: Any) -> str:
 
 def by_submit(deps: Any, of: Callable[[Any], Any] = lambda agent: agent) -> str:
     agent = shop()
-    run = of(agent).submit("?", by="ada")
+    run = of(agent).runs.submit("?", by="ada")
     Worker([agent], agent.store, deps=deps).run(once=True)
     return str(run.result().output)
 
@@ -82,7 +82,7 @@ def by_submit(deps: Any, of: Callable[[Any], Any] = lambda agent: agent) -> str:
 def by_submitted_turn(deps: Any) -> str:
     agent = shop()
     agent.conversation("c").call("?", deps=Shop("other"))
-    run = agent.conversation("c").submit("?", by="ada")
+    run = agent.conversation("c").runs.submit("?", by="ada")
     Worker([agent], agent.store, deps=deps).run(once=True)
     assert [message.role for message in agent.conversation("c").read()][:2] == ["system", "user"]
     return str(run.result().output)
@@ -90,8 +90,8 @@ def by_submitted_turn(deps: Any) -> str:
 
 def by_resume(deps: Any) -> str:
     agent = shop()
-    agent.submit("?", run_id="r", by="ada")
-    return agent.resume("r", deps=deps).output
+    agent.runs.submit("?", run_id="r", by="ada")
+    return agent.runs.resume("r", deps=deps).output
 
 
 def by_live(deps: Any) -> str:
@@ -118,7 +118,7 @@ def by_flow(deps: Any) -> str:
 
 def by_submitted_flow(deps: Any) -> str:
     flow = shops_flow(MemoryStore())
-    run = flow.submit("?", by="ada")
+    run = flow.runs.submit("?", by="ada")
     Worker([flow], flow.store, deps=deps).run(once=True)
     return str(run.result().output)
 
@@ -138,7 +138,7 @@ DRIVEN = [
 TAKERS: dict[str, Callable[[Any], Any]] = {
     "call": lambda deps: shop().call("?", deps=deps),
     "conversation.call": lambda deps: shop().conversation("c").call("?", deps=deps),
-    "resume": lambda deps: shop().resume("none", deps=deps),
+    "resume": lambda deps: shop().runs.resume("none", deps=deps),
     "worker": lambda deps: Worker([shop()], MemoryStore(), deps=deps),
     "live": lambda deps: RunFollower(shop(), deps=deps),
     "serve": lambda deps: serve(shop(), deps=deps),
@@ -230,10 +230,10 @@ class TestShape:
 class TestSystemOfDeps:
     def test_it_is_never_made_without_any(self):
         told = Agent(Script("Hi."), system=lambda shop: f"You work for {shop}.", name="told", store=MemoryStore())
-        told.submit("?", run_id="r")
+        told.runs.submit("?", run_id="r")
         for refused in (
             lambda: told.call("?"),
-            lambda: told.resume("r"),
+            lambda: told.runs.resume("r"),
             lambda: Worker([told], told.store),
             lambda: RunFollower(told),
         ):
@@ -245,38 +245,40 @@ class TestSystemOfDeps:
         for system in (lambda: "Be terse.", lambda shop=None: "Be terse."):
             agent = Agent(Script("Hi.", "Hi."), system=system, name="told", store=MemoryStore())
             agent.call("?")
-            agent.submit("?")
+            agent.runs.submit("?")
             Worker([agent], agent.store).run(once=True)
             assert [request.messages[0].text for request in agent.model.requests] == ["Be terse."] * 2
 
     def test_deps_of_submit_make_it_there(self):
         agent = shop()
-        run = agent.submit("?", deps=Shop("corner"))
+        run = agent.runs.submit("?", deps=Shop("corner"))
         Worker([agent], agent.store, deps=Shop("other")).run(once=True)
         assert run.result().output == "You work for corner. other"
 
     def test_it_is_in_the_journal_so_that_who_reads_needs_no_deps(self):
         agent = shop()
-        agent.submit("?", run_id="r")
-        assert agent.at("r").record.dialog[0].text == ""
+        agent.runs.submit("?", run_id="r")
+        assert agent.runs.at("r").record.dialog[0].text == ""
         Worker([agent], agent.store, deps=Shop("corner")).run(once=True)
         for other in (agent, shop(store=agent.store)):
-            assert other.replay("r").record.dialog[0].text == "You work for corner."
-            assert other.handle("r").result().output == "You work for corner. corner"
-            assert other.fork("r", 2, new_run_id=f"fork-{id(other)}")
-            assert [type(event).__name__ for event in other.handle("r").stream()][-1] == "Done"
+            assert other.runs.replay("r").record.dialog[0].text == "You work for corner."
+            assert other.runs.get("r").result().output == "You work for corner. corner"
+            assert other.runs.fork("r", 2, new_run_id=f"fork-{id(other)}")
+            assert [type(event).__name__ for event in other.runs.get("r").stream()][-1] == "Done"
 
     def test_an_empty_one_is_none_for_the_model(self):
         agent = shop(system=lambda shop: "")
-        run = agent.submit("?")
+        run = agent.runs.submit("?")
         Worker([agent], agent.store, deps=Shop("corner")).run(once=True)
         assert run.result().output.strip() == "corner"
 
     def test_a_repeated_submission_is_the_same_run_and_another_user_has_another(self):
         agent = shop()
-        assert agent.submit("?", run_id="r", by="ada").run_id == agent.submit("?", run_id="r", by="ada").run_id
+        assert (
+            agent.runs.submit("?", run_id="r", by="ada").run_id == agent.runs.submit("?", run_id="r", by="ada").run_id
+        )
         with pytest.raises(Exception, match="by") as other:
-            agent.submit("?", run_id="r", by="bob")
+            agent.runs.submit("?", run_id="r", by="bob")
         assert type(other.value).__name__ == "RunExists"
 
 
@@ -298,7 +300,7 @@ class TestReading:
     def test_a_toolset_that_depends_on_them_is_decided_by_the_driver(self, options):
         tools = Toolset([look, ask]).filtered(lambda function, shop: function.name == shop.name)
         agent = shop(functions=tools)
-        run = agent.submit("?")
+        run = agent.runs.submit("?")
         Worker([agent], agent.store, deps=Shop("look"), **options).run(once=True)
         assert run.result().output == "You work for look. look"
         assert run.result().prompt_change is None

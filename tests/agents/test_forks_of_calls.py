@@ -71,15 +71,15 @@ def test_a_call_with_others_inside_is_forked_at_every_step(kind: Any) -> None:
     agent = Agent(name="outer", store=MemoryStore(), **kind())
     with suppress(CallSuspended):
         agent.call("Go.", run_id="a")
-    (question,) = agent.runs.store.load("a").run.waits
+    (question,) = agent.runs.all.store.load("a").run.waits
     value: Any = '"fine"'
     answer = Returned(text=value) if kind is flow_inside else Approved()
-    whole = agent.resume("a", {question.key: answer})
+    whole = agent.runs.resume("a", {question.key: answer})
     deepest = 0
-    for step in range(agent.runs.store.load("a").run.n + 1):
-        name = agent.fork("a", step)
-        past, fork = agent.at("a", step), agent.at(name)
-        assert snapshot(fork) == snapshot(agent.replay(name))
+    for step in range(agent.runs.all.store.load("a").run.n + 1):
+        name = agent.runs.fork("a", step)
+        past, fork = agent.runs.at("a", step), agent.runs.at(name)
+        assert snapshot(fork) == snapshot(agent.runs.replay(name))
         assert [effect.key for effect in fork.effects] == [effect.key for effect in past.effects]
         ids = ids_of(fork.record)
         assert {id.partition("/")[0] for id in ids} == {name if step else ""}
@@ -87,7 +87,7 @@ def test_a_call_with_others_inside_is_forked_at_every_step(kind: Any) -> None:
         deepest = max(deepest, len(ids))
         if [effect.key for effect in past.effects] == [question.key]:
             keys.clear()
-            assert agent.resume(name, {question.key: answer}).output == whole.output
+            assert agent.runs.resume(name, {question.key: answer}).output == whole.output
             assert all(key.startswith(f"{name}/") for key in keys)
     assert deepest > 1
 
@@ -99,13 +99,13 @@ def test_a_turn_of_a_conversation_is_forked_with_all_that_was_said() -> None:
     talk.call("First?")
     talk.call("Second?", run_id="second")
     for step in range(3):
-        name = agent.fork("second", step, by="ann")
-        said = [message.text for message in agent.at("second", step).record.dialog]
-        assert [message.text for message in agent.at(name).record.dialog] == said
+        name = agent.runs.fork("second", step, by="ann")
+        said = [message.text for message in agent.runs.at("second", step).record.dialog]
+        assert [message.text for message in agent.runs.at(name).record.dialog] == said
         assert said[:3] == ["First?", "One.", "Second?"]
-        assert snapshot(agent.at(name)) == snapshot(agent.replay(name))
-    name = agent.fork("second", 1)
-    assert agent.resume(name).output == "Three."
+        assert snapshot(agent.runs.at(name)) == snapshot(agent.runs.replay(name))
+    name = agent.runs.fork("second", 1)
+    assert agent.runs.resume(name).output == "Three."
     assert [message.text for message in model.requests[-1].messages][-3:] == ["First?", "One.", "Second?"]
     assert [message.text for message in talk.read()][-1] == "Two.", "the fork is outside of the conversation"
 
@@ -116,5 +116,5 @@ def test_a_fork_is_continued_by_another_agent_of_the_name(tmp_path: Path) -> Non
     with suppress(CallSuspended):
         agent.call("Go.", run_id="a")
     other = Agent(Script("I do nothing."), name="clerk", functions=[erase], store=store)
-    assert other.resume(other.fork("a", 1)).output == "I do nothing."
-    assert agent.at("a").state == "ToolInterrupt"
+    assert other.runs.resume(other.runs.fork("a", 1)).output == "I do nothing."
+    assert agent.runs.at("a").state == "ToolInterrupt"

@@ -68,7 +68,7 @@ def test_the_other_agent_s_answer_is_the_answer_whoever_drives(way: Way):
     def driven(way: Way) -> tuple[AgentCall[Any], Script]:
         other = billing(function_call("refund", order=17), "It is done.", approve=lambda f: True)
         agent = triage([function_call("look_up", order=17), GO], to=other)
-        one = agent.seed("I want my money back.")
+        one = agent.prepare("I want my money back.")
         way(agent, one, [])
         model: Any = other.model
         return one, model
@@ -105,7 +105,7 @@ def test_events_say_who_governs_and_the_hooks_of_that_agent_are_told(way: Way):
 
     hook, heard = Hook(), list[Event]()
     agent = triage(to=billing(hooks=[hook]))
-    way(agent, agent.seed("?"), heard)
+    way(agent, agent.prepare("?"), heard)
     assert {event.path for event in heard if isinstance(event, Inside)} == {"to:transfer_to_billing"}
     assert hook.told == ["Calling", "Completed", "It is done."]
     over = [event for event in heard if isinstance(event, Stepped) and event.to == State.HANDED_OVER]
@@ -205,7 +205,7 @@ def test_a_call_that_is_cancelled_ends_the_agent_that_has_the_dialog_at_once(way
     begun = threading.Event()
     model = StuckScript(begun)
     agent = triage(to=Agent(model, name="billing"))
-    one = agent.seed("?")
+    one = agent.prepare("?")
     canceller = threading.Thread(target=lambda: (begun.wait(), one.cancel("enough")), daemon=True)
     canceller.start()
     with pytest.raises(CallFailed, match="enough"):
@@ -262,9 +262,9 @@ def test_a_run_is_gone_on_with_by_the_right_agent_and_replayed():
     with pytest.raises(CallSuspended, match=r"to:transfer_to_billing/ask:4.0"):
         triage(to=billing(function_call("refund", order=17)), store=store).call("?", run_id="r1")
     later = triage("never asked", to=billing("It is done."), store=store)
-    result = later.resume("r1", {"to:transfer_to_billing/ask:4.0": Approved()})
+    result = later.runs.resume("r1", {"to:transfer_to_billing/ask:4.0": Approved()})
     assert (result.output, result.record.governed_by) == ("It is done.", "transfer_to_billing")
-    again = later.runs.replay("r1", later.definition())
+    again = later.runs.replay("r1")
     assert (again.record, again.output) == (result.record, "It is done.")
 
 
@@ -290,7 +290,7 @@ def test_a_snapshot_whose_handoff_is_gone_is_refused_by_name():
 
 def test_it_is_undone_and_redone_step_by_step():
     agent = triage()
-    one = agent.seed("?").journaled()
+    one = agent.prepare("?").journaled()
     agent.run(one)
     states = one.states
     assert State.HANDED_OVER in [record.state for record in states]
@@ -307,7 +307,7 @@ def test_it_is_undone_and_redone_step_by_step():
 def test_what_is_injected_reaches_the_agent_that_has_the_dialog():
     other = billing("It is done.")
     agent = triage(to=other)
-    one = agent.seed("?")
+    one = agent.prepare("?")
     for event in agent.stream(one):
         if isinstance(event, Stepped) and event.to == State.HANDED_OVER:
             one.advance("", Injected((Message.of("user", "Hurry."),)))
@@ -438,7 +438,7 @@ def test_the_rounds_of_the_agent_that_took_over_are_counted_on(way: Way) -> None
         functions=[look_up],
     )
     agent = triage(function_call("look_up", order=1), GO, to=to)
-    one = agent.seed("?")
+    one = agent.prepare("?")
     way(agent, one, [])
     assert [(f.name, f.round) for f in one.record.function_calls] == [
         ("look_up", 1),

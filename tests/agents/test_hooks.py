@@ -182,7 +182,7 @@ def test_a_hook_that_raises_ends_the_driver_and_the_call_can_be_driven_on(called
         return a + b
 
     agent = Agent(Script(model, model, model), functions=[add], hooks=[broken])
-    one = agent.seed("17 + 25?")
+    one = agent.prepare("17 + 25?")
     drivers = {by_call: agent.run, by_acall: lambda one: asyncio.run(agent.arun(one))}
     with pytest.raises(LookupError, match="the log is full"):
         drivers.get(called, lambda one: called(agent, one))(one)
@@ -194,7 +194,7 @@ def test_a_hook_that_raises_ends_the_driver_and_the_call_can_be_driven_on(called
 def test_a_sink_is_told_behind_the_hooks():
     log: list[tuple[str, Any]] = []
     agent = Agent(Script("hi"), hooks=[Notes("hook", log)])
-    agent.run(agent.seed("?"), lambda event: log.append(("sink", event)))
+    agent.run(agent.prepare("?"), lambda event: log.append(("sink", event)))
     assert [name for name, _ in log] == ["hook", "sink"] * (len(log) // 2)
 
 

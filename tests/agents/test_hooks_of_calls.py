@@ -115,7 +115,7 @@ def test_agents_inside_of_agents_are_told_apart_by_whom_they_are_asked_through(w
     inner = Agent(Script("one", "two"), name="inner", hooks=[own])
     asked = [function_call("inner", task="1"), function_call("inner", task="2")]
     agent = Agent(Script(asked, "Done."), functions=[inner], name="boss", hooks=[around], world={"new_id": lambda: "c"})
-    way(agent, agent.seed("Go."), [])
+    way(agent, agent.prepare("Go."), [])
     inside = {("inner", f"c/run:1.{n}", f"run:1.{n}") for n in (0, 1)}
     assert (own.places, around.places) == (inside, {("boss", "c", ""), *inside})
     assert sorted(len(one.texts) for one in around.calls.values()) == [1, 1, 2]
@@ -137,7 +137,7 @@ def test_a_handoff_is_another_call(way: Way):
         hooks=[shared],
         world={"new_id": lambda: "c"},
     )
-    way(agent, agent.seed("Go."), [])
+    way(agent, agent.prepare("Go."), [])
     path = "to:transfer_to_adder"
     assert shared.places == {("boss", "c", ""), ("adder", f"c/{path}", path)}
 
@@ -199,7 +199,7 @@ def test_a_run_of_a_store_is_named_and_a_worker_tells_runs_apart():
     shared, store = Shared(), MemoryStore()
     agent = Agent(Script("one", "two"), name="echo", hooks=[shared], store=store)
     for run in ("r1", "r2"):
-        header = agent.seed("Go.", run_id=run).journal.header
+        header = agent.prepare("Go.", run_id=run).journal.header
         assert store.create(run, header, agent=agent.name)
     assert Worker([agent], store).run(threads=2, once=True) == 2
     assert shared.calls.keys() == {Where(run, run, "echo", "") for run in ("r1", "r2")}
@@ -225,7 +225,7 @@ def test_a_hook_is_asked_again_by_each_drive_and_may_decline():
 
     hook = Picky()
     agent = Agent(Script(function_call("erase"), "Done."), functions=[erase], hooks=[hook])
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     assert type(list(agent.stream(one))[-1]).__name__ == "Suspended"
     assert (len(hook.asked), hook.told) == (1, [])
     one.cancel("off")

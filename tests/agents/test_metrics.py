@@ -103,7 +103,7 @@ def test_the_numbers_of_a_call(driven):
 def test_of_one_call_alone():
     of_agent, of_call = Metrics(PRICES), Metrics(PRICES)
     agent = worker(of_agent)
-    agent.run(agent.seed(TASK), of_call.on_event)
+    agent.run(agent.prepare(TASK), of_call.on_event)
     assert of_call == of_agent
     assert of_call.calls == 1
 

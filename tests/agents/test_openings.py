@@ -39,7 +39,7 @@ class TestAlways:
         agent.call(task)
         asyncio.run(agent.acall(task))
         list(agent.stream(task))
-        agent.run(agent.seed(task))
+        agent.run(agent.prepare(task))
         assert [sent(script, n) for n in range(4)] == [[("system", "Be terse."), ("user", "hi")]] * 4
 
     def test_it_is_neither_an_older_deployments_nor_another_agents(self):
@@ -63,7 +63,7 @@ class TestAlways:
         agent.call("again", after=first, keep_system=True)
         agent.call("again", after=first)
         agent.call("hi", keep_system=True)  # there is none to keep
-        Agent(script).call("again", after=agent.seed([KIND, HI]).result_so_far, keep_system=True)
+        Agent(script).call("again", after=agent.prepare([KIND, HI]).result_so_far, keep_system=True)
         assert systems(script) == [["Be kind."], ["Be kind."], ["Be terse."], ["Be terse."], ["Be terse."]]
 
     def test_an_agent_without_one_leaves_what_the_caller_wrote(self):
@@ -84,7 +84,7 @@ class TestAlways:
             result = agent.call(task, run_id="r")
             copies = [
                 pickle.loads(pickle.dumps(result)),
-                agent.resume("r"),
+                agent.runs.resume("r"),
                 AgentCall.seed(result.dialog, Prompt("x")).result_so_far,
             ]
             for copy in copies:

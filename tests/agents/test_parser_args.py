@@ -73,8 +73,8 @@ def test_they_do_not_go_to_a_plain_function_that_a_handler_brings():
 def test_what_json_cannot_hold_is_named():
     agent, prompt, parser_args = Agent(Script("5")), Prompt("?", output=Pick), {"at": [1, {2}]}
     for refuse in (
-        lambda: agent.seed(prompt, parser_args=parser_args),
-        lambda: agent.restore(snapshot(agent.seed(prompt)), prompt, parser_args=parser_args),
+        lambda: agent.prepare(prompt, parser_args=parser_args),
+        lambda: agent.restore(snapshot(agent.prepare(prompt)), prompt, parser_args=parser_args),
         lambda: AgentCall.seed(agent.init_dialog().put("?"), prompt, parser_args=parser_args),
     ):
         with pytest.raises(UsageError, match=r"parser_args\['at'\]\[1\]"):
@@ -83,7 +83,7 @@ def test_what_json_cannot_hold_is_named():
 
 def test_a_prompt_that_has_no_use_for_them_is_refused():
     with pytest.raises(UsageError, match="parser_args"):
-        Agent(Script()).seed("?", parser_args=MOST)
+        Agent(Script()).prepare("?", parser_args=MOST)
 
 
 class TestReplay:
@@ -92,7 +92,7 @@ class TestReplay:
     def test_a_snapshot_has_them(self):
         call = Agent(Script('{"n": 7}', '{"n": 5}')).call(self.PROMPT, parser_args=MOST).call
         assert restore(snapshot(call), self.PROMPT).record.parser_args == MOST
-        begun = Agent(Script()).seed(self.PROMPT, parser_args=MOST)
+        begun = Agent(Script()).prepare(self.PROMPT, parser_args=MOST)
         agent = Agent(Script('{"n": 7}', '{"n": 5}'))
         assert agent.run(agent.restore(snapshot(begun), self.PROMPT)).output == Pick(n=5)
         other = agent.restore(snapshot(begun), self.PROMPT, parser_args={"most": 1})
@@ -111,14 +111,14 @@ class TestReplay:
             approve=lambda call: None,
             name="one",
         )
-        call = first.seed(self.PROMPT, parser_args=MOST, run_id="r")
+        call = first.prepare(self.PROMPT, parser_args=MOST, run_id="r")
         for _ in first.stream(call):
             pass
         assert [step.trigger for step in call.record.trace][1:] == ["parse_failed", "functions_asked"]
         again = Agent(
             Script('{"n": 6}', '{"n": 4}'), functions=[look], store=store, approve=lambda call: True, name="one"
         )
-        result = again.resume("r", prompt=self.PROMPT)
+        result = again.runs.resume("r", prompt=self.PROMPT)
         assert (result.output, result.record.parse_errors) == (Pick(n=4), 2)
         assert result.record.parser_args == MOST
 

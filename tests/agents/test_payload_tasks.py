@@ -30,7 +30,7 @@ def test_every_way_to_call_takes_one():
     agent.call(PICTURE)
     asyncio.run(agent.acall(PICTURE))
     list(agent.stream(PICTURE))
-    agent.run(agent.seed(PICTURE))
+    agent.run(agent.prepare(PICTURE))
     agent.conversation("c").call(PICTURE, run_id="r")
     agent.conversation("c").call(PICTURE, run_id="r")  # the same turn
     agent.call(PICTURE, after=agent.call("hi"))

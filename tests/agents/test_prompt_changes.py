@@ -35,16 +35,16 @@ def agent():
 
 
 def answers(agent: Agent) -> dict:
-    return {agent.runs.store.load("r1", after=None).run.waits[0].key: Approved()}
+    return {agent.runs.all.store.load("r1", after=None).run.waits[0].key: Approved()}
 
 
 class TestResume:
     def test_the_same_prompt_is_no_change(self, agent, caplog):
-        result = agent.resume("r1", answers(agent), prompt=OLD, on_change="error")
+        result = agent.runs.resume("r1", answers(agent), prompt=OLD, on_change="error")
         assert (result.output, result.prompt_change, caplog.records) == ("done", None, [])
 
     def test_another_is_reported_and_the_run_goes_on(self, agent, caplog):
-        result = asyncio.run(agent.aresume("r1", answers(agent), prompt=NEW))
+        result = asyncio.run(agent.runs.aresume("r1", answers(agent), prompt=NEW))
         assert result.output == "done"
         change = result.prompt_change
         assert (change.path, change.before, change.after) == ("shop/pay", OLD.fingerprint, NEW.fingerprint)
@@ -58,10 +58,10 @@ class TestResume:
         open_questions = answers(agent)
         for _ in range(8):  # more than a run may be claimed in vain
             with pytest.raises(PromptChanged, match="shop/pay"):
-                agent.resume("r1", open_questions, prompt=NEW, on_change="error")
-        loaded = agent.runs.store.load("r1", after=0)
+                agent.runs.resume("r1", open_questions, prompt=NEW, on_change="error")
+        loaded = agent.runs.all.store.load("r1", after=0)
         assert (loaded.posts, loaded.run.holder, str(loaded.run.state)) == ((), None, "ToolInterrupt")
-        assert agent.resume("r1", open_questions, prompt=OLD).output == "done"
+        assert agent.runs.resume("r1", open_questions, prompt=OLD).output == "done"
 
     def test_a_run_that_goes_on_by_its_name(self, agent, caplog):
         with pytest.raises(CallSuspended) as caught:
@@ -70,9 +70,9 @@ class TestResume:
         assert "shop/pay" in caplog.text
 
     def test_a_worker_goes_on_with_it(self, agent, caplog):
-        agent.runs.answer("r1", answers(agent))
+        agent.runs.all.answer("r1", answers(agent))
         assert Worker([agent], agent.runs, prompts=[NEW]).run(once=True) >= 1
-        assert agent.runs.store.load("r1", after=None).run.is_ended
+        assert agent.runs.all.store.load("r1", after=None).run.is_ended
         assert "shop/pay" in caplog.text
 
 

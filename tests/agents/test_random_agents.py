@@ -70,7 +70,7 @@ class Way:
 class ByRun(Way):
     def drive(self) -> AgentCall[Any]:
         agent = self.agent()
-        one = agent.seed(TASK)
+        one = agent.prepare(TASK)
         for _ in range(MOST_DRIVES):
             with suppress(CallFailed, CallSuspended):
                 self.continue_call(agent, one)
@@ -108,7 +108,7 @@ class ByPieces(Way):
 
     def drive(self) -> AgentCall[Any]:
         agent = self.agent()
-        one = agent.seed(TASK)
+        one = agent.prepare(TASK)
         for events in range(1, MOST_DRIVES):
             if not one.effects:
                 return one
@@ -148,23 +148,23 @@ class Stored(Way):
         with suppress(CallFailed, CallSuspended):
             self.begin()
         one = self.continued(ID)
-        assert self.agent().replay(ID).record == one.record
+        assert self.agent().runs.replay(ID).record == one.record
         return one
 
     def continued(self, name: str) -> AgentCall[Any]:
         for _ in range(MOST_DRIVES):
             if (run := self.store.get(name)).is_ended:
-                return self.agent().at(name)
+                return self.agent().runs.at(name)
             is_asking = run.due_s is None or run.due_s > run.updated_s + FAR_S  # until its deadline
             with suppress(CallFailed, CallSuspended):
-                self.resume(name, self.answers(run.waits) if is_asking else None)
+                self.runs.resume(name, self.answers(run.waits) if is_asking else None)
         raise AssertionError(f"it does not end: {run}")
 
     def begin(self) -> None:
         self.agent().call(TASK, run_id=ID)
 
     def resume(self, name: str, answers: Mapping[str, Any] | None) -> None:
-        self.agent().resume(name, answers)
+        self.agent().runs.resume(name, answers)
 
 
 class StoredAsync(Stored):
@@ -172,17 +172,17 @@ class StoredAsync(Stored):
         asyncio.run(self.agent().acall(TASK, run_id=ID))
 
     def resume(self, name: str, answers: Mapping[str, Any] | None) -> None:
-        asyncio.run(self.agent().aresume(name, answers))
+        asyncio.run(self.agent().runs.aresume(name, answers))
 
 
 class ByWorker(Stored):
     def begin(self) -> None:
-        self.agent().submit(TASK, run_id=ID)
+        self.agent().runs.submit(TASK, run_id=ID)
         self.work()
 
     def resume(self, name: str, answers: Mapping[str, Any] | None) -> None:
         if answers:
-            self.agent().handle(name).answer(answers)
+            self.agent().runs.get(name).answer(answers)
         self.work()
 
     def work(self) -> None:
@@ -203,7 +203,7 @@ class StoredInPieces(Stored):
         self.piece(self.agent().stream(TASK, run_id=ID))
 
     def resume(self, name: str, answers: Mapping[str, Any] | None) -> None:
-        self.piece(self.agent().stream(run_id=name, answers=answers))
+        self.piece(self.agent().runs.stream(name, answers))
 
     def piece(self, stream: Any) -> None:
         steps = self.chance.randint(1, 5)
@@ -223,13 +223,13 @@ class Forked(Stored):
         one = super().drive()
         step = self.chance.randint(0, self.store.get(ID).n)
         try:
-            name = self.agent().fork(ID, step)
+            name = self.agent().runs.fork(ID, step)
         except UsageError as error:
             if "must not run twice" not in str(error):
                 raise
             return one
         with suppress(CallFailed, CallSuspended):
-            self.resume(name, None)
+            self.runs.resume(name, None)
         return self.continued(name)
 
 

@@ -34,16 +34,16 @@ def clerk(store: Any, *said: Any, **options: Any) -> Agent[Any, Any]:
 
 
 def by_resume(agent: Agent[Any, Any]) -> None:
-    agent.resume("r1", {"ask:1.0": Approved()})
+    agent.runs.resume("r1", {"ask:1.0": Approved()})
 
 
 def by_aresume(agent: Agent[Any, Any]) -> None:
-    asyncio.run(agent.aresume("r1", {"ask:1.0": Approved()}))
+    asyncio.run(agent.runs.aresume("r1", {"ask:1.0": Approved()}))
 
 
 def by_worker(agent: Agent[Any, Any]) -> None:
-    agent.runs.answer("r1", {"ask:1.0": Approved()})
-    Worker([agent], agent.runs.store).run(once=True)
+    agent.runs.all.answer("r1", {"ask:1.0": Approved()})
+    Worker([agent], agent.runs.all.store).run(once=True)
 
 
 ways = pytest.mark.parametrize("way", [by_resume, by_aresume, by_worker])
@@ -69,7 +69,7 @@ def test_functions_are_asked_about_though_no_approver_is_there_any_more(store: A
         with pytest.raises(CallSuspended, match="ask:"):
             way(agent)
     assert paid == [1]
-    assert [question.key for question in agent.runs.store.load("r1").run.waits] == ["ask:3.0"]
+    assert [question.key for question in agent.runs.all.store.load("r1").run.waits] == ["ask:3.0"]
 
 
 @pytest.mark.parametrize("way", [by_resume, by_worker])
@@ -142,13 +142,13 @@ def test_a_reply_that_no_document_can_hold_is_read_and_replayed_as_it_is_written
     said = Reply(message=Message(role="assistant", parts=(part,)))
     agent = Agent(Script(said, "Done."), functions=[echo], name="clerk", store=MemoryStore())
     result = asyncio.run(agent.acall("Go.", run_id="r")) if by_asyncio else agent.call("Go.", run_id="r")
-    assert agent.replay("r").record == result.record
+    assert agent.runs.replay("r").record == result.record
 
 
 def test_a_run_that_is_not_named_has_a_name_of_its_own_whatever_the_task() -> None:
     agent = Agent("openai:gpt-4o", name="../desk", store=MemoryStore())  # a `Script` would count its calls
     for _ in range(2):
-        agent.submit("Tidy ../../etc/passwd + C:\\*")
-    names = {run.id for run in agent.runs.store.list()}
+        agent.runs.submit("Tidy ../../etc/passwd + C:\\*")
+    names = {run.id for run in agent.runs.all.store.list()}
     assert len(names) == 2
     assert all(re.fullmatch(r"[0-9a-zA-Z_-]{1,80}", name) for name in names)

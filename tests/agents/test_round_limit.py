@@ -54,7 +54,7 @@ def test_it_is_in_the_ending_the_trace_and_the_log_whoever_drives_and_listens(
 ) -> None:
     caplog.set_level(logging.INFO, logger="fsm_agent")
     agent = looking()
-    one = agent.seed("Find the key.")
+    one = agent.prepare("Find the key.")
     way(agent, one, [])
     result = one.result()
     assert (result.output, result.ending.reason) == ("Not in the shed.", Reason.ANSWERED)
@@ -104,7 +104,7 @@ def test_the_agent_that_took_over_says_so_for_the_call() -> None:
 def test_an_agent_inside_says_so_in_the_events_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
     outer = Agent(Script(function_call("finder", task="the key"), "It is gone."), functions=[looking()])
     events: list[Event] = []
-    one = outer.seed("Find the key.")
+    one = outer.prepare("Find the key.")
     by_run(outer, one, events)
     inner = [e.event for e in events if isinstance(e, Inside) and isinstance(e.event, Stepped)]
     assert len([step for step in inner if step.guard == GUARD]) == 1
@@ -119,9 +119,9 @@ def test_a_run_that_waited_in_its_last_round_says_so_and_so_does_its_replay(tmp_
     with pytest.raises(CallSuspended) as suspended:
         agent.call("Find the key.", run_id="r1")
     again = agent.restore(snapshot(suspended.value.call))
-    result = agent.resume("r1", {"ask:1.0": Approved()})
+    result = agent.runs.resume("r1", {"ask:1.0": Approved()})
     assert (result.ending.limit, result.ending.count, result.trace[-2].guard) == ("rounds", 1, "at_round_limit")
-    assert agent.runs.replay("r1", agent.definition()).record == result.record
+    assert agent.runs.replay("r1").record == result.record
     assert again.record == suspended.value.call.record
 
 

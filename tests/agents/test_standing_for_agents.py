@@ -179,7 +179,7 @@ class TestWithoutACallItIsItsAgent:
         agent = Agent(
             Script(function_call("it", task="Berlin"), "Take a coat."), functions=[Teller(client=inner, name="it")]
         )
-        outer = agent.seed("What shall I wear?")
+        outer = agent.prepare("What shall I wear?")
         with pytest.raises(CallSuspended):
             agent.run(outer)
         assert [effect.key for effect in outer.effects] == ["run:1.0/ask:2.0"]
@@ -198,7 +198,7 @@ class TestWithoutACallItIsItsAgent:
         pair = Stored(client=Script(function_call("measure", city="Berlin"), "3"), name="pair")
         with pytest.raises(CallSuspended):
             pair.agents["one"].call("Berlin", run_id="r1")
-        runs = pair.agents["one"].runs
+        runs = pair.agents["one"].runs.all
         runs.answer("r1", {"ask:1.0": Approved()})
         assert Worker([pair], runs).run(once=True) == 1
-        assert pair.agents["one"].resume("r1").output == "3"
+        assert pair.agents["one"].runs.resume("r1").output == "3"

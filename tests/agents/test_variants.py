@@ -169,7 +169,7 @@ class TestOneCall:
 
     def test_a_fork_goes_on_with_it(self):
         agent, other = Agent(Script()), Script("first", "second")
-        one = agent.seed("?", model=other).journaled()
+        one = agent.prepare("?", model=other).journaled()
         agent.run(one)
         assert agent.run(one.fork(0)).output == "second"
 
@@ -186,11 +186,11 @@ class TestOneCall:
     def test_it_is_no_option_beside_a_call(self):
         agent = Agent(Script())
         with pytest.raises(UsageError, match="model"):
-            list(agent.stream(agent.seed("?"), model=Script()))
+            list(agent.stream(agent.prepare("?"), model=Script()))
 
     def test_a_received_call_is_asked_of_the_model_of_its_name(self, houses):
         agent = Agent("house:m1")
-        sent = pickle.loads(pickle.dumps(agent.seed("?", model="house:m2")))
+        sent = pickle.loads(pickle.dumps(agent.prepare("?", model="house:m2")))
         agent.run(sent)
         assert len(houses["m2"].requests) == 1
         assert "m1" not in houses
@@ -210,7 +210,7 @@ class TestKept:
 
     def test_its_replay_says_which(self, agent, houses):
         self.begun(agent, houses)
-        folded = agent.runs.replay("r", agent.definition())
+        folded = agent.runs.replay("r")
         assert folded.record.model == "house:m2"
 
     @pytest.mark.parametrize("way", ["resume", "aresume", "worker", "call"])
@@ -219,11 +219,11 @@ class TestKept:
         later = agent.changed(name=agent.name)  # as in another process
         answers = {"ask:1.0": Approved()}
         if way == "resume":
-            result = later.resume("r", answers)
+            result = later.runs.resume("r", answers)
         elif way == "aresume":
-            result = asyncio.run(later.aresume("r", answers))
+            result = asyncio.run(later.runs.aresume("r", answers))
         else:
-            later.runs.answer("r", answers)
+            later.runs.all.answer("r", answers)
             if way == "worker":
                 Worker([later], agent.store).run(once=True)
             result = later.call("?", run_id="r", model="house:m2")
@@ -232,7 +232,7 @@ class TestKept:
 
     def test_another_may_be_given(self, agent, houses):
         self.begun(agent, houses)
-        result = agent.resume("r", {"ask:1.0": Approved()}, model=Script("third", name="third"))
+        result = agent.runs.resume("r", {"ask:1.0": Approved()}, model=Script("third", name="third"))
         assert (result.output, result.record.model) == ("third", "third")
 
     def test_the_same_run_of_another_model_is_another_request(self, agent, houses):
@@ -246,13 +246,13 @@ class TestKept:
             agent.call("?", run_id="r", model=Script(function_call("refund", order=1), name="mine"))
         answers = {"ask:1.0": Approved()}
         with pytest.raises(UsageError, match="mine"):
-            agent.resume("r", answers)
-        assert agent.resume("r", model=Script("done", name="mine")).output == "done"  # nobody holds it
-        assert agent.resume("r").output == "done"  # it has ended: nothing is asked any more
+            agent.runs.resume("r", answers)
+        assert agent.runs.resume("r", model=Script("done", name="mine")).output == "done"  # nobody holds it
+        assert agent.runs.resume("r").output == "done"  # it has ended: nothing is asked any more
 
     def test_a_snapshot_says_which(self, houses):
         agent, houses["m2"] = Agent("house:m1"), Script("second")
-        document = snapshot(agent.seed("?", model="house:m2"))
+        document = snapshot(agent.prepare("?", model="house:m2"))
         assert json.loads(document)["record"]["model"] == "house:m2"
         assert agent.run(agent.restore(document)).output == "second"
         assert agent.run(agent.restore(document, model=Script("third"))).output == "third"

@@ -68,7 +68,7 @@ def team(limits: Limits, *, is_cyclic: bool) -> Agent[Any, Any]:
 def explore_handoffs(limits: Limits, *, is_cyclic: bool, governed_by: str = "") -> Found:
     """Take every step from every configuration, and check each."""
     agent, found = team(limits, is_cyclic=is_cyclic), Found()
-    first = agent.seed("?").record.changed(governed_by=governed_by)
+    first = agent.prepare("?").record.changed(governed_by=governed_by)
     known, waiting = {_configuration(first)}, deque([first])
     ending, before = set[object](), dict[object, set[object]]()
     while waiting:
@@ -95,7 +95,7 @@ def explore_handoffs(limits: Limits, *, is_cyclic: bool, governed_by: str = "") 
 
 
 def _call(agent: Agent[Any, Any], record: CallRecord) -> AgentCall[Any]:
-    return type(agent.seed("?"))(record, agent.prompt)
+    return type(agent.prepare("?"))(record, agent.prompt)
 
 
 def _moves(call: AgentCall[Any]) -> list[tuple[str, Any]]:

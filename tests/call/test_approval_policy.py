@@ -70,7 +70,7 @@ def test_an_approver_that_denies_all_lets_nothing_run(way):
         ran.append(path)
 
     agent = Agent(Script(function_call("erase", path="x"), "I could not."), functions=[erase], approve=lambda f: False)
-    way(agent, agent.seed("Tidy up."), [])
+    way(agent, agent.prepare("Tidy up."), [])
     assert ran == []
 
 
@@ -131,7 +131,7 @@ def test_a_predicate_may_know_who_asks(is_trusted):
         ran.append(cents)
 
     agent = Agent(Script(function_call("pay", cents=100), function_call("pay", cents=101), "done"), functions=[pay])
-    one = agent.seed("Pay.", deps=Customer("Ada", is_trusted))
+    one = agent.prepare("Pay.", deps=Customer("Ada", is_trusted))
     if is_trusted:
         agent.run(one)
     else:
@@ -213,7 +213,7 @@ def test_a_verdict_of_a_coroutine_function_that_means_nothing_is_the_callers_mis
 def test_an_agent_with_an_approver_takes_no_call_that_would_run_functions_behind_its_back(way):
     prompt = Prompt("x", path="agent", functions=(named("work"),))
     agent = Agent(Script(function_call("work", n=1), "done"), functions=prompt.offers, approve=lambda f: True)
-    document = snapshot(agent.seed("Work."))
+    document = snapshot(agent.prepare("Work."))
     with pytest.raises(UsageError, match="approve"):
         way(agent, restore(document, prompt), [])
     way(agent, agent.restore(document), [])

@@ -109,7 +109,7 @@ def test_a_call_explains_what_an_outcome_would_do_and_stays_as_it_is():
 
 
 def test_an_outcome_that_is_not_possible_is_explained_and_one_that_nothing_asks_for_is_refused():
-    call = Agent(Script("Hi.")).seed("Hello")
+    call = Agent(Script("Hi.")).prepare("Hello")
     explanation = call.explain(Injected((Message.of("user", "Hurry."),)))
     assert (explanation.taken, explanation.rows) == (None, ())
     assert "begun" in explanation.possible

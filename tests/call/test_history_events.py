@@ -67,7 +67,7 @@ def assert_told_of_all(events: list[Event], length: int, final: int, path: str =
 def test_a_reply_and_the_results_of_a_round_are_told_before_their_step(way: Way):
     agent = Agent(Script([function_call("add", a=1, b=2), function_call("add", a=3, b=4)], "7"), functions=[add])
     heard: list[Event] = []
-    way(agent, one := agent.seed("3 + 4?"), heard)
+    way(agent, one := agent.prepare("3 + 4?"), heard)
     shown = [type(event).__name__ for event in heard]
     wanted = (RequestStarted, ReplyCompleted, HistoryChanged, Stepped, FunctionEnded, Done)
     assert [name for name in shown if name in [kind.__name__ for kind in wanted]] == [
@@ -83,7 +83,7 @@ def test_a_reply_and_the_results_of_a_round_are_told_before_their_step(way: Way)
 def test_a_refused_answer_is_added_and_removed_again_when_the_branch_is_pruned(way: Way):
     agent = Agent(Script("seven", "no", "7"), output=int)
     heard: list[Event] = []
-    way(agent, one := agent.seed("3 + 4?"), heard)
+    way(agent, one := agent.prepare("3 + 4?"), heard)
     assert changes(heard) == [((1, 3), (1, 1)), ((3, 5), (3, 3)), ((1, 2), (1, 5))]
     assert_told_of_all(heard, BEGINNING, len(one.record.dialog))
 
@@ -92,13 +92,13 @@ def test_a_branch_that_ends_with_the_call_is_removed():
     agent = Agent(Script("seven", "no"), output=int, limits=Limits(parse_retries=1))
     heard: list[Event] = []
     with pytest.raises(CallFailed):
-        agent.run(agent.seed("3 + 4?"), heard.append)
+        agent.run(agent.prepare("3 + 4?"), heard.append)
     assert changes(heard) == [((1, 3), (1, 1)), ((1, 1), (1, 3))]
 
 
 def test_a_message_that_a_listener_injects_is_part_of_the_next_change():
     agent = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add])
-    one = agent.seed("1 + 2?")
+    one = agent.prepare("1 + 2?")
     heard: list[Event] = []
 
     def sink(event: Event) -> None:
@@ -115,7 +115,7 @@ def test_calls_inside_have_changes_of_their_own(way: Way):
     inner = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add], name="inner")
     agent = Agent(Script(function_call("inner", task="1 + 2?"), "It is 3."), functions=[inner])
     heard: list[Event] = []
-    way(agent, one := agent.seed("Go."), heard)
+    way(agent, one := agent.prepare("Go."), heard)
     assert changes(heard, "run:1.0") == [((1, 2), (1, 1)), ((2, 3), (2, 2)), ((3, 4), (3, 3))]
     assert changes(heard) == [((1, 2), (1, 1)), ((2, 3), (2, 2)), ((3, 4), (3, 3))]
     assert_told_of_all(heard, BEGINNING, len(one.record.dialog))
@@ -129,7 +129,7 @@ def test_a_handoff_is_told_and_so_is_what_comes_back(way: Way):
     other = Agent(Script(function_call("add", a=1, b=2), "3"), functions=[add], name="adder")
     agent = Agent(Script(function_call("transfer_to_adder", reason="sums")), functions=[handoff(other)])
     heard: list[Event] = []
-    way(agent, one := agent.seed("1 + 2?"), heard)
+    way(agent, one := agent.prepare("1 + 2?"), heard)
     assert changes(heard) == [((1, 3), (1, 1)), ((3, 6), (3, 3))]
     assert changes(heard, "to:transfer_to_adder") == [((3, 4), (3, 3)), ((4, 5), (4, 4)), ((5, 6), (5, 5))]
     assert len(one.record.dialog) == 6
@@ -178,7 +178,7 @@ def test_a_flow_inside_of_a_call_is_told_of_from_where_its_snapshot_stands(is_pi
         return Agent(Script(*replies), functions=[sums(*inner).as_function(returns=lambda d: "fine")], name="boss")
 
     agent = boss(function_call("sums", text="x"), inner=(function_call("add", a=1, b=2),))
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     path = ""
     for event in agent.stream(one):
         if isinstance(event, Inside) and isinstance(event.event, FunctionStarted):

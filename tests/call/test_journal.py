@@ -42,7 +42,7 @@ HEADER = '{"version":1,"agent":"a","fingerprint":"f","seed":{"x":1}}'
 def kept(signing_key: bytes | None = None) -> tuple[Agent[Any, Any], str, list[str]]:
     """A run of everything, from its first line to its last."""
     agent = ended(Runs(MemoryStore(), signing_key=signing_key))
-    run = loaded(agent.runs.store)
+    run = loaded(agent.runs.all.store)
     return agent, run.header, list(run.lines)
 
 
@@ -184,7 +184,7 @@ def of_another_run() -> list[str]:
     agent = clerk(Runs(MemoryStore()))
     with pytest.raises(Exception, match=r"waits in"):
         agent.call("Go on.", run_id="r2")
-    return list(loaded(agent.runs.store, "r2").lines)
+    return list(loaded(agent.runs.all.store, "r2").lines)
 
 
 OTHER = of_another_run()
@@ -420,7 +420,7 @@ def test_steps_are_undone_and_redone_and_states_are_shared():
 
 def test_undo_needs_a_journal_that_is_in_no_store_and_no_driver():
     agent = clerk(MemoryStore())
-    stored, _ = agent.runs.claims.begin(kept_call(agent), definition_of(agent))
+    stored, _ = agent.runs.all.claims.begin(kept_call(agent), definition_of(agent))
     with pytest.raises(UsageError, match="store"):
         stored.undo()
     bare = AgentCall.seed(Dialog().put("Go."), Prompt("x"))
@@ -442,7 +442,7 @@ def test_undo_needs_a_journal_that_is_in_no_store_and_no_driver():
 
 
 def kept_call(agent: Agent[Any, Any]) -> AgentCall[Any]:
-    return agent.seed("Go.", run_id="u")
+    return agent.prepare("Go.", run_id="u")
 
 
 # Interruptions

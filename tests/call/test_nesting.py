@@ -32,7 +32,7 @@ def boss() -> Agent[Any, Any]:
 
 def halfway(agent: Agent[Any, Any]) -> AgentCall[Any]:
     """A call with two agents inside, each of which waits for two functions."""
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
     one.advance("begin", Begun(at_s=1.0, id="c"))
     one.advance(
         "model:0", Replied(reply=Reply.of(function_call("one", task="?"), function_call("two", task="?")), at_s=2.0)

@@ -108,7 +108,7 @@ def checked(check: Any, *replies: Any, **options: Any) -> Agent[Any, Any]:
 
 
 def driven(way: Way, agent: Agent[Any, Any], **options: Any) -> tuple[Any, list[Any]]:
-    one, heard = agent.seed("How many?", **options), list[Any]()
+    one, heard = agent.prepare("How many?", **options), list[Any]()
     with suppress(CallFailed):
         way(agent, one, heard)
     return one, heard
@@ -142,7 +142,7 @@ def test_a_refused_answer_is_given_again(way: Way, check: Any):
     if way is not by_run_unheard:
         assert sum(isinstance(e, Stepped) and e.source == State.CHECKING for e in heard) == 2
     reference = checked(plain, "40", "12")
-    assert one.record == reference.run(reference.seed("How many?")).record
+    assert one.record == reference.run(reference.prepare("How many?")).record
 
 
 @everywhere
@@ -199,7 +199,7 @@ def test_ctrl_c_in_a_check_reaches_the_caller_and_the_check_is_run_again(way: Wa
         raise KeyboardInterrupt
 
     agent = checked(broken, "12")
-    one = agent.seed("How many?")
+    one = agent.prepare("How many?")
     with pytest.raises(KeyboardInterrupt):
         way(agent, one, [])
     assert (one.state, keys(one)) == (State.CHECKING, ["check:1"])
@@ -320,7 +320,7 @@ def test_nothing_is_no_output(way: Way, is_async: bool):
 )
 def test_another_type_is_no_output(output: Any, said: str, wrong: Any):
     agent = checked(lambda _: wrong, said, output=output)
-    one = agent.seed("?")
+    one = agent.prepare("?")
     with pytest.raises(UsageError, match="'<lambda>'"):
         agent.run(one)
     assert one.state is State.CHECKING, "so that it can go on when the check is right"
@@ -398,7 +398,7 @@ def test_a_slow_check_fails_the_call(way: Way, kind: str):
     wait = Wait()
     check = wait.wait if kind == "plain" else wait.await_
     agent = checked(lambda output: check(), "12", limits=Limits(check_s=0.05))
-    one = agent.seed("How many?")
+    one = agent.prepare("How many?")
 
     def drive() -> None:
         with suppress(CallFailed):
@@ -465,7 +465,7 @@ def test_a_call_that_waits_for_its_check_ends_at_once(way: Way, request_: str, k
         return output
 
     agent = checked(slow if kind == "plain" else aslow, "12")
-    one = agent.seed("How many?")
+    one = agent.prepare("How many?")
 
     def drive() -> None:
         with suppress(CallFailed):
@@ -559,14 +559,14 @@ def test_a_check_whose_verdict_is_kept_is_not_run_again(way: Way):
         raise Crash
 
     agent = checked(look, "40", crashing, store=store, name="shop")
-    one = agent.seed("How many?", run_id="r1")
+    one = agent.prepare("How many?", run_id="r1")
     with pytest.raises(Crash):
         way(agent, one, [])
     again = agent.changed(model=Script("12"))
-    assert again.resume("r1").output == 13
+    assert again.runs.resume("r1").output == 13
     assert ran == [40, 12], "the refusal was kept"
-    assert (again.resume("r1").output, ran) == (13, [40, 12])
-    assert again.replay("r1").output == 13
+    assert (again.runs.resume("r1").output, ran) == (13, [40, 12])
+    assert again.runs.replay("r1").output == 13
     assert ran == [40, 12]
 
 
@@ -580,13 +580,13 @@ def test_a_check_that_was_interrupted_is_run_again(way: Way):
 
     agent = checked(crashing, "12", store=store, name="shop")
     with pytest.raises(Crash):
-        way(agent, agent.seed("How many?", run_id="r1"), [])
+        way(agent, agent.prepare("How many?", run_id="r1"), [])
 
     def look(output: int) -> int:
         ran.append(output)
         return output
 
-    assert agent.changed(model=Script(), check=look).resume("r1").output == 12
+    assert agent.changed(model=Script(), check=look).runs.resume("r1").output == 12
     assert ran == [12, 12]
 
 
@@ -604,8 +604,8 @@ def test_a_run_is_not_completed_without_its_check():
     store = MemoryStore()
     agent = interrupted(store).changed(model=Script())
     with pytest.raises(UsageError, match="'shop'"):
-        agent.changed(check=None).resume("r1")
-    assert agent.changed(check=plain).resume("r1").output == 12, "the run was given back"
+        agent.changed(check=None).runs.resume("r1")
+    assert agent.changed(check=plain).runs.resume("r1").output == 12, "the run was given back"
 
 
 def test_a_run_that_began_without_a_check_can_be_read_and_goes_on_without():
@@ -621,8 +621,8 @@ def test_a_run_that_began_without_a_check_can_be_read_and_goes_on_without():
     with pytest.raises(Crash):
         agent.call("How many?", run_id="r1")
     later = agent.changed(model=Script("40"), check=plain, functions=[function(lambda: "now", name="tick")])
-    assert later.resume("r0").output == 40
-    assert later.resume("r1").output == 40
+    assert later.runs.resume("r0").output == 40
+    assert later.runs.resume("r1").output == 40
     with pytest.raises(RunExists, match="check"):
         later.call("How many?", run_id="r0")
 
@@ -634,7 +634,7 @@ def test_a_verdict_that_nobody_asked_for_is_no_replay():
     with pytest.raises((ReplayError, UsageError)):
         agent.changed(output=str, check=plain, model=Script()).changed(
             prompt=Prompt("{{ task }}", parser=lambda text: 1 / 0)
-        ).replay("r1")
+        ).runs.replay("r1")
 
 
 # Inside of others
@@ -661,7 +661,7 @@ def test_an_agent_that_is_a_function_and_lost_its_check_is_not_gone_on_with():
         )
 
     outer = team(crashing, "12")
-    one = outer.seed("?")
+    one = outer.prepare("?")
     with pytest.raises(Crash):
         outer.run(one)
     assert keys(one) == ["run:1.0/check:1"]

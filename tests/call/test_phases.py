@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kept_runs import definition_of
 from support.time_growth import growth
 
 from fsm_agent import Agent, Limits, Reply, SqliteStore, Usage, UsageError, function
@@ -203,7 +202,7 @@ class TestCalls:
     def test_of_a_stored_run(self, tmp_path: Path) -> None:
         agent = Agent(Script(*replies()), functions=FUNCTIONS, name="clerk", store=SqliteStore(tmp_path / "runs.db"))
         agent.call("Do it.", run_id="a")
-        assert [*PhaseDetector().phases(agent.runs.replay("a", definition_of(agent)))] == EXPECTED
+        assert [*PhaseDetector().phases(agent.runs.replay("a"))] == EXPECTED
 
     @pytest.mark.parametrize("is_async", [False, True])
     def test_live_and_who_listens_changes_nothing(self, is_async: bool) -> None:
@@ -261,7 +260,7 @@ def test_each_state_knows_its_phase_its_budget_and_its_totals() -> None:
     detector = PhaseDetector([PhaseRule("adding", ("add",))], default="planning")
     asked = [Reply.of(function_call("add", a=n, b=n)).changed(usage=Usage(input_tokens=10)) for n in (1, 2)]
     agent = Agent(Script(*asked, "six"), functions=[add], limits=Limits(rounds=2, tokens=1000))
-    one = agent.seed("?").journaled()
+    one = agent.prepare("?").journaled()
     agent.run(one)
     assert [(detector.phase(state), state.usage.input_tokens, state.rounds) for state in one.states] == [
         ("planning", None, 0),

@@ -126,7 +126,7 @@ def test_parsers_can_be_called_pickled_and_told_apart():
 def test_the_record_of_an_interrupted_branch_goes_on_with_its_problems():
     prompt = Prompt("?", path="p", parser=picky)
     agent = Agent(Script("one", "two", "THREE"))
-    call: AgentCall[Any] = agent.seed(prompt)
+    call: AgentCall[Any] = agent.prepare(prompt)
     for _ in agent.stream(call):
         if call.record.state is State.PARSE_EXCEPTION:
             break

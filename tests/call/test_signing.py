@@ -92,7 +92,7 @@ def test_a_document_that_is_no_text_is_refused(document, key):
 
 def test_the_key_is_nowhere():
     agent = Agent(Script("hi"))
-    document = snapshot(agent.seed("Hello."), signing_key=KEY)
+    document = snapshot(agent.prepare("Hello."), signing_key=KEY)
     call = agent.restore(document, signing_key=KEY)
     with pytest.raises(SnapshotError) as caught:
         agent.restore(document, signing_key=OTHER)

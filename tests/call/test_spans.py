@@ -41,7 +41,7 @@ def worker(clock: FakeClock, **options: Any) -> Agent[Any, Any]:
 def test_a_span_for_the_call_and_each_request_function_and_wait():
     clock, events = FakeClock(100.0), []
     agent = worker(clock)
-    result = agent.run(agent.seed("?"), events.append)
+    result = agent.run(agent.prepare("?"), events.append)
     root, *spans = spans_of(result.record, events)
     assert (root["name"], times(root)) == ("invoke_agent", (100.0, 124.0))
     assert facts(root) == {
@@ -115,7 +115,7 @@ def test_a_call_that_goes_on_has_no_end_and_one_that_failed_says_why():
     one.advance("", Cancelled(reason="sk-proj-abcdefghijklmnop1234567890", at_s=130.0))
     root = spans_of(one.record)[0]
     assert (times(root), root["status"]) == ((100.0, 130.0), {"code": 2, "message": "cancelled"})
-    assert spans_of(Agent(Script()).seed("?").record) == []
+    assert spans_of(Agent(Script()).prepare("?").record) == []
 
 
 def test_an_agent_that_took_over_has_a_span():

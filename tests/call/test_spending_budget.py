@@ -127,7 +127,7 @@ def test_a_call_inside_has_the_smaller_of_its_own_budget_and_what_is_left(own: A
     asks = Reply.of(function_call("inner", task="x")).changed(usage=spent)
     limits = Limits(tokens=100, cost_usd=1.0)
     outer = Agent(Script(asks, Reply.of("fine")), functions=[inner], limits=limits, prices=FREE)
-    one = outer.seed("?")
+    one = outer.prepare("?")
     with suppress(CallFailed):
         outer.run(one)
     (asked_for,) = one.record.function_calls

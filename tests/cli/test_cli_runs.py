@@ -72,7 +72,7 @@ def begin(store: Path, *names: str, **options: Any) -> None:
 
 def finish(store: Path, name: str, answer: Outcome) -> None:
     with closing(Runs(store)) as kept:
-        shop.shop(store=kept).resume(name, {"ask:3.0": answer})
+        shop.shop(store=kept).runs.resume(name, {"ask:3.0": answer})
 
 
 @function(on_error="fail")
@@ -116,7 +116,7 @@ class TestList:
     def test_who_drives_a_run_and_what_it_waits_for(self, store: Path):
         with closing(Runs(store)) as kept:
             for name, after_s in (("due", 0), ("driven", 0), ("later", 3600)):
-                shop.shop(store=kept).submit("Refund A-17.", run_id=name, delay_s=after_s)
+                shop.shop(store=kept).runs.submit("Refund A-17.", run_id=name, delay_s=after_s)
             kept.store.claim("host:1", for_s=600, run="driven")
         told = {line.split()[0]: line for line in runs("list").splitlines()[1:]}
         assert told["due"].rstrip().endswith("a worker: it is due")
@@ -248,7 +248,7 @@ class TestShow:
                 with pytest.raises(CallSuspended):
                     agent.call(EVIL, run_id=run, extra={"note": EVIL})
             runs("answer", "one", "ask:1.0", "--deny", "--reason", EVIL, "--by", EVIL)
-            agent.changed(model=Script(EVIL)).resume("one")
+            agent.changed(model=Script(EVIL)).runs.resume("one")
         for command in (
             *(["show", "one"], ["show", "two"], ["list", "--asked"], ["list"]),
             *(["show", "one", "--json"], ["diff", "one", "two"], ["diagram", "one"]),
@@ -304,7 +304,7 @@ class TestShow:
                 model, functions=[read], name="reader", store=kept, limits=Limits(rounds=None), context=budget
             )
             agent.call("Read all.", run_id="pages")
-            uses = kept.replay("pages", agent.definition()).record.requests
+            uses = agent.runs.replay("pages").record.requests
         assert any(use.passes for use in uses)
         monkeypatch.setenv("COLUMNS", "130")
         lines = [line for line in runs("show", "pages").splitlines() if "model:" in line]
@@ -353,7 +353,7 @@ class TestWhy:
 
     def test_a_run_that_is_due_without_a_driver_says_so(self, store: Path):
         with closing(Runs(store)) as kept:
-            replace(shop.AGENT, store=kept).submit("Refund order A-17.", run_id="one")
+            replace(shop.AGENT, store=kept).runs.submit("Refund order A-17.", run_id="one")
         begin(store, "waits")
         for words in (("show", "one"), ("replay", "one", *AGENTS)):
             assert "no driver: due for a worker" in runs(*words)
@@ -398,7 +398,7 @@ class TestReplayAndFork:
         runs("answer", "three", "ask:3.0", "--deny", "--reason", "not here", "--by", "bob")
         for name in ("two", "three"):
             with closing(Runs(store)) as kept, suppress(CallSuspended):
-                shop.shop(store=kept).resume(name)
+                shop.shop(store=kept).runs.resume(name)
         assert [entry["by"] for entry in data("show", "three")["entries"][:5]] == ["", "", "", "", "bob"]
         assert "ask:3.0 asks" in runs("show", "two")
         assert runs("show", "one") == before
@@ -461,7 +461,7 @@ class TestAnswer:
         assert "'ann'" in not_done("answer", "one", "ask:3.0", "--approve")
         assert data("list")["runs"][0]["n"] == 4
         with closing(Runs(store)) as kept:
-            assert shop.shop(store=kept).resume("one").output.endswith("no")
+            assert shop.shop(store=kept).runs.resume("one").output.endswith("no")
 
     @pytest.mark.parametrize(
         ("words", "code", "at_fault"),
@@ -520,7 +520,7 @@ class TestOperating:
 
         with closing(Runs(store)) as kept:
             agent = Agent(Script("It is printed."), functions=[mended], name="press", store=kept)
-            assert agent.resume("a").output == "It is printed."
+            assert agent.runs.resume("a").output == "It is printed."
 
     @pytest.mark.parametrize("others", [[], ["a"], ["a", "b"]])
     def test_one_that_is_refused_is_named_however_many_there_are(self, store: Path, others: list[str]):
@@ -573,7 +573,7 @@ class TestOperating:
         assert "pg_dump" in not_done("backup", "x.db", "--store", "postgresql://host/db")
         store.unlink()
         with closing(Runs(here / "copy.db")) as kept:
-            assert shop.shop(store=kept).resume("one", {"ask:3.0": Approved()}).output.startswith("Done")
+            assert shop.shop(store=kept).runs.resume("one", {"ask:3.0": Approved()}).output.startswith("Done")
 
     def test_a_damaged_store_is_not_copied(self, store: Path, here: Path):
         begin(store, *[f"r{n}" for n in range(9)])

@@ -253,7 +253,7 @@ class TestComputers:
             functions=[Function.of(perform, name="computer", description="Perform an action.")],
             settings=COMPUTER,
         )
-        call = agent.seed("Go.")
+        call = agent.prepare("Go.")
         agent.run(call)
         assert order == [first, then]
         assert [step.key for step in call.record.trace if step.trigger == "returned"] == ["run:1.0", "run:1.1"]

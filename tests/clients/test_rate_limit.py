@@ -407,11 +407,11 @@ def test_a_call_that_is_cancelled_leaves_the_queue_at_once(waits_for: str) -> No
     limit = RateLimit(**{"max_concurrent" if waits_for == "the others" else "requests_per_minute": 1}, clock=Held())
     script = Script("never")
     agent = Agent(RateLimitedClient(script, limit))
-    pending = agent.seed("Hello?")
+    pending = agent.prepare("Hello?")
 
     async def main() -> None:
         async with limit.reserve():
-            running = asyncio.create_task(asyncio.to_thread(run, pending, agent.own_world))
+            running = asyncio.create_task(asyncio.to_thread(run, pending, agent._own_world))
             await asyncio.to_thread(soon, lambda: limit.waiting == 1)
             pending.cancel("enough")
             await asyncio.to_thread(soon, lambda: limit.waiting == 0)

@@ -141,7 +141,7 @@ def test_a_function_that_is_left_behind_ends_its_request_and_hears_no_exception_
             left.set()
 
     agent = Agent(Script(function_call("ask"), "Done."), functions=[ask])
-    one = agent.seed("Ask.")
+    one = agent.prepare("Ask.")
 
     def drive() -> None:
         with pytest.raises(CallFailed, match="enough"):

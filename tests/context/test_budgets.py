@@ -406,7 +406,7 @@ class TestHard:
 
     def test_a_restored_call_fails_in_the_same_way(self):
         agent = Agent(Script(), context=Budget(hard=60))
-        one = agent.seed("a long question " * 100)
+        one = agent.prepare("a long question " * 100)
         with pytest.raises(CallFailed):
             agent.run(one).result()
         again = agent.restore(snapshot(one))

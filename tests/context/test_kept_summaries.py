@@ -96,7 +96,7 @@ def test_a_run_of_a_turn_is_rebuilt_with_its_summary():
     by = Script(*[f"summary {n}" for n in range(9)])
     conversation, _ = talked([summarize(keep=3, step=2, by=by)], store=MemoryStore(), turns=9)
     for run in conversation.turns():
-        again = conversation.replay(run.id)
+        again = conversation.runs.replay(run.id)
         assert again.record.ending is not None
 
 

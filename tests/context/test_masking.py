@@ -231,7 +231,7 @@ class TestInCalls:
 
     def test_a_restored_call_shows_the_same(self):
         agent = Agent(Script(), functions=[read], context=mask(keep_rounds=1), limits=Limits(rounds=None))
-        one = agent.seed("?")
+        one = agent.prepare("?")
         one.advance("begin", Begun(at_s=0.0))
         for n in (1, 2):
             returned(say(one, function_call("read", n=n)), str(n) * 2004)

@@ -120,7 +120,7 @@ class TestWhatIsShown:
     def test_thirty_rounds_have_two_summaries(self, way: Way):
         model = Model()
         agent = reader(model)
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         way(agent, one, [])
         assert one.result().output == "done"
         assert len(model.asked) == 2
@@ -148,7 +148,7 @@ class TestWhatIsShown:
     def test_it_is_told_and_its_text_is_no_delta(self, way: Way):
         model, heard = Model(), list[Any]()
         agent = reader(model)
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         way(agent, one, heard)
         told = [event for event in heard if isinstance(event, Summarized)]
         assert len(told) == 2
@@ -258,7 +258,7 @@ class TestWhatComesBehind:
         model = Model(40)
         passes = [summarize(keep=12), keep_last(8), shorten(4_000)]
         agent = Agent(model, functions=[read], context=passes, limits=Limits(rounds=None))
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         way(agent, one, [])
         assert len(model.asked) == 3
         for request in model.sent:
@@ -402,7 +402,7 @@ class TestFailures:
     def test_the_call_goes_on_with_the_newest_rounds(self, failure: str, caplog):
         model = Model(20, summary=FAILURES[failure])
         agent = reader(model)
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         with caplog.at_level(logging.WARNING, "fsm_agent"):
             by_run(agent, one, [])
         result = one.result()
@@ -420,7 +420,7 @@ class TestFailures:
     def test_one_that_may_pass_is_asked_again(self, way: Way):
         model = Model(20, summary=entries_of(Overloaded("busy", status=529)))
         agent = reader(model)
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         way(agent, one, [])
         assert (one.record.recalls, len(model.asked), one.record.summary.text) == (1, 2, "They read.")
         assert [f.delay_s is not None for f in one.record.failures] == [True]
@@ -436,7 +436,7 @@ class TestFailures:
     def test_what_it_raises_that_is_no_failure_reaches_the_caller_and_the_call_goes_on_later(self):
         model = Model(20, summary=entries_of(LookupError("a bug")))
         agent = reader(model)
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         with pytest.raises(LookupError, match="a bug"):
             agent.run(one)
         assert one.record.ending is None
@@ -467,7 +467,7 @@ class TestFailures:
 
         model = Slow()
         agent = reader(model)
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
 
         def cancel() -> None:
             is_waiting.wait(30)
@@ -488,7 +488,7 @@ class TestOneMechanism:
         records = []
         for way in WAYS:
             agent = reader(Model(summary=entries_of(FAILURES.get(failure, "They read."))))
-            one = agent.seed("Read on.")
+            one = agent.prepare("Read on.")
             way(agent, one, [])
             records.append(one.record)
         assert all(record == records[0] for record in records)
@@ -496,7 +496,7 @@ class TestOneMechanism:
 
     def test_the_record_is_equal_if_it_is_restored_at_any_step(self):
         whole = reader(Model())
-        one = whole.seed("Read on.")
+        one = whole.prepare("Read on.")
         snapshots = []
         for _ in whole.stream(one):
             if not snapshots or one.record.turn != snapshots[-1][0]:
@@ -513,7 +513,7 @@ class TestOneMechanism:
 
     def test_it_is_not_asked_again_in_a_snapshot_between_it_and_the_request(self):
         whole = reader(Model())
-        one = whole.seed("Read on.")
+        one = whole.prepare("Read on.")
         documents = []
         for event in whole.stream(one):
             if isinstance(event, Summarized):
@@ -539,7 +539,7 @@ class TestOneMechanism:
         model = Model(40)
         budget = Budget(hard=1_000, soft=0, reserve=0, passes=[summarize(keep=2, step=1), keep_last(2)])
         agent = reader(model, [summarize(keep=1, step=1), compress(3), budget])
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         way(agent, one, [])
         kinds = ["summary" if is_for_summary(request) else "reply" for request in model.requests]
         assert "summary" in kinds
@@ -579,11 +579,11 @@ class TestKilled:
         assert notes.read_text().splitlines()[-2:] == ["summary", "reply"], "it was killed at the request after it"
         assert notes.read_text().count("summary") == 2
         agent = summary_worker.reader(store, summary_worker.Model(str(notes)))
-        result = agent.resume(summary_worker.RUN)
+        result = agent.runs.resume(summary_worker.RUN)
         assert result.output == "done"
         assert notes.read_text().count("summary") == 2
         assert len(result.dialog) == 1 + 2 * summary_worker.ROUNDS + 1
-        assert agent.runs.replay(summary_worker.RUN, agent.definition()).record == result.record
+        assert agent.runs.replay(summary_worker.RUN).record == result.record
 
 
 class TestInBudgets:
@@ -592,7 +592,7 @@ class TestInBudgets:
         model = Model(30, spent=Usage())
         budget = Budget(hard=9_999, soft=500, passes=[summarize(keep=4), keep_last(4)])
         agent = reader(model, budget)
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         way(agent, one, [])
         assert 1 <= len(model.asked) <= 4
         assert one.record.summary.text == "They read."
@@ -630,7 +630,7 @@ class TestInBudgets:
         model = Model(24, summary=newest_of, spent=Usage())
         model.context_window = window  # type: ignore[attr-defined]
         agent = Agent(model, functions=[read], limits=Limits(rounds=None))
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         way(agent, one, [])
         assert one.result().output == "done"
         for number, request in enumerate(model.sent):
@@ -682,7 +682,7 @@ class TestInBudgets:
         model = Model(12, summary=FAILURES["empty"], spent=Usage())
         model.context_window = 8_192  # type: ignore[attr-defined]
         agent = Agent(model, functions=[read], limits=Limits(rounds=None))
-        one = agent.seed("Read on.")
+        one = agent.prepare("Read on.")
         with caplog.at_level(logging.INFO, "fsm_agent"):
             way(agent, one, [])
         told = [r for r in caplog.records if "older rounds" in r.getMessage()]

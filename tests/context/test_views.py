@@ -213,7 +213,7 @@ class TestPassesThatBreakTheRules:
 
         script = Script(function_call("read", n=1), "done")
         agent = Agent(script, system="Be terse.", functions=[read], context=later, limits=Limits(rounds=None))
-        one = agent.seed("?")
+        one = agent.prepare("?")
         with pytest.raises(UsageError, match=r"the pass later .*'2\.0'"):
             agent.run(one)
         assert len(script.requests) == 1
@@ -313,7 +313,7 @@ class TestTooLong:
     def test_a_restored_call_knows_that_it_was_refused(self):
         script = Script(function_call("read", n=1, size=9_000), TOO_LONG, Overloaded("busy"), "done")
         agent = Agent(script, functions=[read], limits=Limits(recalls=2))
-        one = agent.seed("?")
+        one = agent.prepare("?")
         records = []
         for _ in agent.stream(one):
             if not records and one.record.shorten_to is not None:

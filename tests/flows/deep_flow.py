@@ -213,7 +213,7 @@ def wanted(run: FlowRun[Any]) -> list[Any]:
 def walk(seed: int = 0, flow: Flow[Any] = shop) -> Iterator[tuple[FlowRun[Any], Any]]:
     """Yield a run before each outcome, with the effect that is answered next, in a random order; at last with None."""
     chosen = random.Random(seed)
-    run: FlowRun[Any] = flow.seed(Order())
+    run: FlowRun[Any] = flow.prepare(Order())
     while run.effects:
         effect = chosen.choice(wanted(run))
         yield run, effect

@@ -55,11 +55,11 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     flow = replace(s.support, store=str(Path(folder, "runs.db")))
-    flow.runs.claims.lease_s = 0.5
+    flow.runs.all.claims.lease_s = 0.5
     if points is not None:
-        points.watch(flow.runs.store)
+        points.watch(flow.runs.all.store)
         s.sending.function = replace(s.sending.function, call=points.around(s.sending.function.call))
-    one = flow.seed(s.Ticket("x"), run_id=RUN, clients=models())
+    one = flow.prepare(s.Ticket("x"), run_id=RUN, clients=models())
     answers: dict[str, Any] = {"customer": "order 17", "review": s.Approve("ann")}
     try:
         flow.run(one, sink)
@@ -71,7 +71,7 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
             with Path("asked.txt").open("a") as file:
                 file.write(f"{key}\n")
             try:
-                flow.resume(RUN, {key: answer}, clients=models(), sink=sink)
+                flow.runs.resume(RUN, {key: answer}, clients=models(), sink=sink)
                 break
             except FlowSuspended as again:
                 waiting = again

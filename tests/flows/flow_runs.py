@@ -43,7 +43,7 @@ def scripts() -> dict[Any, Script]:
 def given_to_agents(models: Mapping[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the agents of states ask these models for the time of a test."""
     for state, model in models.items():
-        asks = {"client": model, "own_world": state.agent.world_with(model)}
+        asks = {"client": model, "own_world": state.agent._world_with(model)}
         for name, made in asks.items():
             monkeypatch.setitem(state.agent.__dict__, name, made)
 

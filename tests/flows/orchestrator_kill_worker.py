@@ -64,9 +64,9 @@ def orchestrator(folder: str, points: KillPoints | None = None) -> Orchestrator:
         noting = replace(noting, call=points.around(noting.call))
     worker = Agent(Model(), name="worker", functions=[noting])
     made = Orchestrator([worker], planner=Agent(Model(), name="planner"), store=str(Path(folder, "runs.db")))
-    made.flow.runs.claims.lease_s = 0.5
+    made.flow.runs.all.claims.lease_s = 0.5
     if points is not None:
-        points.watch(made.flow.runs.store)
+        points.watch(made.flow.runs.all.store)
     return made
 
 
@@ -90,7 +90,7 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
 
     one = orchestrator(folder, points)
     try:
-        one.run(one.seed("the news", run_id=RUN), sink)
+        one.run(one.prepare("the news", run_id=RUN), sink)
     except FlowSuspended as waiting:
         while True:
             (effect,) = [effect for effect in waiting.run.effects if effect.question]
@@ -100,7 +100,7 @@ def drive(folder: str, kill_at: int, points: KillPoints | None = None) -> None:
             with Path("asked.txt").open("a") as file:
                 file.write(f"{effect.key}\n")
             try:
-                one.resume(RUN, {effect.key: answer}, sink=sink)
+                one.runs.resume(RUN, {effect.key: answer}, sink=sink)
                 break
             except FlowSuspended as again:
                 waiting = again

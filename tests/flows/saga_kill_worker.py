@@ -111,7 +111,7 @@ START_S = 1_000_000_000.0
 def stored(now_s: float = START_S) -> Flow[Order]:
     clock = FakeClock(now_s)
     made = replace(saga, store=Runs(SqliteStore("runs.db", clock.now)), world={"clock": clock})
-    made.runs.claims.lease_s = 0.5
+    made.runs.all.claims.lease_s = 0.5
     return made
 
 
@@ -121,7 +121,7 @@ def main(folder: str, now_s: float, kill_at: int, point: str) -> None:
     flow, steps = stored(now_s), 0
     if point:
         points = KillPoints(point, kill_at)
-        points.watch(flow.runs.store)
+        points.watch(flow.runs.all.store)
         for state in (booking, paying, refunding, unbooking):
             state.function = replace(state.function, call=points.around(state.function.call))
 
@@ -134,7 +134,7 @@ def main(folder: str, now_s: float, kill_at: int, point: str) -> None:
     answers: Any = None
     while True:
         try:
-            print(flow.resume(RUN, answers, sink=sink).state)
+            print(flow.runs.resume(RUN, answers, sink=sink).state)
         except FlowFailed as failed:
             print(failed.run.state)
         except FlowSuspended as waiting:

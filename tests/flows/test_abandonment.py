@@ -125,7 +125,7 @@ class TestDefinition:
 
 
 def begun(flow: Flow[Data], **options: Any) -> Any:
-    run = flow.seed(Data(), **options)
+    run = flow.prepare(Data(), **options)
     run.advance("begin", Begun(at_s=0.0, id="r"))
     return run
 
@@ -139,7 +139,7 @@ class TestRun:
     def test_an_agent_that_is_chosen_is_refused_when_it_would_begin(self, agent: Agent, how: str) -> None:
         within_s = 5 if how == "within" else None
         asking = ask(lambda d: agent, str, name="asking", within_s=within_s)(lambda d: "?")
-        run = flow_of(asking if how == "within" else around(how, asking)).seed(Data())
+        run = flow_of(asking if how == "within" else around(how, asking)).prepare(Data())
         before = run.record
         with pytest.raises(FlowError, match=r"asking.*pay"):
             run.advance("begin", Begun(at_s=0.0, id="r"))
@@ -224,7 +224,7 @@ def test_the_record_of_a_call_does_not_say_that_it_was_not_run(kind: str) -> Non
         return ""
 
     agent = Agent(model, functions=[pay, look], limits=Limits(deadline_s=9))
-    one = agent.seed("Pay.")
+    one = agent.prepare("Pay.")
     one.advance("begin", Begun(at_s=0.0, id="r"))
     message = Message(role="assistant", parts=(function_call("pay"), function_call("look")))
     one.advance("model:0", Replied(reply=Reply(message=message)))

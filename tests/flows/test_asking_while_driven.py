@@ -78,7 +78,7 @@ def test_a_question_with_little_time_is_answered_by_others(by_asyncio: bool, kin
     flow = asked_within(LONG_S, store=store)
     driver = Beside(lambda: driven(flow, by_asyncio))
     assert asked.wait(LONG_S)
-    others = flow.runs if kind == "memory" else Runs(SqliteStore(path))
+    others = flow.runs.all if kind == "memory" else Runs(SqliteStore(path))
     assert [question.key for question in others.store.get("r").waits] == ["answer:question#1"]
     others.answer("r", {"answer:question#1": HI})
     assert (driver.result().state, driver.result().output) == ("answered", Note("hi"))
@@ -105,7 +105,7 @@ def test_a_question_beside_a_long_function_is_answered_meanwhile(by_asyncio: boo
     driver = Beside(lambda: driven(flow, by_asyncio))
     assert asked.wait(LONG_S)
     [key] = [one.key for one in store.get("r").waits]
-    flow.runs.answer("r", {key: HI})
+    flow.runs.all.answer("r", {key: HI})
     answered.set()
     assert driver.result().output == Note("hi done")
 
@@ -156,12 +156,12 @@ def test_a_question_that_nobody_has_answered_in_time_is_asked_no_more(by_asyncio
     assert driven(flow, by_asyncio).state == "late"
     assert seen == [["answer:question#1"], ["answer:second#2"]]
     with pytest.raises(NotAsked):
-        flow.runs.answer("r", {"answer:second#2": HI})
+        flow.runs.all.answer("r", {"answer:second#2": HI})
 
 
 @pytest.mark.parametrize("by", [by_run, by_arun])
 def test_without_a_store_its_time_is_waited_for(by: Any) -> None:
     flow = asked_within(5.0, clock=FakeClock())
-    run = flow.seed(Note())
+    run = flow.prepare(Note())
     by(flow, run)
     assert run.state == "late"

@@ -137,7 +137,7 @@ def test_what_has_changed_is_what_a_new_look_sees(name: str, parallel: int | Non
     told = 0
     for seed in range(WALKS):
         random, flow = Random(seed), flow_of(MEMBERS[name], parallel)
-        run = flow.seed(Batch(8))
+        run = flow.prepare(Batch(8))
         for number in range(300):
             before = keys(run)
             if not before:
@@ -191,7 +191,7 @@ def test_what_a_step_inside_ends_is_let_go_of_at_once(has_listener: bool) -> Non
 
     flow = flow_of(race("either", slow, quick), 1)
     sink = (lambda _: None) if has_listener else None
-    result = asyncio.run(flow.arun(flow.seed(Batch(4)), sink))
+    result = asyncio.run(flow.arun(flow.prepare(Batch(4)), sink))
     assert result.output.results == tuple([f"quick {n}" for n in range(4)])
     assert seen.index("slow 0 is let go of") < seen.index("quick 2")
     assert len(seen) == 8
@@ -212,7 +212,7 @@ def test_the_deadline_of_a_member_holds_from_its_own_start(has_listener: bool) -
 
     flow = replace(flow_of(hurrying, 1), world={"clock": clock})
     client: Any = Slow()
-    run = flow.seed(Batch(3), clients={hurrying: World.of(client, clock=clock).client})
+    run = flow.prepare(Batch(3), clients={hurrying: World.of(client, clock=clock).client})
     flow.run(run, (lambda _: None) if has_listener else None)
     assert run.data.results == ("paid 0", "paid 1", "paid 2")
 
@@ -221,6 +221,6 @@ def test_the_deadline_of_a_member_holds_from_its_own_start(has_listener: bool) -
 @everywhere
 def test_members_that_must_not_run_twice_run_once(driven: Driver, parallel: int | None) -> None:
     flow = flow_of(transfer, parallel)
-    run = flow.seed(Batch(5))
+    run = flow.prepare(Batch(5))
     driven(flow, run)
     assert run.data.results == ("0", "1", "2", "3", "4")

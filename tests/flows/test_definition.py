@@ -273,7 +273,7 @@ def _question(d: N) -> str:
 @pytest.mark.parametrize("name", ["name", "value", "count", "names"])
 def test_names_that_strings_and_enums_have_are_names_like_others(name: str) -> None:
     made = flow(asked.done(end(name)))
-    run = made.seed(N(), clients={asked: Script("hello")})
+    run = made.prepare(N(), clients={asked: Script("hello")})
     assert made.run(run).state == name
 
 
@@ -316,7 +316,7 @@ def test_ends_of_one_name_that_differ_are_two(other: Any) -> None:
 def test_a_flow_may_live_until_it_is_cancelled() -> None:
     alive = wait(int, name="alive")(asking)
     rows = [alive.done(alive, do=lambda n, a: N(n.n + a)), alive.cancelled(end("closed"))]
-    run = Flow("f", N, start=alive, rows=rows).seed(N())
+    run = Flow("f", N, start=alive, rows=rows).prepare(N())
     with pytest.raises(FlowSuspended):
         run.flow.run(run)
     run.give(alive, 3)
@@ -340,7 +340,7 @@ def test_a_question_is_answered_by_the_name_of_its_state_too() -> None:
     flow = Flow("f", N, start=first, rows=rows, store=MemoryStore())
     for answers in ({}, {"first": 1}):
         with pytest.raises(FlowSuspended):
-            flow.resume("r", answers) if answers else flow.call(N(), run_id="r")
+            flow.runs.resume("r", answers) if answers else flow.call(N(), run_id="r")
     with pytest.raises(NotAsked, match="first"):
-        flow.resume("r", {"first": 1})
-    assert flow.resume("r", {"second": 5}).output == N(5)
+        flow.runs.resume("r", {"first": 1})
+    assert flow.runs.resume("r", {"second": 5}).output == N(5)

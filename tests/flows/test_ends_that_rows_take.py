@@ -102,7 +102,7 @@ steps_of = [
 
 
 def begun(flow: Flow[Any], data: Any = None, at_s: float = 100.0) -> Any:
-    run = flow.seed(Trip() if data is None else data)
+    run = flow.prepare(Trip() if data is None else data)
     run.advance("begin", Begun(at_s=at_s, id="r1"))
     return run
 
@@ -117,7 +117,7 @@ def taken(run: Any) -> list[tuple[str, str, str]]:
 @everywhere
 def test_a_row_takes_a_cancellation_and_the_same_driver_goes_on(driven: Any) -> None:
     flow = trip(asking.done(over), asking.cancelled(undoing, do=keep), start=asking)
-    run = flow.seed(Trip())
+    run = flow.prepare(Trip())
     driven(flow, run)
     run.cancel("no time")
     driven(flow, run)
@@ -138,7 +138,7 @@ def test_a_cancellation_from_a_thread_interrupts_a_function_and_the_run_reacts(d
         return "never"
 
     work: Any = execute(name="work")(endless)
-    run = trip(work.done(over), work.cancelled(undoing, do=keep), start=work).seed(Trip())
+    run = trip(work.done(over), work.cancelled(undoing, do=keep), start=work).prepare(Trip())
 
     def cancel() -> None:
         begun.wait(20)
@@ -159,7 +159,7 @@ def test_a_second_cancellation_ends_the_run(driven: Any) -> None:
     flow = trip(
         asking.done(over), asking.cancelled(stubborn), stubborn.done(undoing), stubborn.cancelled(undoing), start=asking
     )
-    run = flow.seed(Trip())
+    run = flow.prepare(Trip())
     driven(flow, run)
     run.cancel("first")
     driven(flow, run)
@@ -172,7 +172,7 @@ def test_a_second_cancellation_ends_the_run(driven: Any) -> None:
 @by_verb
 def test_a_cancellation_at_the_event_of_the_first_is_a_second(driver: str) -> None:
     flow = trip(asking.done(over), asking.cancelled(undoing), start=asking)
-    run = flow.seed(Trip())
+    run = flow.prepare(Trip())
     run.cancel("before it begins")  # takes the run to its end: it has done nothing
     with pytest.raises(FlowFailed):
         flow.run(run)
@@ -237,7 +237,7 @@ def test_who_stops_the_driver_does_not_cancel_the_run(stop: str) -> None:
 
     work: Any = execute(name="work")(endless)
     flow = trip(work.done(over), work.cancelled(undoing), start=work)
-    run = flow.seed(Trip())
+    run = flow.prepare(Trip())
     if stop == "task":
 
         async def main() -> None:
@@ -273,15 +273,15 @@ def test_a_cancellation_in_the_store_reaches_the_next_driver(tmp_path: Path) -> 
 
     with pytest.raises(FlowSuspended):
         flow().call(Trip(), run_id="run")
-    flow().runs.cancel("run", "by the desk", by="ann")
+    flow().runs.all.cancel("run", "by the desk", by="ann")
     with pytest.raises(FlowSuspended) as waiting:
-        flow().resume("run")
+        flow().runs.resume("run")
     assert waiting.value.run.state == "later"
     assert waiting.value.run.data.whys == (Failure("cancelled", "by the desk", "asking"),)
-    assert flow().replay("run").record == waiting.value.run.record
-    flow().runs.cancel("run", "again")
+    assert flow().runs.replay("run").record == waiting.value.run.record
+    flow().runs.all.cancel("run", "again")
     Worker([flow()], str(path)).run(once=True)
-    assert flow().replay("run").state == "Cancelled"
+    assert flow().runs.replay("run").state == "Cancelled"
 
 
 # The deadline
@@ -297,7 +297,7 @@ def test_a_row_takes_the_deadline_which_is_spent_then(driven: Any) -> None:
         start=asking,
         limits=FlowLimits(deadline_s=10),
     )
-    run = flow.seed(Trip())
+    run = flow.prepare(Trip())
     driven(flow, run)
     flow.world["clock"].advance(10)  # no one here could answer, so the driver rested
     driven(flow, run)
@@ -532,10 +532,10 @@ def test_the_time_of_a_flow_inside_in_a_store_with_the_data_of_any_of_its_states
     for number, line in enumerate(("tea", "milk"), 1):
         clock.advance(86400)
         with pytest.raises(FlowSuspended):
-            flow.resume("run", {f"ordering#1/answer:adding#{number}": Returned(text=f'"{line}"')})
+            flow.runs.resume("run", {f"ordering#1/answer:adding#{number}": Returned(text=f'"{line}"')})
     clock.advance(28 * 86400)
     with pytest.raises(FlowFailed) as failed:
-        replace(flow).resume("run")
+        replace(flow).runs.resume("run")
     assert failed.value.run.data.notes == (*LINES.lines, "undone", "more")
 
 
@@ -608,8 +608,8 @@ def test_a_failure_keeps_the_type_of_its_data_where_it_is_annotated() -> None:
     globals()["Kept"] = Kept
     flow = Flow("kept", Kept, start=(w := wait(int, name="w")(lambda k: "?")), rows=[w.done(over)])
     data = Kept(Failure("sold_out", "no tea", "one", Order(("tea",))))
-    assert flow.restore(flow.seed(data).snapshot()).data == data
-    assert flow.restore(flow.seed(Kept(Failure("x"))).snapshot()).data == Kept(Failure("x"))
+    assert flow.restore(flow.prepare(data).snapshot()).data == data
+    assert flow.restore(flow.prepare(Kept(Failure("x"))).snapshot()).data == Kept(Failure("x"))
     assert hash(Failure("x", data=[])) == hash(Failure("x"))
 
 
@@ -743,7 +743,7 @@ def test_drivers_wait_for_a_running_function_and_run_it_once(driver: str, tmp_pa
 
     once: Any = execute(name="once", once=True)(slow_async if driver == "coroutine" else slow)
     rows = [once.done(asking, do=note("charged")), asking.done(over), cancelled(undoing)]
-    run = trip(*rows, start=once, world=REAL, store=MemoryStore()).seed(Trip())
+    run = trip(*rows, start=once, world=REAL, store=MemoryStore()).prepare(Trip())
 
     def cancel() -> None:
         began.wait(10)
@@ -767,7 +767,7 @@ def test_a_flow_as_a_function_ends_with_the_call_around_it(how: str) -> None:
     inner = trip(asking.done(over), cancelled(undoing), start=asking, hooks=[steps])
     tool = inner.as_function("plan", "Plans.", start=plan)
     agent = Agent(Script(function_call("plan")), functions=[tool], world={"clock": FakeClock()})
-    call_ = agent.seed("Plan it.")
+    call_ = agent.prepare("Plan it.")
     with suppress(Exception):
         agent.run(call_)
     assert any("asking#1" in effect.key for effect in call_.effects)

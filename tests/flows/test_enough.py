@@ -60,7 +60,7 @@ def flow_of(state: Any, **options: Any) -> Flow[Data]:
 
 
 def begun(flow: Flow[Data], data: Data | None = None, **options: Any) -> Any:
-    run = flow.seed(data or Data(), **options)
+    run = flow.prepare(data or Data(), **options)
     run.advance("begin", Begun(at_s=0.0, id="r"))
     return run
 
@@ -163,7 +163,7 @@ def test_each_item_counts(count: int, enough: float, got: tuple[int, ...]) -> No
     for parallel, driven in product((None, 1, 2), (by_threads, by_arun)):
         state = each("votes", numbered, items, enough=enough, parallel=parallel)
         flow = flow_of(state, world={"threads": 0})
-        run = flow.seed(Data(tuple(range(count))))
+        run = flow.prepare(Data(tuple(range(count))))
         driven(flow, run)
         assert run.state == "over"
         assert len(run.data.got) == len(got)
@@ -265,7 +265,7 @@ def test_coroutines_are_cancelled_once_others_are_enough(kind: str) -> None:
         state = gather("g", *members, enough=2)
         rows = [state.done(over, do=lambda d, a: replace(d, got=a))]
     flow = Flow("f", Data, start=state, rows=rows)
-    run = flow.seed(Data((0, 1, 2, 3)))
+    run = flow.prepare(Data((0, 1, 2, 3)))
     by_arun(flow, run)
     assert (run.state, run.data.got) == ("over", (2, 3))
     assert sorted(cancelled) == [0, 1]
@@ -292,7 +292,7 @@ def test_threads_are_left_behind_once_others_are_enough() -> None:
     after = execute(name="after")(freeing(free))
     state = each("g", work, items, enough=2)
     flow = Flow("f", Data, start=state, rows=[state.done(after, do=into("got")), after.done(over)])
-    run = flow.seed(Data((0, 1, 2, 3)))
+    run = flow.prepare(Data((0, 1, 2, 3)))
     by_threads(flow, run)  # it would never end if the others were waited for
     assert (run.state, run.data.got) == ("over", (2, 3))
 
@@ -335,7 +335,7 @@ def test_the_request_of_a_model_is_aborted_once_others_are_enough(driven: Driver
         quick = execute(name="quick")(answered_then)
         other = execute(name="other")(answered_then)
         flow = flow_of(gather("g", asked, quick, other, enough=2))
-        run = flow.seed(Data())
+        run = flow.prepare(Data())
         driven(flow, run)
         assert (run.state, run.data.got) == ("over", (1, 1))
         assert hung_up.wait(30)
@@ -366,7 +366,7 @@ def test_a_result_that_is_enough_is_kept_when_the_driver_is_stopped_just_then(
 
     both = gather("both", each("g", work, items, enough=1, parallel=None), a)
     flow = Flow("f", Data, start=both, rows=[both.done(over, do=lambda d, given: replace(d, got=given[0]))])
-    run = flow.seed(Data((1, 2, 3)))
+    run = flow.prepare(Data((1, 2, 3)))
     with closing(flow.stream(run)) as events:
         for event in events:
             if isinstance(event, Inside) and getattr(event.event, "id", "") == "2":  # two run

@@ -71,19 +71,19 @@ def test_what_a_person_said_is_taken_by_the_code_that_is_mended(
     broken = flow(act, store, when)
     suspended(broken)
     with pytest.raises(error):
-        broken.resume("r", {inquiring: "lamp"})
+        broken.runs.resume("r", {inquiring: "lamp"})
     with pytest.raises(error):  # it stays until it can be taken
-        asyncio.run(broken.aresume("r"))
-    assert flow(right, store, when and guard()).resume("r").output == Order("lamp")
+        asyncio.run(broken.runs.aresume("r"))
+    assert flow(right, store, when and guard()).runs.resume("r").output == Order("lamp")
 
 
 def test_a_worker_leaves_it_to_other_code(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
     broken = flow(misspelt, store)
     suspended(broken)
-    broken.runs.answer("r", {"answer:inquiring#1": Returned(text='"lamp"')})
-    Worker([broken], broken.runs.store).run(once=True)
-    assert flow(right, store).resume("r").output == Order("lamp")
+    broken.runs.all.answer("r", {"answer:inquiring#1": Returned(text='"lamp"')})
+    Worker([broken], broken.runs.all.store).run(once=True)
+    assert flow(right, store).runs.resume("r").output == Order("lamp")
 
 
 def test_what_raised_says_where() -> None:
@@ -125,7 +125,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
         with pytest.raises(TypeError):
             made[0].call(Order(), run_id="r")
         with pytest.raises(TypeError):
-            made[1].resume("r")
-        assert made[2].resume("r").output.text in ("paid", "packed", "asked")
+            made[1].runs.resume("r")
+        assert made[2].runs.resume("r").output.text in ("paid", "packed", "asked")
     assert done == {"pay": 1, "pack": 1}
     assert len(model.requests) == 1

@@ -131,7 +131,7 @@ YES = Returned(text='{"by": "ann"}')
 def test_the_record_is_the_same_whoever_drives(way: Way):
     def driven(way: Way) -> AgentCall[Any]:
         agent = boss(letters(answer=here).as_function(returns=text_of), approve=lambda f: True)
-        one = agent.seed("Go.", deps="the post")
+        one = agent.prepare("Go.", deps="the post")
         way(agent, one, [])
         return one
 
@@ -188,11 +188,11 @@ def test_a_run_in_a_store_is_answered_and_driven_on_by_a_worker():
     later = boss(letters("Dear friend").as_function(returns=text_of), last, store=store)
     for key, outcome in [(ASK, Approved()), (REVIEW, YES)]:
         assert [question.key for question in store.load("r1").run.waits] == [key]
-        later.runs.answer("r1", {key: outcome})
+        later.runs.all.answer("r1", {key: outcome})
         assert Worker([later], store).run(once=True) == 1
-    result = later.resume("r1")
+    result = later.runs.resume("r1")
     assert result.output == "It said: Dear friend (None)"
-    assert later.runs.replay("r1", later.definition()).record == result.record
+    assert later.runs.replay("r1").record == result.record
 
 
 def test_the_calls_inside_are_forked_step_by_step():
@@ -478,7 +478,7 @@ def test_events_carry_their_path_and_hooks_at_every_level_are_told(way: Way):
     flow = letters(hooks=[of_flow], agent_hooks=[of_clerk], answer=here)
     agent = boss(flow, hooks=[top], approve=lambda f: True)
     heard: list[Event] = []
-    way(agent, agent.seed("Go."), heard)
+    way(agent, agent.prepare("Go."), heard)
     assert {event.path for event in heard if isinstance(event, Inside)} == {
         "run:1.0",
         "run:1.0/drafting#1",
@@ -509,7 +509,7 @@ def test_hooks_of_chosen_agents_and_of_agents_inside_of_those_of_a_flow_are_told
 
     asking = ask(choose, str, name="asking")(lambda d: "?")
     flow = Flow("f", Letter, start=asking, rows=[asking.done(end("over"))])
-    run, heard = flow.seed(Letter("x")), list[Event]()
+    run, heard = flow.prepare(Letter("x")), list[Event]()
     way(flow, run, heard)  # type: ignore[arg-type]
     assert of_chosen.told == ["Calling", "ToolInterrupt", "inner", "Calling", "Completed", "CallResult"]
     assert of_inner.told == ["Calling", "Completed", "CallResult"]

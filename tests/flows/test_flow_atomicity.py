@@ -137,7 +137,7 @@ def test_code_that_raises_changes_nothing_at_any_level(place: str) -> None:
 
 
 def changes_nothing(flow: Flow[Any], error: type[Exception]) -> None:
-    run = flow.seed(Order())
+    run = flow.prepare(Order())
     run.advance("begin", Begun(at_s=0.0, id="r"))
     record, document, keys = run.record, run.snapshot(), [e.key for e in run.effects]
     (key,) = [key for key in keys if "answer:start#1" in key]
@@ -165,7 +165,7 @@ def test_a_driver_leaves_it_where_it_was_when_an_action_raises(driven: Driver) -
 
     asking = ask(bot, name="asking")(lambda o: "?")
     flow = Flow("f", Order, start=asking, rows=[asking.done(over, do=keep)])
-    run = flow.seed(Order(), clients={asking: Script("one", "two")})
+    run = flow.prepare(Order(), clients={asking: Script("one", "two")})
     with pytest.raises(Broken):
         driven(flow, run)
     assert run.state == "asking"
@@ -183,7 +183,7 @@ def test_an_operators_word_is_all_or_nothing_also_for_a_function_that_must_not_r
         raise Broken
 
     flow = Flow("f", Order, start=send, rows=[send.done(over, do=keep), send.failed(end("lost"))])
-    run = flow.seed(Order())
+    run = flow.prepare(Order())
     run.advance("begin", Begun(at_s=0.0, id="r"))
     before = run.record
     with pytest.raises(Broken):
@@ -200,7 +200,7 @@ def test_what_somebody_says_has_the_time_at_which_it_is_said() -> None:
     two = wait(str, name="two", within_s=3600)(lambda o: "?")
     flow = Flow("f", Order, start=one, rows=[one.done(two), two.done(over), two.elapsed(end("late"))],
                 world={"clock": clock})  # fmt: skip
-    run = flow.seed(Order())
+    run = flow.prepare(Order())
     by_run(flow, run)
     clock.advance(7 * 24 * 3600)
     run.give(one, "x")
@@ -225,7 +225,7 @@ def test_two_approvals_in_any_order_and_none_twice() -> None:
     records = []
     for order in (keys, keys[::-1]):
         clients = {t: Script(function_call("pay", amount=1), f"paid by {t.name}") for t in tellers}
-        run = flow.seed(Order(), clients=clients)
+        run = flow.prepare(Order(), clients=clients)
         by_run(flow, run)
         assert [e.key for e in run.effects] == keys
         for key in order:
@@ -268,7 +268,7 @@ def test_a_group_of_members_that_is_cancelled_says_why() -> None:
     """And an answer of one of them that is an error is refused: it is somebody's, who may try again."""
     members = [wait(str, name=name)(lambda o: "?") for name in "ab"]
     both = gather("both", *members)  # type: ignore[call-overload]
-    run = Flow("f", Order, start=both, rows=[both.done(over)]).seed(Order())
+    run = Flow("f", Order, start=both, rows=[both.done(over)]).prepare(Order())
     run.advance("begin", Begun(at_s=0.0, id="r"))
     before = run.record
     with pytest.raises(OutcomeError, match="str"):
@@ -290,7 +290,7 @@ def test_a_child_goes_on_after_the_row_for_its_end_has_failed() -> None:
 
     agent = Agent(Script("unused"))
     asked = ask(agent, name="asked")(lambda o: "?")
-    run = Flow("f", Order, start=asked, rows=[asked.done(over, do=keep)]).seed(Order())
+    run = Flow("f", Order, start=asked, rows=[asked.done(over, do=keep)]).prepare(Order())
     run.advance("begin", Begun(at_s=0.0, id="r"))
     key, before = run.effects[0].key, run.owner(run.effects[0].key)
     with pytest.raises(LookupError):
@@ -312,7 +312,7 @@ def test_a_run_that_has_begun_a_function_is_not_equal_to_one_that_has_not() -> N
     def pay(o: Order) -> str:
         return "paid"
 
-    run = Flow("f", Order, start=pay, rows=[pay.done(over)]).seed(Order())
+    run = Flow("f", Order, start=pay, rows=[pay.done(over)]).prepare(Order())
     run.advance("begin", Begun(at_s=0.0, id="r"))
     before = run.record
     run.advance("start:pay#1", Started())

@@ -76,7 +76,7 @@ class TestEarlierDeadline:
     def test_a_pause_ends_with_its_flow(self, driven: Driver) -> None:
         clock = FakeClock()
         flow = naps(20, clock)
-        run = flow.seed(1)
+        run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("Expired", [20])
         assert [step.trigger for step in run.record.trace] == ["begun", "expired"]
@@ -87,7 +87,7 @@ class TestEarlierDeadline:
         clock, nap = FakeClock(), pause("nap", 5000)
         limits = FlowLimits(deadline_s=20)
         flow = Flow("f", int, start=nap, rows=[nap.elapsed(over)], limits=limits, world={"clock": clock})
-        run = flow.seed(1)
+        run = flow.prepare(1)
         events = driven(flow, run)
         assert (run.state, clock.sleeps, events[-1].wake_at_s) == ("nap", [], clock.now() + 20)
         clock.advance(20)
@@ -104,7 +104,7 @@ class TestEarlierDeadline:
         limits = FlowLimits(deadline_s=around_s)
         rows = [inner.done(over), inner.failed(late)]
         flow = Flow("f", int, start=inner, rows=rows, limits=limits, world={"clock": clock})
-        run = flow.seed(1)
+        run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("late" if inside_s == 20 else "Expired", [20])
 
@@ -120,7 +120,7 @@ class TestEarlierDeadline:
         rows = [asking.done(over), asking.elapsed(late)]
         limits = FlowLimits(deadline_s=deadline_s)
         flow = Flow("f", int, start=asking, rows=rows, limits=limits, world={"clock": clock})
-        run = flow.seed(1)
+        run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, noted) == (state, [])
 
@@ -131,7 +131,7 @@ class TestEarlierDeadline:
         whole = subflow("whole", naps(None, clock), lambda n: n)
         either = race("either", brief, whole)
         flow = Flow("f", int, start=either, rows=[either.done(over)], world={"clock": clock})
-        run = flow.seed(1)
+        run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("over", [20, 30])
 
@@ -142,7 +142,7 @@ class TestEarlierDeadline:
         asking = ask(Agent(model, name="bot"), name="asking")(lambda n: "?")
         limits = FlowLimits(deadline_s=20)
         flow = Flow("f", int, start=asking, rows=[asking.done(over)], limits=limits, world={"clock": clock})
-        run = flow.seed(1, clients={asking: model})
+        run = flow.prepare(1, clients={asking: model})
         driven(flow, run)
         assert run.state == "Expired"
         assert len(model.requests) == 1, "it was not asked again before its time"
@@ -157,7 +157,7 @@ class TestEarlierDeadline:
         asking = ask(Agent(model, name="bot", world={"clock": SystemClock()}), name="asking")(lambda n: "?")
         either = race("either", brief, asking)
         flow = Flow("f", int, start=either, rows=[either.done(over)], world={"clock": SystemClock()})
-        run = flow.seed(1)
+        run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, len(model.requests)) == ("over", 1)
 
@@ -171,7 +171,7 @@ class TestEarlierDeadline:
 
         clock = Back()
         flow = naps(20, clock)
-        run = flow.seed(1)
+        run = flow.prepare(1)
         driven(flow, run)
         assert (run.state, clock.sleeps) == ("Expired", [20, 10])
 
@@ -197,7 +197,7 @@ class TestFakeClock:
         inner = subflow("inner", Flow("inner", tuple, start=polling, rows=rows), lambda seen: seen, within_s=15)
         rows = [inner.done(over, do=lambda _, found: found), inner.elapsed(late)]
         flow = Flow("f", tuple, start=inner, rows=rows, world={"clock": clock})
-        run = flow.seed(())
+        run = flow.prepare(())
         driven(flow, run)
         assert (run.state, run.data, clock.sleeps) == ("over", (3, 3, 3), [5, 5])
 
@@ -216,7 +216,7 @@ class TestFakeClock:
         flow = Flow(
             "f", float, start=both, rows=[both.done(over, do=lambda _, found: found[1])], world={"clock": clock}
         )
-        run = flow.seed(0.0)
+        run = flow.prepare(0.0)
         began = clock.now()
         driven(flow, run)
         assert (run.state, run.data - began, clock.sleeps) == ("over", 0.0, [pytest.approx(20)])
@@ -236,7 +236,7 @@ class TestFakeClock:
 
         both = gather("both", *([working, asking] if is_first else [asking, working]))
         flow = Flow("f", bool, start=both, rows=[both.done(over)], world={"clock": clock})
-        driven(flow, flow.seed(False))
+        driven(flow, flow.prepare(False))
         assert found == [True]
 
     @in_both_worlds
@@ -253,7 +253,7 @@ class TestFakeClock:
         several = each("several", working, lambda n: [1, 2])
         both = gather("both", asking, several)
         flow = Flow("f", int, start=both, rows=[both.done(over)], world={"clock": clock, "threads": 1})
-        run = flow.seed(1)
+        run = flow.prepare(1)
         with closing(flow.stream(run)) as events:
             while getattr(getattr(next(events), "event", None), "to", "") != "Backoff":
                 pass
@@ -277,9 +277,9 @@ class TestWorker:
         flow, clock = self.napping(30, MemoryStore())
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
-        flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
+        flow.runs.all.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
         assert Worker([flow], flow.runs).run(once=True) == 1, "taken up for the answer, and then not again"
-        at_rest = flow.runs.store.load("r").run
+        at_rest = flow.runs.all.store.load("r").run
         assert (at_rest.state, clock.sleeps) == ("nested", [])
         assert at_rest.due_s == clock.now() + 30
         assert Worker([flow], flow.runs).run(once=True) == 0, "it is not due before"
@@ -288,29 +288,29 @@ class TestWorker:
         flow, clock = self.napping(30, MemoryStore())
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
-        flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
+        flow.runs.all.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
         assert Worker([flow], flow.runs, patience_s=40).run(once=True) == 1
-        assert (flow.runs.store.load("r").run.is_ended, clock.sleeps) == (True, [30])
+        assert (flow.runs.all.store.load("r").run.is_ended, clock.sleeps) == (True, [30])
 
     def test_it_is_taken_up_at_its_moment_by_another_worker(self) -> None:
         flow, clock = self.napping(30, MemoryStore())
         clock.advance(-100)  # what is due by it 30 s later is due by the store's clock now
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
-        flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
+        flow.runs.all.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
         assert Worker([flow], flow.runs).advance()
         clock.advance(30)
         assert Worker([flow], flow.runs).run(once=True) == 1
-        assert (flow.resume("r").state, clock.sleeps) == ("over", [])
+        assert (flow.runs.resume("r").state, clock.sleeps) == ("over", [])
 
     def test_an_earlier_deadline_is_its_moment(self) -> None:
         flow, clock = self.napping(30, MemoryStore(), deadline_s=20.0)
         began = clock.now()
         with pytest.raises(FlowSuspended):
             flow.call(1, run_id="r")
-        flow.runs.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
+        flow.runs.all.answer("r", {"answer:person#1": Returned(text='"go on"', at_s=clock.now())})
         assert Worker([flow], flow.runs).run(once=True) == 1
-        assert flow.runs.store.load("r").run.due_s == began + 20
+        assert flow.runs.all.store.load("r").run.due_s == began + 20
         assert Worker([flow], flow.runs, patience_s=25).run(once=True) == 0
 
 
@@ -329,7 +329,7 @@ class TestTogether:
     def test_those_that_are_due_on_resume(self, driven: Driver) -> None:
         clock = FakeClock()
         flow = self.flow_of(8, 100, clock)
-        run = flow.seed(8)
+        run = flow.prepare(8)
         for left in (8, 5, 2):
             driven(flow, run)
             assert len(run.record.children["every#1"].children) == min(3, left)
@@ -340,7 +340,7 @@ class TestTogether:
     @everywhere
     def test_those_that_are_waited_for(self, driven: Driver) -> None:
         flow = self.flow_of(20, 0.001, FakeClock())
-        run = flow.seed(20)
+        run = flow.prepare(20)
         driven(flow, run)
         assert (run.state, run.data) == ("over", -190)
 
@@ -357,6 +357,6 @@ def test_an_answer_to_a_stored_run_has_the_time_of_its_clock():
     )
     with pytest.raises(FlowSuspended):
         flow.call(1, run_id="r")
-    result = flow.resume("r", {asking: True})
+    result = flow.runs.resume("r", {asking: True})
     assert result.state == "over"
     assert [step.at_s for step in result.trace[1:]] == [1_000_000_000.0, 1_000_000_050.0]

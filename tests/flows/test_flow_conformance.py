@@ -61,7 +61,7 @@ def test_each_single_change_of_a_step_is_noticed() -> None:
 
 def test_the_outcomes_alone_give_the_same_record_and_steps_again() -> None:
     """As JSON by key, as a journal holds them."""
-    run = shop.seed(Order())
+    run = shop.prepare(Order())
     journal: list[tuple[str, str, Any]] = []
     while run.effects:
         effect = wanted(run)[0]
@@ -69,7 +69,7 @@ def test_the_outcomes_alone_give_the_same_record_and_steps_again() -> None:
         document = run.encode(effect.key, outcome)
         run.advance(effect.key, outcome)
         journal.append((effect.key, document, run.steps))
-    again = shop.seed(Order())
+    again = shop.prepare(Order())
     for key, document, steps in journal:
         again.advance(key, again.decode(key, document))
         assert again.steps == steps
@@ -89,7 +89,7 @@ class TestMachine:
                s.Approve("a"), "text", (s.Draft("a"), s.Draft("b")), None)  # fmt: skip
 
     def test_it_takes_each_row_of_the_table_and_no_other(self) -> None:
-        machine, run = s.support.machine, s.support.seed(self.DATA[0])
+        machine, run = s.support.machine, s.support.prepare(self.DATA[0])
         taken = set()
         for state, data, trigger, answer in product(s.support.state_enum, self.DATA, machine.events, self.ANSWERS):
             record = run.record.changed(state=state, data=data)
@@ -115,7 +115,7 @@ def test_nobody_is_told_a_secret() -> None:
     rows = [breaks.done(asking), breaks.failed(person), asking.done(person), person.done(end("over"))]
     flow = Flow("f", Order, start=breaks, rows=rows)
     told: list[str] = []
-    run = flow.seed(Order(), deps={"key": SECRET}, clients={asking: client})
+    run = flow.prepare(Order(), deps={"key": SECRET}, clients={asking: client})
     told += [repr(event) for event in flow.stream(run)]
     told += [
         run.snapshot(),

@@ -117,7 +117,7 @@ def test_what_a_run_in_a_store_keeps_of_its_members_is_linear() -> None:
     def kept(n: int) -> int:
         tracemalloc.start()
         try:
-            run = replace(fan_of(doubled, 32), store=MemoryStore()).seed(Count(n))
+            run = replace(fan_of(doubled, 32), store=MemoryStore()).prepare(Count(n))
             run.flow.run(run)
             gc.collect()
             return tracemalloc.get_traced_memory()[0]

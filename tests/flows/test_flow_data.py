@@ -112,7 +112,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "path"), WRONG)
 def test_a_value_of_another_type_is_refused_where_it_is_written(changes: dict[str, Any], path: str) -> None:
     flow = written(**changes)
-    run = flow.seed(Data(items=(Item(),)))
+    run = flow.prepare(Data(items=(Item(),)))
     with pytest.raises(FlowError) as error:
         flow.run(run)
     assert f" {path}: " in str(error.value)
@@ -122,7 +122,7 @@ def test_a_value_of_another_type_is_refused_where_it_is_written(changes: dict[st
 
 @everywhere
 def test_every_driver_says_so_and_the_run_stays_where_it_was(driven: Driver) -> None:
-    run = written(n="x").seed(Data())
+    run = written(n="x").prepare(Data())
     with pytest.raises(FlowError, match=r"Data\.n"):
         driven(run.flow, run)
     assert (run.state, run.data) == ("step", Data())
@@ -151,7 +151,7 @@ def test_a_flow_inside_does_not_begin_with_them() -> None:
 
 def test_what_an_action_leaves_as_it_was_is_its_own_affair() -> None:
     """Data that a run was restored with are right already, and nothing that is shared with them is read again."""
-    run = written(text="new").seed(Data(items=(Item(),)))
+    run = written(text="new").prepare(Data(items=(Item(),)))
     run.advance("begin", Begun(at_s=0.0))
     odd = Item(size="x")  # type: ignore[arg-type]
     run.record = run.record.changed(data=Data(items=(odd,)))
@@ -210,7 +210,7 @@ def test_a_value_that_every_type_takes_is_looked_at_when_it_is_written(kind: Any
     made = make_dataclass("Made", [("value", kind | None, None)], frozen=True)
     asking = wait(int, name="asking")(lambda d: "?")
     flow = Flow("f", made, start=asking, rows=[asking.done(end("over"), do=lambda d, a: made(value=value))])
-    run = flow.seed(made())
+    run = flow.prepare(made())
     run.advance("begin", Begun(at_s=0.0))
     run.give(asking, 1)
     assert run.state == "over"
@@ -255,7 +255,7 @@ def loop_of(action: Any) -> Flow[Large]:
 
 @pytest.mark.nightly
 def test_a_step_copies_and_writes_nothing_that_it_leaves_as_it_was() -> None:
-    run = loop_of(keep).seed(LARGE)
+    run = loop_of(keep).prepare(LARGE)
     run.advance("begin", Begun(at_s=0.0))
     run.give(counting, 1)
     tracemalloc.start()
@@ -327,7 +327,7 @@ def test_data_come_back_from_a_store_as_they_were(values: dict[str, Any], tmp_pa
     flow = holding(tmp_path, **values)
     with pytest.raises(FlowSuspended):
         flow.call(Held(), run_id="r")
-    again = flow.resume("r", {confirm: True}).output
+    again = flow.runs.resume("r", {confirm: True}).output
     assert (again, repr(again).replace("TzInfo(0)", "datetime.timezone.utc")) == (
         replace(Held(), **values),
         repr(replace(Held(), **values)),
@@ -343,7 +343,7 @@ def test_an_answer_keeps_its_zone(tmp_path: Path) -> None:
     flow = Flow("clock", Held, start=clock, rows=rows, store=str(tmp_path / "runs.db"))
     with pytest.raises(FlowSuspended):
         flow.call(Held(), run_id="r")
-    assert repr(flow.resume("r", {confirm: True}).output.at) == repr(TWICE)
+    assert repr(flow.runs.resume("r", {confirm: True}).output.at) == repr(TWICE)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def rows_of(state: Any) -> list[Any]:
 
 
 def begun(state: Any, data: Any = Text()) -> Any:
-    run = Flow("rating", Text, start=state, rows=rows_of(state)).seed(data)
+    run = Flow("rating", Text, start=state, rows=rows_of(state)).prepare(data)
     run.advance("begin", Begun(at_s=0.0, id="r"))
     return run
 
@@ -99,7 +99,7 @@ def test_what_no_state_gives_is_explained_by_its_key() -> None:
 
 def test_a_guard_that_raises_is_told() -> None:
     flow = Flow("f", Text, start=rate, rows=[rate.done(good, when=is_broken), rate.done(bad)])
-    run = flow.seed(Text())
+    run = flow.prepare(Text())
     run.advance("begin", Begun(at_s=0.0))
     explanation = run.explain(1, key=rate)
     assert (explanation.taken, explanation.rows[0].error) == (None, "LookupError: no such key")
@@ -124,7 +124,7 @@ nested = subflow("nested", inner, lambda d: d)
     ids=lambda value: getattr(value, "name", value),
 )
 def test_a_state_inside_is_explained_by_the_table_there(around: Any, to: str) -> None:
-    run = Flow("f", Text, start=around, rows=[around.done(good)]).seed(Text())
+    run = Flow("f", Text, start=around, rows=[around.done(good)]).prepare(Text())
     run.advance("begin", Begun(at_s=0.0, id="r"))
     before = run.record
     (key,) = [effect.key for effect in run.effects if effect.prefix == "answer"]

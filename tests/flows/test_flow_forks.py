@@ -96,7 +96,7 @@ def reviewed(store: Any = None, *said: str, **options: Any) -> Flow[Letter]:
     with suppress(FlowSuspended):
         flow.call(Letter("rain"), run_id="a")
     with suppress(FlowSuspended):
-        flow.resume("a", {"answer:review#2": Returned(text='"again"')}, by="ann")
+        flow.runs.resume("a", {"answer:review#2": Returned(text='"again"')}, by="ann")
     return flow
 
 
@@ -114,7 +114,7 @@ def store() -> Any:
 
 def test_a_run_is_seen_as_it_was_after_each_step(store: Any) -> None:
     flow = reviewed(store)
-    seen = [(run.state, run.data.text, run.data.rounds) for run in (flow.at("a", step) for step in range(5))]
+    seen = [(run.state, run.data.text, run.data.rounds) for run in (flow.runs.at("a", step) for step in range(5))]
     assert seen == [
         ("Seeded", "", 0),
         ("writing", "", 0),
@@ -122,8 +122,8 @@ def test_a_run_is_seen_as_it_was_after_each_step(store: Any) -> None:
         ("writing", "Dear one", 1),
         ("review", "Dear two", 1),
     ]
-    assert flow.at("a", 4).snapshot() == flow.at("a").snapshot() == flow.replay("a").snapshot()
-    assert flow.at("a", 2).result_so_far.output.text == "Dear one"
+    assert flow.runs.at("a", 4).snapshot() == flow.runs.at("a").snapshot() == flow.runs.replay("a").snapshot()
+    assert flow.runs.at("a", 2).result_so_far.output.text == "Dear one"
 
 
 @pytest.mark.parametrize(
@@ -132,17 +132,17 @@ def test_a_run_is_seen_as_it_was_after_each_step(store: Any) -> None:
 )
 def test_a_step_that_is_not_there_is_refused_by_name(step: Any) -> None:
     flow = reviewed()
-    for verb in (flow.at, flow.fork):
+    for verb in (flow.runs.at, flow.runs.fork):
         with pytest.raises(UsageError, match=re.escape(repr(step))):
             verb("a", step)
 
 
 def test_what_is_read_takes_no_step_and_the_run_stays_as_it_is(store: Any) -> None:
     flow = reviewed(store)
-    before = flow.runs.store.load("a")
+    before = flow.runs.all.store.load("a")
     review = flow.states["review"]
     for step in (None, 2, 4, "review#4"):
-        run = flow.at("a", step)
+        run = flow.runs.at("a", step)
         record = run.record
         tries: list[Callable[[], Any]] = [
             lambda run=run: flow.run(run),
@@ -154,7 +154,7 @@ def test_what_is_read_takes_no_step_and_the_run_stays_as_it_is(store: Any) -> No
             with pytest.raises(UsageError, match="fork"):
                 drive()
         assert run.record is record
-    assert flow.runs.store.load("a") == before
+    assert flow.runs.all.store.load("a") == before
     assert sent == []
 
 
@@ -164,15 +164,15 @@ def test_a_run_is_read_while_another_drives_it(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     def peek(question: Any) -> str:
-        seen.append([flow.at("a", step).state for step in (0, 1, 2, None)])
+        seen.append([flow.runs.at("a", step).state for step in (0, 1, 2, None)])
         with pytest.raises(RunBusy):
-            flow.resume("a")
+            flow.runs.resume("a")
         return "fine"
 
-    assert replace(flow, answer=peek, store=flow.runs).call(Letter("rain"), run_id="a").state == "over"
+    assert replace(flow, answer=peek, store=flow.runs.all).call(Letter("rain"), run_id="a").state == "over"
     assert seen == [["Seeded", "writing", "review", "review"]]
-    assert flow.at("a").state == "over"
-    assert flow.at("a", "review#2").data.text == "Dear one"
+    assert flow.runs.at("a").state == "over"
+    assert flow.runs.at("a", "review#2").data.text == "Dear one"
 
 
 def test_a_state_that_was_left_in_the_entry_that_entered_it_is_named() -> None:
@@ -183,17 +183,17 @@ def test_a_state_that_was_left_in_the_entry_that_entered_it_is_named() -> None:
     flow = Flow("empty", Letter, start=note, rows=rows, store=MemoryStore())
     with suppress(FlowSuspended):
         flow.call(Letter(), run_id="a")
-    assert flow.at("a", "asked#3").journal.n == 2
+    assert flow.runs.at("a", "asked#3").journal.n == 2
     with pytest.raises(UsageError, match="none#2"):
-        flow.at("a", "none#2")
+        flow.runs.at("a", "none#2")
 
 
 def test_notes_of_functions_that_must_not_run_twice_are_no_steps_that_were_entered() -> None:
     flow = reviewed()
-    flow.resume("a", {"answer:review#4": Returned(text='"fine"')})
-    assert triggers(flow.at("a"))[-3:] == ["done", "started", "done"]
-    assert flow.at("a", "sending#5").journal.n == 5
-    assert flow.at("a", "over#6").journal.n == 7
+    flow.runs.resume("a", {"answer:review#4": Returned(text='"fine"')})
+    assert triggers(flow.runs.at("a"))[-3:] == ["done", "started", "done"]
+    assert flow.runs.at("a", "sending#5").journal.n == 5
+    assert flow.runs.at("a", "over#6").journal.n == 7
 
 
 # Forks
@@ -203,10 +203,10 @@ def test_notes_of_functions_that_must_not_run_twice_are_no_steps_that_were_enter
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_a_fork_continues_and_its_run_does_not_notice(drive: str, kind: str, tmp_path: Path) -> None:
     flow = reviewed(MemoryStore() if kind == "memory" else tmp_path / "runs.db")
-    before = flow.runs.store.load("a")
-    assert flow.fork("a", "review#2", new_run_id="b", by="bob") == "b"
-    assert flow.at("b").record.id == "b"
-    fork = flow.runs.store.load("b").run
+    before = flow.runs.all.store.load("a")
+    assert flow.runs.fork("a", "review#2", new_run_id="b", by="bob") == "b"
+    assert flow.runs.at("b").record.id == "b"
+    fork = flow.runs.all.store.load("b").run
     assert (fork.state, [question.key for question in fork.waits], fork.due_s, fork.holder) == (
         "review",
         ["answer:review#2"],
@@ -214,26 +214,26 @@ def test_a_fork_continues_and_its_run_does_not_notice(drive: str, kind: str, tmp
         None,
     )
     if drive == "worker":
-        flow.runs.answer("b", {"answer:review#2": Returned(text='"fine"')})
+        flow.runs.all.answer("b", {"answer:review#2": Returned(text='"fine"')})
         assert Worker([flow], flow.runs).run(once=True) == 1
-        result = flow.resume("b")
+        result = flow.runs.resume("b")
     elif drive == "aresume":
-        result = asyncio.run(flow.aresume("b", {flow.states["review"]: "fine"}))
+        result = asyncio.run(flow.runs.aresume("b", {flow.states["review"]: "fine"}))
     else:
-        result = flow.resume("b", {flow.states["review"]: "fine"})
+        result = flow.runs.resume("b", {flow.states["review"]: "fine"})
     assert (result.state, result.output) == ("over", Letter("rain", "Dear one"))
     assert sent == [("b/sending#3", "Dear one")]
-    assert flow.runs.store.load("a") == before
-    assert flow.replay("b").snapshot() == flow.at("b").snapshot()
+    assert flow.runs.all.store.load("a") == before
+    assert flow.runs.replay("b").snapshot() == flow.runs.at("b").snapshot()
 
 
 def test_keys_of_functions_never_repeat_those_of_the_run(store: Any) -> None:
     flow = reviewed(store)
     for name in ("b", None):
-        name = flow.fork("a", "review#2", new_run_id=name)
-        flow.resume(name, {"answer:review#2": Returned(text='"fine"')})
-    flow.resume("a", {"answer:review#4": Returned(text='"fine"')})
-    run = flow.at("a", "review#2").forked()
+        name = flow.runs.fork("a", "review#2", new_run_id=name)
+        flow.runs.resume(name, {"answer:review#2": Returned(text='"fine"')})
+    flow.runs.resume("a", {"answer:review#4": Returned(text='"fine"')})
+    run = flow.runs.at("a", "review#2").forked()
     run.give(flow.states["review"], "fine")
     flow.run(run)
     keys = [key for key, _ in sent]
@@ -248,8 +248,8 @@ def test_the_ids_of_all_that_is_inside_are_those_of_the_fork(store: Any) -> None
     flow = Flow("outer", Letter, start=many, rows=[many.done(end("over"))], store=store)
     with suppress(FlowSuspended):
         flow.call(Letter("a"), run_id="a")  # the name of the run is text in the data, too
-    name = flow.fork("a", 1)
-    for run in (flow.at(name), flow.replay(name), flow.at("a", 1).forked()):
+    name = flow.runs.fork("a", 1)
+    for run in (flow.runs.at(name), flow.runs.replay(name), flow.runs.at("a", 1).forked()):
         ids: list[str] = []
 
         def note(record: Any, ids: list[str] = ids) -> None:
@@ -266,32 +266,32 @@ def test_the_ids_of_all_that_is_inside_are_those_of_the_fork(store: Any) -> None
 
 def test_a_fork_is_made_once(store: Any) -> None:
     flow = reviewed(store)
-    flow.fork("a", 2, new_run_id="b", by="bob", data=Letter("snow"))
-    before = flow.runs.store.load("b")
-    assert flow.fork("a", "review#2", new_run_id="b", by="bob", data=Letter("snow")) == "b"
-    assert flow.runs.store.load("b") == before
+    flow.runs.fork("a", 2, new_run_id="b", by="bob", data=Letter("snow"))
+    before = flow.runs.all.store.load("b")
+    assert flow.runs.fork("a", "review#2", new_run_id="b", by="bob", data=Letter("snow")) == "b"
+    assert flow.runs.all.store.load("b") == before
     others: list[dict[str, Any]] = [{"step": 3}, {"by": "cem"}, {"data": Letter("hail")}, {"data": None}]
     for other in others:
         with pytest.raises(RunExists, match="'b'"):
-            flow.fork("a", **{"step": 2, "by": "bob", "data": Letter("snow"), "new_run_id": "b", **other})
+            flow.runs.fork("a", **{"step": 2, "by": "bob", "data": Letter("snow"), "new_run_id": "b", **other})
     with pytest.raises(RunExists):
-        flow.fork("a", 2, new_run_id="a")
+        flow.runs.fork("a", 2, new_run_id="a")
     with pytest.raises(RunExists, match="fork"):
         flow.call(Letter("rain"), run_id="b")
     with pytest.raises(RunUnknown):
-        flow.fork("nowhere")
+        flow.runs.fork("nowhere")
 
 
 def test_the_fork_of_a_fork_has_its_own_beginning(store: Any) -> None:
     flow = reviewed(store)
-    flow.fork("a", 4, data=Letter("snow", "Dear snow"), new_run_id="b", by="ann")
-    flow.fork("b", 5, data=Letter("hail", "Dear hail"), new_run_id="c", by="bob")
-    run = flow.replay("c")
+    flow.runs.fork("a", 4, data=Letter("snow", "Dear snow"), new_run_id="b", by="ann")
+    flow.runs.fork("b", 5, data=Letter("hail", "Dear hail"), new_run_id="c", by="bob")
+    run = flow.runs.replay("c")
     assert triggers(run)[-2:] == ["edited", "edited"]
     assert [step.detail for step in run.record.trace[-2:]] == ["by ann", "by bob"]
-    assert flow.at("c", 5).data == Letter("snow", "Dear snow")
-    assert flow.at("c").data == run.data == Letter("hail", "Dear hail")
-    assert flow.resume("c", {"answer:review#6": Returned(text='"fine"')}).output.text == "Dear hail"
+    assert flow.runs.at("c", 5).data == Letter("snow", "Dear snow")
+    assert flow.runs.at("c").data == run.data == Letter("hail", "Dear hail")
+    assert flow.runs.resume("c", {"answer:review#6": Returned(text='"fine"')}).output.text == "Dear hail"
 
 
 # Edits
@@ -301,31 +301,31 @@ def test_the_fork_of_a_fork_has_its_own_beginning(store: Any) -> None:
 def test_an_edit_enters_the_state_anew_and_says_who_made_it(is_stored: bool, store: Any) -> None:
     flow = reviewed(store)
     if is_stored:
-        run = flow.at(flow.fork("a", 4, data=Letter("snow", "Dear snow"), by="ann"))
+        run = flow.runs.at(flow.runs.fork("a", 4, data=Letter("snow", "Dear snow"), by="ann"))
     else:
-        run = flow.at("a", 4).forked(Letter("snow", "Dear snow"), by="ann")
+        run = flow.runs.at("a", 4).forked(Letter("snow", "Dear snow"), by="ann")
     step = run.record.trace[-1]
     assert (step.source, step.trigger, step.to, step.key, step.detail) == ("review", "edited", "review", "", "by ann")
     assert step.at_s >= run.record.trace[-2].at_s
     assert ([effect.key for effect in run.effects], run.data) == (["answer:review#5"], Letter("snow", "Dear snow"))
-    assert flow.at("a", 4).data.text == "Dear two"
+    assert flow.runs.at("a", 4).data.text == "Dear two"
 
 
 def test_an_agent_is_asked_anew_about_other_data(store: Any) -> None:
     flow = reviewed(store, "Dear one", "Dear two", "Dear snow")
-    name = flow.fork("a", "writing#1", data=Letter("snow"))
+    name = flow.runs.fork("a", "writing#1", data=Letter("snow"))
     with pytest.raises(FlowSuspended):
-        flow.resume(name)
+        flow.runs.resume(name)
     script: Any = flow.states["writing"].agent.model
     assert script.requests[-1].messages[-1].text == "Write about snow, round 0."
-    assert flow.at(name).data == Letter("snow", "Dear snow")
-    assert triggers(flow.at(name)) == ["begun", "edited", "done"]
-    assert flow.replay(name).snapshot() == flow.at(name).snapshot()
+    assert flow.runs.at(name).data == Letter("snow", "Dear snow")
+    assert triggers(flow.runs.at(name)) == ["begun", "edited", "done"]
+    assert flow.runs.replay(name).snapshot() == flow.runs.at(name).snapshot()
 
 
 def test_what_was_used_before_an_edit_was_used(store: Any) -> None:
     flow = reviewed(store)
-    past = flow.at("a", 3)
+    past = flow.runs.at("a", 3)
     assert past.forked(Letter("snow")).record.total_usage == past.record.total_usage
 
 
@@ -335,16 +335,16 @@ def test_the_time_of_a_state_begins_anew_with_an_edit_alone() -> None:
     rows = [asked.done(end("over")), asked.elapsed(end("late"))]
     flow = Flow("timed", Letter, start=asked, rows=rows, store=MemoryStore(), world={"clock": clock})
     with suppress(FlowSuspended):
-        flow.runs.claims.patience_s = 0.0
+        flow.runs.all.claims.patience_s = 0.0
         flow.call(Letter(), run_id="a")
-    began_s = flow.at("a").record.entered_at_s
+    began_s = flow.runs.at("a").record.entered_at_s
     clock.sleep(60.0)
-    same, edited = flow.at(flow.fork("a")), flow.at(flow.fork("a", data=Letter("snow")))
+    same, edited = flow.runs.at(flow.runs.fork("a")), flow.runs.at(flow.runs.fork("a", data=Letter("snow")))
     assert same.deadline.at_s == began_s + 100.0
     assert edited.deadline.at_s == began_s + 160.0
-    assert flow.runs.store.load(edited.journal.run).run.due_s == began_s + 160.0
-    assert flow.at("a").forked().deadline.at_s == began_s + 100.0
-    assert flow.at("a").forked(Letter("snow")).deadline.at_s == began_s + 160.0
+    assert flow.runs.all.store.load(edited.journal.run).run.due_s == began_s + 160.0
+    assert flow.runs.at("a").forked().deadline.at_s == began_s + 100.0
+    assert flow.runs.at("a").forked(Letter("snow")).deadline.at_s == began_s + 160.0
 
 
 def test_data_of_another_type_are_refused(store: Any) -> None:
@@ -352,22 +352,22 @@ def test_data_of_another_type_are_refused(store: Any) -> None:
     wrong: Any
     for wrong in ("snow", {"about": "snow"}, Letter(about=3)):  # type: ignore[arg-type]
         with pytest.raises(FlowError, match="letters"):
-            flow.fork("a", data=wrong, new_run_id="b")
+            flow.runs.fork("a", data=wrong, new_run_id="b")
         with pytest.raises(FlowError, match="letters"):
-            flow.at("a").forked(wrong)
-    assert [run.id for run in flow.runs.store.list()] == ["a"]
+            flow.runs.at("a").forked(wrong)
+    assert [run.id for run in flow.runs.all.store.list()] == ["a"]
 
 
 def test_only_a_state_can_be_entered_anew(store: Any) -> None:
     flow = reviewed(store)
-    flow.resume("a", {"answer:review#4": Returned(text='"fine"')})
+    flow.runs.resume("a", {"answer:review#4": Returned(text='"fine"')})
     for step in (0, None):
         with pytest.raises(UsageError):
-            flow.fork("a", step, data=Letter("snow"))
+            flow.runs.fork("a", step, data=Letter("snow"))
         with pytest.raises(UsageError):
-            flow.at("a", step).forked(Letter("snow"))
-    assert flow.resume(flow.fork("a")).output == flow.at("a").data, "a fork of what has ended has ended"
-    assert flow.at("a", 0).forked().record.id == ""
+            flow.runs.at("a", step).forked(Letter("snow"))
+    assert flow.runs.resume(flow.runs.fork("a")).output == flow.runs.at("a").data, "a fork of what has ended has ended"
+    assert flow.runs.at("a", 0).forked().record.id == ""
 
 
 def test_an_edit_that_the_state_cannot_take_leaves_no_fork() -> None:
@@ -379,19 +379,19 @@ def test_an_edit_that_the_state_cannot_take_leaves_no_fork() -> None:
     with suppress(FlowSuspended):
         flow.call(Letter(text="?"), run_id="a")
     with pytest.raises(FlowError, match="'asked'"):
-        flow.fork("a", data=Letter(), new_run_id="b")
-    assert [run.id for run in flow.runs.store.list()] == ["a"]
+        flow.runs.fork("a", data=Letter(), new_run_id="b")
+    assert [run.id for run in flow.runs.all.store.list()] == ["a"]
 
 
 def test_no_live_run_is_edited() -> None:
     flow = reviewed()
-    fork = flow.fork("a", data=Letter("snow"))
-    entry = json.loads(flow.runs.store.load(fork).lines[-1])
-    edit: Any = flow.at(fork).decode(entry["key"], json.dumps(entry["outcome"]))
+    fork = flow.runs.fork("a", data=Letter("snow"))
+    entry = json.loads(flow.runs.all.store.load(fork).lines[-1])
+    edit: Any = flow.runs.at(fork).decode(entry["key"], json.dumps(entry["outcome"]))
     assert edit.kind == "edited"
     with pytest.raises(UsageError):
-        flow.runs.answer("a", {"": edit})
-    run = flow.seed(Letter())
+        flow.runs.all.answer("a", {"": edit})
+    run = flow.prepare(Letter())
     with pytest.raises((IllegalTrigger, FlowError, ValueError)):
         run.advance("", edit)
 
@@ -402,19 +402,19 @@ def test_no_live_run_is_edited() -> None:
 @pytest.mark.parametrize("has_data", [True, False])
 def test_a_fork_in_the_midst_of_a_function_that_must_not_run_twice_is_refused(has_data: bool, store: Any) -> None:
     flow = reviewed(store)
-    flow.resume("a", {"answer:review#4": Returned(text='"fine"')})
+    flow.runs.resume("a", {"answer:review#4": Returned(text='"fine"')})
     data = Letter("snow") if has_data else None
-    assert triggers(flow.at("a", 6))[-1] == "started"
+    assert triggers(flow.runs.at("a", 6))[-1] == "started"
     words = "run:sending#5"
     with pytest.raises(UsageError, match=words):
-        flow.fork("a", 6, data=data)
+        flow.runs.fork("a", 6, data=data)
     with pytest.raises(UsageError, match=words):
-        flow.at("a", 6).forked(data)
+        flow.runs.at("a", 6).forked(data)
     assert len(sent) == 1
-    name = flow.fork("a", 5)
-    flow.resume(name)
+    name = flow.runs.fork("a", 5)
+    flow.runs.resume(name)
     assert sent[1] == (f"{name}/sending#5", "Dear two"), "the start was not common"
-    flow.resume(flow.fork("a", 7))
+    flow.runs.resume(flow.runs.fork("a", 7))
     assert len(sent) == 2, "its end was common"
 
 
@@ -440,46 +440,46 @@ def test_a_fork_whose_maker_died_is_finished_by_who_finds_it(data: Letter | None
     flow = reviewed(store)
     store.is_dying = True
     with pytest.raises(KeyboardInterrupt):
-        flow.fork("a", 4, data=data, new_run_id="b", by="ann")
+        flow.runs.fork("a", 4, data=data, new_run_id="b", by="ann")
     store.is_dying = False
-    assert flow.runs.store.load("b").lines == ()
-    assert flow.fork("a", 4, data=data, new_run_id="b", by="ann") == "b"
+    assert flow.runs.all.store.load("b").lines == ()
+    assert flow.runs.fork("a", 4, data=data, new_run_id="b", by="ann") == "b"
     if deaths == 2:  # the next dies between the copy and the edit
-        lease = flow.runs.claims.claim("b")
+        lease = flow.runs.all.claims.claim("b")
         assert lease is not None
-        lease = flow.runs.claims.copy_entries(lease, store.load("b", after=None))
-        flow.runs.claims.give_back(lease, store.load("b", after=None))
+        lease = flow.runs.all.claims.copy_entries(lease, store.load("b", after=None))
+        flow.runs.all.claims.give_back(lease, store.load("b", after=None))
     with pytest.raises(FlowSuspended):
-        flow.resume("b")
-    assert flow.at("b").data == (data or Letter("rain", "Dear two", 1))
-    assert triggers(flow.at("b")).count("edited") == (data is not None)
+        flow.runs.resume("b")
+    assert flow.runs.at("b").data == (data or Letter("rain", "Dear two", 1))
+    assert triggers(flow.runs.at("b")).count("edited") == (data is not None)
     with pytest.raises(FlowSuspended):
-        flow.resume("b")
-    assert triggers(flow.at("b")).count("edited") == (data is not None)
+        flow.runs.resume("b")
+    assert triggers(flow.runs.at("b")).count("edited") == (data is not None)
 
 
 def test_a_damaged_journal_is_not_shown(tmp_path: Path) -> None:
     flow = reviewed(tmp_path / "runs.db")
-    flow.runs.close()
+    flow.runs.all.close()
     second = "place & 4294967295 = 2"
     with closing(sqlite3.connect(tmp_path / "runs.db")) as connection, connection:
         (line,) = connection.execute(f"select line from journal where {second}").fetchone()
         connection.execute(f"update journal set line = ? where {second}", (line.replace("Dear one", "Dear me!"),))
     flow = letters(tmp_path / "runs.db")
-    assert flow.at("a", 1).state == "writing"
+    assert flow.runs.at("a", 1).state == "writing"
     with pytest.raises(JournalError, match="entry 2"):
-        flow.at("a", 2)
+        flow.runs.at("a", 2)
     for step in (2, 4):  # the snapshot of a rest is behind the damage, but the fork has all entries
         with pytest.raises(JournalError, match="entry 2"):
-            flow.fork("a", step, new_run_id="b")
-    assert flow.at("a", 4).data.text == "Dear two"
-    assert [run.id for run in flow.runs.store.list()] == ["a"]
+            flow.runs.fork("a", step, new_run_id="b")
+    assert flow.runs.at("a", 4).data.text == "Dear two"
+    assert [run.id for run in flow.runs.all.store.list()] == ["a"]
 
 
 def test_the_run_of_another_flow_is_named() -> None:
     flow = reviewed()
-    other = Flow("others", Letter, start=flow.start, rows=flow.rows, store=flow.runs)
-    for verb in (other.at, other.fork):
+    other = Flow("others", Letter, start=flow.start, rows=flow.rows, store=flow.runs.all)
+    for verb in (other.runs.at, other.runs.fork):
         with pytest.raises(UsageError, match="letters"):
             verb("a", 2)
 
@@ -503,13 +503,15 @@ def test_a_run_of_an_older_version_is_read_from_its_last_rest_on(store: Any) -> 
         rows=[customer.done(end("over"), do=lambda d, a: Letter(a))],
         version=2,
         upgrades={1: renamed(person="customer")},
-        store=old.runs,
+        store=old.runs.all,
     )
-    assert (new.at("a").state, new.at("a", 1).state, new.at("a", "customer#1").state) == ("customer",) * 3
-    name = new.fork("a", data=Letter("snow"), by="ann")
-    assert new.resume(name, {customer: "hail"}).output == Letter("hail")
-    assert old.at("a").state == "person"
-    assert triggers(new.at(name)) == ["begun", "edited", "done"]
+    assert (new.runs.at("a").state, new.runs.at("a", 1).state, new.runs.at("a", "customer#1").state) == (
+        "customer",
+    ) * 3
+    name = new.runs.fork("a", data=Letter("snow"), by="ann")
+    assert new.runs.resume(name, {customer: "hail"}).output == Letter("hail")
+    assert old.runs.at("a").state == "person"
+    assert triggers(new.runs.at(name)) == ["begun", "edited", "done"]
 
 
 def test_steps_that_the_present_code_takes_otherwise_are_refused_with_what_can_be_read(store: Any) -> None:
@@ -517,12 +519,12 @@ def test_steps_that_the_present_code_takes_otherwise_are_refused_with_what_can_b
     writing, sending = flow.states["writing"], flow.states["sending"]
     review: Any = flow.states["review"]
     rows = [writing.done(sending), review.done(end("over")), sending.done(review)]  # type: ignore[attr-defined]
-    changed = Flow("letters", Letter, start=flow.start, rows=rows, store=flow.runs)
-    assert changed.at("a").state == "review"
+    changed = Flow("letters", Letter, start=flow.start, rows=rows, store=flow.runs.all)
+    assert changed.runs.at("a").state == "review"
     with pytest.raises(ReplayError, match="step 4"):
-        changed.at("a", 3)
-    name = changed.fork("a", data=Letter("snow", "Dear snow"))
-    assert changed.resume(name, {review: "fine"}).state == "over"
+        changed.runs.at("a", 3)
+    name = changed.runs.fork("a", data=Letter("snow", "Dear snow"))
+    assert changed.runs.resume(name, {review: "fine"}).state == "over"
 
 
 # What is seen of it
@@ -530,17 +532,17 @@ def test_steps_that_the_present_code_takes_otherwise_are_refused_with_what_can_b
 
 def test_who_answered_is_in_the_journal(store: Any) -> None:
     flow = reviewed(store)
-    lines = [json.loads(line) for line in flow.runs.store.load("a").lines]
+    lines = [json.loads(line) for line in flow.runs.all.store.load("a").lines]
     assert [line.get("by") for line in lines] == [None, None, "ann", None]
-    name = flow.fork("a", 4)
-    copied = [json.loads(line) for line in flow.runs.store.load(name).lines]
+    name = flow.runs.fork("a", 4)
+    copied = [json.loads(line) for line in flow.runs.all.store.load(name).lines]
     assert [line.get("by") for line in copied] == [None, None, "ann", None]
-    assert flow.replay("a").snapshot() == flow.at("a").snapshot()
+    assert flow.runs.replay("a").snapshot() == flow.runs.at("a").snapshot()
 
 
 def test_pictures_show_an_edit() -> None:
     flow = reviewed()
-    run = flow.at("a").forked(Letter("snow"), by="ann")
+    run = flow.runs.at("a").forked(Letter("snow"), by="ann")
     assert "edited" in render(run_diagram(run), "mermaid")
-    assert "edited" not in render(run_diagram(flow.at("a")), "mermaid")
+    assert "edited" not in render(run_diagram(flow.runs.at("a")), "mermaid")
     assert "edited" not in render(flow_diagram(flow, shows_defaults=True), "mermaid")

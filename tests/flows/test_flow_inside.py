@@ -194,7 +194,7 @@ def test_a_flow_that_a_function_calls_is_one_deeper_than_the_agent_of_the_functi
     )
     assert seen == [0, 1]
     if is_kept:
-        assert flow.replay("r").record.depth == 1
+        assert flow.runs.replay("r").record.depth == 1
 
 
 def test_a_flow_inside_asks_its_own_approver_also_at_a_state_that_the_outer_one_has() -> None:
@@ -222,7 +222,7 @@ def test_an_agent_call_that_is_restored_asks_by_the_policy_of_now_in_a_flow_insi
         function = flow_of(paying(**options)).as_function("f")
         return Agent("openai:gpt-5-mini", name="outer", functions=[function])
 
-    one = agent_with().seed("go")
+    one = agent_with().prepare("go")
     one.advance("begin", Begun(at_s=0.0, id="r"))
     one.advance("model:0", Replied(reply=Reply.of(function_call("f", n=1)), at_s=1.0))
     (model,) = [effect.key for effect in one.effects]

@@ -45,7 +45,7 @@ def made(**options: Any) -> Flow[Letter]:
 
 
 def begun() -> Any:
-    run = letters.seed(Letter("x"))
+    run = letters.prepare(Letter("x"))
     run.advance("begin", Begun(at_s=1.0, id="r"))
     return run
 
@@ -64,9 +64,9 @@ ARGUMENTS: list[tuple[Callable[[], Any], str]] = [
     (lambda: made(answer="yes"), "answer"),
     (lambda: made(agents=[5]), "agents"),
     (lambda: made(world={"clok": 5}), "'clok'"),
-    (lambda: letters.seed(Letter("x"), clients={review: Script()}), "review"),
-    (lambda: asked.seed(Letter("x"), clients={ask(bot)(lambda d: "?"): Script()}), "asking"),
-    (lambda: asked.seed(Letter("x"), clients={asked.start: "hello"}), "'hello'"),
+    (lambda: letters.prepare(Letter("x"), clients={review: Script()}), "review"),
+    (lambda: asked.prepare(Letter("x"), clients={ask(bot)(lambda d: "?"): Script()}), "asking"),
+    (lambda: asked.prepare(Letter("x"), clients={asked.start: "hello"}), "'hello'"),
     (lambda: snapshot(begun()), "FlowRun"),  # type: ignore[arg-type]
 ]
 
@@ -81,10 +81,10 @@ DATA: list[tuple[Callable[[], Any], type[FsmAgentError], str]] = [
     (lambda: letters.data_of('{"abut": 1, "n": "x"}'), FlowError, "about"),
     (lambda: letters.data_of("{"), FlowError, "letters"),
     (lambda: letters.data_of('"\ud800"'), FlowError, "letters"),
-    (lambda: made(store=MemoryStore()).seed(Letter(5)), FlowError, r"Letter\.about"),  # type: ignore[arg-type]
+    (lambda: made(store=MemoryStore()).prepare(Letter(5)), FlowError, r"Letter\.about"),  # type: ignore[arg-type]
     (lambda: begun().advance("answer:review#1", Returned(text='{"about": 5}')), OutcomeError, r"Letter\.about"),
     (lambda: letters.restore(begun().snapshot().replace('"about"', '"abut"')), SnapshotError, "about"),
-    (lambda: made(store=MemoryStore()).resume("r", [5]), RunUnknown, "'r'"),
+    (lambda: made(store=MemoryStore()).runs.resume("r", [5]), RunUnknown, "'r'"),
 ]
 
 
@@ -176,7 +176,7 @@ def test_what_is_declared(do: Callable[[], Any], name: str) -> None:
 def test_a_guard_that_returns_nothing_takes_no_other_way_in_silence() -> None:
     over, other = end("over"), end("other")
     flow = Flow("f", Letter, start=counting, rows=[counting.done(over, when=forgets), counting.done(other)])
-    run = flow.seed(Letter("x"))
+    run = flow.prepare(Letter("x"))
     with pytest.raises(FlowError, match="forgets"):
         flow.run(run)
     assert run.state == "counting"
@@ -209,7 +209,7 @@ def test_a_result_of_another_type_fails_with_both_drivers_whatever_the_policy(fu
 
 
 def test_a_question_of_nothing_is_refused_before_the_step_is_taken() -> None:
-    run = answered(wait(int, name="person")(lambda d: None)).seed(Letter("x"))
+    run = answered(wait(int, name="person")(lambda d: None)).prepare(Letter("x"))
     with pytest.raises(FlowError, match="'person'"):
         run.flow.run(run)
     assert run.state == "Seeded"
@@ -220,7 +220,7 @@ def test_an_empty_task_is_an_error_that_names_its_state() -> None:
     def echoing(d: Letter) -> str:
         return ""
 
-    run = Flow("f", Letter, start=echoing, rows=[echoing.done(end("over"))]).seed(Letter("x"))
+    run = Flow("f", Letter, start=echoing, rows=[echoing.done(end("over"))]).prepare(Letter("x"))
     with pytest.raises(FlowError, match="'echoing'"):
         run.flow.run(run)
     assert run.state == "Seeded"

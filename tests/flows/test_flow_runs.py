@@ -85,7 +85,7 @@ class TestTime:
             nap = pause("nap", delay_s)
             clock = FakeClock()
             flow = Flow("f", Word, start=nap, rows=[nap.elapsed(over)], world={"clock": clock})
-            run = flow.seed(Word())
+            run = flow.prepare(Word())
             driven(flow, run)
             assert run.state == state
         assert run.deadline is not None
@@ -98,19 +98,19 @@ class TestTime:
         clock, store = FakeClock(), MemoryStore()
         nap = pause("nap", 500)
         flow = Flow("f", Word, start=nap, rows=[nap.elapsed(over)], store=store, world={"clock": clock})
-        heard = driven(replace(flow, store=None), replace(flow, store=None).seed(Word()))
+        heard = driven(replace(flow, store=None), replace(flow, store=None).prepare(Word()))
         assert not heard or heard[-1] == Suspended(("sleep:nap#1",), clock.now() + 500)
         with pytest.raises(FlowSuspended) as e:
             flow.call(Word(), run_id="r")
         assert e.value.wake_at_s == clock.now() + 500
         assert store.load("r").run.due_s == e.value.wake_at_s
         clock.advance(500)
-        assert flow.resume("r").state == "over"
+        assert flow.runs.resume("r").state == "over"
 
     def test_the_deadline_of_a_call_is_a_failure_of_its_state(self) -> None:
         hurried = ask(replace(bot, limits=Limits(deadline_s=5)), name="hurried")(lambda d: "?")
         flow = Flow("f", Word, start=hurried, rows=[hurried.done(over), hurried.failed(late)])
-        run = flow.seed(Word())
+        run = flow.prepare(Word())
         run.advance("begin", Begun(at_s=10.0, id="r"))
         assert run.deadline == (15.0, "hurried#1/")
         run.advance("hurried#1/", Expired(at_s=15.0))
@@ -122,7 +122,7 @@ class TestEnds:
     @everywhere
     def test_a_failed_call_takes_its_row_or_the_default(self, driven: Driver) -> None:
         down = {inquiring: Script(Overloaded("down", retryable=False))}
-        run = asking.seed(Word(), clients=down)
+        run = asking.prepare(Word(), clients=down)
         driven(asking, run)
         assert run.state == "Failed"
         with pytest.raises(FlowFailed, match="down"):
@@ -133,7 +133,7 @@ class TestEnds:
 
         rows = [*asking.rows[:3], inquiring.failed(late, when=is_model)]
         flow = replace(asking, rows=rows)
-        run = flow.seed(Word(), clients={inquiring: Script(Overloaded("down", retryable=False))})
+        run = flow.prepare(Word(), clients={inquiring: Script(Overloaded("down", retryable=False))})
         driven(flow, run)
         assert run.state == "late"
 
@@ -148,7 +148,7 @@ class TestEnds:
             return ""
 
         flow = Flow("f", Word, start=hang, rows=[hang.done(over)])
-        run = flow.seed(Word())
+        run = flow.prepare(Word())
 
         def cancel() -> None:
             begun.wait(20)
@@ -162,10 +162,10 @@ class TestEnds:
         assert run.record.ending.detail == "enough"  # type: ignore[union-attr]
 
     def test_cancelled_by_hand_before_the_start_and_inside(self) -> None:
-        run = asking.seed(Word())
+        run = asking.prepare(Word())
         run.advance("", Cancelled(reason="no"))
         assert (run.state, run.effects) == ("Cancelled", ())
-        run = asking.seed(Word())
+        run = asking.prepare(Word())
         run.advance("begin", Begun(at_s=0.0, id="r"))
         run.advance("inquiring#1/", Cancelled(reason="of the child alone"))
         assert run.state == "Failed"
@@ -174,7 +174,7 @@ class TestEnds:
             run.advance("", Cancelled())
 
     def test_a_flow_is_not_stopped(self) -> None:
-        run = asking.seed(Word())
+        run = asking.prepare(Word())
         run.advance("begin", Begun(at_s=0.0, id="r"))
         before = run.record
         with pytest.raises(IllegalTrigger):
@@ -218,7 +218,7 @@ class TestFunctions:
         def counts(d: Word) -> int:
             return 1
 
-        run = Flow("f", Word, start=counts, rows=[counts.done(over), counts.failed(late)]).seed(Word())
+        run = Flow("f", Word, start=counts, rows=[counts.done(over), counts.failed(late)]).prepare(Word())
         run.advance("begin", Begun(id="r", at_s=0.0))
         run.advance(run.effects[0].key, Returned(text='"many"'))
         assert run.state == "late"
@@ -239,7 +239,7 @@ class TestFunctions:
             (FunctionFailed(text="no"), "late"),
         ]:
             sent.clear()
-            run = flow.seed(Word())
+            run = flow.prepare(Word())
             run.advance("begin", Begun(at_s=0.0, id="r"))
             run.advance("start:send#1", Started())
             run = flow.restore(run.snapshot())  # its driver is gone
@@ -257,7 +257,7 @@ class TestFunctions:
             raise AssertionError("not twice")
 
         flow = Flow("f", Word, start=send, rows=[send.done(over, do=put)])
-        run = flow.seed(Word())
+        run = flow.prepare(Word())
         run.advance("begin", Begun(at_s=0.0, id="r"))
         run.advance("start:send#1", Started())
         by_run(flow, run)
@@ -276,7 +276,7 @@ class TestInside:
         nested = subflow("nested", asking, lambda d: Word(d.text))
         outer = Flow("outer", Word, start=nested, rows=[nested.done(over, do=lambda d, a: a), nested.failed(late)])
         clients = {inquiring: Script("hello")}
-        run = outer.seed(Word("x"), clients=clients)
+        run = outer.prepare(Word("x"), clients=clients)
         driven(outer, run)
         assert [e.key for e in run.effects] == ["nested#1/answer:person#2", "nested#1/sleep:person#2"]
         again = outer.restore(run.snapshot(), clients=clients)
@@ -311,7 +311,7 @@ class TestInside:
         inner = Flow("inner", Word, start=looking, rows=rows, **people("inner"))
         nested = subflow("nested", inner, lambda d: d)
         outer = Flow("outer", Word, start=nested, rows=[nested.done(over, do=lambda d, a: a)], **people("outer"))
-        run = outer.seed(Word(), clients={looking: Script(function_call("look"), "seen")})
+        run = outer.prepare(Word(), clients={looking: Script(function_call("look"), "seen")})
         if whose == "nobody":
             with pytest.raises(FlowSuspended, match="nested#1/answer:person#2"):
                 outer.run(run)
@@ -366,7 +366,7 @@ class TestInside:
 
         for answer, state in [(here, "over"), (lambda question: None, "person")]:
             flow = replace(asking, answer=answer, world={"clock": FakeClock()})
-            run = flow.seed(Word(), clients={inquiring: Script("x")})
+            run = flow.prepare(Word(), clients={inquiring: Script("x")})
             driven(flow, run)
             assert run.state == state
 
@@ -378,26 +378,26 @@ class TestStores:
         flow = replace(s.support, store=SqliteStore(tmp_path / "runs.db", clock.now), world={"clock": clock})
         with pytest.raises(FlowSuspended, match="answer:customer#3"):
             flow.call(s.Ticket("x"), run_id="t1", clients=clients, extra={"ticket": 17})
-        (waits,) = flow.runs.store.load("t1").run.waits
+        (waits,) = flow.runs.all.store.load("t1").run.waits
         asked = {"question": "Which order?", "types": ["str"], "until_s": waits.until_s}
         assert json.loads(waits.about) == asked
-        assert flow.runs.store.load("t1").run.due_s is not None
+        assert flow.runs.all.store.load("t1").run.due_s is not None
         with pytest.raises(NotAsked):
-            flow.resume("t1", {"answer:customer#1": Returned(text='"?"')}, clients=clients)
+            flow.runs.resume("t1", {"answer:customer#1": Returned(text='"?"')}, clients=clients)
         with pytest.raises(OutcomeError):
-            flow.resume("t1", {s.review: s.Approve("eve")}, clients=clients)
+            flow.runs.resume("t1", {s.review: s.Approve("eve")}, clients=clients)
         with pytest.raises(FlowSuspended, match="answer:review#7"):
-            flow.resume("t1", {s.customer: "order 17"}, clients=clients, by="the customer")
+            flow.runs.resume("t1", {s.customer: "order 17"}, clients=clients, by="the customer")
         with pytest.raises(FlowSuspended, match="answer:review#10"):
-            asyncio.run(flow.aresume("t1", {s.review: s.Change("say sorry")}, clients=clients))
-        result = flow.resume("t1", {"answer:review#10": s.Approve("ann")}, clients=clients)
+            asyncio.run(flow.runs.aresume("t1", {s.review: s.Change("say sorry")}, clients=clients))
+        result = flow.runs.resume("t1", {"answer:review#10": s.Approve("ann")}, clients=clients)
         assert (result.state, result.extra) == ("sent", {"ticket": 17})
         assert result.output.receipt == "sent as t1/sending#11"
-        assert flow.resume("t1").record == result.record
-        assert flow.replay("t1").record == result.record
+        assert flow.runs.resume("t1").record == result.record
+        assert flow.runs.replay("t1").record == result.record
         assert (tmp_path / "outbox.txt").read_text().count("\n") == 1
         with pytest.raises((NotAsked, AlreadyAnswered, OutcomeError)):
-            flow.resume("t1", {s.review: s.Approve("late")})
+            flow.runs.resume("t1", {s.review: s.Approve("late")})
 
     def test_the_same_name_goes_on_with_the_same_run(self) -> None:
         flow = replace(asking, store=MemoryStore())
@@ -413,7 +413,7 @@ class TestStores:
 class TestVersions:
     def waiting(self, **changes: Any) -> str:
         flow = replace(asking, **changes)
-        run = flow.seed(Word("a"), clients={inquiring: Script("x")})
+        run = flow.prepare(Word("a"), clients={inquiring: Script("x")})
         by_run(flow, run)
         return run.snapshot()
 
@@ -429,7 +429,7 @@ class TestVersions:
 
     def test_a_signed_document_is_taken_only_as_it_is(self) -> None:
         key = "k" * 32
-        run = asking.seed(Word("a"))
+        run = asking.prepare(Word("a"))
         document = run.snapshot(signing_key=key)
         assert asking.restore(document, signing_key=key).record == run.record
         with pytest.raises(SnapshotError):
@@ -457,10 +457,10 @@ def test_a_run_rests_with_a_probability_of_zero_inside(tmp_path: Path, kind: str
     there: Any = replace(flow, store=tmp_path / "runs.db") if kind == "a state" else boss
     with pytest.raises((FlowSuspended, CallSuspended)):
         there.call("Pay.", run_id="r")
-    (question,) = there.runs.store.load("r").run.waits
-    result = there.resume("r", {question.key: Approved()})
+    (question,) = there.runs.all.store.load("r").run.waits
+    result = there.runs.resume("r", {question.key: Approved()})
     assert result.output == ("Paid." if kind == "a state" else "It is paid.")
-    assert "-Infinity" in "".join(there.runs.export("r"))
+    assert "-Infinity" in "".join(there.runs.all.export("r"))
 
 
 def test_an_answer_to_a_run_that_has_ended_is_told_so_by_the_state_too() -> None:
@@ -468,11 +468,13 @@ def test_an_answer_to_a_run_that_has_ended_is_told_so_by_the_state_too() -> None
     flow = Flow("f", str, start=asked, rows=[asked.done(end("over"))], store=MemoryStore())
     with pytest.raises(FlowSuspended):
         flow.call("x", run_id="r")
-    flow.resume("r", {asked: "yes"})
+    flow.runs.resume("r", {asked: "yes"})
     for answers in ({asked: "yes"}, {"answer:asked#1": "yes"}, {"answer:asked#1": Returned(text='"yes"')}, "yes"):
         with pytest.raises(NotAsked, match="'r'"):
-            flow.resume("r", answers)
-    assert flow.resume("r").state == flow.resume("r", {}).state == "over", "without an answer, it is the result again"
+            flow.runs.resume("r", answers)
+    assert flow.runs.resume("r").state == flow.runs.resume("r", {}).state == "over", (
+        "without an answer, it is the result again"
+    )
 
 
 def test_a_function_of_a_flow_knows_the_name_of_its_run() -> None:

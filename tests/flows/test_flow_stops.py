@@ -105,11 +105,11 @@ def to_its_end(driven: Driver, flow: Any, run: Any) -> Any:
 def test_stopped_at_every_event_it_comes_to_the_same_end(turn: int) -> None:
     """Through JSON at each; who stops and who goes on from there takes turns."""
     stops, drivers = (stopped, astopped, raised), DRIVERS
-    whole = to_its_end(by_run, (flow := support()), flow.seed(s.Ticket("x"), clients=models()))
-    count = len(by_drive(flow, flow.seed(s.Ticket("x"), clients=models())))
+    whole = to_its_end(by_run, (flow := support()), flow.prepare(s.Ticket("x"), clients=models()))
+    count = len(by_drive(flow, flow.prepare(s.Ticket("x"), clients=models())))
     for number in range(1, count + 1):
         one = support()
-        run = one.seed(s.Ticket("x"), clients=models())
+        run = one.prepare(s.Ticket("x"), clients=models())
         events = stops[(number + turn) % len(stops)](one, run, number)
         assert len(events) == number
         assert [type(event) for event in events if isinstance(event, Done | Suspended)] == [Done] * (number == count)
@@ -122,11 +122,11 @@ def test_stopped_at_every_event_it_comes_to_the_same_end(turn: int) -> None:
 @pytest.mark.parametrize("turn", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_cancelled_at_every_event_it_ends_there(turn: int) -> None:
     """One `Done` at last, and nothing is waited for; the loops of threads and of asyncio take turns."""
-    count = len(by_drive((flow := support()), flow.seed(s.Ticket("x"), clients=models())))
+    count = len(by_drive((flow := support()), flow.prepare(s.Ticket("x"), clients=models())))
     ended = set()
     for number in range(1, count):
         one = support()
-        run = one.seed(s.Ticket("x"), clients=models())
+        run = one.prepare(s.Ticket("x"), clients=models())
         seen: list[Event] = []
 
         def look(event: Event, seen: list[Event] = seen, run: Any = run, number: int = number) -> None:
@@ -191,7 +191,7 @@ def test_those_who_lose_a_race_are_let_go_of(driven: Driver) -> None:
     first: Any = race("first", slow, quick, person)
     nap = pause("nap", 3600)
     flow = Flow("f", Word, start=first, rows=[first.done(nap, do=put), first.failed(late), nap.elapsed(over)])
-    run = flow.seed(Word())
+    run = flow.prepare(Word())
     driven(flow, run)
     assert (run.state, run.data.text) == ("nap", "quick")
     assert ended.wait(10)
@@ -207,7 +207,7 @@ def test_no_item_one_item_and_many(count: int, driven: Driver) -> None:
 
     doubled = each("doubled", double, lambda d: d.items)
     flow = Flow("f", Word, start=doubled, rows=[doubled.done(over, do=lambda d, a: replace(d, items=a))])
-    run = flow.seed(Word(items=tuple(range(count))))
+    run = flow.prepare(Word(items=tuple(range(count))))
     driven(flow, run)
     assert run.data.items == tuple(2 * n for n in range(count))
     assert run.record.steps == 2
@@ -223,7 +223,7 @@ def test_hundreds_of_questions_are_answered_in_any_order() -> None:
 
     numbers = each("numbers", number, lambda d: d.items, parallel=None)
     flow = Flow("f", Word, start=numbers, rows=[numbers.done(over, do=lambda d, a: replace(d, items=a))])
-    run = flow.seed(Word(items=tuple(range(300))))
+    run = flow.prepare(Word(items=tuple(range(300))))
     by_run(flow, run)
     for n in sorted(range(300), key=lambda n: n * 7919 % 300):
         assert len(run.effects) == len(run.record.children["numbers#1"].once)
@@ -245,7 +245,7 @@ class TestTime:
 
         rows = [nested.done(over), nested.failed(late, when=is_late)]
         flow = Flow("f", Word, start=nested, rows=rows, world={"clock": clock})
-        run = flow.seed(Word())
+        run = flow.prepare(Word())
         driven(flow, run)
         clock.advance(51)
         driven(flow, run)
@@ -258,7 +258,7 @@ class TestTime:
         two = wait(str, name="two", within_s=3600)(lambda d: "?")
         rows = [one.done(two), one.elapsed(late), two.done(over), two.elapsed(late)]
         flow = Flow("f", Word, start=one, rows=rows, world={"clock": clock})
-        run = flow.seed(Word())
+        run = flow.prepare(Word())
         driven(flow, run)
         entered_at_s = clock.now()
         clock.advance(-7200)
@@ -285,7 +285,7 @@ class TestTogether:
             return "x"
 
         flow = Flow("f", Word, start=slow, rows=[slow.done(over)])
-        run = flow.seed(Word())
+        run = flow.prepare(Word())
         thread = threading.Thread(target=lambda: flow.run(run))
         thread.start()
         begun.wait(20)
@@ -312,10 +312,10 @@ class TestTogether:
         begun.wait(20)
         assert Worker([flow], flow.runs).run(once=True) == 0
         with pytest.raises(RunBusy):
-            flow.resume("r")
+            flow.runs.resume("r")
         go_on.set()
         thread.join(20)
-        assert (flow.resume("r").state, runs) == ("over", ["r/slow#1"])
+        assert (flow.runs.resume("r").state, runs) == ("over", ["r/slow#1"])
 
 
 @everywhere
@@ -330,7 +330,7 @@ def test_a_call_in_a_flow_is_the_call_of_its_agent(driven: Driver, replies: list
         kept.append(failed.call.record)
     asking = ask(bot, name="asking")(lambda d: "What now?")
     flow = Flow("f", Word, start=asking, rows=[asking.done(over, do=put), asking.failed(late)])
-    run = flow.seed(Word(), clients={asking: Script(*replies)})
+    run = flow.prepare(Word(), clients={asking: Script(*replies)})
     events = driven(flow, run)
     ended = "over" if kept[0].state == "Completed" else "late"
     assert run.state == ended

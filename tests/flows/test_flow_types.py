@@ -77,7 +77,7 @@ def test_data_that_json_can_hold_come_back_as_they_were() -> None:
         Data(number=5e-324, by={"": 1, "a/b#1:c": 2}, when=NOW, much=decimal.Decimal("1.10")),
         Data(tags=frozenset(["a", "b"]), model=Model(name="x"), item={"x": [1, None, "y"]}),
     ]:
-        run = flow.seed(data)
+        run = flow.prepare(data)
         run.advance("begin", Begun(at_s=0.0, id="r"))
         again = flow.restore(run.snapshot())
         assert again.data == data
@@ -93,7 +93,7 @@ def test_data_that_json_can_hold_come_back_as_they_were() -> None:
 )
 def test_data_that_json_would_change_are_not_written(item: Any) -> None:
     with pytest.raises(SnapshotError, match="flow 'f'"):
-        flow.seed(Data(item=item)).snapshot()
+        flow.prepare(Data(item=item)).snapshot()
 
 
 def test_odd_texts_of_errors_and_questions_are_kept() -> None:
@@ -109,7 +109,7 @@ def test_odd_texts_of_errors_and_questions_are_kept() -> None:
     with pytest.raises(FlowSuspended) as waiting:
         one.call(Data(), run_id="r")
     assert one.restore(waiting.value.run.snapshot()).state == "question"
-    assert one.resume("r", {question: "x"}).state == "over"
+    assert one.runs.resume("r", {question: "x"}).state == "over"
 
 
 class Left(TypedDict):
@@ -150,7 +150,7 @@ def deciding(one: Any, other: Any) -> Flow[Data]:
 )
 def test_each_value_takes_the_row_of_its_type_also_through_json(one: Any, other: Any, values: tuple[Any, Any]) -> None:
     for value, state in zip(values, ("over", "late"), strict=True):
-        run = deciding(one, other).seed(Data())
+        run = deciding(one, other).prepare(Data())
         run.advance("begin", Begun(at_s=0.0, id="r"))
         run.give(run.flow.start, value)
         assert run.state == state
@@ -193,7 +193,7 @@ class Decision:
 @pytest.mark.parametrize(("one", "other"), [(Approve, Reject), (Reject, Approve)])
 def test_a_refusal_that_is_posted_is_no_approval(one: Any, other: Any) -> None:
     def states(text: str) -> str:
-        run = deciding(one, other).seed(Data())
+        run = deciding(one, other).prepare(Data())
         run.advance("begin", Begun(at_s=0.0, id="r"))
         run.advance("answer:state#1", Returned(text=text))
         return str(run.state)
@@ -224,7 +224,7 @@ def test_a_union_inside_what_is_posted_has_to_be_told_apart(kind: Any) -> None:
 @pytest.mark.parametrize("items", [{"b", "a"}, {"a": 1}, "text", b"bytes", 17], ids=lambda item: type(item).__name__)
 def test_items_without_an_order_are_refused(items: Any) -> None:
     many = each("many", wait(str, name="one")(lambda item: "?"), lambda d: items)
-    run = Flow("f", Data, start=many, rows=[many.done(over)]).seed(Data())
+    run = Flow("f", Data, start=many, rows=[many.done(over)]).prepare(Data())
     with pytest.raises(FlowError, match="many"):
         run.advance("begin", Begun(at_s=0.0, id="r"))
     assert run.state == "Seeded"
@@ -253,7 +253,7 @@ class Dog(Animal):
 @pytest.mark.parametrize(("one", "other"), [(Animal, Dog), (Dog, Animal)])
 def test_a_row_of_a_class_takes_its_own_values_and_not_the_row_of_the_class_above_it(one: Any, other: Any) -> None:
     for value in (Animal("Ada"), Dog("Rex", 2)):
-        run = deciding(one, other).seed(Data())
+        run = deciding(one, other).prepare(Data())
         run.advance("begin", Begun(at_s=0.0))
         run.give(run.flow.start, value)
         assert run.state == ("over" if type(value) is one else "late")

@@ -159,7 +159,7 @@ def test_a_run_that_is_renamed_comes_to_the_same_end(seeds: range) -> None:
         names = dict(zip(few, new, strict=True))
         changed = {old: name for old, name in names.items() if old != name} or {drawn.used[0]: "t0"}
         later = RandomNames(seed, changed).flow(version=2, upgrades={1: renamed(**changed)})
-        run = flow.seed(Log())
+        run = flow.prepare(Log())
         for _ in range(chance.randint(1, 12)):
             if run.effects:
                 step(run, chance)
@@ -206,7 +206,7 @@ def flow_of(data: Any, upgrades: Any = None, state: Any = person, version: int =
 
 
 def document(flow: Flow[Any], data: Any) -> str:
-    run = flow.seed(data)
+    run = flow.prepare(data)
     run.advance("begin", Begun(at_s=1.0, id="r"))
     return run.snapshot()
 
@@ -254,7 +254,7 @@ def test_a_run_of_a_store_goes_on_with_other_fields() -> None:
     with pytest.raises(FlowSuspended):
         flow_of(Old, store=store).call(Old("x", 5), run_id="r")
     after = flow_of(New, {1: [helper, renamed(person="customer")]}, customer, store=store)
-    assert after.resume("r", {customer: "y"}).output == New("x", "en")
+    assert after.runs.resume("r", {customer: "y"}).output == New("x", "en")
 
 
 def beside(state: Any) -> Any:

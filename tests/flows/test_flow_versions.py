@@ -70,28 +70,28 @@ class TestStored:
 
     @pytest.mark.parametrize("whom", [somebody, "answer:somebody#1", "answer:person#1"])
     def test_it_is_brought_up_and_answered_at_once(self, whom: Any, flows: tuple[Flow[Old], Flow[New]]) -> None:
-        result = flows[1].resume("r", {whom: "y"})
+        result = flows[1].runs.resume("r", {whom: "y"})
         assert (result.output, result.record.version) == (New("y", 17), 2)
 
     def test_an_answer_that_is_none_changes_nothing(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         before, after = flows
         for answers in ({somebody: 17}, {person: "y"}, {"answer:nobody#1": "y"}):
             with pytest.raises(OutcomeError):
-                after.resume("r", answers)
-        assert not before.runs.store.load("r").posts
-        assert before.resume("r", {person: "y"}).output == Old("y")
+                after.runs.resume("r", answers)
+        assert not before.runs.all.store.load("r").posts
+        assert before.runs.resume("r", {person: "y"}).output == Old("y")
 
     def test_an_answer_to_the_older_question_is_not_lost(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         before, after = flows
-        before.runs.answer("r", {"answer:person#1": Returned(text='"by mail"')})
-        assert after.resume("r").output == New("by mail", 17)
+        before.runs.all.answer("r", {"answer:person#1": Returned(text='"by mail"')})
+        assert after.runs.resume("r").output == New("by mail", 17)
 
     def test_older_code_refuses_a_newer_run(self, flows: tuple[Flow[Old], Flow[New]]) -> None:
         before, after = flows
         with pytest.raises(FlowSuspended):
-            after.resume("r")
+            after.runs.resume("r")
         with pytest.raises(JournalError, match=r"letters.*2"):
-            before.resume("r")
+            before.runs.resume("r")
 
 
 def test_the_states_inside_are_found_by_their_names_of_now() -> None:
@@ -124,14 +124,14 @@ def test_the_states_inside_are_found_by_their_names_of_now() -> None:
         before.call(Old("x"), run_id="r")
     after, asks_int, asks_str = flow_of(True, store)
     with pytest.raises(OutcomeError, match="one"):
-        after.resume("r", {asks_str: "y"})
+        after.runs.resume("r", {asks_str: "y"})
     with pytest.raises(FlowSuspended, match="both#1/nested/answer:one#2"):
-        after.resume("r", {asks_int: 7, "both#1/answer:other": True})
-    assert after.resume("r", {asks_str: "y"}).output == Old("x7y")
+        after.runs.resume("r", {asks_int: 7, "both#1/answer:other": True})
+    assert after.runs.resume("r", {asks_str: "y"}).output == Old("x7y")
 
 
 def waiting(flow: Flow[Any], data: Any) -> Any:
-    run = flow.seed(data)
+    run = flow.prepare(data)
     run.advance("begin", Begun(at_s=0.0, id="r"))
     return run
 

@@ -79,7 +79,7 @@ def test_a_guard_decides_by_what_it_takes(guard: str) -> None:
     assert asyncio.run(flow.acall(10)).state == "big"
     stored = flow_of(GUARDS[guard], store=MemoryStore())
     stored.call(10, run_id="one")
-    assert stored.replay("one").state == "big"
+    assert stored.runs.replay("one").state == "big"
 
 
 def test_a_guard_of_c_decides_too() -> None:
@@ -98,7 +98,7 @@ def test_failures_and_answers_of_one_type_have_guards_of_the_data_as_well() -> N
     rows = [asked.done(big, of=True, when=by_data), asked.done(small)]
     flow = Flow("f", int, start=asked, rows=rows)
     for n, state in ((10, "big"), (4, "small")):
-        run = flow.seed(n)
+        run = flow.prepare(n)
         with pytest.raises(FlowSuspended):
             flow.run(run)
         run.give(asked, True)

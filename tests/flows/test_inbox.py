@@ -102,7 +102,7 @@ def loop_of(**options: Any) -> Flow[Data]:
 
 
 def begun(flow: Flow[Data], **options: Any) -> Any:
-    run = flow.seed(Data(), **options)
+    run = flow.prepare(Data(), **options)
     run.advance("begin", Begun(at_s=0.0, id="r"))
     return run
 
@@ -135,7 +135,7 @@ def test_signals_in_any_order_before_and_while_they_are_waited_for(is_restored: 
         assert (run.state, run.data.got) == ("over", (1, 2, 3)), order
         assert not run.record.inbox
         if not is_restored:
-            again = signals.seed(Data())
+            again = signals.prepare(Data())
             for entry in run.journal.entries:
                 again.advance(entry.key, again.decode(entry.key, entry.outcome))
             assert again.record == run.record
@@ -241,7 +241,7 @@ def test_an_inbox_that_is_full_takes_no_more_until_there_is_room() -> None:
 
 
 def test_before_a_run_begins_and_after_it_has_ended_nothing_is_kept() -> None:
-    run = signals.seed(Data())
+    run = signals.prepare(Data())
     with pytest.raises(OutcomeError, match="inbox:signal1"):
         run.advance("inbox:signal1", Returned(text="1"))
     run = begun(signals)
@@ -307,7 +307,7 @@ def test_an_answer_by_state_is_for_one_of_them(asked: Any, words: str) -> None:
     with pytest.raises(FlowSuspended):
         flow.call(Data(), run_id="r")
     with pytest.raises(OutcomeError, match=words) as refused:
-        flow.resume("r", {asked: 1})
+        flow.runs.resume("r", {asked: 1})
     assert "all_of_them#1/" in str(refused.value)
 
 
@@ -369,7 +369,7 @@ def test_an_answer_that_a_listener_gives_while_a_function_runs_is_taken(driven: 
         return "x"
 
     flow = Flow("f", Data, start=slow, rows=[slow.done(one), one.done(over, do=add)])
-    run = flow.seed(Data())
+    run = flow.prepare(Data())
     driven(flow, run)
     assert (run.state, run.data.got, ran) == ("over", (1,), ["slow"])
 
@@ -435,8 +435,8 @@ def do_leg(folder: str, answers: dict[str, Any], is_async: bool) -> tuple[str, A
     flow = kept(folder)
     given = {orders.states.get(name, name): value for name, value in answers.items()}
     try:
-        resumed = asyncio.run(flow.aresume("r", given, deps=folder)) if is_async else None
-        ended = resumed or flow.resume("r", given, deps=folder)
+        resumed = asyncio.run(flow.runs.aresume("r", given, deps=folder)) if is_async else None
+        ended = resumed or flow.runs.resume("r", given, deps=folder)
     except FlowSuspended as waiting:
         return waiting.run.state, waiting.run.data
     return ended.state, ended.output
@@ -446,7 +446,7 @@ def post(folder: str, amount: int, by: str) -> str:
     """Post a payment to the run, which another process drives; return how that ended."""
     flow = kept(folder)
     try:
-        flow.resume("r", {payment: amount}, by=by, deps=folder)
+        flow.runs.resume("r", {payment: amount}, by=by, deps=folder)
     except RunBusy:
         return "busy"
     except FlowSuspended:
@@ -474,10 +474,12 @@ def test_payments_reach_a_run_that_another_process_drives(elsewhere: ProcessPool
     driver = threading.Thread(target=call)
     driver.start()
     wait_until(lambda: (tmp_path / "packed.txt").exists())
-    assert [elsewhere.submit(post, folder, n, "bob").result(60) for n in (10, 20)] == ["busy", "busy"]
+    assert [elsewhere.runs.submit(post, folder, n, "bob").result(60) for n in (10, 20)] == ["busy", "busy"]
     flow = kept(folder)
-    definition = flow.definition(deps=folder)
-    wait_until(lambda: "payment" in (look := flow.runs.look_at("r", definition)).record.inbox and sum_of(look) == 30)
+    definition = flow._definition({"deps": folder})
+    wait_until(
+        lambda: "payment" in (look := flow.runs.all.look_at("r", definition)).record.inbox and sum_of(look) == 30
+    )
     (tmp_path / "go").touch()
     driver.join(60)
     (run,) = found
@@ -514,23 +516,23 @@ def test_a_post_that_is_delivered_twice_counts_once() -> None:
     with pytest.raises(FlowSuspended):
         flow.call(Data(), run_id="r")
     for n in (1, 2):
-        flow.runs.answer("r", {"inbox:more": Returned(text=str(n))})
+        flow.runs.all.answer("r", {"inbox:more": Returned(text=str(n))})
     with pytest.raises(FlowSuspended) as waiting:
-        flow.resume("r")
+        flow.runs.resume("r")
     assert waiting.value.run.data.got == (1, 2)
 
 
 @pytest.mark.parametrize("events", range(1, 8))
 def test_a_driver_that_is_stopped_anywhere_takes_an_early_answer_once(events: int) -> None:
     flow = replace(mixed_work, store=MemoryStore())
-    run = flow.seed(Data(), run_id="r")
+    run = flow.prepare(Data(), run_id="r")
     with closing(flow.stream(run)) as driven:
         for number, _ in enumerate(driven):
             if number == 1:
-                flow.runs.answer("r", {"inbox:signal1": Returned(text="1"), "inbox:signal2": Returned(text="2")})
+                flow.runs.all.answer("r", {"inbox:signal1": Returned(text="1"), "inbox:signal2": Returned(text="2")})
             if number == events:
                 break
-    assert flow.resume("r").output.got == (1, 2)
+    assert flow.runs.resume("r").output.got == (1, 2)
 
 
 mixed_work = Flow(
@@ -544,10 +546,10 @@ def test_two_answers_by_state_are_both_taken_whatever_is_asked_by_then() -> None
     flow = replace(asking_at_once, store=MemoryStore())
     with pytest.raises(FlowSuspended):
         flow.call(Data(), run_id="r")
-    definition = flow.definition()
+    definition = flow._definition({})
     for n in (1, 2):
-        flow.runs.answer("r", flow.outcomes("r", {more: n}, definition))
-    assert flow.resume("r", {more: 0}).output.got == (1, 2)
+        flow.runs.all.answer("r", flow._outcomes("r", {more: n}, definition))
+    assert flow.runs.resume("r", {more: 0}).output.got == (1, 2)
 
 
 def test_an_answer_by_state_that_cannot_be_kept_is_refused_before_it_is_posted() -> None:
@@ -556,18 +558,18 @@ def test_an_answer_by_state_that_cannot_be_kept_is_refused_before_it_is_posted()
     with pytest.raises(FlowSuspended):
         flow.call(Data(), run_id="r")
     with pytest.raises(OutcomeError, match="more"):
-        flow.resume("r", {more: "x"})
+        flow.runs.resume("r", {more: "x"})
     with pytest.raises(OutcomeError, match="more"):
-        flow.resume("r", {"inbox:more": Returned(text='"x"')})
+        flow.runs.resume("r", {"inbox:more": Returned(text='"x"')})
     with pytest.raises(OutcomeError, match="inbox:plain"):
-        flow.resume("r", {"inbox:plain": 1})
+        flow.runs.resume("r", {"inbox:plain": 1})
     with pytest.raises(FlowSuspended):
-        flow.resume("r", {more: 1})
+        flow.runs.resume("r", {more: 1})
     with pytest.raises(OutcomeError, match=r"limits\.inbox"):
-        flow.resume("r", {more: 2})
-    assert not flow.runs.store.load("r").posts
+        flow.runs.resume("r", {more: 2})
+    assert not flow.runs.all.store.load("r").posts
     with pytest.raises(FlowSuspended) as waiting:
-        flow.resume("r", {plain: 1})
+        flow.runs.resume("r", {plain: 1})
     assert waiting.value.run.data.got == (1,)
 
 
@@ -584,8 +586,8 @@ def test_a_flow_that_is_a_function_of_an_agent_has_an_inbox_too() -> None:
         agent.call("go", run_id="r")
     path = waiting.value.call.effects[0].key.rpartition("/")[0]
     with pytest.raises(CallSuspended):
-        agent.resume("r", {f"{path}/inbox:signal1": Returned(text="7")})
-    result = agent.resume("r", {f"{path}/answer:plain#1": Returned(text="1")})
+        agent.runs.resume("r", {f"{path}/inbox:signal1": Returned(text="7")})
+    result = agent.runs.resume("r", {f"{path}/answer:plain#1": Returned(text="1")})
     assert result.output == "fine"
     assert "(7,)" in str(result.dialog)
 
@@ -689,7 +691,7 @@ def test_random_flows_come_to_what_their_model_says(way: Callable[..., Any]) -> 
         made, is_stored = RandomInboxes(seed), seed // len(WAYS) % 2 == 1
         if is_stored:
             made.flow = replace(made.flow, store=MemoryStore())
-        run = made.flow.seed(Data(), run_id="r" if is_stored else None)
+        run = made.flow.prepare(Data(), run_id="r" if is_stored else None)
         for _ in range(200):
             if run.record.ending is not None:
                 break
@@ -700,7 +702,7 @@ def test_random_flows_come_to_what_their_model_says(way: Callable[..., Any]) -> 
         assert (run.state, run.data.got, left) == ("over", tuple(made.got), made.left), seed
         if is_stored:
             made.flow.run(run)  # what was given after it had come to rest is not written yet
-            assert made.flow.replay("r").record == run.record
+            assert made.flow.runs.replay("r").record == run.record
 
 
 def test_an_early_answer_is_taken_when_a_cancellation_had_to_wait_for_a_result() -> None:

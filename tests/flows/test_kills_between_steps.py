@@ -30,7 +30,7 @@ LEASE_S = 0.5  # of the workers
 
 
 def sent_support(folder: Path) -> tuple[Any, list[str]]:
-    run = replace(s.support, store=str(folder / "runs.db")).replay(flow_kill_worker.RUN)
+    run = replace(s.support, store=str(folder / "runs.db")).runs.replay(flow_kill_worker.RUN)
     times = dict.fromkeys(("entered_at_s", "started_at_s"), 0.0)
     assert run.state == "sent"
     return run.record.changed(**times, data=replace(run.data, receipt="")), ["t1/sending#8"]
@@ -38,7 +38,7 @@ def sent_support(folder: Path) -> tuple[Any, list[str]]:
 
 def completed_orchestration(folder: Path) -> tuple[Any, list[str]]:
     one = orchestrator_kill_worker.orchestrator(str(folder))
-    result = one.replay(orchestrator_kill_worker.RUN).result_so_far
+    result = one.runs.replay(orchestrator_kill_worker.RUN).result_so_far
     tried = [(e.step_id, e.agent, e.status, e.output, e.error) for e in result.journal]
     assert result.state == "completed"
     end = (result.context, result.redesigns, result.steps_executed, tried)

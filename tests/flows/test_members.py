@@ -86,7 +86,7 @@ settling = Flow("settling", Batch, start=settled, rows=[settled.done(over, do=ke
 @everywhere
 @pytest.mark.parametrize("count", [0, 30])
 def test_each_item_that_is_there_at_run_time(driven: Driver, count: int) -> None:
-    run = doubling.seed(Batch(tuple(range(count))))
+    run = doubling.prepare(Batch(tuple(range(count))))
     driven(doubling, run)
     assert run.state == "over"
     assert run.data.results == tuple(2 * n for n in range(count))
@@ -95,7 +95,7 @@ def test_each_item_that_is_there_at_run_time(driven: Driver, count: int) -> None
 def test_one_that_fails_is_not_the_last_while_others_have_not_begun() -> None:
     by_turns = each("by_turns", double, items, parallel=1, settled=True)
     flow = Flow("by_turns", Batch, start=by_turns, rows=[by_turns.done(over, do=keep_settled)])
-    run = flow.seed(Batch((-1, 2, -3, 4)))
+    run = flow.prepare(Batch((-1, 2, -3, 4)))
     by_run(flow, run)
     assert (run.state, run.data.results, len(run.data.failed)) == ("over", (4, 8), 2)
 
@@ -135,7 +135,7 @@ def test_the_deadline_of_the_flow_ends_what_its_members_wait_for(members: Any, a
         limited,
         Flow("outer", Batch, start=around, rows=[around.done(over)], limits=FlowLimits(deadline_s=5)),
     ):
-        run = flow.seed(Batch((1, 2)))
+        run = flow.prepare(Batch((1, 2)))
         run.advance("begin", Begun(at_s=0.0, id="r"))
         asked = [effect.key for effect in run.effects]
         assert len(asked) == 2
@@ -146,7 +146,7 @@ def test_the_deadline_of_the_flow_ends_what_its_members_wait_for(members: Any, a
 
 
 def test_parallel_is_the_machines() -> None:
-    run = doubling.seed(Batch(tuple(range(10))))
+    run = doubling.prepare(Batch(tuple(range(10))))
     run.advance("begin", doubling_begun())
     assert [e.key for e in run.effects] == ["doubled#1/run:0", "doubled#1/run:1", "doubled#1/run:2"]
     run.advance("doubled#1/run:1", Returned(text="2"))
@@ -164,11 +164,11 @@ def doubling_begun() -> Any:
 
 @everywhere
 def test_the_first_failure_ends_the_others_or_is_collected(driven: Driver) -> None:
-    run = doubling.seed(Batch((1, -2, 3, 4)))
+    run = doubling.prepare(Batch((1, -2, 3, 4)))
     driven(doubling, run)
     assert run.state == "Failed"
     assert "ValueError: -2 is below 0" in run.record.ending.detail  # type: ignore[union-attr]
-    other = settling.seed(Batch((1, -2, 3)))
+    other = settling.prepare(Batch((1, -2, 3)))
     driven(settling, other)
     assert (other.data.results, other.data.failed) == ((2, 6), ("ValueError: -2 is below 0",))
 
@@ -191,7 +191,7 @@ def test_members_run_side_by_side_in_threads_and_tasks() -> None:
     for state, driven in [(meet, by_threads), (meet_async, by_arun)]:
         together = each("together", state, items)
         flow = Flow("f", Batch, start=together, rows=[together.done(over, do=keep)])
-        run = flow.seed(Batch((1, 2, 3)))
+        run = flow.prepare(Batch((1, 2, 3)))
         driven(flow, run)
         assert run.data.results == (1, 2, 3)
 
@@ -201,10 +201,10 @@ def test_the_first_wins_a_race(driven: Driver) -> None:
     first = race("first", left, right)
     flow = Flow("f", Batch, start=first, rows=[first.done(over, do=lambda d, a: replace(d, word=a))])
     clients: Any = {left: Script(Overloaded("no", retryable=False)), right: Script("r")}
-    run = flow.seed(Batch(), clients=clients)
+    run = flow.prepare(Batch(), clients=clients)
     driven(flow, run)
     assert (run.state, run.data.word) == ("over", "r")
-    lost = flow.seed(Batch(), clients={s: Script(Overloaded("no", retryable=False)) for s in (left, right)})
+    lost = flow.prepare(Batch(), clients={s: Script(Overloaded("no", retryable=False)) for s in (left, right)})
     driven(flow, lost)
     assert lost.state == "Failed"
 
@@ -212,7 +212,7 @@ def test_the_first_wins_a_race(driven: Driver) -> None:
 def test_two_models_stream_side_by_side() -> None:
     both = gather("both", left, right)
     flow = Flow("f", Batch, start=both, rows=[both.done(over, do=lambda d, a: replace(d, word=" ".join(a)))])
-    run = flow.seed(Batch(), clients={left: Script("a b"), right: Script("c d")})
+    run = flow.prepare(Batch(), clients={left: Script("a b"), right: Script("c d")})
     events = list(flow.stream(run))
     told = [(e.path, e.event.text) for e in events if isinstance(e, Inside) and isinstance(e.event, TextDelta)]
     assert [text for path, text in told if path == "both#1/left"] == ["a", " b"]
@@ -226,7 +226,7 @@ def test_a_flow_for_each_item(driven: Driver) -> None:
     nested = subflow("nested", inner, lambda n: n)
     all_of_them = each("all_of_them", nested, items, parallel=1)
     flow = Flow("f", Batch, start=all_of_them, rows=[all_of_them.done(over, do=keep)])
-    run = flow.seed(Batch((1, 2)), clients={think: Script("2", "4")})
+    run = flow.prepare(Batch((1, 2)), clients={think: Script("2", "4")})
     driven(flow, run)
     assert run.data.results == (2, 4)
 
@@ -258,7 +258,7 @@ def test_approvals_and_answers_in_any_order_through_json() -> None:
     )  # fmt: skip
     for order in ([0, 1], [1, 0]):
         client = Script(function_call("pay", amount=17), "It is paid.")
-        run = flow.seed(Batch(), clients={paying: client})
+        run = flow.prepare(Batch(), clients={paying: client})
         by_run(flow, run)
         assert [e.key for e in run.effects] == ["both#1/answer:someone", "both#1/paying/ask:1.0"]
         answers = [("both#1/answer:someone", Returned(text='"me"')), ("both#1/paying/ask:1.0", Approved())]
@@ -276,7 +276,7 @@ def test_tokens_of_all_members_count_also_of_those_that_lost() -> None:
 
     first = race("first", paying, right)
     flow = Flow("f", Batch, start=first, rows=[first.done(over, do=lambda d, a: replace(d, word=a))])
-    run = flow.seed(Batch())
+    run = flow.prepare(Batch())
     run.advance("begin", doubling_begun())
     asked = Reply(
         message=Message.of("assistant", function_call("pay", amount=1)), usage=Usage(input_tokens=3, output_tokens=2)

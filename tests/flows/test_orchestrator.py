@@ -149,7 +149,7 @@ def test_a_person_is_asked(tmp_path: Path, answer: Any, status: str, context: An
     ones = Ones("A", "B", "Z", validator=[FAIL], planner=["ASK"], strategy=TWO, store=store)
     with pytest.raises(FlowSuspended):
         ones.orchestrator.call("x", run_id="r")
-    result = ended(lambda: ones.orchestrator.resume("r", {ones.orchestrator.asking: answer}))
+    result = ended(lambda: ones.orchestrator.runs.resume("r", {ones.orchestrator.asking: answer}))
     assert (result.state, result.context) == (status, context)
 
 
@@ -172,7 +172,7 @@ def test_what_is_left_is_decided_by_the_orchestrator(tmp_path: Path) -> None:
     ones = Ones(*garbage * 3, output=Plain, planner=planner, store=str(tmp_path / "runs.db"))
     with pytest.raises(FlowSuspended):
         ones.orchestrator.call("x", run_id="r")
-    result = ones.orchestrator.resume("r", {ones.orchestrator.asking: Supply("mine")})
+    result = ones.orchestrator.runs.resume("r", {ones.orchestrator.asking: Supply("mine")})
     assert [(entry.step_id, entry.status) for entry in result.journal] == [
         *[(name, "failed") for name in "abc"],
         ("c", "completed"),
@@ -316,7 +316,7 @@ def test_an_intent_that_is_empty_when_it_is_filled_is_a_failure_of_the_step(driv
     """Whoever made the strategy, it is no error of the caller's."""
     config = OrchestratorConfig(unmatched="empty", max_step_remediations=1)
     ones = Ones(config=config, strategy=strategy(step("a", " {{ nothing }}")))
-    run = ones.orchestrator.seed("x")
+    run = ones.orchestrator.prepare("x")
     driven(ones.orchestrator.flow, run)
     result = run.result_so_far
     assert (result.state, ones.asked) == ("step_spent", [])
@@ -407,7 +407,7 @@ def test_waves(driven: Driver) -> None:
     )
     ones = Ones("same", "same", "C", strategy=plan)
     flow = ones.orchestrator.flow
-    run = ones.orchestrator.seed("x")
+    run = ones.orchestrator.prepare("x")
     driven(flow, run)
     result = run.result_so_far
     assert result.is_success
@@ -430,10 +430,10 @@ def test_a_step_waits_for_a_person(tmp_path: Path, answer: Any, status: str, out
     with pytest.raises(FlowSuspended):
         made("A").orchestrator.call("x", run_id="r")
     ones = made()  # as in another process: nothing is asked again
-    result = ended(lambda: ones.orchestrator.resume("r", {ones.orchestrator.reviewing: answer}))
+    result = ended(lambda: ones.orchestrator.runs.resume("r", {ones.orchestrator.reviewing: answer}))
     assert (result.state, result.output) == (status, output)
     assert not ones.asked
-    assert ones.orchestrator.flow.replay("r").record == result.run.record
+    assert ones.orchestrator.flow.runs.replay("r").record == result.run.record
 
 
 def test_steps_have_a_time_limit_and_are_cancelled() -> None:
@@ -449,7 +449,7 @@ def test_steps_have_a_time_limit_and_are_cancelled() -> None:
 
 def _at_work(ones: Ones) -> Any:
     """Return a run whose agent has been asked, and has not answered."""
-    run = ones.orchestrator.seed("x")
+    run = ones.orchestrator.prepare("x")
     for _ in ones.orchestrator.stream(run):
         if any("working" in effect.key for effect in run.effects):
             return run
@@ -461,7 +461,7 @@ def _at_work(ones: Ones) -> Any:
 
 def test_at_most_so_many_steps_run_at_once() -> None:
     plan = strategy(*[step(name, depends_on=()) for name in "abcde"])
-    run = Ones(strategy=plan, config=OrchestratorConfig(parallel=3)).orchestrator.seed("x")
+    run = Ones(strategy=plan, config=OrchestratorConfig(parallel=3)).orchestrator.prepare("x")
     run.advance("begin", Begun(at_s=0.0, id="r"))
     assert [effect.key.partition("/run")[0] for effect in run.effects] == [f"executing#1/{n}" for n in range(3)]
 

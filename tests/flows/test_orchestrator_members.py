@@ -106,7 +106,7 @@ def test_any_member_does_what_it_says(driven: Driver, member: Any, can: str, out
     o = Orchestrator([member()], strategy=ONE, planner=Agent(Script(), name="planner"))
     (listed,) = o.team.can.values()
     assert listed == can
-    run = o.seed("is the worm")
+    run = o.prepare("is the worm")
     driven(o.flow, run)
     result = run.result_so_far
     assert (result.state, result.output) == ("completed", output)
@@ -140,7 +140,7 @@ def test_a_function_that_needs_approval_is_asked_about(tmp_path: Path) -> None:
         o.call("hello", run_id="r")
     assert not sent
     (effect,) = waiting.value.run.effects
-    assert o.resume("r", {effect.key: Approved()}).output == "sent"
+    assert o.runs.resume("r", {effect.key: Approved()}).output == "sent"
     assert sent == ["hello"]
 
 
@@ -190,7 +190,7 @@ def test_pictures_go_with_the_task(driven: Driver) -> None:
     o = Orchestrator(
         [Agent(worker, name="worker")], planner=Agent(planner), validator=Agent(validator, name="validator")
     )
-    run = o.seed(Payload.text("the cat").with_image_data(PNG))
+    run = o.prepare(Payload.text("the cat").with_image_data(PNG))
     driven(o.flow, run)
     assert run.result_so_far.is_success
     assert worker.requests[0].messages[-1].text == "Look: the cat"

@@ -34,7 +34,7 @@ def _matches(**steps: Any) -> str:
 @in_both_worlds
 def test_a_model_matches_names(driven: Driver) -> None:
     ones = Ones("A", "B", planner=[_matches(the_gist="a")], strategy=NAMED, config=OrchestratorConfig(llm_names=True))
-    run = ones.orchestrator.seed("x")
+    run = ones.orchestrator.prepare("x")
     driven(ones.orchestrator.flow, run)
     assert run.result_so_far.is_success
     assert ones.asked[-1] == "Use A and A"
@@ -98,7 +98,7 @@ def test_a_person_is_asked_at_a_limit(
         ones.orchestrator.call("x", run_id="r")
     (effect,) = waiting.value.run.effects
     assert word in str(effect.question)
-    result = ended(lambda: ones.orchestrator.resume("r", {ones.orchestrator.asking: answer}))
+    result = ended(lambda: ones.orchestrator.runs.resume("r", {ones.orchestrator.asking: answer}))
     assert (result.state, result.output) == (status, output)
     assert not ones.decided
 
@@ -158,7 +158,7 @@ def test_outputs_are_rendered_once(driven: Driver) -> None:
     )
     said = [f'{{"title": "{name}"}}' for name in "wxyz"]
     ones = Ones(*said, output=Note, validator=[FAIL, PASS], planner=["RETRY"], strategy=plan)
-    run = ones.orchestrator.seed("x")
+    run = ones.orchestrator.prepare("x")
     driven(ones.orchestrator.flow, run)
     assert run.result_so_far.context == {"a": "on x", "b": "on y", "c": "on z"}
     assert ones.asked[-1] == "on x on y"

@@ -64,7 +64,7 @@ def made(*said: str, **options: Any) -> Ones:
 def test_a_person_is_asked_before_a_full_redesign(driven: Driver, answer: Any, end: str) -> None:
     ones = made("A", "Z")
     team = careful(ones.orchestrator)
-    run = team.seed("x")
+    run = team.prepare("x")
     driven(team.flow, run)
     assert run.state == "confirming"
     assert "Forget 0 outputs" in str(run.effects[0].question)
@@ -169,9 +169,9 @@ def test_it_is_kept_resumed_replayed_and_restored(tmp_path: Path) -> None:
     document = waiting.value.run.snapshot()
     ones = made("Z", planner=[ANEW], store=store)
     team = careful(ones.orchestrator)
-    result = team.resume("r", {confirming: Agreed("ann")})
+    result = team.runs.resume("r", {confirming: Agreed("ann")})
     assert (result.is_success, result.output, ones.asked) == (True, "Z", ["do it"])
-    assert team.replay("r").record == result.run.record
+    assert team.runs.replay("r").record == result.run.record
     again = made("Z", planner=[ANEW])
     run = careful(again.orchestrator).restore(document)
     run.give(confirming, Agreed("ann"))

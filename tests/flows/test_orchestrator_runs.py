@@ -64,7 +64,7 @@ def _people(said: list[Any]) -> Any:
 @everywhere
 def test_all_drivers_end_equally(driven: Driver) -> None:
     ones, sent = _everything()
-    run = ones.orchestrator.seed("x")
+    run = ones.orchestrator.prepare("x")
     driven(ones.orchestrator.flow, run)
     result = run.result_so_far
     assert (result.state, result.redesigns, result.steps_executed) == ("completed", 3, 3)
@@ -77,15 +77,15 @@ def test_all_drivers_end_equally(driven: Driver) -> None:
 
 def test_the_record_is_the_fold_of_the_journal(tmp_path: Path) -> None:
     ones, _ = _everything(store=str(tmp_path / "runs.db"))
-    run = ones.orchestrator.seed("x", run_id="r")
+    run = ones.orchestrator.prepare("x", run_id="r")
     flow = ones.orchestrator.flow
     flow.run(run)
-    assert flow.replay("r").record == run.record
+    assert flow.runs.replay("r").record == run.record
 
 
 def test_a_run_goes_on_from_each_snapshot_to_the_same_end() -> None:
     ones, _ = _everything()
-    flow, run = ones.orchestrator.flow, ones.orchestrator.seed("x")
+    flow, run = ones.orchestrator.flow, ones.orchestrator.prepare("x")
     documents = [run.snapshot() for event in ones.orchestrator.stream(run)]
     assert len(set(documents)) > 20
     for document in documents:
@@ -129,7 +129,7 @@ def test_clients_by_state_and_what_is_neither() -> None:
     with pytest.raises(FlowError, match="'tow'"):
         o.call("x", clients={"tow": Script()})
     with pytest.raises(UsageError, match="clients"):
-        list(o.stream(o.seed("x"), clients={}))
+        list(o.stream(o.prepare("x"), clients={}))
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -140,9 +140,9 @@ def test_a_run_is_resumed_with_other_clients(tmp_path: Path, is_async: bool) -> 
         o.call("x", run_id="r", clients={"worker": Script("A")})
     answers, clients = {o.reviewing: Accept("edited")}, {"worker": Script("B")}
     if is_async:
-        result = asyncio.run(o.aresume("r", answers, clients=clients))
+        result = asyncio.run(o.runs.aresume("r", answers, clients=clients))
     else:
-        result = o.resume("r", answers, clients=clients)
+        result = o.runs.resume("r", answers, clients=clients)
     assert result.context == {"a": "edited", "b": "B"}
 
 

@@ -73,7 +73,7 @@ class TestPlanGate:
             p.editing: Script("One.", "Two."),
             p.validating: Script("false", "true"),
         }
-        run = p.phases.seed(p.Work("Do it."), clients=clients)
+        run = p.phases.prepare(p.Work("Do it."), clients=clients)
         driven(p.phases, run)
         assert (run.state, run.data.plan, run.data.edits) == ("done", "A plan.", 2)
         said = [message.text for message in run.data.dialog if message.role == "assistant"]

@@ -51,21 +51,21 @@ def account() -> Flow[Account]:
 
 def resumed(flow: Any, answers: Any, **options: Any) -> None:
     with suppress(FlowSuspended):
-        flow.resume("r", answers, **options)
+        flow.runs.resume("r", answers, **options)
 
 
 def aresumed(flow: Any, answers: Any, **options: Any) -> None:
     with suppress(FlowSuspended):
-        asyncio.run(flow.aresume("r", answers, **options))
+        asyncio.run(flow.runs.aresume("r", answers, **options))
 
 
 def streamed(flow: Any, answers: Any, **options: Any) -> None:
-    for _ in flow.stream(run_id="r", answers=answers, **options):
+    for _ in flow.runs.stream("r", answers, **options):
         pass
 
 
 def handled(flow: Any, answers: Any, **options: Any) -> None:
-    flow.handle("r").answer(answers, **options)
+    flow.runs.get("r").answer(answers, **options)
     resumed(flow, None)
 
 
@@ -81,11 +81,11 @@ def test_a_payment_that_is_given_again_counts_once(give: Callable[..., None]) ->
     give(flow, {opening: 1}, post_id="opening")  # it is asked no more
     give(flow, {paying: 30}, post_id="payment-1")
     give(flow, {paying: 30}, post_id="payment-2")
-    assert flow.at("r").data == Account(60)
+    assert flow.runs.at("r").data == Account(60)
     give(flow, {paying: 40}, post_id="payment-3")
     with suppress(RunBusy):
         give(flow, {paying: 40}, post_id="payment-3")  # it has ended
-    assert (flow.at("r").state, flow.at("r").data) == ("full", Account(100))
+    assert (flow.runs.at("r").state, flow.runs.at("r").data) == ("full", Account(100))
 
 
 @ways
@@ -96,7 +96,7 @@ def test_another_answer_under_an_id_is_refused_by_its_id(give: Callable[..., Non
         with pytest.raises(PostExists, match="payment-1"):
             give(flow, answers, post_id="payment-1")
     give(flow, {opening: 1})
-    assert flow.at("r").data == Account(30)
+    assert flow.runs.at("r").data == Account(30)
 
 
 def test_the_runs_take_an_id_too() -> None:
@@ -109,19 +109,19 @@ def test_the_runs_take_an_id_too() -> None:
     with suppress(CallSuspended):
         agent.call("Tidy up.", run_id="r")
     for at_s in (1.0, 2.0):
-        agent.runs.answer("r", {"ask:1.0": Approved()}, post_id="click-1", at_s=at_s)
+        agent.runs.all.answer("r", {"ask:1.0": Approved()}, post_id="click-1", at_s=at_s)
     with pytest.raises(PostExists, match="click-1"):
-        agent.runs.answer("r", {"ask:1.0": Denied(reason="no")}, post_id="click-1")
-    assert agent.resume("r").output == "Done."
-    agent.runs.answer("r", {"ask:1.0": Approved()}, post_id="click-1")
+        agent.runs.all.answer("r", {"ask:1.0": Denied(reason="no")}, post_id="click-1")
+    assert agent.runs.resume("r").output == "Done."
+    agent.runs.all.answer("r", {"ask:1.0": Approved()}, post_id="click-1")
 
 
 @pytest.mark.parametrize("answers", [{opening: 1, paying: 30}, 1, {}])
 def test_an_id_is_of_one_answer_by_its_key(answers: Any) -> None:
     with pytest.raises(UsageError, match="post_id"):
-        account().resume("r", answers, post_id="x")
+        account().runs.resume("r", answers, post_id="x")
     with pytest.raises(UsageError, match="post_id"):
-        account().runs.answer("r", dict.fromkeys(["a", "b"], Returned(text="1")), post_id="x")
+        account().runs.all.answer("r", dict.fromkeys(["a", "b"], Returned(text="1")), post_id="x")
 
 
 def test_a_run_that_is_busy_takes_an_answer_once(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_run_that_is_busy_takes_an_answer_once(tmp_path: Path) -> None:
     def pays(a: Account) -> str:
         for _ in range(3):
             with suppress(RunBusy):
-                flow.resume("r", {paying: 30}, post_id="payment-1")
+                flow.runs.resume("r", {paying: 30}, post_id="payment-1")
         return "over"
 
     slow = execute(name="slow")(pays)
@@ -138,5 +138,5 @@ def test_a_run_that_is_busy_takes_an_answer_once(tmp_path: Path) -> None:
     flow = Flow("account", Account, start=slow, rows=rows, store=str(tmp_path / "runs.db"))
     with suppress(FlowSuspended):
         flow.call(Account(), run_id="r")
-    assert flow.at("r").data == Account(30)
-    flow.runs.close()
+    assert flow.runs.at("r").data == Account(30)
+    flow.runs.all.close()

@@ -33,7 +33,7 @@ class Cancel:
 
 
 def seeded(flow: Flow[Log], cancel: Cancel) -> Any:
-    cancel.run = flow.seed(Log(), deps=cancel)
+    cancel.run = flow.prepare(Log(), deps=cancel)
     return cancel.run
 
 

@@ -31,26 +31,28 @@ def driven(flow: Flow[Log], run_id: str, by_asyncio: bool) -> Any:
     """Continue a run; return its end."""
 
     def cancel(*_: Any) -> Any:
-        return partial(flow.runs.cancel, run_id)
+        return partial(flow.runs.all.cancel, run_id)
 
     try:
-        return asyncio.run(flow.aresume(run_id, deps=cancel)) if by_asyncio else flow.resume(run_id, deps=cancel)
+        return (
+            asyncio.run(flow.runs.aresume(run_id, deps=cancel)) if by_asyncio else flow.runs.resume(run_id, deps=cancel)
+        )
     except FlowFailed as failed:
         return failed.run.result_so_far
 
 
 def tried(flow: Flow[Log], step: int, end: tuple[str, Any], chance: Random) -> list[str]:
     """Fork a run at a step, with the same data and with others; return what is wrong with the forks."""
-    past = flow.at("one", step)
+    past = flow.runs.at("one", step)
     wrong = []
     state, entries = end
     for edit in [None, Log(("new",))]:
         if edit is not None and past.state not in [state.name for state in flow.live]:
             continue
-        name = flow.fork("one", step, data=edit, by="ann", new_run_id=f"{step} {edit}")
-        if flow.replay(name).snapshot() != flow.at(name).snapshot():
+        name = flow.runs.fork("one", step, data=edit, by="ann", new_run_id=f"{step} {edit}")
+        if flow.runs.replay(name).snapshot() != flow.runs.at(name).snapshot():
             wrong.append(f"{name}: its snapshot is another record than its journal")
-        if past.record.trace and flow.at(name).record.trace[: len(past.record.trace)] != past.record.trace[:]:
+        if past.record.trace and flow.runs.at(name).record.trace[: len(past.record.trace)] != past.record.trace[:]:
             wrong.append(f"{name}: it has another beginning")
         ended = driven(flow, name, chance.random() < 0.5)
         right = entries if edit is None or entries is None else (*edit.entries, *entries[len(past.data.entries) :])
@@ -66,15 +68,15 @@ def forks_of(seed: int, store: Any = None, *, at_most: int | None = None, clock:
     limits = FlowLimits(deadline_s=DEADLINE_S) if made.limits.deadline_s == FAR_S else made.limits
     flow = replace(made, store=store or MemoryStore(), limits=limits)
     with suppress(FlowFailed):
-        flow.call(Log(), run_id="one", deps=lambda *_: partial(flow.runs.cancel, "one"))
-    before = flow.runs.store.load("one")
+        flow.call(Log(), run_id="one", deps=lambda *_: partial(flow.runs.all.cancel, "one"))
+    before = flow.runs.all.store.load("one")
     chance = Random(seed)
     every = range(before.run.n + 1)
     steps = every if at_most is None else sorted(chance.sample(every, min(at_most, len(every))))
     with ThreadPoolExecutor(AT_ONCE) as threads:
         found = threads.map(lambda step: tried(flow, step, (state, entries), Random(chance.random())), steps)
     wrong = [f"seed {seed}: {problem}" for problems in found for problem in problems]
-    if flow.runs.store.load("one") != before:
+    if flow.runs.all.store.load("one") != before:
         wrong.append(f"seed {seed}: the run was changed by its forks")
     return wrong
 

@@ -35,10 +35,10 @@ def wrong_in(seed: int, clock: Any = None) -> list[str]:
     made, *_ = RandomFlows(seed, clock).flow()
     flow = replace(made, store=MemoryStore())
     with suppress(FlowFailed):
-        flow.call(Log(), run_id="one", deps=lambda *_: partial(flow.runs.cancel, "one"))
-    reading, wrong = read(flow.runs, "one"), []
+        flow.call(Log(), run_id="one", deps=lambda *_: partial(flow.runs.all.cancel, "one"))
+    reading, wrong = read(flow.runs.all, "one"), []
     for n in range(len(reading.entries) + 1):
-        there, read_there = states_in(flow.at("one", n).record), dict(reading.at(n).states)
+        there, read_there = states_in(flow.runs.at("one", n).record), dict(reading.at(n).states)
         if read_there != there:
             wrong.append(f"seed {seed}, entry {n}: {read_there}, and {there} would be right")
     table = reading.table()

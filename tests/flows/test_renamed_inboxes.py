@@ -36,10 +36,10 @@ def test_it_is_taken_under_the_new_name(is_read: bool) -> None:
     store = MemoryStore()
     old = shop(store, 1, "paying")
     new = shop(store, 2, "payment", upgrades={1: renamed(paying="payment")})
-    old.submit(Order(), run_id="r")
+    old.runs.submit(Order(), run_id="r")
     Worker([old], store).run(once=True)
-    old.runs.answer("r", {"inbox:paying": Returned(text="30")}, by="bank")
+    old.runs.all.answer("r", {"inbox:paying": Returned(text="30")}, by="bank")
     if is_read:
         Worker([old], store).run(once=True)
     Worker([new], store).run(once=True)
-    assert new.resume("r", {address: "Oslo"}).output == Order(paid=30)
+    assert new.runs.resume("r", {address: "Oslo"}).output == Order(paid=30)

@@ -80,7 +80,7 @@ def here(question: Any) -> Approve:
 @everywhere
 def test_agents_are_bound_to_roles(driven: Driver) -> None:
     bound = replace(weather, answer=here).bound(forecaster=forecaster(), editor=editor())
-    run = bound.seed(Report("Berlin?"))
+    run = bound.prepare(Report("Berlin?"))
     driven(bound, run)
     assert run.data.text == "SHORTEN: RAIN AT FIRST, LATER SUN."
     assert weather.agents == {}
@@ -181,7 +181,7 @@ def test_the_flow_of_sub_agents_is_suspended_and_resumed_and_an_answer_cannot_wa
         agent("Berlin?")
     assert isinstance(failed.value.__cause__, FlowSuspended)
     later = replace(build_agent(Weather, AgentConfig.of(CONFIG), client=models("", "")).flow, store=store)
-    assert later.resume("r1", {review: Approve("ann")}).output.text == "Mixed."
+    assert later.runs.resume("r1", {review: Approve("ann")}).output.text == "Mixed."
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -193,7 +193,7 @@ def test_a_run_of_sub_agents_waits_for_functions_and_people(is_async: bool) -> N
 
     agent = build_agent(Weather, CONFIG, client=models("unused", "Fine."))
     agent.agents["forecaster"] = Agent(Script(function_call("look", place="x"), "Sun."), functions=[look], name="f")
-    run = agent.flow.seed(Report("Berlin?"))
+    run = agent.flow.prepare(Report("Berlin?"))
     key = "forecasting#1/ask:1.0"
 
     def drive() -> FlowResult[Report]:

@@ -33,15 +33,15 @@ def to_shipping() -> None:
 def end_it(how: str) -> float:
     """Let the saga fail, or ask for its end; return the time at which it is driven on."""
     if how == "cancellation":
-        stored().runs.cancel(RUN, "the customer left", by="ann")
+        stored().runs.all.cancel(RUN, "the customer left", by="ann")
     elif how == "failure":
         flow = stored()
-        flow.runs.answer(RUN, flow.outcomes(RUN, {shipping: False}, flow.definition()))
+        flow.runs.all.answer(RUN, flow._outcomes(RUN, {shipping: False}, flow._definition({})))
     return START_S + (3600 if how == "deadline" else 60)
 
 
 def outcome() -> tuple[str, Any, list[str]]:
-    run = stored().replay(RUN)
+    run = stored().runs.replay(RUN)
     return run.state, run.data, Path("effects.txt").read_text().split()
 
 
@@ -51,7 +51,7 @@ def test_it_undoes_what_was_done(how: str, tmp_path: Path, monkeypatch: pytest.M
     to_shipping()
     now_s = end_it(how)
     with pytest.raises(FlowFailed):
-        stored(now_s).resume(RUN)
+        stored(now_s).runs.resume(RUN)
     assert outcome() == ("undone", Order(("booked", "paid"), ("refunded", "unbooked"), WHYS[how]), EFFECTS)
 
 

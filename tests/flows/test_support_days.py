@@ -55,7 +55,7 @@ def test_killed_at_a_step_it_goes_on_the_next_day(folder: Path, at: int) -> None
 
     flow = stored(clock)
     with pytest.raises(Killed):
-        flow.run(flow.seed(s.Ticket(TEXT), run_id="t1", clients=models()), sink)
+        flow.run(flow.prepare(s.Ticket(TEXT), run_id="t1", clients=models()), sink)
     clock.advance(20 * HOUR_S)
     tomorrow = stored(clock)
     try:
@@ -64,7 +64,7 @@ def test_killed_at_a_step_it_goes_on_the_next_day(folder: Path, at: int) -> None
         (doubt,) = waiting.run.effects
         assert doubt.key == "doubt:sending#8"
         assert at in (8, 9), "at the answer, with which the start of the function is written, and at that start"
-        result = tomorrow.resume("t1", {doubt.key: RunAgain()})
+        result = tomorrow.runs.resume("t1", {doubt.key: RunAgain()})
     assert [(step.source, step.to) for step in result.trace if step.source != step.to] == [
         (step.source, step.to) for step in undisturbed.trace if step.source != step.to
     ]

@@ -49,10 +49,10 @@ EXPECTED = [
 @pytest.mark.parametrize("driven", DRIVERS)
 def test_equal_records_and_steps_on_all_drivers(driven: Driver, outbox: Path) -> None:
     one, other = flow(), flow()
-    first = one.seed(s.Ticket("I paid twice"), clients=scripts())
+    first = one.prepare(s.Ticket("I paid twice"), clients=scripts())
     driven(one, first)
     assert steps_of(first) == EXPECTED
-    second = other.seed(s.Ticket("I paid twice"), clients=scripts())
+    second = other.prepare(s.Ticket("I paid twice"), clients=scripts())
     by_run(other, second)
     assert first.record == second.record
     assert first.data.receipt == "sent as r1/sending#11"
@@ -62,10 +62,10 @@ def test_equal_records_and_steps_on_all_drivers(driven: Driver, outbox: Path) ->
 @everywhere
 def test_the_last_event_is_one_done_or_one_suspended(driven: Driver) -> None:
     one = flow()
-    events = driven(one, one.seed(s.Ticket("x"), clients=scripts()))
+    events = driven(one, one.prepare(s.Ticket("x"), clients=scripts()))
     assert [type(e) for e in events if isinstance(e, Done | Suspended)] in ([Done], [])
     waiting = flow(answer=None)
-    run = waiting.seed(s.Ticket("x"), clients=scripts())
+    run = waiting.prepare(s.Ticket("x"), clients=scripts())
     events = driven(waiting, run)
     if events:
         assert isinstance(events[-1], Suspended)
@@ -75,7 +75,7 @@ def test_the_last_event_is_one_done_or_one_suspended(driven: Driver) -> None:
 
 def test_an_answer_that_is_none_is_refused_and_changes_nothing() -> None:
     one = flow(answer=None)
-    run = one.seed(s.Ticket("x"), clients=scripts())
+    run = one.prepare(s.Ticket("x"), clients=scripts())
     by_run(one, run)
     before = run.record
     for key, outcome in [

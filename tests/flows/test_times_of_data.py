@@ -70,7 +70,7 @@ def flow_of(state: Any, **options: Any) -> Flow[Time]:
 
 
 def begun(flow: Flow[Time], at_s: float = 100.0) -> Any:
-    run = flow.seed(Time())
+    run = flow.prepare(Time())
     run.advance("begin", Begun(at_s=at_s))
     return run
 
@@ -377,7 +377,7 @@ def on(n: float) -> datetime:
 def resumed(flow: Flow[Any], n: float, store: Any, answers: Any = None) -> Any:
     """Drive the run on this day; return its state, and the day on which it is to go on."""
     try:
-        return at(flow, day(n), store).resume("run", answers).state, None
+        return at(flow, day(n), store).runs.resume("run", answers).state, None
     except FlowSuspended as waiting:
         return waiting.run.state, None if waiting.wake_at_s is None else (waiting.wake_at_s - START_S) / DAY_S
 
@@ -407,7 +407,7 @@ def test_a_pause_takes_a_timedelta(delay: Any) -> None:
 def test_a_pause_of_the_data_lasts_so_long_under_every_driver(driven: Any) -> None:
     clock = FakeClock()
     flow = replace(downloads, world={"clock": clock})
-    run = flow.seed(Download((3.0, 0.0, 7.0)))
+    run = flow.prepare(Download((3.0, 0.0, 7.0)))
     driven(flow, run)
     assert (run.state, run.data.text, run.data.tries) == ("loaded", "page", 3)
     assert clock.sleeps == [3.0, 7.0] or clock.sleeps == [3.0, 0.0, 7.0]

@@ -130,12 +130,12 @@ async def astreamed(one: Any, task: Any, **options: Any) -> Any:
 VERBS: dict[str, Callable[..., Any]] = {
     "call": lambda one, task, **o: one.call(task, **o),
     "acall": lambda one, task, **o: asyncio.run(one.acall(task, **o)),
-    "run": lambda one, task, **o: one.run(one.seed(task, **o)),
-    "arun": lambda one, task, **o: asyncio.run(one.arun(one.seed(task, **o))),
+    "run": lambda one, task, **o: one.run(one.prepare(task, **o)),
+    "arun": lambda one, task, **o: asyncio.run(one.arun(one.prepare(task, **o))),
     "stream": streamed,
     "astream": lambda one, task, **o: asyncio.run(astreamed(one, task, **o)),
-    "stream of a seed": lambda one, task, **o: streamed(one, one.seed(task, **o)),
-    "astream of a seed": lambda one, task, **o: asyncio.run(astreamed(one, one.seed(task, **o))),
+    "stream of a seed": lambda one, task, **o: streamed(one, one.prepare(task, **o)),
+    "astream of a seed": lambda one, task, **o: asyncio.run(astreamed(one, one.prepare(task, **o))),
     "map": lambda one, task, **o: one.map([task], **o)[0].result,
     "amap": lambda one, task, **o: asyncio.run(one.amap([task], **o))[0].result,
 }
@@ -202,21 +202,21 @@ def test_a_run_that_waits_is_resumed_and_replayed(name: str, resumes: str, tmp_p
     one = kind.make(Script(function_call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
     with pytest.raises(kind.suspended):
         one.call(kind.task, run_id="r")
-    (question,) = one.runs.store.load("r").run.waits
+    (question,) = one.runs.all.store.load("r").run.waits
     answers = {question.key: Approved()}
     if resumes == "worker":
-        one.runs.answer("r", answers)
+        one.runs.all.answer("r", answers)
         runnable = one.agent if isinstance(one, Conversation) else one
         assert Worker([runnable], one.runs).run(once=True) == 1
-        result = one.resume("r")
+        result = one.runs.resume("r")
     elif resumes == "aresume":
-        result = asyncio.run(one.aresume("r", answers, by="ann"))
+        result = asyncio.run(one.runs.aresume("r", answers, by="ann"))
     else:
-        result = one.resume("r", answers, by="ann")
+        result = one.runs.resume("r", answers, by="ann")
     assert result.output == kind.output("HI")
-    assert one.replay("r").record == result.record
-    with pytest.raises(UsageError, match="'dps'"):
-        one.resume("r", dps=3)
+    assert one.runs.replay("r").record == result.record
+    with pytest.raises(TypeError, match="'dps'"):
+        one.runs.resume("r", dps=3)
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["submit", "asubmit"])
@@ -224,23 +224,23 @@ def test_each_kind_is_submitted_driven_by_a_worker_and_followed(kind: Kind, is_a
     one = kind.make(model_for(kind, "HI"), store=str(tmp_path / "runs.db"))
     runnable = one.agent if isinstance(one, Conversation) else one
     options: dict[str, Any] = {"run_id": "r", "extra": {"ticket": 7}, "priority": 3}
-    run = asyncio.run(one.asubmit(kind.task, **options)) if is_async else one.submit(kind.task, **options)
-    assert one.submit(kind.task, **options).run_id == run.run_id == "r"
+    run = asyncio.run(one.runs.asubmit(kind.task, **options)) if is_async else one.runs.submit(kind.task, **options)
+    assert one.runs.submit(kind.task, **options).run_id == run.run_id == "r"
     assert run.state == "Seeded"
     assert Worker([runnable], one.runs).run(once=True) == 1
     result = asyncio.run(run.aresult(1.0)) if is_async else run.result(1.0)
     assert (result.output, result.extra) == (kind.output("HI"), {"ticket": 7})
-    assert result.record == one.resume("r").record == one.handle("r").result().record
-    *_, last = one.handle("r").stream()
+    assert result.record == one.runs.resume("r").record == one.runs.get("r").result().record
+    *_, last = one.runs.get("r").stream()
     assert isinstance(last, Done)
     assert last.result.output == result.output
     for option in ({"delay_s": -1}, {"priority": 1000}, {"after": 7}, {"dps": 3}):
-        with pytest.raises(UsageError):
-            one.submit(kind.task, **option)
+        with pytest.raises((UsageError, TypeError)):
+            one.runs.submit(kind.task, **option)
     with pytest.raises(RunUnknown):
-        one.handle("nowhere")
-    with pytest.raises(UsageError, match="'dps'"):
-        one.handle("r", dps=3)
+        one.runs.get("nowhere")
+    with pytest.raises(TypeError, match="'dps'"):
+        one.runs.get("r", dps=3)
 
 
 @suspending
@@ -248,7 +248,7 @@ def test_a_submitted_run_that_waits_is_answered_by_one_answer(name: str, tmp_pat
     kind = KINDS[name]
     one = kind.make(Script(function_call("erase", path="x"), "HI"), store=str(tmp_path / "runs.db"))
     runnable = one.agent if isinstance(one, Conversation) else one
-    run = one.submit(kind.task, run_id="r")
+    run = one.runs.submit(kind.task, run_id="r")
     Worker([runnable], one.runs).run(once=True)
     for wait in (run.result, lambda: asyncio.run(run.aresult())):
         with pytest.raises(kind.suspended):
@@ -264,27 +264,27 @@ def test_a_run_of_each_kind_is_read_as_it_was_and_forked(name: str, tmp_path: Pa
     one = kind.make(Script(function_call("erase", path="x"), "HI", "HO"), store=str(tmp_path / "runs.db"))
     with pytest.raises(kind.suspended):
         one.call(kind.task, run_id="r")
-    (question,) = one.runs.store.load("r").run.waits
-    before = one.runs.store.load("r")
-    past = one.at("r", before.run.n - 1)
+    (question,) = one.runs.all.store.load("r").run.waits
+    before = one.runs.all.store.load("r")
+    past = one.runs.at("r", before.run.n - 1)
     assert not [effect for effect in past.effects if effect.key == question.key]
-    waiting = one.at("r")
+    waiting = one.runs.at("r")
     assert [effect.key for effect in waiting.effects] == [question.key]
     with pytest.raises(UsageError, match="read"):
         one.run(waiting)
     with pytest.raises(UsageError, match="read"):
         waiting.advance(question.key, Approved())
-    assert one.fork("r", new_run_id="f", by="bob") == "f"
-    assert one.fork("r", before.run.n, new_run_id="f", by="bob") == "f"
-    assert one.runs.store.load("r") == before
-    assert [asked.key for asked in one.runs.store.load("f").run.waits] == [question.key]
-    forked = one.resume("f", {question.key: Denied("not here")}, by="bob")
+    assert one.runs.fork("r", new_run_id="f", by="bob") == "f"
+    assert one.runs.fork("r", before.run.n, new_run_id="f", by="bob") == "f"
+    assert one.runs.all.store.load("r") == before
+    assert [asked.key for asked in one.runs.all.store.load("f").run.waits] == [question.key]
+    forked = one.runs.resume("f", {question.key: Denied("not here")}, by="bob")
     assert (forked.output, forked.record.id) == (kind.output("HI"), "f")
-    assert one.replay("f").record == one.at("f").record == forked.record
-    result = one.resume("r", {question.key: Approved()})
+    assert one.runs.replay("f").record == one.runs.at("f").record == forked.record
+    result = one.runs.resume("r", {question.key: Approved()})
     assert (result.output, result.record.id) == (kind.output("HO"), "r")
-    for verb in (one.at, one.fork):
-        with pytest.raises(UsageError, match="'dps'"):
+    for verb in (one.runs.at, one.runs.fork):
+        with pytest.raises(TypeError, match="'dps'"):
             verb("r", dps=3)
         with pytest.raises(RunUnknown):
             verb("nowhere")
@@ -303,7 +303,7 @@ def test_many_tasks_with_a_wrong_option_are_refused_before_the_first(name: str, 
         yield kind.task
 
     one = kind.make(model)
-    with pytest.raises(UsageError, match=option):
+    with pytest.raises((UsageError, TypeError), match=option):
         one.map(tasks(), **{option: 3}) if verb == "map" else asyncio.run(one.amap(tasks(), **{option: 3}))
     assert not begun
     assert not model.requests
@@ -312,9 +312,9 @@ def test_many_tasks_with_a_wrong_option_are_refused_before_the_first(name: str, 
 def test_options_beside_a_process_are_refused_and_so_is_another_kind_s(kind: Kind) -> None:
     one = kind.make(Script())
     with pytest.raises(UsageError, match="extra"):
-        list(one.stream(one.seed(kind.task), extra={}))
-    other = KINDS["Agent" if one.process_type.__name__ == "FlowRun" else "Flow"]
-    stranger = other.make(Script()).seed(other.task)
+        list(one.stream(one.prepare(kind.task), extra={}))
+    other = KINDS["Agent" if isinstance(one, Flow | Orchestrator) else "Flow"]
+    stranger = other.make(Script()).prepare(other.task)
     with pytest.raises(UsageError, match=r"AgentCall|FlowRun"):
         one.run(stranger)
 
@@ -326,7 +326,7 @@ RESTORED = [name for name in KINDS if name != "Conversation"]
 def test_it_is_restored_and_changed(name: str) -> None:
     kind = KINDS[name]
     one = kind.make(Script(*["HI"] * 2))
-    process = one.seed(kind.task)
+    process = one.prepare(kind.task)
     again = one.restore(snapshot(process) if name not in ("Flow", "Orchestrator") else process.snapshot())
     assert again.record == process.record
     if name == "Flow":

@@ -91,7 +91,7 @@ class TestWhole:
     @everywhere
     def test_the_dialog_goes_on_in_the_next_state(self, driven: Driver) -> None:
         scripts = models()
-        run = talking.seed(Talk(), clients=scripts)
+        run = talking.prepare(Talk(), clients=scripts)
         driven(talking, run)
         assert run.state == "over"
         assert run.data.said == ("Tea it is.", "look", "Mood.GOOD")
@@ -119,7 +119,7 @@ class TestWhole:
         with pytest.raises(FlowSuspended) as waiting:
             flow.call(Talk(), run_id="a", clients=models())
         before = waiting.value.run.data
-        result = flow.resume("a", {person: True}, clients=models())
+        result = flow.runs.resume("a", {person: True}, clients=models())
         assert result.output.dialog.messages[: len(before.dialog)] != ()
         assert result.output.said == ("Tea it is.", "look", "Mood.GOOD")
 
@@ -131,17 +131,17 @@ def refusal() -> Reply:
 class TestSpokenFor:
     def test_a_result_is_given_by_hand_and_as_json(self) -> None:
         result = result_of(first, "by hand")
-        run = talking.seed(Talk())
+        run = talking.prepare(Talk())
         run.advance("begin", begun())
         run.give(opening, result)
         assert run.data.said == ("by hand",)
-        again = talking.seed(Talk())
+        again = talking.prepare(Talk())
         again.advance("begin", begun())
         again.advance("opening#1", Returned(text=opening.answer_types.dump(result)))
         assert again.record.data == run.record.data
 
     def test_a_result_that_nobody_made_is_kept_as_any_other(self) -> None:
-        run = talking.seed(Talk())
+        run = talking.prepare(Talk())
         run.advance("begin", begun())
         run.give(opening, CallResult.of("Tea it is.", dialog=Dialog().put("Talk about tea.")))
         again = talking.restore(run.snapshot())
@@ -151,7 +151,7 @@ class TestSpokenFor:
         assert again.state == "over"
 
     def test_what_is_no_such_result_is_refused(self) -> None:
-        run = talking.seed(Talk())
+        run = talking.prepare(Talk())
         run.advance("begin", begun())
         before = run.record
         for value in ("an output alone", Agent(Script("7"), output=int).call("Go")):
@@ -161,7 +161,7 @@ class TestSpokenFor:
 
     @pytest.mark.parametrize("text", ['"an output alone"', "{", "{}", "null"])
     def test_json_that_is_no_result_is_refused(self, text: str) -> None:
-        run = talking.seed(Talk())
+        run = talking.prepare(Talk())
         run.advance("begin", begun())
         with pytest.raises(OutcomeError, match="CallResult"):
             run.advance("opening#1", Returned(text=text))
@@ -197,7 +197,7 @@ class TestAmongOthers:
             return replace(t, dialog=x.dialog, messages=tuple(y.dialog), said=(x.output, y.output, z))
 
         flow = Flow("both_at_once", Talk, start=both, rows=[both.done(over, do=join)])
-        run = flow.seed(Talk(), clients={opening: Script("x"), other: Script("y"), plain: Script("z")})
+        run = flow.prepare(Talk(), clients={opening: Script("x"), other: Script("y"), plain: Script("z")})
         driven(flow, run)
         assert run.data.said == ("x", "y", "z")
         assert (run.data.dialog[-1].text, run.data.messages[-1].text) == ("x", "y")
@@ -258,7 +258,7 @@ class TestAgentsOfRunTime:
         looking = [function_call("look", what="tea")] if topic == "tea" else []
         scripts = {state: Script(*looking, "It is."), closing: Script('"good"')}
         flow = self.flow(state)
-        run = flow.seed(Talk(topic), clients=scripts)
+        run = flow.prepare(Talk(topic), clients=scripts)
         driven(flow, run)
         assert run.data.said == ("It is.", *(["look"] * len(looking)), "Mood.GOOD")
         assert scripts[state].requests[0].messages[0].text.startswith("You are the first" if topic == "tea" else "You")

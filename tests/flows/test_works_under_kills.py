@@ -85,16 +85,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 def end_of(work: Any, run: str) -> Any:
     """Return how a run ended, and on the way there, without times and names; its whole journal is folded again."""
-    assert_fences(work.runs.store.load(run).lines)
+    assert_fences(work.runs.all.store.load(run).lines)
     if work.name == "coder":
-        result = work.resume(run)
+        result = work.runs.resume(run)
         text = "\n".join([message.text for message in result.dialog])
         return result.output, len(result.dialog), hashlib.blake2b(text.encode()).hexdigest()
     if work.name == "support":
-        record = work.replay(run).record
+        record = work.runs.replay(run).record
         taken = [(step.source, step.to) for step in record.trace if step.source != step.to]
         return record.state, replace(record.data, receipt=""), taken
-    result = work.replay(run).result_so_far
+    result = work.runs.replay(run).result_so_far
     tried = [(e.step_id, e.agent, e.status, e.output, e.error) for e in result.journal]
     return result.state, result.context, result.redesigns, result.steps_executed, tried
 

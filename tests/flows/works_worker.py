@@ -79,8 +79,8 @@ def works(runs: Runs) -> dict[str, Any]:
 def seeded(work: Any, run: str) -> Any:
     """Return the process of a new run."""
     if isinstance(work, Agent):
-        return work.seed("Mend the nightly run.", run_id=run)
-    return work.seed(s.Ticket("x") if work.name == "support" else "the news", run_id=run)
+        return work.prepare("Mend the nightly run.", run_id=run)
+    return work.prepare(s.Ticket("x") if work.name == "support" else "the news", run_id=run)
 
 
 def answers(work: Any, run: Any, effects: set[tuple[str, str]]) -> Mapping[str, Outcome]:

@@ -443,7 +443,7 @@ def test_a_cancelled_request_cancels_the_call(mode, is_stored):
 
     asyncio.run(main())
     if is_stored:
-        ending = server.agent.replay(store.list()[0].id).record.ending
+        ending = server.agent.runs.replay(store.list()[0].id).record.ending
         assert (str(ending.reason), ending.detail) == ("cancelled", "cancelled by the client")
 
 

@@ -89,7 +89,7 @@ def test_it_is_the_same_in_each_process_and_version():
 
 
 def test_a_call_that_is_restored_with_another_prompt_tells_it():
-    one = Agent(Script()).seed(PLAIN(things="cats"))
+    one = Agent(Script()).prepare(PLAIN(things="cats"))
     changed = PLAIN.extend(template="Count all {{ things }}.")
     assert restore(snapshot(one), PLAIN).prompt_change is None
     change = restore(snapshot(one), changed).prompt_change

@@ -104,7 +104,7 @@ def interrupted(way: str, store: str) -> None:
         case "map":
             Agent(Hanging()).map(["x", "y"])
         case "listener":
-            words.run(words.seed("x"), told)
+            words.run(words.prepare("x"), told)
         case "consumer":
             for event in words.stream("x"):
                 told(event)
@@ -116,7 +116,7 @@ def interrupted(way: str, store: str) -> None:
             Agent(Hanging(), **kept).map(["x"])
         case "worker":
             agent = Agent(Hanging(), **kept)
-            agent.submit("x", run_id="r")
+            agent.runs.submit("x", run_id="r")
             Worker([agent], store).run(threads=2)
 
 
@@ -129,9 +129,9 @@ def main(way: str) -> None:
             print(f"interrupted {time.time()}", flush=True)
         if os.path.exists(store):
             agent = Agent(Script("x"), name="a", store=store)
-            (run,) = agent.runs.store.list()
-            print(f"claimed {agent.runs.claims.claim(run.id) is not None}", flush=True)
-            agent.runs.close()
+            (run,) = agent.runs.all.store.list()
+            print(f"claimed {agent.runs.all.claims.claim(run.id) is not None}", flush=True)
+            agent.runs.all.close()
     print(Agent(Script("And the next one works.")).call("x").output, flush=True)
 
 
@@ -145,7 +145,7 @@ def leave() -> None:
         return "x"
 
     agent = Agent(Script(function_call("plain")), functions=[plain])
-    one = agent.seed("x")
+    one = agent.prepare("x")
     threading.Timer(0.1, lambda: one.cancel("enough")).start()
     with suppress(CallFailed):
         agent.run(one)

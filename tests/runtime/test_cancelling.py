@@ -291,7 +291,7 @@ class TestALonePlainFunction:
     def test_it_ends_with_a_call_that_others_have(self, is_streamed: bool):
         wait = Wait()
         agent = Agent(Script(function_call("work"), "never"), functions=[Function(name="work", call=wait.wait)])
-        one = agent.seed("Go.")
+        one = agent.prepare("Go.")
 
         def drive() -> None:
             with suppress(CallFailed):
@@ -332,12 +332,12 @@ class TestALonePlainFunction:
     @pytest.mark.parametrize(
         "drive",
         [
-            lambda agent, flow: agent.run(agent.seed("Go.")),
+            lambda agent, flow: agent.run(agent.prepare("Go.")),
             lambda agent, flow: list(agent.stream("Go.")),
             lambda agent, flow: asyncio.run(agent.acall("Go.")),
             lambda agent, flow: agent.changed(limits=Limits(deadline_s=LONG_S)).call("Go."),
             lambda agent, flow: agent.changed(name="kept", store=MemoryStore()).call("Go."),
-            lambda agent, flow: flow.run(flow.seed(1)),
+            lambda agent, flow: flow.run(flow.prepare(1)),
             lambda agent, flow: list(flow.stream(1)),
             lambda agent, flow: replace(flow, store=MemoryStore()).call(1),
         ],

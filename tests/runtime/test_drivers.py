@@ -206,7 +206,7 @@ def test_the_sync_driver_works_inside_a_running_loop():
 def test_functions_know_how_deep_they_are(driven: Driver):
     def ask() -> int:
         """Ask another agent."""
-        return Agent(Script()).seed("Go.").record.depth
+        return Agent(Script()).prepare("Go.").record.depth
 
     one = seed(Prompt("x", functions=(ask,)), depth=1)
     driven(one, Script(function_call("ask"), "done"))
@@ -832,7 +832,7 @@ def test_a_loop_is_told_to_observers_at_every_multiple(action, told):
     seen = []
     agent = Agent(script, functions=[Function.of(tick, repeatable=True)], limits=limits)
     with suppress(CallFailed):
-        agent.run(agent.seed("What time?"), seen.append)
+        agent.run(agent.prepare("What time?"), seen.append)
     found = [event for event in seen if isinstance(event, LoopDetected)]
     assert found == [LoopDetected("tick", count, action) for count in told]
     ran = sum(isinstance(event, FunctionEnded) for event in seen)

@@ -141,7 +141,7 @@ def test_fifteen_hundred_interrupts_at_random_moments_leave_nothing() -> None:
         agent = Agent(script, functions=[plain, waiting])
         at_s = time.monotonic()
         try:
-            one = agent.seed("x")
+            one = agent.prepare("x")
             with stopped_after(chance.uniform(1e-4, 6e-3)):
                 if turn % 3 == 0:
                     agent.run(one)
@@ -217,7 +217,7 @@ def test_two_hundred_calls_cancelled_at_random_moments_return_at_once_and_leave_
         ]
         for turn in range(200):
             agent = makes[turn % len(makes)]()
-            one, ended_s, cancelled_s = agent.seed("x"), list[float](), list[float]()
+            one, ended_s, cancelled_s = agent.prepare("x"), list[float](), list[float]()
 
             def drive(agent: Any = agent, one: Any = one, turn: int = turn, ended_s: list[float] = ended_s) -> None:
                 with suppress(CallFailed):

@@ -43,7 +43,7 @@ def by_map(make: Make) -> None:
 def by_worker(make: Make) -> None:
     store = MemoryStore()
     agent = make(name="worker", store=store)
-    agent.submit("Go.", run_id="r")
+    agent.runs.submit("Go.", run_id="r")
     Worker([agent], store).run(threads=2, once=True)
     assert store.get("r").is_ended
 

@@ -120,7 +120,7 @@ def test_who_listens_changes_nothing():
         agent = Agent(
             Script(Pieces('So {"n": 50, "thing": "x"}'), Pieces('{"n": 5, "th', 'ing": "bag"}')), output=Count
         )
-        one = agent.seed("?")
+        one = agent.prepare("?")
         if stream:
             assert partial([*agent.stream(one)])
         else:

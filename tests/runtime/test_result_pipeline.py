@@ -191,17 +191,17 @@ class TestAStepThatFails:
         results = ResultPipeline(**{name: step(fail)}, extraction_threshold=0, inline_threshold=0)
         script, ran = Script(function_call("account", id=1), "ok"), []
         agent = self.agent(script, results, ran, name="clerk", store=MemoryStore())
-        one = agent.seed("Look.", run_id="r")
+        one = agent.prepare("Look.", run_id="r")
         agent.run(one)
         (asked,) = one.result().function_calls
         assert (ran, one.output) == ([1], "ok")
         assert asked.error.startswith(self.TOLD)
         assert script.requests[1].messages[-1].text == asked.error
         assert self.SECRET not in str(one.record)
-        assert self.SECRET not in str(agent.runs.store.load("r", after=0))
+        assert self.SECRET not in str(agent.runs.all.store.load("r", after=0))
         (line,) = [record for record in caplog.records if "its result could not be prepared" in record.message]
         assert "Error" in line.exc_text
-        replayed = agent.runs.replay("r", agent.definition())
+        replayed = agent.runs.replay("r")
         assert replayed.record == one.record
 
     def test_may_end_the_call(self):

@@ -103,7 +103,7 @@ class Crowd:
 
     def _begin(self) -> None:
         name = f"run {len(self.names)}"
-        assert self._store.create(name, self._clerk.seed("Go.", run_id=name).journal.header, agent="clerk")
+        assert self._store.create(name, self._clerk.prepare("Go.", run_id=name).journal.header, agent="clerk")
         self.names.append(name)
 
     def drive(self, disturb: Callable[[], None], within_s: float, is_enough: Callable[[], bool] = lambda: True) -> None:

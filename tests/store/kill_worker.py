@@ -132,7 +132,7 @@ def go_on(path: str, notes_path: str, at: int) -> None:
 
 
 def _seeded(agent: Agent[Any, Any]) -> Any:
-    return agent.seed("Go.", run_id=RUN)
+    return agent.prepare("Go.", run_id=RUN)
 
 
 def _driven(path: str, notes_path: str, at: int, act: Callable[[Any, Any], Any]) -> None:

@@ -22,9 +22,9 @@ def test_an_answer_to_a_busy_run_is_posted_and_said_to_be() -> None:
         agent.call("Pay.", run_id="r")
     assert agent.store.claim("another", for_s=60, run="r")
     with pytest.raises(RunBusy) as caught:
-        agent.resume("r")
+        agent.runs.resume("r")
     assert not caught.value.is_answered
     with pytest.raises(RunBusy, match="posted") as caught:
-        agent.resume("r", Approved())
+        agent.runs.resume("r", Approved())
     assert caught.value.is_answered
     assert len(agent.store.load("r").posts) == 1

@@ -53,7 +53,7 @@ def in_backoff(store: Any, clock: Any) -> Agent[Any]:
     """Return an agent of whose run the model has failed once, and whose next attempt is due in 30 s."""
     model = Script(RateLimited("busy", retry_after_s=BACKOFF_S), "Done.", clock=clock)
     agent = Agent(model, name="clerk", store=Runs(store, patience_s=1.0))
-    agent.submit("Tidy up.", run_id="r")
+    agent.runs.submit("Tidy up.", run_id="r")
     return agent
 
 
@@ -66,7 +66,7 @@ def test_it_is_claimed_twice(store: Any, clock: FakeClock) -> None:
         assert worker.run(once=True) == 0
     clock.advance(BACKOFF_S + 1.0)
     assert worker.run(once=True) == 1
-    assert agent.resume("r").output == "Done."
+    assert agent.runs.resume("r").output == "Done."
     assert claims.count(True) == 2
 
 
@@ -87,7 +87,7 @@ def test_who_claims_it_too_early_gives_it_back_for_as_long_as_it_waits(store: An
     assert lease is not None
     store.append(lease, lease.n, (), Rest(state="Backoff", due_s=0.0))
     assert worker.drive("r")
-    assert agent.resume("r").output == "Done."
+    assert agent.runs.resume("r").output == "Done."
 
 
 def test_others_whose_clocks_are_right_take_it_in_time(store: Any, clock: FakeClock) -> None:

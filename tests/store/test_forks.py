@@ -35,14 +35,14 @@ def look(at: int) -> str:
 
 def test_a_script_of_a_run_repeats_its_replies_and_failures_to_the_same_result():
     first = ended(MemoryStore())
-    run = loaded(first.runs.store)
+    run = loaded(first.runs.all.store)
     script = Script.of(run.lines)
     again = clerk(MemoryStore())
     double = Agent(script, functions=again.functions, output=int, store=MemoryStore(), name="clerk")
     with pytest.raises(CallSuspended, match="wipe"):
         double.call("Go.", run_id="r1")
-    result = double.resume("r1", answers(double.runs, "r1"), by="ann")
-    was = first.runs.replay("r1", definition_of(first)).result()
+    result = double.runs.resume("r1", answers(double.runs.all, "r1"), by="ann")
+    was = first.runs.replay("r1").result()
     assert (result.output, result.dialog) == (was.output, was.dialog)
     assert [step.trigger for step in result.trace] == [step.trigger for step in was.trace]
     assert [failure.report.status for failure in result.failures] == [429]
@@ -51,7 +51,7 @@ def test_a_script_of_a_run_repeats_its_replies_and_failures_to_the_same_result()
 
 def test_a_script_of_a_journal_in_memory_is_that_of_its_lines():
     agent = Agent(Script(RateLimited("slow down", retry_after_s=0.5), "fine"))
-    one = agent.seed("Go.").journaled()
+    one = agent.prepare("Go.").journaled()
     agent.run(one)
     with Script.of(one.journal, name="double") as double:
         assert double.name == "double"
@@ -82,9 +82,9 @@ def test_a_call_is_the_same_in_memory_in_a_file_and_in_no_store(tmp_path: Path):
         agent = Agent(script, functions=[look], store=store, name="a")
         results.append(agent.call("Go.", **({"run_id": "r1"} if store is not None else {})))
         if store is not None:
-            journals.append(agent.runs.store.load("r1").lines)
-            assert agent.runs.replay("r1", definition_of(agent)).record == results[-1].record
-            agent.runs.close()
+            journals.append(agent.runs.all.store.load("r1").lines)
+            assert agent.runs.replay("r1").record == results[-1].record
+            agent.runs.all.close()
     assert {(result.output, len(result.trace)) for result in results} == {("done", 6)}
     assert len({tuple(result.dialog) for result in results}) == 1
     assert len(set(journals)) == 1
@@ -98,73 +98,73 @@ def test_a_call_is_the_same_in_memory_in_a_file_and_in_no_store(tmp_path: Path):
 def test_a_copy_goes_on_from_its_entry_whatever_becomes_of_the_run(at: int, tmp_path: Any):
     store = SqliteStore(tmp_path / "runs.db", OWN_CLOCK)
     agent = ended(store)
-    before = agent.runs.store.load("r1")
-    agent.runs.fork("r1", at, "r2")
-    copy = agent.runs.store.load("r2")
+    before = agent.runs.all.store.load("r1")
+    agent.runs.all.fork("r1", at, "r2")
+    copy = agent.runs.all.store.load("r2")
     assert (copy.run.n, copy.run.due_s, copy.run.state, copy.run.holder) == (at, None, "Forked", None)
     assert json.loads(copy.header) == {**json.loads(before.header), "forked": ["r1", at]}
     replies = sum('"kind":"replied"' in line or '"kind":"model_failed"' in line for line in copy.lines)
-    other = clerk(agent.runs)
+    other = clerk(agent.runs.all)
     skip_replies(other.client, replies)
     told: dict[str, Any] = {}
     for _ in range(3):
         with suppress(CallSuspended):
-            result = other.resume("r2", told, by="bob")
+            result = other.runs.resume("r2", told, by="bob")
             break
-        asked = [question.key for question in other.runs.store.load("r2").run.waits]
+        asked = [question.key for question in other.runs.all.store.load("r2").run.waits]
         told = {key: Returned(text="paid 3") if key.startswith("doubt:") else Denied("not here") for key in asked}
     assert (at < 11) == ("not here" in result.transcript()), "the run's answer counts for its copy, once it is copied"
     assert (result.output, result.record.id) == (42, "r2")
-    assert other.runs.replay("r2", definition_of(other)).record == result.record
-    assert agent.runs.store.load("r1") == before, "the run was changed by its copy"
-    agent.runs.close()
+    assert other.runs.replay("r2").record == result.record
+    assert agent.runs.all.store.load("r1") == before, "the run was changed by its copy"
+    agent.runs.all.close()
 
 
 def test_a_copy_can_be_answered_otherwise_than_its_run():
     agent = rested(MemoryStore())
-    agent.runs.fork("r1", len(loaded(agent.runs.store).lines), "r2")
-    agent.resume("r1", answers(agent.runs, "r1"), by="ann")
-    other = clerk(agent.runs)
+    agent.runs.all.fork("r1", len(loaded(agent.runs.all.store).lines), "r2")
+    agent.runs.resume("r1", answers(agent.runs.all, "r1"), by="ann")
+    other = clerk(agent.runs.all)
     skip_replies(other.client, 4)
     try:
-        other.resume("r2")
+        other.runs.resume("r2")
     except CallSuspended:
-        denied = other.resume("r2", answers(other.runs, "r2", Denied("not this one")), by="bob")
+        denied = other.runs.resume("r2", answers(other.runs.all, "r2", Denied("not this one")), by="bob")
     assert "not this one" in denied.transcript()
-    assert "not this one" not in "".join(loaded(agent.runs.store).lines)
+    assert "not this one" not in "".join(loaded(agent.runs.all.store).lines)
 
 
 def test_a_copy_of_a_signed_run_is_signed():
     key = b"k" * 32
     agent = rested(Runs(MemoryStore(), signing_key=key))
-    agent.runs.fork("r1", 2, "r2")
-    copy = loaded(agent.runs.store, "r2")
+    agent.runs.all.fork("r1", 2, "r2")
+    copy = loaded(agent.runs.all.store, "r2")
     assert [len(json.loads(line)["digest"]) for line in copy.lines] == [64, 64]
-    assert len(agent.runs.replay("r2", definition_of(agent)).record.trace) == 2
+    assert len(agent.runs.replay("r2").record.trace) == 2
     with pytest.raises(JournalError):
-        Runs(agent.runs.store).replay("r2", definition_of(agent))
+        Runs(agent.runs.all.store).replay("r2", definition_of(agent))
 
 
 @pytest.mark.parametrize("at", [-1, 99])
 def test_a_copy_from_an_entry_that_is_not_there_is_refused(at: int):
     agent = rested(MemoryStore())
     with pytest.raises(UsageError, match=str(at)):
-        agent.runs.fork("r1", at, "r2")
-    assert [run.id for run in agent.runs.store.list()] == ["r1"]
+        agent.runs.all.fork("r1", at, "r2")
+    assert [run.id for run in agent.runs.all.store.list()] == ["r1"]
 
 
 def test_a_copy_needs_a_run_and_a_name_that_is_free():
     agent = rested(MemoryStore())
     with pytest.raises(RunUnknown, match="'r0'"):
-        agent.runs.fork("r0", 0, "r2")
+        agent.runs.all.fork("r0", 0, "r2")
     with pytest.raises(RunExists):
-        agent.runs.fork("r1", 1, "r1")
-    agent.runs.fork("r1", 1, "r2")
-    before = loaded(agent.runs.store, "r2")
-    agent.runs.fork("r1", 1, "r2")  # the same fork is made once
-    assert loaded(agent.runs.store, "r2") == before
+        agent.runs.all.fork("r1", 1, "r1")
+    agent.runs.all.fork("r1", 1, "r2")
+    before = loaded(agent.runs.all.store, "r2")
+    agent.runs.all.fork("r1", 1, "r2")  # the same fork is made once
+    assert loaded(agent.runs.all.store, "r2") == before
     with pytest.raises(RunExists):
-        agent.runs.fork("r1", 2, "r2")
+        agent.runs.all.fork("r1", 2, "r2")
 
 
 # Calls that go back
@@ -173,7 +173,7 @@ def test_a_copy_needs_a_run_and_a_name_that_is_free():
 def looked() -> AgentCall[str]:
     """A call that has looked at 1, and answered."""
     agent = Agent(Script(function_call("look", at=1), "done"), functions=[look])
-    one = agent.seed("Look.").journaled()
+    one = agent.prepare("Look.").journaled()
     agent.run(one)
     return one
 
@@ -239,7 +239,7 @@ def test_a_call_that_went_back_and_forth_is_like_one_that_did_not():
 
 def test_nothing_is_undone_that_a_store_has():
     agent = Agent(Script("fine"), name="clerk", store=MemoryStore())
-    one = agent.seed(Dialog().put("Go."), run_id="r1")
+    one = agent.prepare(Dialog().put("Go."), run_id="r1")
     agent.run(one)
     for back in (one.undo, one.redo):
         with pytest.raises(UsageError, match="store"):
@@ -248,7 +248,7 @@ def test_nothing_is_undone_that_a_store_has():
     assert copy.states[0].state == "Calling"
     copy.advance("model:0", Replied(reply=Reply.of("other")))
     copy.undo()
-    assert [step.trigger for step in agent.resume("r1").trace] == ["begun", "answered"]
+    assert [step.trigger for step in agent.runs.resume("r1").trace] == ["begun", "answered"]
 
 
 # Copies that somebody else finds first
@@ -276,15 +276,15 @@ def test_a_copy_that_a_worker_finds_first_goes_on_from_where_it_was_copied():
     agent = Agent(
         Script(function_call("pay", amount=3), "Done.", "Done again."), functions=[pay], store=store, name="payer"
     )
-    call_ = agent.seed("Go.", run_id="one")
+    call_ = agent.prepare("Go.", run_id="one")
     MemoryStore.create(store, "one", call_.journal.header, agent="payer")
-    assert agent.resume("one").output == "Done."
+    assert agent.runs.resume("one").output == "Done."
     with pytest.raises(KeyboardInterrupt):
-        agent.runs.fork("one", 4, "two")
+        agent.runs.all.fork("one", 4, "two")
     assert (loaded(store, "two").lines, paid) == ((), [3])
-    result = agent.resume("two")
+    result = agent.runs.resume("two")
     assert (result.output, result.record.id, paid) == ("Done again.", "two", [3])
-    agent.runs.replay("two", definition_of(agent))
+    agent.runs.replay("two")
 
 
 @pytest.mark.parametrize("signing_key", [None, "k" * 32])
@@ -296,20 +296,20 @@ def test_the_journal_of_another_run_is_refused_though_its_header_is_the_same(sig
     lease = store.create("two", one.header, agent="clerk", holder="w", for_s=9.0)
     store.append(lease, 0, one.lines, Rest(state="Failed", due_s=0.0))
     with pytest.raises(JournalError, match="'two'"):
-        agent.resume("two")
+        agent.runs.resume("two")
 
 
 def test_a_redacted_export_of_a_fork_has_its_edit_redacted():
     agent = rested(MemoryStore())
-    header = json.loads(loaded(agent.runs.store).header)
+    header = json.loads(loaded(agent.runs.all.store).header)
     header["seed"]["summary"] = {"covers": 2, "text": "Ada asked for a refund"}
     header |= {"forked": ["r1", 0], "edit": {"kind": "returned", "text": "Ada lives in Rome"}}
-    agent.runs.store.create("fork", json.dumps(header), agent="clerk")
+    agent.runs.all.store.create("fork", json.dumps(header), agent="clerk")
 
     def hide(outcome: Any) -> Any:
         return outcome.changed(text="hidden") if isinstance(outcome, Returned) else outcome
 
-    assert "Ada" in "".join(agent.runs.export("fork"))
-    (text,) = agent.runs.export("fork", hide)
+    assert "Ada" in "".join(agent.runs.all.export("fork"))
+    (text,) = agent.runs.all.export("fork", hide)
     assert "Ada" not in text
     assert "hidden" in text

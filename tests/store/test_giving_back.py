@@ -101,7 +101,7 @@ def test_nothing_is_begun_once_the_run_is_known_to_be_lost():
 
     agent = Agent(Script(function_call("pay")), functions=[pay], name="clerk", store=store)
     with pytest.raises(LeaseLost):
-        agent.run(agent.seed("Go.", run_id="r1"), listen)
+        agent.run(agent.prepare("Go.", run_id="r1"), listen)
     assert not begun.wait(0.05), "whoever has the run now may have been told that it did not begin"
 
 
@@ -137,10 +137,10 @@ def test_a_run_is_given_back_although_its_caller_was_cancelled_while_it_was_clai
     store = Slow(tmp_path / "runs.db")
     agent = Agent(Script("fine"), name="clerk", store=store)
     if is_resumed:
-        store.create("r1", agent.seed("Go.", run_id="r1").journal.header, agent="agent")  # type: ignore[union-attr]
+        store.create("r1", agent.prepare("Go.", run_id="r1").journal.header, agent="agent")  # type: ignore[union-attr]
 
     async def main() -> None:
-        called = agent.aresume("r1") if is_resumed else agent.acall("Go.", run_id="r1")
+        called = agent.runs.aresume("r1") if is_resumed else agent.acall("Go.", run_id="r1")
         task = asyncio.create_task(called)
         await asyncio.to_thread(store.is_claiming.wait, 30)
         task.cancel()
@@ -151,7 +151,7 @@ def test_a_run_is_given_back_although_its_caller_was_cancelled_while_it_was_clai
     asyncio.run(main())
     assert store.is_back.wait(30)
     assert loaded(store).run.holder is None
-    assert agent.resume("r1").output == "fine"
+    assert agent.runs.resume("r1").output == "fine"
     store.close()
 
 
@@ -298,7 +298,7 @@ def test_a_coroutine_that_is_closed_after_its_loop_gives_its_run_back():
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     with suppress(ValueError):  # of the function, which is closed in another context than it began in
         coroutine.close()
-    assert loaded(agent.runs.store).run.holder is None
+    assert loaded(agent.runs.all.store).run.holder is None
 
 
 def test_the_lease_of_a_driver_that_was_left_behind_is_not_renewed():
@@ -312,7 +312,7 @@ def test_the_lease_of_a_driver_that_was_left_behind_is_not_renewed():
     agent = Agent(Script(function_call("sleep")), functions=[sleep], name="clerk", store=MemoryStore())
     loop = asyncio.new_event_loop()
     events = loop.run_until_complete(begin())
-    [recorder] = [one for one in RENEWER._recorders() if one.store is agent.runs.store]
+    [recorder] = [one for one in RENEWER._recorders() if one.store is agent.runs.all.store]
     loop.close()  # without `shutdown_asyncgens`, so the stream is never closed
     del events
     gc.collect()
@@ -344,7 +344,7 @@ def test_a_forked_process_does_not_give_back_the_run_that_its_parent_drives(tmp_
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (2 if goes_on else 0)
     [last] = [event for event in events if isinstance(event, Done)]
     assert last.result.output == "fine"
-    agent.runs.close()
+    agent.runs.all.close()
 
 
 @pytest.mark.parametrize("is_collected", [False, True], ids=["at the end of the loop", "in a cycle"])

@@ -57,15 +57,15 @@ def test_an_agent_inside_is_unfolded():
     agent = desk(MemoryStore())
     with pytest.raises(CallSuspended):
         agent.call("Please refund A-17.", run_id="r")
-    agent.resume("r", {_key(agent): Approved()}, by="ann")
-    reading = read(agent.runs, "r")
+    agent.runs.resume("r", {_key(agent): Approved()}, by="ann")
+    reading = read(agent.runs.all, "r")
     assert (reading.kind, reading.title, reading.is_sound) == ("call", "Please refund A-17.", True)
     inside = reading.processes["run:1.0"]
     assert (inside.kind, inside.name, inside.task, inside.n) == ("call", "payer", "Pay A-17 back", 2)
     assert inside.state == "Completed"
     assert [entry.by for entry in reading.entries if entry.kind == "approved"] == ["ann"]
     for n in range(len(reading.entries) + 1):
-        assert dict(reading.at(n).states) == states_in(agent.at("r", n).record), n
+        assert dict(reading.at(n).states) == states_in(agent.runs.at("r", n).record), n
     assert "Completed" in str(trace_diagram(inside.trace))
     for wrong in (-1, len(reading.entries) + 1):
         with pytest.raises(IndexError):
@@ -73,7 +73,7 @@ def test_an_agent_inside_is_unfolded():
 
 
 def _key(agent: Agent[Any, Any]) -> str:
-    (question,) = agent.runs.store.get("r").waits
+    (question,) = agent.runs.all.store.get("r").waits
     assert set(json.loads(question.schema)["properties"]) == {"order", "amount"}
     return question.key
 
@@ -96,10 +96,10 @@ def test_a_flow_of_an_agent_inside_has_ended_when_its_result_has_come_though_the
         Script(function_call("clerk", task="Look."), "No."), functions=[clerk], name="desk", store=MemoryStore()
     )
     agent.call("Are A and B there?", run_id="r")
-    reading = read(agent.runs, "r")
+    reading = read(agent.runs.all, "r")
     assert reading.table("run:1.0/run:1.1") is None
     for n in range(len(reading.entries) + 1):
-        record = agent.at("r", n).record
+        record = agent.runs.at("r", n).record
         assert dict(reading.at(n).states) == states_in(record), n
 
 
@@ -109,7 +109,7 @@ def test_a_handoff_has_no_task_of_its_own():
         Script(function_call("billing")), functions=[handoff(billing, name="billing")], name="desk", store=MemoryStore()
     )
     agent.call("Who pays?", run_id="r")
-    reading = read(agent.runs, "r")
+    reading = read(agent.runs.all, "r")
     (path,) = [path for path in reading.processes if path]
     assert path.startswith("to:")
     assert (reading.processes[path].name, reading.processes[path].task) == ("billing", "")
@@ -120,7 +120,7 @@ def test_a_long_task_is_cut():
     agent = desk(MemoryStore(), "x" * 9_000)
     with pytest.raises(CallSuspended):
         agent.call("y" * 900, run_id="r")
-    reading = read(agent.runs, "r")
+    reading = read(agent.runs.all, "r")
     for text in (reading.processes["run:1.0"].task, reading.title):
         assert len(text) <= 2_000
         assert text.endswith("…")
@@ -130,7 +130,7 @@ def test_a_title_is_one_plain_line():
     agent = Agent(Script(*"123"), name="clerk", store=MemoryStore())
     for n, task in enumerate(["a\n b\t\x1b[31mc\u202e", "\x00", "Straße"]):
         agent.call(task, run_id=f"r{n}")
-    store = agent.runs.store
+    store = agent.runs.all.store
     assert [store.get(f"r{n}").title for n in range(3)] == ["a b [31mc", "", "Straße"]
 
 
@@ -138,13 +138,13 @@ def test_a_damaged_journal_is_read_as_far_as_it_goes(tmp_path: Path):
     agent = desk(tmp_path / "runs.db")
     with pytest.raises(CallSuspended):
         agent.call("Please refund A-17.", run_id="r")
-    with agent.runs.store._connections.one() as connection:
+    with agent.runs.all.store._connections.one() as connection:
         connection.execute("UPDATE journal SET line = '{' WHERE place = (SELECT max(place) FROM journal)")
-    reading = read(agent.runs, "r")
+    reading = read(agent.runs.all, "r")
     assert (len(reading.entries), reading.is_sound) == (2, False)
     assert "entry 3" in reading.verdict
     assert dict(reading.at(2).states) == {"": "ToolInterrupt", "run:1.0": "Calling"}
-    agent.runs.close()
+    agent.runs.all.close()
 
 
 def test_a_signed_journal_is_verified_with_its_key(tmp_path: Path):
@@ -168,14 +168,14 @@ def test_runs_are_opened_for_reading_only(tmp_path: Path):
         agent.call("Please refund A-17.", run_id="r")
     with closing(Runs(path, read_only=True)) as runs:
         assert read(runs, "r").title == "Please refund A-17."
-        for write in (lambda: runs.cancel("r"), lambda: runs.requeue("r"), lambda: desk(runs).resume("r")):
+        for write in (lambda: runs.cancel("r"), lambda: runs.requeue("r"), lambda: desk(runs).runs.resume("r")):
             with pytest.raises(ReadOnly):
                 write()
         with pytest.raises(ReadOnly):
             desk(runs).call("Another.", run_id="new")
     with pytest.raises(UsageError, match="store"):
-        Runs(agent.runs.store, read_only=True)
-    agent.runs.close()
+        Runs(agent.runs.all.store, read_only=True)
+    agent.runs.all.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "statvfs"), reason="there is no such call")
@@ -191,7 +191,7 @@ def test_a_store_on_a_disk_that_is_read_only_is_read_without_a_file_beside_it(tm
         with suppress(CallSuspended):
             agent.call("Please refund A-18.", run_id="s")
         assert read(runs, "s").title == "Please refund A-18."
-    agent.runs.close()
+    agent.runs.all.close()
     before = {file.name for file in tmp_path.iterdir()}
     with closing(Runs(path, read_only=True)) as runs:
         assert read(runs, "r").title == "Please refund A-17."
@@ -276,7 +276,7 @@ def texts(message: Any) -> list[Any]:
 def entries_of(agent: Any) -> Any:
     with suppress(CallFailed):
         agent.call("How many?", run_id="r")
-    return read(agent.runs, "r").entries
+    return read(agent.runs.all, "r").entries
 
 
 def test_why_is_known_of_an_agent_in_a_flow_in_an_agent_and_after_a_retry(tmp_path):
@@ -292,7 +292,7 @@ def test_why_is_known_of_an_agent_in_a_flow_in_an_agent_and_after_a_retry(tmp_pa
     model = Script(function_call("counted", what="A"), "There are seven.")
     outer = Agent(model, functions=[flow.as_function("counted", "Counts.")], name="outer", store=tmp_path / "r.db")
     outer.call("How many?", run_id="r")
-    whys = {entry.path: entry.why for entry in read(outer.runs, "r").entries if entry.why}
+    whys = {entry.path: entry.why for entry in read(outer.runs.all, "r").entries if entry.why}
     assert whys.keys() == {"run:1.0/counting#1"}
     assert "no int" in whys["run:1.0/counting#1"]
 
@@ -300,7 +300,7 @@ def test_why_is_known_of_an_agent_in_a_flow_in_an_agent_and_after_a_retry(tmp_pa
 def test_the_end_of_a_failed_run_is_told_in_its_picture_without_code():
     agent = Agent(Script("x"), output=int, name="clerk", store=MemoryStore(), limits=Limits(parse_retries=0))
     entries_of(agent)
-    assert "no int" in str(trace_diagram(read(agent.runs, "r").process.trace))
+    assert "no int" in str(trace_diagram(read(agent.runs.all, "r").process.trace))
 
 
 def test_a_long_reason_is_cut():

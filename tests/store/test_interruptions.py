@@ -58,7 +58,7 @@ def finished(agent: Agent[Any, Any], effects: Effects, run: str = "r1") -> Any:
     told: dict[str, Outcome] = {}
     for _ in range(20):
         try:
-            return agent.resume(run, told, by="ann")
+            return agent.runs.resume(run, told, by="ann")
         except CallSuspended as suspended:
             told = {}
             for effect in suspended.call.effects:
@@ -135,7 +135,7 @@ def assert_whole(store: Store, effects: Effects, place: str) -> None:
     assert result.output == 42, place
     assert effects.done["pay"] == 1, place
     assert effects.done["wipe"] == 1, place
-    whole = agent.runs.replay("r1", definition_of(agent))
+    whole = agent.runs.replay("r1")
     assert whole.record == result.record, place
     assert whole.record.trace == result.record.trace, place
 
@@ -148,7 +148,7 @@ class Later:
 def lines_of_a_run() -> int:
     interrupted(0)  # loads what is loaded late
     store, _, trap = interrupted(0)
-    assert len(answers(clerk(store).runs, "r1")) == 1, "it comes to the approval"
+    assert len(answers(clerk(store).runs.all, "r1")) == 1, "it comes to the approval"
     return trap.lines
 
 
@@ -186,7 +186,7 @@ def stopped(way: Way, store: Store, at: int) -> tuple[bool, Effects, int]:
     """Drive a run until its event number ``at``; return whether it came, what ran, and how much had by then."""
     effects, heard = Effects(), 0
     agent = clerk(store, *effects.functions, approve=lambda f: True)
-    one, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
+    one, recorder = agent.runs.all.claims.begin(agent.prepare("Go.", run_id="r1"), definition_of(agent))
 
     def listen(event: Any) -> None:
         nonlocal heard
@@ -195,7 +195,7 @@ def stopped(way: Way, store: Store, at: int) -> tuple[bool, Effects, int]:
             raise Stop
 
     try:
-        way(one, agent.own_world, recorder, listen)
+        way(one, agent._own_world, recorder, listen)
     except Stop:
         return True, effects, effects.done.total()
     return False, effects, effects.done.total()
@@ -219,7 +219,7 @@ def test_what_had_returned_is_not_run_again_wherever_the_driver_was_stopped(ever
         result = finished(agent, effects)
         assert result.output == 42, f"event {at}"
         assert effects.done == {"add 1": 1, "add 3": 1, "pay": 1, "wipe": 1}, f"event {at}"
-        assert agent.runs.replay("r1", definition_of(agent)).record == result.record
+        assert agent.runs.replay("r1").record == result.record
         at += every
     assert stops > 20 // every, "it was stopped at each event"
     assert store.get("r1").is_ended

@@ -14,7 +14,6 @@ import kill_worker
 import pytest
 from crowd import Crowd, Often, assert_journal, forked
 from kill_worker import RUN, Notes, clerk, opened
-from support.kept_runs import definition_of
 
 from fsm_agent.store import RunUnknown
 
@@ -83,8 +82,8 @@ class Case:
         assert effects[f"{RUN} pay"] == 1
         store = opened(self.path)
         agent = clerk(store, Notes(str(self.notes)))
-        result = agent.resume(RUN)
-        whole = agent.runs.replay(RUN, definition_of(agent))
+        result = agent.runs.resume(RUN)
+        whole = agent.runs.replay(RUN)
         lines = store.load(RUN).lines
         store.close()
         assert result.output == 42

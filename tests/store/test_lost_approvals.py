@@ -99,16 +99,16 @@ def question(store: Any) -> tuple[str, str]:
 
 def by_resume(one: Any, posted: dict[str, Outcome]) -> None:
     with pytest.raises(ReplayError, match="'refund'"):
-        one.resume("r", posted)
+        one.runs.resume("r", posted)
 
 
 def by_aresume(one: Any, posted: dict[str, Outcome]) -> None:
     with pytest.raises(ReplayError, match="'refund'"):
-        asyncio.run(one.aresume("r", posted))
+        asyncio.run(one.runs.aresume("r", posted))
 
 
 def by_worker(one: Any, posted: dict[str, Outcome]) -> None:
-    one.runs.answer("r", posted)
+    one.runs.all.answer("r", posted)
     Worker([one], one.runs).advance()
 
 
@@ -135,7 +135,7 @@ def test_it_asks_and_names_what_has_changed_and_goes_on_with_the_code_of_before(
     key, problem = question(store)
     assert (key, done) == (STUCK, [])
     assert "'refund'" in problem
-    make(store, (refund, note), "Done.").resume("r")
+    make(store, (refund, note), "Done.").runs.resume("r")
     assert (done, store.load("r").run.is_ended) == ([5], True)
 
 
@@ -146,10 +146,10 @@ def test_an_approval_that_the_journal_has_already_is_kept_as_well(make: Make):
     path = begun(make, store, function_call("refund", cents=5), function_call("note", text="x"))
     before = make(store, (refund, note), "Done.")
     with pytest.raises((CallSuspended, FlowSuspended)):
-        before.resume("r", {f"{path}ask:1.0": Approved()})
+        before.runs.resume("r", {f"{path}ask:1.0": Approved()})
     by_resume(make(store, GONE), {f"{path}ask:1.1": Approved()})
     assert "'refund'" in question(store)[1]
-    make(store, (refund, note), "Done.").resume("r")
+    make(store, (refund, note), "Done.").runs.resume("r")
     assert done == [5]
 
 
@@ -159,9 +159,9 @@ def test_nobody_approves_of_what_the_code_cannot_run(make: Make, code: Any):
     store = MemoryStore()
     path = begun(make, store)
     with pytest.raises((CallSuspended, FlowSuspended)):
-        make(store, code, "Done.").resume("r")
+        make(store, code, "Done.").runs.resume("r")
     assert [waits.key for waits in store.load("r").run.waits] == [f"{path}ask:1.0"]
-    make(store, code, "Done.").resume("r", {f"{path}ask:1.0": Denied("no")})
+    make(store, code, "Done.").runs.resume("r", {f"{path}ask:1.0": Denied("no")})
     assert (done, store.load("r").run.is_ended) == ([], True)
 
 
@@ -170,7 +170,7 @@ def test_an_approver_is_not_asked_about_what_the_code_cannot_run(code: Any):
     store, asked = MemoryStore(), []
     begun(plain, store)
     with pytest.raises(CallSuspended, match=r"ask:1\.0"):
-        plain(store, code).changed(approve=lambda f: asked.append(f.name) or True).resume("r")
+        plain(store, code).changed(approve=lambda f: asked.append(f.name) or True).runs.resume("r")
     assert asked == []
 
 
@@ -179,19 +179,19 @@ def test_an_approval_that_comes_while_the_run_is_driven_is_kept():
     store = MemoryStore()
     begun(plain, store, function_call("refund", cents=5), function_call("note", text="x"))
     after = plain(store, GONE)
-    after.runs.answer("r", {"ask:1.1": Denied("no")})
+    after.runs.all.answer("r", {"ask:1.1": Denied("no")})
 
     def approve(event: Any) -> None:
         if not posted:
             posted.append(event)
-            after.runs.answer("r", {"ask:1.0": Approved()})
+            after.runs.all.answer("r", {"ask:1.0": Approved()})
 
     posted: list[Any] = []
     with pytest.raises(CallSuspended):
-        after.resume("r", sink=approve)
+        after.runs.resume("r", sink=approve)
     by_resume(after, {})
     assert question(store)[0] == STUCK
-    plain(store, (refund, note), "Done.").resume("r")
+    plain(store, (refund, note), "Done.").runs.resume("r")
     assert done == [5]
 
 
@@ -199,7 +199,7 @@ def test_arguments_that_were_never_right_are_an_answer_of_the_person_and_not_of_
     store = MemoryStore()
     begun(plain, store)
     agent = plain(store, (refund, note), "Done.").changed(approve=lambda call: Modified('{"cents": "many"}'))
-    result = agent.resume("r")
+    result = agent.runs.resume("r")
     assert "cents" in result.function_calls[0].error
 
 

@@ -89,8 +89,8 @@ def test_its_start_is_on_disk_before_it_begins(way: Way, is_async: bool):
     shop = Shop(is_async=is_async)
     shop.free.set()
     agent = shop.agent([function_call("pay", amount=3), function_call("pay", amount=4)], "done")
-    one, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), agent.definition())
-    way(one, agent.own_world, recorder, lambda event: None)
+    one, recorder = agent.runs.all.claims.begin(agent.prepare("Go.", run_id="r1"), agent._definition({}))
+    way(one, agent._own_world, recorder, lambda event: None)
     assert sorted(shop.paid) == ["3", "4"]
     for lines in shop.noted:
         assert sum('"kind":"started"' in line for line in lines) == 2
@@ -119,10 +119,10 @@ def test_it_does_not_begin_when_the_store_has_told_of_its_start_after_the_lease(
 
     shop.store.append, shop.store.submit = late, submit_late  # type: ignore[method-assign]
     agent = shop.agent()
-    agent.runs.claims.lease_s = 0.05
-    one, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), agent.definition())
+    agent.runs.all.claims.lease_s = 0.05
+    one, recorder = agent.runs.all.claims.begin(agent.prepare("Go.", run_id="r1"), agent._definition({}))
     with pytest.raises(LeaseLost):
-        way(one, agent.own_world, recorder, lambda event: None)
+        way(one, agent._own_world, recorder, lambda event: None)
     assert shop.paid == []
 
 
@@ -154,7 +154,7 @@ def lost_in_the_function(shop: Shop, *, is_async: bool, entries: Any = ()) -> tu
 def asked(agent: Agent[Any, Any], answers: Any = None) -> Any:
     """The question that the next holder asks."""
     with pytest.raises(CallSuspended, match="must not run twice") as caught:
-        agent.resume("r1", answers)
+        agent.runs.resume("r1", answers)
     return caught.value.call
 
 
@@ -183,13 +183,13 @@ def test_another_holder_asks_and_goes_on_with_the_answer(answer: Outcome, output
     assert '"idempotency_key":"r1/1.0"' in question.about
     shop.begun.clear()
     threading.Thread(target=lambda: (shop.begun.wait(10), shop.free.set())).start()
-    result = agent.resume("r1", {"doubt:1.0": answer}, by="ann")
+    result = agent.runs.resume("r1", {"doubt:1.0": answer}, by="ann")
     assert result.output == output
     shop.free.set()
     driver.join(10)
     assert len(shop.paid) == runs
     assert [m.text for m in result.dialog if m.role == "tool"] == [told]
-    whole = agent.runs.replay("r1", agent.definition())
+    whole = agent.runs.replay("r1")
     assert whole.record == result.record
     keys = [step.key for step in result.trace]
     assert ("start:1.0:2" in keys) == (runs == 2)
@@ -202,7 +202,7 @@ def test_a_failure_that_was_found_out_is_the_functions():
     agent = shop.next_holder()
     asked(agent)
     with pytest.raises(Exception, match="it never began"):
-        agent.resume("r1", {"doubt:1.0": FunctionFailed(text="it never began")})
+        agent.runs.resume("r1", {"doubt:1.0": FunctionFailed(text="it never began")})
     shop.free.set()
     driver.join(10)
 
@@ -223,7 +223,7 @@ def test_reconcile_finds_out(is_async: bool, found: Any):
     shop = Shop(reconcile=alook_up if is_async else look_up)
     driver, _ = lost_in_the_function(shop, is_async=False)
     agent = shop.next_holder()
-    resume = (lambda: asyncio.run(agent.aresume("r1"))) if is_async else (lambda: agent.resume("r1"))
+    resume = (lambda: asyncio.run(agent.runs.aresume("r1"))) if is_async else (lambda: agent.runs.resume("r1"))
     if found is None:
         with pytest.raises(CallSuspended):
             resume()
@@ -252,7 +252,7 @@ def test_what_a_holder_without_a_lease_came_to_is_posted_and_answers(is_async: b
     assert isinstance(came[0], LeaseLost)
     (post,) = loaded(shop.store).posts
     assert post.by.endswith(", late")
-    result = agent.resume("r1")
+    result = agent.runs.resume("r1")
     assert result.output == "done"
     assert [m.text for m in result.dialog if m.role == "tool"] == ["paid 3"]
     assert shop.paid == ["3"]
@@ -263,7 +263,7 @@ def test_reconcile_that_returns_something_else_is_the_users_mistake_and_the_run_
     driver, _ = lost_in_the_function(shop, is_async=False)
     agent = shop.next_holder()
     with pytest.raises(UsageError, match="reconcile of function 'pay'"):
-        agent.resume("r1")
+        agent.runs.resume("r1")
     assert loaded(shop.store).run.holder is None
     shop.free.set()
     driver.join(10)
@@ -279,7 +279,7 @@ def test_what_came_at_the_moment_of_the_loss_is_posted():
     driver.join(10)
     until(lambda: loaded(shop.store).posts)
     assert isinstance(came[0], LeaseLost)
-    assert agent.resume("r1").output == "done"
+    assert agent.runs.resume("r1").output == "done"
     assert shop.paid == ["3"]
 
 
@@ -296,7 +296,7 @@ def test_what_comes_late_is_redacted_as_well():
     driver.join(10)
     until(lambda: loaded(shop.store).posts)
     assert "paid" not in loaded(shop.store).posts[0].body
-    assert [m.text for m in agent.resume("r1").dialog if m.role == "tool"] == ["***"]
+    assert [m.text for m in agent.runs.resume("r1").dialog if m.role == "tool"] == ["***"]
 
 
 def once_more() -> None:
@@ -319,7 +319,7 @@ def broken_off(shop: Shop) -> Any:
     """A call whose driver was stopped when the start was noted."""
     shop.free.set()
     agent = Agent(Script([function_call("pay", amount=3)], "done"), functions=[shop.pay])
-    one = agent.seed("Go.")
+    one = agent.prepare("Go.")
 
     def listen(event: Any) -> None:
         if isinstance(event, FunctionStarted):

@@ -21,7 +21,7 @@ def runs():
         with pytest.raises(CallSuspended):
             agent.call("Refund order A-17.", run_id=name)
         if name != "waiting":
-            agent.resume(name, {"ask:3.0": Approved()})
+            agent.runs.resume(name, {"ask:3.0": Approved()})
     return runs
 
 

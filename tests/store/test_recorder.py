@@ -33,7 +33,7 @@ class Driver:
 
 def begun(store: Noting) -> tuple[Agent[Any, Any], Any]:
     agent = Agent(Script("fine"), store=store, name="a")
-    _, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id=RUN), definition_of(agent))
+    _, recorder = agent.runs.all.claims.begin(agent.prepare("Go.", run_id=RUN), definition_of(agent))
     assert recorder is not None
     return agent, recorder
 
@@ -44,7 +44,7 @@ def message(text: str) -> Outcome:
 
 def test_a_post_is_taken_once_however_often_it_is_fetched():
     agent, recorder = begun(Noting())
-    agent.runs.answer(RUN, {"": message("hello")})
+    agent.runs.all.answer(RUN, {"": message("hello")})
     recorder.fetch()
     recorder.fetch()
     assert len(recorder.posts) == 1
@@ -53,7 +53,7 @@ def test_a_post_is_taken_once_however_often_it_is_fetched():
 def test_a_post_that_comes_while_a_batch_is_written_is_fetched():
     def post(append: int) -> None:
         if append == 1:
-            agent.runs.answer(RUN, {"": message("meanwhile")})
+            agent.runs.all.answer(RUN, {"": message("meanwhile")})
 
     agent, recorder = begun(Noting(post))
     recorder.flush_now()
@@ -75,7 +75,7 @@ def test_only_what_ends_a_process_lets_go_of_its_request(key: str, outcome: dict
     agent, recorder = begun(Noting())
     driver: Any = Driver()
     recorder._driver = weakref.ref(driver)
-    agent.runs.store.post(RUN, "", json.dumps({"key": key, "outcome": outcome}))
+    agent.runs.all.store.post(RUN, "", json.dumps({"key": key, "outcome": outcome}))
     recorder.fetch()
     assert driver.told == [told]
 

@@ -158,8 +158,8 @@ def agent_of(seed: int, store: Any, limits: Limits, skip: int = 0) -> Agent[Any,
 
 
 def held(agent: Agent[Any, Any], run: str = "r1") -> tuple[AgentCall[Any], Any]:
-    call = agent.seed("Go.", run_id=run)
-    return agent.runs.claims.begin(call, definition_of(agent))
+    call = agent.prepare("Go.", run_id=run)
+    return agent.runs.all.claims.begin(call, definition_of(agent))
 
 
 class Meddler:
@@ -191,7 +191,7 @@ class Meddler:
 
 
 def assert_folds(agent: Agent[Any, Any], call: AgentCall[Any]) -> None:
-    whole = agent.runs.replay("r1", definition_of(agent))
+    whole = agent.runs.replay("r1")
     assert whole.record == call.record
     assert whole.record.trace == call.record.trace
 
@@ -209,7 +209,7 @@ def walked(seed: int, way: Way, store: Any) -> None:
     asked = 0
     for _ in range(30):
         with suppress(ConnectionAbortedError, CallFailed, CallSuspended):
-            way(one, agent.own_world, recorder, meddler)
+            way(one, agent._own_world, recorder, meddler)
         assert_folds(agent, one)
         run = loaded(store)
         assert run.run.n == len(one.record.trace)
@@ -230,7 +230,7 @@ def walked(seed: int, way: Way, store: Any) -> None:
         asked += len(agent.client.requests)
         agent = agent_of(seed, store, limits, skip=asked)
         way = rng.choice(EVERY)
-        one, recorder = agent.runs.claims.resume("r1", definition_of(agent))
+        one, recorder = agent.runs.all.claims.resume("r1", definition_of(agent))
         meddler = Meddler(rng, runs, one)
     raise AssertionError("it has no end")
 
@@ -252,7 +252,7 @@ def test_the_lines_are_the_same_whoever_drives_where_the_schedule_is(seed: int):
         agent = agent_of(seed, store, limits)
         one, recorder = held(agent)
         with suppress(CallFailed, CallSuspended):
-            way(one, agent.own_world, recorder, lambda event: None)
+            way(one, agent._own_world, recorder, lambda event: None)
         found[way.__name__] = loaded(store).lines
     assert len(set(found.values())) == 1
 
@@ -393,7 +393,7 @@ def test_what_came_is_on_disk_before_anything_follows_and_before_anybody_hears(w
     agent = ordered(order)
     with suppress(CallSuspended):
         one, recorder = held(agent)
-        way(one, agent.own_world.changed(approve=lambda f: order.perform("approve") or True), recorder, order.heard)
+        way(one, agent._own_world.changed(approve=lambda f: order.perform("approve") or True), recorder, order.heard)
     steps = 0
     began = {"model": 0}
     for kind, name, on_disk, *_ in order.noted:
@@ -441,7 +441,7 @@ def test_what_a_listener_injects_is_on_disk_before_the_function_begins_that_it_h
             if len(told) == 1:
                 one.advance("", Injected((Message.of("user", "Be brief."),)))
 
-    way(one, agent.own_world, recorder, listen)
+    way(one, agent._own_world, recorder, listen)
     ((_, _, on_disk, *_),) = [noted for noted in order.noted if noted[:2] == ("perform", "work")]
     assert keys_of(loaded(order.store).lines[:on_disk]) == ["begin", "model:0", ""]
     assert one.output == "fine"
@@ -492,7 +492,7 @@ def test_once_a_run_was_cancelled_what_came_together_with_the_last_outcome_does_
         return outcome
 
     recorder.redact = cancels
-    by_arun(one, agent.own_world, recorder, lambda event: None)
+    by_arun(one, agent._own_world, recorder, lambda event: None)
     keys = [key.partition(":")[0] for key in keys_of(loaded(store).lines)]
     assert keys == ["begin", "model", "run", ""]
 
@@ -511,7 +511,7 @@ def test_a_run_that_is_lost_at_its_very_end_has_no_result_here(way: Way):
 
     recorder.finish = lost_then
     with pytest.raises(LeaseLost, match="another has it"):
-        way(one, agent.own_world, recorder, heard.append)
+        way(one, agent._own_world, recorder, heard.append)
     assert not [event for event in heard if isinstance(event, Stepped) and event.to == "Completed"]
     assert one.driver is None
 
@@ -520,12 +520,12 @@ def test_an_entry_says_who_posted_it_and_the_record_does_not(tmp_path: Path) -> 
     records = []
     for by in ("", "ann \N{BULLET}\n"):
         agent = rested(SqliteStore(tmp_path / f"runs{bool(by)}.db", clock=OWN_CLOCK))
-        ran = asyncio.run(agent.aresume("r1", answers(agent.runs, "r1"), by=by))
+        ran = asyncio.run(agent.runs.aresume("r1", answers(agent.runs.all, "r1"), by=by))
         records.append(ran.record)
-        posted = [line for line in map(json.loads, loaded(agent.runs.store).lines) if line.get("by")]
+        posted = [line for line in map(json.loads, loaded(agent.runs.all.store).lines) if line.get("by")]
         assert [(line["by"], line["key"].partition(":")[0]) for line in posted] == ([(by, "ask")] if by else [])
-        assert agent.runs.replay("r1", definition_of(agent)).record == ran.record
-        agent.runs.close()
+        assert agent.runs.replay("r1").record == ran.record
+        agent.runs.all.close()
     assert [step.trigger for step in records[0].trace] == [step.trigger for step in records[1].trace]
 
 

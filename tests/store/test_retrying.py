@@ -72,13 +72,13 @@ def test_a_function_that_failed_is_run_again_and_nothing_else_is(store: Store):
     assert (row.is_failed, row.state, world.done) == (True, "Failed", ["look a"])
     world.broken.clear()
     again = agent_of(store, world, "All paid.")
-    assert again.runs.retry("r", by="ann", at_s=5.0) == row.n - 1
+    assert again.runs.all.retry("r", by="ann", at_s=5.0) == row.n - 1
     row = store.get("r")
     assert (row.is_failed, row.is_ended, row.due_s, row.state) == (False, False, 0.0, "ToolInterrupt")
-    assert again.resume("r").output == "All paid."
+    assert again.runs.resume("r").output == "All paid."
     assert world.done == ["look a", "pay"]
     assert retried_by(store) == ["ann"]
-    assert str(again.replay("r").state) == "Completed"
+    assert str(again.runs.replay("r").state) == "Completed"
 
 
 def test_a_request_begins_anew_with_all_its_attempts(store: Store):
@@ -88,10 +88,10 @@ def test_a_request_begins_anew_with_all_its_attempts(store: Store):
     failed(agent)
     n = store.get("r").n
     agent = agent_of(store, World(), *[_overloaded() for _ in range(2)], "Here.", limits=limits)
-    assert agent.runs.retry("r") == 1
-    assert agent.resume("r").output == "Here."
+    assert agent.runs.all.retry("r") == 1
+    assert agent.runs.resume("r").output == "Here."
     assert store.get("r").n > n + 1
-    assert str(agent.replay("r").state) == "Completed"
+    assert str(agent.runs.replay("r").state) == "Completed"
 
 
 def _overloaded() -> Exception:
@@ -103,12 +103,12 @@ def test_what_must_not_run_twice_and_had_begun_is_asked_about(store: Store):
     failed(agent_of(store, world, function_call("pay", amount=3), once=True))
     world.broken.clear()
     agent = agent_of(store, world, "Paid, then.", once=True)
-    agent.runs.retry("r")
+    agent.runs.all.retry("r")
     with pytest.raises(CallSuspended):
-        agent.resume("r")
+        agent.runs.resume("r")
     (question,) = store.get("r").waits
     assert (question.kind, world.done) == ("doubt", [])
-    assert agent.resume("r", {question.key: Returned(text="it was paid by hand")}).output == "Paid, then."
+    assert agent.runs.resume("r", {question.key: Returned(text="it was paid by hand")}).output == "Paid, then."
     assert world.done == []
 
 
@@ -118,22 +118,22 @@ def test_it_may_fail_and_be_retried_again(store: Store):
     steps = []
     for _ in range(3):
         agent = agent_of(store, world, "Paid.")
-        steps.append(agent.runs.retry("r", by="ann"))
+        steps.append(agent.runs.all.retry("r", by="ann"))
         with pytest.raises(CallFailed):
-            agent.resume("r")
+            agent.runs.resume("r")
     world.broken.clear()
     agent = agent_of(store, world, "Paid.")
-    steps.append(agent.runs.retry("r", by="bob"))
-    assert agent.resume("r").output == "Paid."
+    steps.append(agent.runs.all.retry("r", by="bob"))
+    assert agent.runs.resume("r").output == "Paid."
     assert world.done == ["look a", "pay"]
-    assert str(agent.replay("r").state) == "Completed"
+    assert str(agent.runs.replay("r").state) == "Completed"
     assert retried_by(store) == ["ann"] * 3 + ["bob"]
-    past = agent.at("r", steps[0])
+    past = agent.runs.at("r", steps[0])
     assert str(past.state) == "ToolInterrupt"
-    name = agent.fork("r", steps[-1])
+    name = agent.runs.fork("r", steps[-1])
     world.done.clear()
     forked = replace(agent, model=Script("Paid again."))
-    assert forked.resume(name).output == "Paid again."
+    assert forked.runs.resume(name).output == "Paid again."
     assert world.done == ["pay"]
 
 
@@ -151,13 +151,13 @@ def test_a_cancelled_run_goes_on(store: Store):
     runs = Runs(store)
     runs.cancel("r", "by mistake", by="bob")
     with suppress(CallFailed):
-        agent().resume("r")
+        agent().runs.resume("r")
     assert store.get("r").is_failed
     runs.retry("r", by="ann")
     with pytest.raises(CallSuspended):
-        agent().resume("r")
+        agent().runs.resume("r")
     assert [question.key for question in store.get("r").waits] == [key]
-    assert agent("Paid.").resume("r", {key: Approved()}).output == "Paid."
+    assert agent("Paid.").runs.resume("r", {key: Approved()}).output == "Paid."
 
 
 def test_its_deadline_counts_anew(store: Store):
@@ -167,9 +167,9 @@ def test_its_deadline_counts_anew(store: Store):
     failed(agent)
     script.clock.advance(3600.0)
     world.broken.clear()
-    agent.runs.retry("r", at_s=script.clock.now())
-    assert agent.resume("r").output == "Paid."
-    assert str(agent.replay("r").state) == "Completed"
+    agent.runs.all.retry("r", at_s=script.clock.now())
+    assert agent.runs.resume("r").output == "Paid."
+    assert str(agent.runs.replay("r").state) == "Completed"
 
 
 def test_an_agent_inside_goes_on(store: Store):
@@ -190,10 +190,10 @@ def test_an_agent_inside_goes_on(store: Store):
     failed(failing)
     world.broken.clear()
     agent = boss("All is well.", inner=("Paid.",))
-    agent.runs.retry("r")
-    assert agent.resume("r").output == "All is well."
+    agent.runs.all.retry("r")
+    assert agent.runs.resume("r").output == "All is well."
     assert world.done == ["look a", "pay"]
-    assert str(agent.replay("r").state) == "Completed"
+    assert str(agent.runs.replay("r").state) == "Completed"
 
 
 # Flows
@@ -252,14 +252,14 @@ def test_a_flow_goes_on_in_its_state(store: Store):
     assert before[0] == "first"
     world.broken.clear()
     flow = flow_of(store, world)
-    flow.runs.retry("f", by="ann")
+    flow.runs.all.retry("f", by="ann")
     assert store.get("f").state == "many"
     with pytest.raises(FlowSuspended):
-        flow.resume("f")
+        flow.runs.resume("f")
     assert sorted(world.done) == ["charge", "first", "item a", "item b", "item c"]
-    assert flow.resume("f", {store.get("f").waits[0].key: Returned(text='"yes"')}).state == "sent"
-    assert flow.replay("f").state == "sent"
-    assert flow.at("f", "review#4").state == "review"
+    assert flow.runs.resume("f", {store.get("f").waits[0].key: Returned(text='"yes"')}).state == "sent"
+    assert flow.runs.replay("f").state == "sent"
+    assert flow.runs.at("f", "review#4").state == "review"
 
 
 def test_a_success_that_a_row_made_a_failure_is_not_repeated(store: Store):
@@ -268,11 +268,11 @@ def test_a_success_that_a_row_made_a_failure_is_not_repeated(store: Store):
     with pytest.raises(FlowSuspended):
         flow.call(Order(), run_id="f")
     with pytest.raises(FlowFailed):
-        flow.resume("f", {store.get("f").waits[0].key: Returned(text='"no"')})
+        flow.runs.resume("f", {store.get("f").waits[0].key: Returned(text='"no"')})
     before = store.load("f")
     assert before.run.is_failed
     with pytest.raises(UsageError, match="fork"):
-        flow.runs.retry("f")
+        flow.runs.all.retry("f")
     assert store.load("f").lines == before.lines
     assert store.get("f").changed(updated_s=0.0) == before.run.changed(updated_s=0.0)
 
@@ -310,13 +310,13 @@ class Timed:
         self.clock.advance(expired_s)
         self.world.broken = {"draft"}
         with pytest.raises(FlowFailed):
-            flow.resume("f", None if expired_s else self.answer("no"))
+            flow.runs.resume("f", None if expired_s else self.answer("no"))
         self.world.broken = set()
 
     def retry(self, flow: Flow[Order], *, later_s: float = 3600.0) -> float:
         """Retry the run; return the time of it."""
         self.clock.advance(later_s)
-        flow.runs.retry("f", at_s=self.clock.now())
+        flow.runs.all.retry("f", at_s=self.clock.now())
         return float(self.clock.now())
 
     def answer(self, text: str) -> dict[str, Any]:
@@ -328,14 +328,14 @@ def test_the_time_of_a_state_that_is_entered_again_counts_anew_too(timed: Timed)
     timed.fail_at(flow)
     retried_s = timed.retry(flow)
     with pytest.raises(FlowSuspended) as waits:
-        flow.resume("f")
+        flow.runs.resume("f")
     assert waits.value.wake_at_s == retried_s + 100.0
     timed.clock.advance(40.0)
     with pytest.raises(FlowSuspended) as waits:
-        flow.resume("f", timed.answer("no"))
+        flow.runs.resume("f", timed.answer("no"))
     assert waits.value.wake_at_s == retried_s + 100.0, "from when it was entered first"
-    assert flow.resume("f", timed.answer("yes")).state == "sent"
-    assert flow.replay("f").state == "sent"
+    assert flow.runs.resume("f", timed.answer("yes")).state == "sent"
+    assert flow.runs.replay("f").state == "sent"
 
 
 def test_a_state_that_a_run_is_retried_in_keeps_the_time_that_it_gets_there(timed: Timed):
@@ -343,14 +343,14 @@ def test_a_state_that_a_run_is_retried_in_keeps_the_time_that_it_gets_there(time
     timed.fail_at(flow, expired_s=101.0)
     retried_s = timed.retry(flow)
     with pytest.raises(FlowSuspended) as waits:
-        flow.resume("f")
+        flow.runs.resume("f")
     timed.clock.advance(40.0)
     with pytest.raises(FlowSuspended) as waits:
-        flow.resume("f", timed.answer("no"))
+        flow.runs.resume("f", timed.answer("no"))
     assert waits.value.wake_at_s == retried_s + 100.0
     timed.clock.advance(61.0)
     with pytest.raises(FlowFailed, match="review"):
-        flow.resume("f")
+        flow.runs.resume("f")
 
 
 def test_a_moment_that_has_passed_fails_no_run_that_is_retried(timed: Timed):
@@ -358,21 +358,21 @@ def test_a_moment_that_has_passed_fails_no_run_that_is_retried(timed: Timed):
     timed.fail_at(flow, expired_s=101.0)
     timed.retry(flow)
     with pytest.raises(FlowSuspended) as waits:
-        flow.resume("f")
+        flow.runs.resume("f")
     assert waits.value.wake_at_s is None
-    assert flow.resume("f", timed.answer("yes")).state == "sent"
-    assert flow.replay("f").state == "sent"
+    assert flow.runs.resume("f", timed.answer("yes")).state == "sent"
+    assert flow.runs.replay("f").state == "sent"
 
 
 def test_a_moment_whose_end_a_row_takes_is_over_for_a_retried_run_too(timed: Timed):
     flow = timed.flow(end("late"), until=timed.clock.now() + 100.0)
     with pytest.raises(FlowSuspended):
         flow.call(Order(), run_id="f")
-    flow.runs.cancel("f", "by mistake")
+    flow.runs.all.cancel("f", "by mistake")
     with pytest.raises(FlowFailed):
-        flow.resume("f")
+        flow.runs.resume("f")
     timed.retry(flow)
-    assert flow.resume("f").state == "late"
+    assert flow.runs.resume("f").state == "late"
 
 
 def test_a_flow_inside_a_call_goes_on_with_its_whole_time(timed: Timed):
@@ -388,13 +388,13 @@ def test_a_flow_inside_a_call_goes_on_with_its_whole_time(timed: Timed):
     timed.world.broken = set()
     timed.clock.advance(3600.0)
     agent = boss("All is well.")
-    agent.runs.retry("f", at_s=timed.clock.now())
+    agent.runs.all.retry("f", at_s=timed.clock.now())
     with pytest.raises(CallSuspended):
-        agent.resume("f")
+        agent.runs.resume("f")
     assert timed.world.done == ["pay"]
-    assert agent.at("f").deadline.at_s == timed.clock.now() + 100.0
-    assert agent.replay("f").deadline.at_s == timed.clock.now() + 100.0
-    assert agent.resume("f", timed.answer("yes")).output == "All is well."
+    assert agent.runs.at("f").deadline.at_s == timed.clock.now() + 100.0
+    assert agent.runs.replay("f").deadline.at_s == timed.clock.now() + 100.0
+    assert agent.runs.resume("f", timed.answer("yes")).output == "All is well."
 
 
 def test_a_cancellation_that_came_too_late_for_the_failed_run_does_not_end_the_retried_one(store: Store):
@@ -408,8 +408,8 @@ def test_a_cancellation_that_came_too_late_for_the_failed_run_does_not_end_the_r
     failed(agent_of(store, world, function_call("pay", amount=3), hooks=[Late()]))
     world.broken.clear()
     agent = agent_of(store, world, "Paid.")
-    agent.runs.retry("r")
-    assert agent.resume("r").output == "Paid."
+    agent.runs.all.retry("r")
+    assert agent.runs.resume("r").output == "Paid."
 
 
 # What is refused
@@ -419,27 +419,27 @@ def test_what_has_not_failed_is_refused(store: Store):
     agent = agent_of(store, World(), "Well.")
     agent.call("Go.", run_id="r")
     with pytest.raises(UsageError, match="Completed"):
-        agent.runs.retry("r")
+        agent.runs.all.retry("r")
     store.create("open", store.load("r").header, agent="shop")
     with pytest.raises(UsageError, match="'open'"):
-        agent.runs.retry("open")
+        agent.runs.all.retry("open")
     with pytest.raises(UsageError, match="Completed"):
-        agent.runs.requeue("r")
+        agent.runs.all.requeue("r")
     with pytest.raises(RunUnknown):
-        agent.runs.retry("nobody")
+        agent.runs.all.retry("nobody")
 
 
 def test_one_of_two_retries_wins(store: Store):
     world = World(broken={"pay"})
     agent = agent_of(store, world, function_call("pay", amount=3))
     failed(agent)
-    agent.runs.retry("r")
+    agent.runs.all.retry("r")
     with pytest.raises(UsageError, match="'r'"):
-        agent.runs.retry("r")
+        agent.runs.all.retry("r")
     lease = store.claim("w", for_s=60.0, run="r")
     assert lease is not None
     with pytest.raises(RunBusy):
-        agent.runs.requeue("r")
+        agent.runs.all.requeue("r")
 
 
 def test_an_earlier_turn_is_not_retried_behind_a_later_one(store: Store):
@@ -450,7 +450,7 @@ def test_an_earlier_turn_is_not_retried_behind_a_later_one(store: Store):
     turn = store.head("c").run
     agent.conversation("c").call("Hello?")
     with pytest.raises(UsageError, match="'c'"):
-        agent.runs.retry(turn)
+        agent.runs.all.retry(turn)
     world.broken.clear()
 
 
@@ -464,8 +464,8 @@ def test_a_signed_run_is_retried_with_its_key_alone(store: Store):
     runs = Runs(store, signing_key=KEY)
     runs.retry("r")
     agent = agent_of(runs, world, "Paid.")
-    assert agent.resume("r").output == "Paid."
-    assert str(agent.replay("r").state) == "Completed"
+    assert agent.runs.resume("r").output == "Paid."
+    assert str(agent.runs.replay("r").state) == "Completed"
 
 
 def test_a_forged_step_is_refused(tmp_path: Path):
@@ -473,13 +473,13 @@ def test_a_forged_step_is_refused(tmp_path: Path):
     store = SqliteStore(tmp_path / "runs.db")
     agent = agent_of(store, world, function_call("look", what="a"), function_call("pay", amount=3))
     failed(agent)
-    agent.runs.retry("r")
+    agent.runs.all.retry("r")
     with store._connections.one() as connection:
         [line] = connection.execute("SELECT line FROM journal ORDER BY place DESC LIMIT 1").fetchone()
         changed = json.dumps({**json.loads(line), "outcome": {"kind": "retried", "step": 1, "at_s": 1.0}})
         connection.execute("UPDATE journal SET line = ? WHERE line = ?", (changed, line))
     with pytest.raises(JournalError):
-        agent.resume("r")
+        agent.runs.resume("r")
     store.close()
 
 
@@ -488,17 +488,17 @@ def test_a_forged_step_is_refused(tmp_path: Path):
 
 def test_a_stuck_run_is_tried_again(store: Store):
     agent = agent_of(store, World(), "Well.")
-    store.create("r", agent.seed("Go.", run_id="r").journal.header, agent="shop")
+    store.create("r", agent.prepare("Go.", run_id="r").journal.header, agent="shop")
     for _ in range(6):
         lease = store.claim("w", for_s=0.0, run="r")
         assert lease is not None
     with suppress(Exception):
-        agent.resume("r")
+        agent.runs.resume("r")
     assert [question.kind for question in store.get("r").waits] == ["stuck"]
     assert [run.id for run in store.list(waiting_for="stuck")] == ["r"]
-    assert agent.runs.requeue("r", by="ann") is True
+    assert agent.runs.all.requeue("r", by="ann") is True
     assert store.get("r").due_s == 0.0
-    assert agent.resume("r").output == "Well."
+    assert agent.runs.resume("r").output == "Well."
 
 
 def test_a_resting_run_is_made_due(store: Store):
@@ -507,10 +507,10 @@ def test_a_resting_run_is_made_due(store: Store):
         flow.call(Order(), run_id="f")
     assert store.get("f").due_s not in (None, 0.0)
     waits = store.get("f").waits
-    assert flow.runs.requeue("f") is True
+    assert flow.runs.all.requeue("f") is True
     row = store.get("f")
     assert (row.due_s, row.waits, row.state) == (0.0, waits, "later")
-    assert flow.runs.requeue("f") is False, "it is due already"
+    assert flow.runs.all.requeue("f") is False, "it is due already"
     Worker([flow], store).run(once=True)
     assert store.get("f").due_s not in (None, 0.0), "its time has not come"
     assert store.get("f").state == "later"

@@ -80,7 +80,7 @@ def store() -> Any:
 
 
 def resume(agent: Agent[Any, Any], told: Any = None) -> Any:
-    return agent.resume("r1", told, by="ann")
+    return agent.runs.resume("r1", told, by="ann")
 
 
 # Rests
@@ -88,8 +88,8 @@ def resume(agent: Agent[Any, Any], told: Any = None) -> Any:
 
 def create(agent: Agent[Any, Any]) -> None:
     """Begin a run that nobody has driven yet."""
-    header = agent.seed("Go.", run_id="r1").journal.header
-    assert agent.runs.store.create("r1", header, agent=agent.name) is True
+    header = agent.prepare("Go.", run_id="r1").journal.header
+    assert agent.runs.all.store.create("r1", header, agent=agent.name) is True
 
 
 class Crowded(MemoryStore):
@@ -107,7 +107,7 @@ def test_no_worker_is_faster_than_who_calls():
     assert agent.call("Go.", run_id="named").output == "one"
     assert agent.call("Go.").output == "two"
     assert agent.conversation("c").call("Go.").output == "three"
-    agent.runs.fork("named", 1, "copied")
+    agent.runs.all.fork("named", 1, "copied")
     assert (store.load("copied").run.state, store.load("copied").run.holder) == ("Forked", None)
 
 
@@ -121,7 +121,7 @@ def test_a_run_rests_with_its_question_and_goes_on_with_the_answer(store: Any):
     assert result.output == 42
     assert loaded(store).run.is_ended
     assert resume(agent).record == result.record
-    assert agent.runs.replay("r1", definition_of(agent)).record == result.record
+    assert agent.runs.replay("r1").record == result.record
 
 
 def test_an_answer_has_the_time_of_the_clock_that_drives_the_run(store: Any):
@@ -129,7 +129,7 @@ def test_an_answer_has_the_time_of_the_clock_that_drives_the_run(store: Any):
     agent = Agent("openai:m", functions=[wipe], name="clerk", store=store)
     with pytest.raises(CallSuspended):
         agent.call("Wipe.", run_id="r", model=Script(function_call("wipe", path="x")))
-    result = agent.resume("r", {"ask:1.0": Approved()}, model=Script("Wiped."))
+    result = agent.runs.resume("r", {"ask:1.0": Approved()}, model=Script("Wiped."))
     assert {step.at_s for step in result.trace} == {1_000_000_000.0}
 
 
@@ -139,21 +139,21 @@ def test_a_signed_run_is_resumed_with_its_key_alone(store: Any):
     wrong = clerk(Runs(store, signing_key=other))
     with pytest.raises(JournalError, match="snapshot"):
         resume(wrong)
-    agent.runs.answer("r1", {STUCK: RunAgain()})
+    agent.runs.all.answer("r1", {STUCK: RunAgain()})
     with pytest.raises(CallSuspended):
         resume(agent)
-    assert resume(agent, answers(agent.runs, "r1")).output == 42
+    assert resume(agent, answers(agent.runs.all, "r1")).output == 42
 
 
 def test_a_signed_run_that_is_read_without_its_key_says_so_and_is_left_as_it_is(store: Any):
     agent = rested(Runs(store, signing_key="k" * 32))
     waits, keyless = loaded(store).run.waits, clerk(store)
-    for wrong in (resume, lambda a: a.runs.replay("r1", definition_of(a)), lambda a: a.runs.fork("r1", 2, "r2")):
+    for wrong in (resume, lambda a: a.runs.replay("r1"), lambda a: a.runs.all.fork("r1", 2, "r2")):
         with pytest.raises(JournalError, match="signing_key"):
             wrong(keyless)
     run = loaded(store).run
     assert (run.waits, run.holder) == (waits, None)
-    assert resume(agent, answers(agent.runs, "r1")).output == 42
+    assert resume(agent, answers(agent.runs.all, "r1")).output == 42
     with pytest.raises(JournalError, match="signed"):
         resume(keyless)
 
@@ -193,7 +193,7 @@ def after(functions: Any, output: Any = int, entries: Any = ("42",)) -> Callable
 def broken_off(store: Any) -> None:
     """A holder died in the midst: its entries have no rest behind them."""
     agent = clerk(store)
-    one, _ = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
+    one, _ = agent.runs.all.claims.begin(agent.prepare("Go.", run_id="r1"), definition_of(agent))
     recorder = _
     seen: list[Any] = []
 
@@ -207,7 +207,7 @@ def broken_off(store: Any) -> None:
             raise Died
 
     with pytest.raises(Died):
-        WAYS[0](one, agent.own_world, recorder, listen)
+        WAYS[0](one, agent._own_world, recorder, listen)
     store._clock = Elsewhere()
 
 
@@ -221,7 +221,7 @@ def test_a_change_since_the_last_rest_is_a_replay_error_and_the_run_is_stuck_unt
     (question,) = run.waits
     assert (run.state, question.key, question.kind, run.due_s) == ("Stuck", STUCK, "stuck", None)
     assert json.loads(question.about)["problem"] == str(caught.value)
-    assert agent.runs.claims.claim_due(["clerk"]) is None
+    assert agent.runs.all.claims.claim_due(["clerk"]) is None
     with pytest.raises(ReplayError):
         resume(agent, {STUCK: RunAgain()})
     assert [q.key for q in loaded(store).run.waits] == [STUCK], "it is asked again"
@@ -248,7 +248,7 @@ def claimed_in_vain(agent: Agent[Any, Any], store: Any) -> None:
     clock = store._clock = getattr(store, "clock_of_test", None) or Elsewhere(0.0)
     store.clock_of_test = clock
     for _ in range(MAX_TRIES):
-        assert agent.runs.claims.claim_due(["clerk"]) is not None
+        assert agent.runs.all.claims.claim_due(["clerk"]) is not None
         clock.ahead_s += 100.0
 
 
@@ -260,7 +260,7 @@ def test_a_run_whose_drivers_die_is_a_question_and_tried_again_when_somebody_say
     with pytest.raises(ReplayError):
         resume(agent)
     assert [q.key for q in loaded(store).run.waits] == [STUCK]
-    agent.runs.answer("r1", {STUCK: RunAgain()})
+    agent.runs.all.answer("r1", {STUCK: RunAgain()})
     claimed_in_vain(agent, store)
     with pytest.raises(CallSuspended):
         resume(agent)
@@ -282,7 +282,7 @@ def test_looking_at_a_waiting_run_again_and_again_does_not_make_it_stuck(store: 
     for _ in range(MAX_TRIES + 3):
         with pytest.raises(CallSuspended, match="ToolInterrupt"):
             resume(agent)
-    assert resume(agent, answers(agent.runs, "r1")).output == 42
+    assert resume(agent, answers(agent.runs.all, "r1")).output == 42
 
 
 def test_a_resumer_who_is_wrong_leaves_the_run_as_it_is(store: Any):
@@ -292,10 +292,10 @@ def test_a_resumer_who_is_wrong_leaves_the_run_as_it_is(store: Any):
     with pytest.raises(UsageError, match="'clerk'"):
         resume(other)
     with pytest.raises(UsageError, match="clerk"):
-        agent.resume("r1", prompt=wrong_prompt())
+        agent.runs.resume("r1", prompt=wrong_prompt())
     run = loaded(store).run
     assert (run.waits, run.holder) == (waits, None)
-    assert resume(agent, answers(agent.runs, "r1")).output == 42
+    assert resume(agent, answers(agent.runs.all, "r1")).output == 42
 
 
 def wrong_prompt() -> Any:
@@ -319,7 +319,7 @@ def test_a_run_id_given_twice_is_the_same_run_or_an_error(store: Any):
     with pytest.raises(RunExists, match="agent"):
         clerk(store, name="other").call("Go.", run_id="r1")
     with pytest.raises(RunUnknown):
-        agent.resume("r9")
+        agent.runs.resume("r9")
     with pytest.raises(UsageError, match="run_id"):
         agent.call("Go.", run_id="")
 
@@ -339,7 +339,7 @@ def test_what_the_caller_says_of_a_run_is_in_its_header_and_its_record(store: An
         agent.call("Go.", run_id="r1", extra={"ticket": 17})
     assert caught.value.call.record.extra == {"ticket": 17}
     assert json.loads(loaded(store).header)["extra"] == {"ticket": 17}
-    assert resume(agent, answers(agent.runs, "r1")).record.extra == {"ticket": 17}
+    assert resume(agent, answers(agent.runs.all, "r1")).record.extra == {"ticket": 17}
 
 
 # Redaction
@@ -359,10 +359,10 @@ def test_what_is_redacted_reaches_neither_the_store_nor_the_model(store: Any):
     assert "paid" not in "".join(run.lines)
     assert b"paid" not in zlib.decompress(run.snapshot[1])
     assert "paid" not in str(agent.client.requests[-1].messages)
-    agent.runs.answer("r1", {run.run.waits[0].key: Denied(reason="a secret")})
+    agent.runs.all.answer("r1", {run.run.waits[0].key: Denied(reason="a secret")})
     assert "secret" not in loaded(store).posts[0].body
     assert resume(agent).output == 42
-    whole = agent.runs.replay("r1", definition_of(agent))
+    whole = agent.runs.replay("r1")
     assert "****" in str(whole.record.dialog)
 
 
@@ -450,12 +450,12 @@ def while_waiting(
     kind: str, way: Way, store: Any, act: Callable[[Runs, Any], None], is_freed: bool
 ) -> tuple[Any, Agent[Any, Any], list[BaseException]]:
     agent, begun, free = pending(kind, store)
-    one, recorder = agent.runs.claims.begin(agent.seed("Go.", run_id="r1"), definition_of(agent))
+    one, recorder = agent.runs.all.claims.begin(agent.prepare("Go.", run_id="r1"), definition_of(agent))
     failures: list[BaseException] = []
 
     def drive() -> None:
         try:
-            way(one, agent.own_world, recorder, lambda event: None)
+            way(one, agent._own_world, recorder, lambda event: None)
         except BaseException as error:
             failures.append(error)
 
@@ -494,7 +494,7 @@ def test_an_end_by_another_reaches_the_driver_before_what_it_waits_for(kind: str
     run = loaded(store)
     assert run.run.is_ended
     assert run.posts == ()
-    assert agent.runs.replay("r1", definition_of(agent)).record == one.record
+    assert agent.runs.replay("r1").record == one.record
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -508,7 +508,7 @@ def test_what_another_injects_is_seen_by_the_model(way: Way):
     assert message in one.record.dialog
     assert message in agent.client.requests[-1].messages
     assert loaded(store).posts == ()
-    assert agent.runs.replay("r1", definition_of(agent)).record == one.record
+    assert agent.runs.replay("r1").record == one.record
 
 
 WRONG = (
@@ -558,17 +558,17 @@ def test_posts_that_come_one_after_the_other_are_noticed_with_each_append():
 
 def test_an_answer_to_nothing_and_a_second_answer_are_refused(store: Any):
     agent = rested(store)
-    (key,) = answers(agent.runs, "r1")
+    (key,) = answers(agent.runs.all, "r1")
     with pytest.raises(NotAsked, match="ask:99"):
-        agent.runs.answer("r1", {"ask:99": Approved()})
+        agent.runs.all.answer("r1", {"ask:99": Approved()})
     with pytest.raises(UsageError, match="ask:1"):
-        agent.runs.answer("r1", {"ask:1": True})
-    agent.runs.answer("r1", {key: Approved()}, by="ann")
+        agent.runs.all.answer("r1", {"ask:1": True})
+    agent.runs.all.answer("r1", {key: Approved()}, by="ann")
     with pytest.raises(AlreadyAnswered, match="ann"):
-        agent.runs.answer("r1", {key: Denied()}, by="bob")
+        agent.runs.all.answer("r1", {key: Denied()}, by="bob")
     assert resume(agent).output == 42
     with pytest.raises(NotAsked):
-        agent.runs.cancel("r1")
+        agent.runs.all.cancel("r1")
 
 
 @pytest.mark.timeout(20)  # nothing polls a store in memory, and its lease lasts an hour
@@ -577,7 +577,7 @@ def test_a_post_between_the_claim_and_the_drive_is_taken_at_once(verb: str):
     class Posting(MemoryStore):
         def create(self, *args: Any, **options: Any) -> Lease | bool:
             lease = super().create(*args, **options)
-            agent.runs.cancel("r1", "gone")
+            agent.runs.all.cancel("r1", "gone")
             return lease
 
     @function
@@ -625,15 +625,15 @@ def test_a_second_cancellation_is_taken_at_once_while_a_stream_is_being_closed(i
     async def hear() -> None:
         async for event in flow.astream("x", run_id="r1"):
             if isinstance(event, Inside) and isinstance(event.event, TextDelta):
-                flow.runs.cancel("r1", "go to stand")
+                flow.runs.all.cancel("r1", "go to stand")
 
     async def main() -> None:
         task = asyncio.create_task(hear())
         if not is_heard:
             await began.wait()
-            flow.runs.cancel("r1", "go to stand")
+            flow.runs.all.cancel("r1", "go to stand")
         await closing.wait()
-        flow.runs.cancel("r1", "gone")
+        flow.runs.all.cancel("r1", "gone")
         with pytest.raises(FlowFailed, match="gone"):
             await task
 
@@ -642,12 +642,12 @@ def test_a_second_cancellation_is_taken_at_once_while_a_stream_is_being_closed(i
 
 def test_an_answer_of_the_wrong_kind_is_refused_before_it_is_posted(store: Any):
     agent = rested(store)
-    (key,) = answers(agent.runs, "r1")
+    (key,) = answers(agent.runs.all, "r1")
     with pytest.raises(UsageError, match=key):
         resume(agent, {key: Returned(text="wiped")})
     with pytest.raises(UsageError, match=key):
-        asyncio.run(agent.aresume("r1", {"": Injected(()), key: Returned(text="wiped")}))
-    assert (loaded(store).posts, list(answers(agent.runs, "r1"))) == ((), [key])
+        asyncio.run(agent.runs.aresume("r1", {"": Injected(()), key: Returned(text="wiped")}))
+    assert (loaded(store).posts, list(answers(agent.runs.all, "r1"))) == ((), [key])
     assert resume(agent, {key: Approved()}).output == 42
 
 
@@ -664,11 +664,11 @@ def test_arguments_that_do_not_fit_are_refused_before_they_are_posted(store: Any
         agent.call("Pay it back.", run_id="r1")
     for given in ('{"order"', '{"cents": "many"}'):
         with pytest.raises(OutcomeError, match="ask"):
-            agent.runs.answer("r1", {"ask:1.0": Modified(given)})
+            agent.runs.all.answer("r1", {"ask:1.0": Modified(given)})
         with pytest.raises(OutcomeError, match="ask"):
-            asyncio.run(agent.aresume("r1", {"ask:1.0": Modified(given)}))
+            asyncio.run(agent.runs.aresume("r1", {"ask:1.0": Modified(given)}))
     assert not loaded(store).posts
-    assert agent.resume("r1", {"ask:1.0": Modified('{"cents": 2}')}).function_calls[0].result == "2 paid back"
+    assert agent.runs.resume("r1", {"ask:1.0": Modified('{"cents": 2}')}).function_calls[0].result == "2 paid back"
 
 
 def test_what_became_of_a_function_of_a_flow_is_told_in_its_type(store: Any):
@@ -682,28 +682,28 @@ def test_what_became_of_a_function_of_a_flow_is_told_in_its_type(store: Any):
     with pytest.raises(KeyboardInterrupt):
         flow.call(1, run_id="r1")
     with pytest.raises(FlowSuspended):
-        flow.resume("r1")
-    (key,) = answers(flow.runs, "r1")
+        flow.runs.resume("r1")
+    (key,) = answers(flow.runs.all, "r1")
     (question,) = store.get("r1").waits
     assert (question.kind, question.types, question.schema) == ("doubt", ("int",), '{"type":"integer"}')
     for given in ("three", '"three"', "[" * 200_000):
         with pytest.raises(UsageError):
-            flow.runs.answer("r1", {key: Returned(text=given)})
+            flow.runs.all.answer("r1", {key: Returned(text=given)})
         assert not loaded(store).posts
-    assert flow.resume("r1", {key: Returned(text="3")}).state == "paid"
+    assert flow.runs.resume("r1", {key: Returned(text="3")}).state == "paid"
 
 
 def test_a_post_of_the_wrong_kind_is_reported_and_the_question_asked_again(
     store: Any, caplog: pytest.LogCaptureFixture
 ):
     agent = rested(store)
-    (key,) = answers(agent.runs, "r1")
+    (key,) = answers(agent.runs.all, "r1")
     body = json.dumps({"key": key, "outcome": {"kind": "returned", "text": "wiped"}})
     store.post("r1", key, body, by="ann")  # by a program that does not look first
     with caplog.at_level(logging.WARNING), pytest.raises(CallSuspended):
         resume(agent)
     assert "the post of ann" in caplog.text
-    assert list(answers(agent.runs, "r1")) == [key]
+    assert list(answers(agent.runs.all, "r1")) == [key]
     assert resume(agent, {key: Approved()}).output == 42
 
 
@@ -711,12 +711,12 @@ def test_an_answer_that_redact_fails_on_is_reported_and_the_question_asked_again
     store: Any, caplog: pytest.LogCaptureFixture
 ):
     agent = rested(store)
-    (key,) = answers(agent.runs, "r1")
-    agent.runs.answer("r1", {key: Approved()}, by="ann")
+    (key,) = answers(agent.runs.all, "r1")
+    agent.runs.all.answer("r1", {key: Approved()}, by="ann")
     with pytest.raises(CallSuspended):
         resume(clerk(Runs(store, redact=too_short)))
     assert "the post of ann" in caplog.text
-    assert (list(answers(agent.runs, "r1")), loaded(store).posts) == ([key], ())
+    assert (list(answers(agent.runs.all, "r1")), loaded(store).posts) == ([key], ())
     assert resume(agent, {key: Approved()}).output == 42
 
 
@@ -735,9 +735,9 @@ def test_a_run_that_is_driven_is_busy_and_takes_answers_all_the_same():
     def act(runs: Runs, one: Any) -> None:
         other = pending("a request", runs)[0]
         with pytest.raises(RunBusy, match="'r1'"):
-            other.resume("r1")
+            other.runs.resume("r1")
         with pytest.raises((RunBusy, CallFailed)):  # if it is not ended by then
-            other.resume("r1", {"": Cancelled(reason="enough")})
+            other.runs.resume("r1", {"": Cancelled(reason="enough")})
 
     one, _, failures = while_waiting("a request", WAYS[1], store, act, is_freed=False)
     assert failures == []
@@ -753,7 +753,7 @@ def test_a_holder_that_has_lost_its_lease_writes_nothing_more_and_fences_never_f
         store._clock = Elsewhere()
         other, _, free = pending(kind, runs)
         free.set()
-        results.append(other.resume("r1"))
+        results.append(other.runs.resume("r1"))
 
     _, agent, failures = while_waiting(kind, way, store, act, is_freed=True)
     assert [type(error) for error in failures] == [LeaseLost]
@@ -763,7 +763,7 @@ def test_a_holder_that_has_lost_its_lease_writes_nothing_more_and_fences_never_f
     assert set(fences) == {1, 2}
     assert run.run.is_ended
     assert triggers(results[0]).count("answered") == 1
-    assert agent.runs.replay("r1", definition_of(agent)).record == results[0].record
+    assert agent.runs.replay("r1").record == results[0].record
 
 
 def test_a_call_that_was_driven_on_elsewhere_cannot_be_driven_here(store: Any):
@@ -773,11 +773,11 @@ def test_a_call_that_was_driven_on_elsewhere_cannot_be_driven_here(store: Any):
     left = caught.value.call
     other = clerk(store)
     skip_replies(other.client, 4)
-    assert resume(other, answers(agent.runs, "r1")).output == 42
+    assert resume(other, answers(agent.runs.all, "r1")).output == 42
     with pytest.raises(Exception, match="13 entries"):
         agent.run(left)
     assert (loaded(store).run.is_ended, loaded(store).run.due_s) == (True, None)
-    assert agent.handle("r1").result(timeout_s=PATIENCE_S).output == 42
+    assert agent.runs.get("r1").result(timeout_s=PATIENCE_S).output == 42
 
 
 def test_a_call_that_lost_its_run_cannot_be_driven_though_the_other_holder_came_just_as_far(store: Any):
@@ -790,20 +790,20 @@ def test_a_call_that_lost_its_run_cannot_be_driven_though_the_other_holder_came_
         if returned:
             store._clock = Elsewhere()
             with pytest.raises(KeyboardInterrupt):
-                Agent(Script(leaving), functions=[note], store=store, name="n").resume("r1")
+                Agent(Script(leaving), functions=[note], store=store, name="n").runs.resume("r1")
         return text
 
     def leaving(request: Any) -> Any:
         raise KeyboardInterrupt
 
     agent = Agent(Script(function_call("note"), "done"), functions=[note], store=store, name="n")
-    lost = agent.seed("Go.", run_id="r1")
+    lost = agent.prepare("Go.", run_id="r1")
     with pytest.raises(LeaseLost):
         agent.run(lost)
     with pytest.raises(Exception, match="entry 3"):
         agent.run(lost)
     assert resume(agent).output == "done"
-    agent.runs.replay("r1", definition_of(agent))
+    agent.runs.replay("r1")
 
 
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
@@ -816,7 +816,7 @@ def test_a_failure_of_the_client_gives_the_run_back_at_once(store: Any, kind: st
         asyncio.run(agent.acall("Go.", run_id="r1")) if kind == "asyncio" else agent.call("Go.", run_id="r1")
     run = loaded(store).run
     assert (run.holder, run.due_s, run.state) == (None, 0.0, "Calling")
-    assert Agent(Script("fine"), store=store, name="b").resume("r1").output == "fine"
+    assert Agent(Script("fine"), store=store, name="b").runs.resume("r1").output == "fine"
 
 
 def test_no_error_shows_the_password_of_a_store():
@@ -834,7 +834,7 @@ def test_no_error_shows_the_password_of_a_store():
         lambda _: Runs(LastingStore(), patience_s="5"),
         lambda store: resume(clerk(store), [Approved()]),
         lambda store: resume(clerk(store), {7: Approved()}),
-        lambda store: clerk(store).resume(7),
+        lambda store: clerk(store).runs.resume(7),
     ],
 )
 def test_mistakes_with_stores_and_answers_are_refused(wrong: Callable[[Any], Any], store: Any):
@@ -845,7 +845,7 @@ def test_mistakes_with_stores_and_answers_are_refused(wrong: Callable[[Any], Any
 
 def test_a_rate_limit_is_in_the_journal_and_its_report_after_a_resume(store: Any):
     agent = ended(store)
-    (failure,) = agent.resume("r1").record.failures
+    (failure,) = agent.runs.resume("r1").record.failures
     assert failure.report.status == RateLimited("x", status=429).status
 
 
@@ -862,4 +862,4 @@ def test_a_damaged_snapshot_is_refused(signing_key: str | None):
                 continue  # bits that fill up a byte
         store.append(lease, lease.n, (), snapshot=mutated)
         with pytest.raises(JournalError):
-            agent.runs.look_at("r1", definition_of(agent))
+            agent.runs.all.look_at("r1", definition_of(agent))

@@ -90,37 +90,37 @@ class Working:
 
 def test_a_run_is_submitted_driven_by_a_worker_and_its_result_awaited(store: Store) -> None:
     agent = agent_of(store, "One.", "Two.", "Three.")
-    run = agent.submit("first", run_id="r", extra={"ticket": 7})
+    run = agent.runs.submit("first", run_id="r", extra={"ticket": 7})
     assert (run.run_id, run.state) == ("r", "Seeded")
     with pytest.raises(TimeoutError, match="'r'"):
         run.result(timeout_s=0.0)
     with pytest.raises(TimeoutError):
-        asyncio.run(agent.handle("r").aresult(timeout_s=0.0))
+        asyncio.run(agent.runs.get("r").aresult(timeout_s=0.0))
     with Working(agent):
         result = run.result(PATIENCE_S)
         assert (result.output, result.extra, run.state) == ("One.", {"ticket": 7}, "Completed")
-        second = asyncio.run(agent.asubmit("second"))
+        second = asyncio.run(agent.runs.asubmit("second"))
         assert asyncio.run(second.aresult(PATIENCE_S)).output == "Two."
-        second, third = agent.handle("r"), agent.submit("third")
+        second, third = agent.runs.get("r"), agent.runs.submit("third")
         assert (second.result().output, third.result(PATIENCE_S).output) == ("One.", "Three.")
 
 
 def test_to_submit_again_is_the_same_run_and_another_task_is_refused(store: Store) -> None:
     agent = agent_of(store, "One.")
-    agent.submit("first", run_id="r", priority=3)
-    assert agent.submit("first", run_id="r", priority=5, delay_s=LATER_S).run_id == "r"
+    agent.runs.submit("first", run_id="r", priority=3)
+    assert agent.runs.submit("first", run_id="r", priority=5, delay_s=LATER_S).run_id == "r"
     with pytest.raises(RunExists, match="another task"):
-        agent.submit("second", run_id="r")
+        agent.runs.submit("second", run_id="r")
     assert [(run.id, run.priority, run.due_s) for run in store.list()] == [("r", 3, 0.0)]
     assert Worker([agent], agent.runs).run(once=True) == 1
-    assert agent.submit("first", run_id="r").result().output == "One."
+    assert agent.runs.submit("first", run_id="r").result().output == "One."
     changed = agent.changed(functions=[look])  # other code makes no other run
-    assert changed.submit("first", run_id="r").run_id == "r"
+    assert changed.runs.submit("first", run_id="r").run_id == "r"
 
 
 def test_a_run_that_asks_is_told_as_a_call_tells_it_and_answered_by_its_handle(store: Store) -> None:
     agent = agent_of(store, function_call("erase", path="x"), "Done.")
-    run = agent.submit("Erase x.", run_id="r")
+    run = agent.runs.submit("Erase x.", run_id="r")
     with Working(agent):
         with pytest.raises(CallSuspended, match="ask"):
             run.result(PATIENCE_S)
@@ -150,25 +150,25 @@ def test_one_answer_is_enough_where_one_question_is_open(store: Store) -> None:
     )
     with pytest.raises(CallSuspended):
         agent.call("Erase x.", run_id="one")
-    assert agent.resume("one", Approved(), by="ann").output == "Done."
+    assert agent.runs.resume("one", Approved(), by="ann").output == "Done."
     with pytest.raises(CallSuspended):
         agent.call("Erase y and z.", run_id="two")
     with pytest.raises(OutcomeError, match=r"ask:1\.0.*ask:1\.1"):
-        agent.resume("two", Approved())
+        agent.runs.resume("two", Approved())
     with pytest.raises(OutcomeError):
-        agent.handle("two").answer(Approved())
+        agent.runs.get("two").answer(Approved())
     answers = {"ask:1.0": Approved(), "ask:1.1": Approved()}
-    assert asyncio.run(agent.aresume("two", answers)).output == "Both."
+    assert asyncio.run(agent.runs.aresume("two", answers)).output == "Both."
     with pytest.raises(NotAsked, match="'two' has ended"):
-        agent.resume("two", Approved())
-    agent.submit("later", run_id="three", delay_s=LATER_S)
+        agent.runs.resume("two", Approved())
+    agent.runs.submit("later", run_id="three", delay_s=LATER_S)
     with pytest.raises(NotAsked, match="'three'"):
-        agent.resume("three", Approved())
+        agent.runs.resume("three", Approved())
 
 
 def test_a_run_that_fails_raises_as_a_call_does(store: Store) -> None:
     agent = agent_of(store, ProviderError("no such model", status=404))
-    run = agent.submit("first")
+    run = agent.runs.submit("first")
     with Working(agent), pytest.raises(CallFailed, match="no such model"):
         run.result(PATIENCE_S)
     with pytest.raises(CallFailed, match="no such model"):
@@ -186,7 +186,7 @@ def test_a_handle_follows_the_journal_as_the_live_stream_has_it(store: Store) ->
     kept = (Stepped, ReplyCompleted, HistoryChanged, Done)
     agent = agent_of(store, *replies, *replies, *replies)
     live = [event for event in agent.stream("Look.", run_id="live") if isinstance(event, kept)]
-    runs = [agent.submit("Look.", run_id="followed"), agent.submit("Look.", run_id="async")]
+    runs = [agent.runs.submit("Look.", run_id="followed"), agent.runs.submit("Look.", run_id="async")]
     found: dict[str, list[Any]] = {}
 
     async def follow() -> None:
@@ -203,7 +203,7 @@ def test_a_handle_follows_the_journal_as_the_live_stream_has_it(store: Store) ->
             thread.join(PATIENCE_S)
     for name in ("followed", "async"):
         assert [_shape(event) for event in found[name]] == [_shape(event) for event in live]
-        assert found[name] == [*agent.handle(name).stream()], "read later, it is the same"
+        assert found[name] == [*agent.runs.get(name).stream()], "read later, it is the same"
 
 
 def _shape(event: Any) -> Any:
@@ -214,10 +214,10 @@ def _shape(event: Any) -> Any:
 
 def test_a_run_starts_after_others_in_whatever_way_they_end(store: Store) -> None:
     agent = agent_of(store, ProviderError("gone", status=404), "Last.")
-    failing, cancelled = agent.submit("fails"), agent.submit("waits", delay_s=LATER_S)
-    deleted = agent.submit("goes", delay_s=LATER_S)
-    last = agent.submit("last", after=[failing, cancelled.run_id, deleted])
-    assert agent.handle(last.run_id).state == "Seeded"
+    failing, cancelled = agent.runs.submit("fails"), agent.runs.submit("waits", delay_s=LATER_S)
+    deleted = agent.runs.submit("goes", delay_s=LATER_S)
+    last = agent.runs.submit("last", after=[failing, cancelled.run_id, deleted])
+    assert agent.runs.get(last.run_id).state == "Seeded"
     with pytest.raises(TimeoutError, match=last.run_id):
         last.result(timeout_s=0.0)
     with Working(agent):
@@ -230,30 +230,30 @@ def test_a_run_starts_after_others_in_whatever_way_they_end(store: Store) -> Non
         store.delete(deleted.run_id)
         assert last.result(PATIENCE_S).output == "Last."
     with pytest.raises(RunUnknown, match="'nobody'"):
-        agent.submit("never", after="nobody")
+        agent.runs.submit("never", after="nobody")
     assert len(store.list()) == 3
 
 
 def test_what_a_task_follows_is_no_run_that_has_to_end(store: Store) -> None:
     agent = agent_of(store, "One.", "Two.")
     result = agent.call("first")
-    run = agent.submit("second", after=result)
+    run = agent.runs.submit("second", after=result)
     Worker([agent], agent.runs).run(once=True)
     assert [message.text for message in run.result().dialog] == ["first", "One.", "second", "Two."]
 
 
 def test_the_highest_priority_is_driven_first_and_no_delayed_one(store: Store) -> None:
     agent = agent_of(store, *["Done."] * 4)
-    agent.submit("later", delay_s=LATER_S, priority=9)
+    agent.runs.submit("later", delay_s=LATER_S, priority=9)
     for name, priority in (("low", -1), ("plain", 0), ("high", 7), ("second", 0)):
-        agent.submit(name, run_id=name, priority=priority)
+        agent.runs.submit(name, run_id=name, priority=priority)
     script: Any = agent.model
     assert Worker([agent], agent.runs).run(once=True) == 4
     order = [request.messages[-1].text for request in script.requests]
     assert order == ["high", "plain", "second", "low"]
     for wrong in ({"priority": 101}, {"delay_s": -1.0}, {"delay_s": float("nan")}, {"delay_s": "1"}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
-            agent.submit("x", **wrong)
+            agent.runs.submit("x", **wrong)
 
 
 def test_those_who_wait_hear_of_an_end_from_the_store(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_those_who_wait_hear_of_an_end_from_the_store(store: Store, monkeypatch:
     async def waited(run: RunHandle[Any]) -> Any:
         return await run.aresult(PATIENCE_S)
 
-    runs = [agent.submit(f"task {number}") for number in range(4)]
+    runs = [agent.runs.submit(f"task {number}") for number in range(4)]
     with ThreadPoolExecutor(8) as threads:
         waits = [threads.submit(run.result, PATIENCE_S) for run in runs]
         waits += [threads.submit(asyncio.run, waited(run)) for run in runs]
@@ -277,7 +277,7 @@ def test_those_who_wait_hear_of_an_end_from_the_store(store: Store, monkeypatch:
 def test_who_waits_looks_less_and_less_often(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """For many who wait for one run, there is one look."""
     agent = agent_of(store)
-    run = agent.submit("task").run_id
+    run = agent.runs.submit("task").run_id
     pauses_s, looks, is_enough = list[float](), list[str](), threading.Event()
     get = store.get
 
@@ -294,7 +294,7 @@ def test_who_waits_looks_less_and_less_often(store: Store, monkeypatch: pytest.M
 
     monkeypatch.setattr(store, "wait_for_rest", wait_for_rest)
     monkeypatch.setattr(store, "get", noted)
-    futures = [agent.runs.watcher.watch(run, lambda _: False) for _ in range(20)]
+    futures = [agent.runs.all.watcher.watch(run, lambda _: False) for _ in range(20)]
     assert is_enough.wait(PATIENCE_S)
     for future in futures:
         future.cancel()
@@ -308,7 +308,7 @@ def test_a_stream_under_changed_code_ends_as_the_result_does(store: Store, caplo
     with pytest.raises(CallSuspended):
         agent.call("tidy up", run_id="r")
     changed = Agent(Script("Done."), name="clerk", functions=[erase], store=store)
-    run = changed.handle("r")
+    run = changed.runs.get("r")
     assert isinstance([*run.stream()][-1], Suspended)
     assert "before entry" in caplog.text
     run.answer(Approved())
@@ -325,28 +325,28 @@ async def _all_of(events: Any) -> list[Any]:
 
 def test_a_run_that_goes_away_is_told_to_those_who_wait(store: Store) -> None:
     agent = agent_of(store)
-    run = agent.submit("later", run_id="r", delay_s=LATER_S)
+    run = agent.runs.submit("later", run_id="r", delay_s=LATER_S)
     with ThreadPoolExecutor(2) as threads:
         waits = [threads.submit(run.result, PATIENCE_S), threads.submit(lambda: [*run.stream()])]
         store.delete("r")
         for wait in waits:
             with pytest.raises(RunUnknown, match="'r'"):
                 wait.result(PATIENCE_S)
-    for verb in (lambda: run.state, run.result, run.cancel, lambda: agent.handle("r")):
+    for verb in (lambda: run.state, run.result, run.cancel, lambda: agent.runs.get("r")):
         with pytest.raises(RunUnknown, match="'r'"):
             verb()
 
 
 def test_a_handle_is_one_of_this_agent(store: Store) -> None:
-    agent_of(store).submit("first", run_id="r")
+    agent_of(store).runs.submit("first", run_id="r")
     other = Agent(Script(), name="other", store=store)
     with pytest.raises(UsageError, match="'clerk'"):
-        other.handle("r")
+        other.runs.get("r")
 
 
 def test_a_stuck_run_says_so(store: Store) -> None:
     agent = agent_of(store, function_call("erase", path="x"))
-    run = agent.submit("Erase x.", run_id="r")
+    run = agent.runs.submit("Erase x.", run_id="r")
     Worker([agent], agent.runs).run(once=True)
     run.answer(Approved())
     without = agent.changed(functions=[look])  # it cannot act on the approval
@@ -359,11 +359,11 @@ def test_a_stuck_run_says_so(store: Store) -> None:
 
 def test_a_run_that_was_retried_is_followed_through_both_attempts(store: Store) -> None:
     agent = agent_of(store, ProviderError("gone", status=404), "Done.")
-    run = agent.submit("x", run_id="r")
+    run = agent.runs.submit("x", run_id="r")
     Worker([agent], agent.runs).run(once=True)
     with pytest.raises(CallFailed):
         run.result()
-    agent.runs.retry("r", by="ann")
+    agent.runs.all.retry("r", by="ann")
     Worker([agent], agent.runs).run(once=True)
     assert run.result().output == "Done."
     events = [*run.stream()]
@@ -377,11 +377,11 @@ def test_a_run_that_was_retried_is_followed_through_both_attempts(store: Store) 
 def test_what_no_store_keeps_is_refused(store: Store) -> None:
     agent = agent_of(store)
     with pytest.raises(UsageError, match="model"):
-        agent.submit("x", model=Script())  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="delay_s"):
-        agent.submit("x", delay=3)  # type: ignore[call-overload]
+        agent.runs.submit("x", model=Script())  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="'delay'"):
+        agent.runs.submit("x", delay=3)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="store"):
-        Agent(Script(), name="none").submit("x")
+        Agent(Script(), name="none").runs.submit("x")
     assert store.list() == []
 
 
@@ -389,8 +389,8 @@ def test_a_turn_of_a_conversation_is_submitted(store: Store) -> None:
     agent = agent_of(store, "Hello, Ann.", "Ann.")
     talk = agent.conversation("c")
     with Working(agent):
-        assert talk.submit("I am Ann.").result(PATIENCE_S).output == "Hello, Ann."
-        run = talk.submit("Who am I?")
+        assert talk.runs.submit("I am Ann.").result(PATIENCE_S).output == "Hello, Ann."
+        run = talk.runs.submit("Who am I?")
         assert run.result(PATIENCE_S).output == "Ann."
     assert [_shape(event) for event in run.stream()][-1] == "Ann."
     assert len(talk.read()) == 4
@@ -428,7 +428,7 @@ def other(code: str, address: str, replies: str = "()") -> subprocess.Popen[str]
 def test_another_os_process_drives_and_this_one_waits_and_follows(kind: str, tmp_path: Path, request: Any) -> None:
     address = str(tmp_path / "runs.db") if kind == "sqlite" else request.getfixturevalue("postgres").url("submitted")
     agent = Agent(Script(), name="clerk", functions=[erase, look], store=address)
-    run = agent.submit("Look, then erase.", run_id="r")
+    run = agent.runs.submit("Look, then erase.", run_id="r")
     with closing(agent.runs):
         worker = other(WORKS, address, "(function_call('look', path='x'), function_call('erase', path='x'), 'Done.')")
         try:

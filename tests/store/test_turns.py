@@ -200,12 +200,12 @@ class TestTurns:
         for text in ("1", "1 + 2?", "and?"):
             result = agent.conversation("c").call(text)
         for run in agent.conversation("c").turns():
-            replayed = agent.runs.replay(run.id, agent.definition())
+            replayed = agent.runs.replay(run.id)
             assert replayed.record.state == "Completed"
-        assert agent.runs.replay(result.record.id, agent.definition()).record == result.record
+        assert agent.runs.replay(result.record.id).record == result.record
         second = agent.conversation("c").turns()[1].id
-        agent.runs.fork(second, 3, "copy")
-        fork = agent_of(store, "4, say").resume("copy")
+        agent.runs.all.fork(second, 3, "copy")
+        fork = agent_of(store, "4, say").runs.resume("copy")
         assert shown(fork.dialog)[1:] == [
             *("user: 1", "assistant: one", "user: 1 + 2?", "assistant: add", "tool: 3"),
             "assistant: 4, say",
@@ -299,8 +299,8 @@ class TestEnds:
         with pytest.raises(Conflict, match="ask") as caught:
             agent.conversation("c").call("3")
         assert (caught.value.conversation, caught.value.run) == ("c", waiting.id)
-        agent.runs.answer(waiting.id, {"ask:4.0": Approved()})
-        assert agent_of(store, "done").resume(waiting.id).output == "done"
+        agent.runs.all.answer(waiting.id, {"ask:4.0": Approved()})
+        assert agent_of(store, "done").runs.resume(waiting.id).output == "done"
         said = ["user: 1", "assistant: one", "user: Wipe x.", "assistant: wipe", "tool: wiped x", "assistant: done"]
         assert shown(conversation.read())[1:] == said, "though it was read while the turn waited"
         conversation.call("4")
@@ -332,8 +332,8 @@ class TestEnds:
             conversation.call("2")
         assert shown(conversation.read())[1:] == ["user: 1", "assistant: one"]
         (failed, _) = conversation.turns()
-        agent.runs.retry(failed.id)
-        assert agent.resume(failed.id).output == "two"
+        agent.runs.all.retry(failed.id)
+        assert agent.runs.resume(failed.id).output == "two"
         conversation.call("3")
         said = ["user: 1", "assistant: one", "user: 2", "assistant: two", "user: 3"]
         assert shown(agent.client.requests[-1].messages)[1:] == said
@@ -344,9 +344,9 @@ class TestEnds:
         with pytest.raises(CallSuspended):
             conversation.call("Wipe x.")
         (waiting,) = conversation.turns()
-        agent.runs.cancel(waiting.id)
+        agent.runs.all.cancel(waiting.id)
         with pytest.raises(CallFailed):
-            agent.resume(waiting.id)
+            agent.runs.resume(waiting.id)
         assert shown(conversation.read())[-1] == "assistant: (This turn ended without an answer: cancelled.)"
         assert is_whole(conversation.read())
         assert conversation.call("2").output == "two"
@@ -368,7 +368,7 @@ class TestEnds:
         agent = agent_of(store, "one", "three")
         conversation = agent.conversation("c")
         conversation.call("1")
-        stopped = conversation.seed("2")
+        stopped = conversation.prepare("2")
         stopped.stop("enough")
         assert agent.run(stopped).record.state == "Completed"
         assert shown(agent.conversation("c").read())[1:] == ["user: 1", "assistant: one"]
@@ -378,14 +378,14 @@ class TestEnds:
     def test_the_os_process_that_died_in_it_is_named_and_the_turn_goes_on(self, store):
         agent = agent_of(store, "one")
         conversation = agent.conversation("c")
-        call_ = conversation.seed("1")
-        _, recorder = agent.runs.claims.begin(call_, agent.definition())
+        call_ = conversation.prepare("1")
+        _, recorder = agent.runs.all.claims.begin(call_, agent._definition({}))
         with pytest.raises(Conflict, match=repr(recorder.lease.holder)):
             agent.conversation("c").call("2")
         store.append(recorder.lease, 0, (), Rest(state="", due_s=0.0))
         with pytest.raises(Conflict, match="c:1-"):
             agent.conversation("c").call("2")
-        assert agent.resume(conversation.turns()[0].id).output == "one"
+        assert agent.runs.resume(conversation.turns()[0].id).output == "one"
         assert shown(conversation.read())[1:] == ["user: 1", "assistant: one"]
 
     def test_a_turn_that_was_deleted_is_missed_by_name(self, store):
@@ -422,7 +422,7 @@ class TestSystem:
             ids = [p.id for m in result.dialog for p in m.parts if isinstance(p, FunctionCall)]
             assert ids == [f"{i}.0" for i, m in enumerate(result.dialog) if m.function_calls]
             assert agent.conversation("c").read() == result.dialog
-            assert agent.runs.replay(result.record.id, agent.definition()).record == result.record
+            assert agent.runs.replay(result.record.id).record == result.record
 
 
 class TestWindow:
@@ -503,7 +503,7 @@ class TestUpkeep:
     def test_what_a_conversation_is_read_from_is_not_pruned(self, store):
         agent = talk(store, "1", "2", "3")
         agent_of(store, "x").call("alone", run_id="alone")
-        assert [run.id for run in agent.runs.prune(keep=0)] == ["alone"]
+        assert [run.id for run in agent.runs.all.prune(keep=0)] == ["alone"]
         assert len(agent.conversation("c").read()) == 7
 
     def test_what_a_window_left_behind_is(self, store):
@@ -512,7 +512,7 @@ class TestUpkeep:
         for text in ("4", "5"):
             windowed.conversation("c", keep=keep_last(1)).call(text)
         before = agent.conversation("c").read()
-        assert len(agent.runs.prune(keep=0)) == 4
+        assert len(agent.runs.all.prune(keep=0)) == 4
         assert agent.conversation("c").read() == before
         assert len(agent.conversation("c").turns()) == 1
 

@@ -78,7 +78,7 @@ def rested(store: Any, run: str = "r1", **options: Any) -> Agent[Any, Any]:
 def ended(store: Any, run: str = "r1", **options: Any) -> Agent[Any, Any]:
     """The clerk, whose run has ended."""
     agent = rested(store, run, **options)
-    assert agent.resume(run, answers(agent.runs, run), by="ann").output == 42
+    assert agent.runs.resume(run, answers(agent.runs.all, run), by="ann").output == 42
     return agent
 
 
@@ -88,7 +88,7 @@ def answers(runs: Runs, run: str, outcome: Outcome = APPROVED) -> dict[str, Outc
 
 
 def definition_of(agent: Agent[Any, Any]) -> Definition:
-    return agent.definition()
+    return agent._definition({})
 
 
 def loaded(store: Store, run: str = "r1") -> Loaded:

@@ -60,7 +60,7 @@ def create(store, agent: Agent, *names: str, **options) -> None:
     """Begin runs that nobody has driven yet."""
     kept = replace(agent, store=store)
     for name in names:
-        header = kept.seed(options.pop("task", "Refund order A-17."), run_id=name, **options).journal.header
+        header = kept.prepare(options.pop("task", "Refund order A-17."), run_id=name, **options).journal.header
         assert store.create(name, header, agent=agent.name)
 
 

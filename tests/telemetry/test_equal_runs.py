@@ -222,7 +222,7 @@ def assert_equal_when_recorded(done: Callable[[], Any], **options: Any) -> None:
 def test_calls(seed: int, way: Any) -> None:
     def done() -> tuple[Any, list[Any]]:
         agent, heard = agent_of(seed), list[Any]()
-        one = answered(agent, agent.seed("?"), lambda one: way(agent, one, heard))
+        one = answered(agent, agent.prepare("?"), lambda one: way(agent, one, heard))
         return one.record, comparable(heard)
 
     assert_equal_when_recorded(done, content=True)
@@ -238,7 +238,7 @@ def test_runs_in_a_store(seed: int, is_async: bool) -> None:
         def drive(answers: Any = None) -> Any:
             if answers is None:
                 return asyncio.run(agent.acall("?", run_id="r")) if is_async else agent.call("?", run_id="r")
-            return asyncio.run(agent.aresume("r", answers)) if is_async else agent.resume("r", answers)
+            return asyncio.run(agent.runs.aresume("r", answers)) if is_async else agent.runs.resume("r", answers)
 
         answers = None
         for n in range(20):
@@ -324,7 +324,7 @@ def test_runs_of_flows(seed: int, is_async: bool) -> None:
         except FlowSuspended as suspended:
             key = next(effect.key for effect in suspended.run.effects)
             with suppress(FsmAgentError):
-                asyncio.run(flow.aresume("r", {key: "Yes."})) if is_async else flow.resume("r", {key: "Yes."})
+                asyncio.run(flow.runs.aresume("r", {key: "Yes."})) if is_async else flow.runs.resume("r", {key: "Yes."})
         except FsmAgentError:
             pass
         return lines_of(store)
@@ -356,9 +356,9 @@ def test_a_broken_exporter(caplog: pytest.LogCaptureFixture) -> None:
             provider = TracerProvider(shutdown_on_exit=False)
             provider.add_span_processor(Broken(at))
             without, agent = agent_of(3), agent_of(3)
-            expected = answered(without, without.seed("?"), lambda one, by=way, on=without: by(on, one, [])).record
+            expected = answered(without, without.prepare("?"), lambda one, by=way, on=without: by(on, one, [])).record
             with caplog.at_level(logging.WARNING, "fsm_agent"), instrument(tracer_provider=provider):
-                found = answered(agent, agent.seed("?"), lambda one, by=way, on=agent: by(on, one, [])).record
+                found = answered(agent, agent.prepare("?"), lambda one, by=way, on=agent: by(on, one, [])).record
                 assert found == expected
                 kept = Agent(Script("a"), name="shop", store=MemoryStore())
                 assert kept.call("?", run_id="r").output == "a"
@@ -427,16 +427,16 @@ def raising(request: pytest.FixtureRequest) -> Iterator[Raising]:
 )
 def test_a_probe_that_raises(raising: Raising, way: Any) -> None:
     agent = agent_of(11)
-    recorded = answered(agent, agent.seed("?"), lambda one: way(agent, one, [])).record
+    recorded = answered(agent, agent.prepare("?"), lambda one: way(agent, one, [])).record
     probes.uninstall(raising)
     without = agent_of(11)
-    assert recorded == answered(without, without.seed("?"), lambda one: way(without, one, [])).record
+    assert recorded == answered(without, without.prepare("?"), lambda one: way(without, one, [])).record
     probes.install(raising)
     store = MemoryStore()
     kept = Agent(Script(function_call("pay", amount=1), "fine"), functions=[pay], name="shop", store=store)
     with pytest.raises(CallSuspended):
         kept.call("?", run_id="r")
-    assert kept.resume("r", {"ask:1.0": Approved()}).output == "fine"
+    assert kept.runs.resume("r", {"ask:1.0": Approved()}).output == "fine"
 
 
 def test_an_answer_that_is_refused_is_no_answer() -> None:
@@ -450,5 +450,5 @@ def test_an_answer_that_is_refused_is_no_answer() -> None:
         body = '{"key": "ask:1.0", "outcome": {"kind": "slept"}}'
         store.post("r", "", body, by="x")
         with pytest.raises(CallSuspended):
-            kept.resume("r")
+            kept.runs.resume("r")
     assert traces.named("approve pay").attributes["error.type"] == "OutcomeError"

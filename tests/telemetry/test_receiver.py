@@ -60,7 +60,7 @@ if what == "asks":
         except CallSuspended:
             pass
 else:
-    assert shop("It is paid.").resume("order-17", {"ask:1.0": Approved()}, by="ann").output == "It is paid."
+    assert shop("It is paid.").runs.resume("order-17", {"ask:1.0": Approved()}, by="ann").output == "It is paid."
 provider.shutdown()
 '''
 
@@ -193,13 +193,13 @@ def test_secrets_are_in_no_span(options: Any, tmp_path: Path, monkeypatch: pytes
                 )
             (key,) = [effect.key for effect in raised.value.call.effects]
             denied = {key: Denied("secret-in-the-reason-of-a-denial")}
-            result = agent.resume("r1", denied, deps=Vault(), prompt=TASK)
+            result = agent.runs.resume("r1", denied, deps=Vault(), prompt=TASK)
         traces.provider.shutdown()
         assert result.output == "secret-in-an-answer"
         assert [span.name for span in receiver.spans].count("chat m") == 3
         sent = b"".join(receiver.bodies)
-    kept = f"{seen} {agent.runs.store.load('r1', after=0)} {Vault()}"
+    kept = f"{seen} {agent.runs.all.store.load('r1', after=0)} {Vault()}"
     unused = {*OF_THE_ENVIRONMENT.values(), "secret-in-a-header"} if "api_key" in options else {*IN_THE_CLIENT.values()}
     assert [secret for secret in SECRETS if secret not in kept and secret not in f"{unused}"] == []  # there to be found
     assert [secret for secret in (*SECRETS, "secret-") if secret.encode() in sent] == []
-    agent.runs.store.close()
+    agent.runs.all.store.close()

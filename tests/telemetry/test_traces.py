@@ -67,7 +67,7 @@ def by_call(agent: Any, task: Any, **options: Any) -> Any:
 
 
 def by_run(agent: Any, task: Any, **options: Any) -> Any:
-    return agent.run(agent.seed(task, **options), lambda event: None)
+    return agent.run(agent.prepare(task, **options), lambda event: None)
 
 
 def by_stream(agent: Any, task: Any, **options: Any) -> Any:
@@ -100,7 +100,7 @@ def by_worker(agent: Any, task: Any, **options: Any) -> Any:
     with closing(kept.stream(task, run_id="w1", **options)) as events:
         next(events)
     Worker([kept], store).run(once=True)
-    return kept.resume("w1")
+    return kept.runs.resume("w1")
 
 
 WAYS = [by_call, by_run, by_stream, by_acall, by_astream]
@@ -536,7 +536,7 @@ def test_a_run_that_is_resumed_continues_its_trace(traces: Traces, tmp_path: Any
     assert [(event.name, dict(event.attributes)) for event in first.events] == [
         ("fsm_agent.question", {"fsm_agent.key": "ask:1.0", "fsm_agent.question": "approval"})
     ]
-    paying(path, "fine").resume("r1", {"ask:1.0": Approved()})
+    paying(path, "fine").runs.resume("r1", {"ask:1.0": Approved()})
     second = [span for span in traces.spans if span.name == "invoke_agent shop"][-1]
     assert second.context.trace_id == first.context.trace_id
     assert second.parent.span_id == first.context.span_id
@@ -553,7 +553,7 @@ def test_within_another_span_it_is_linked_to_its_trace(traces: Traces, tmp_path:
     first = traces.named("invoke_agent shop")
     traces.clear()
     with traces.tracer.start_as_current_span("POST /approvals"):
-        paying(path, "fine").resume("r1", {"ask:1.0": Approved()})
+        paying(path, "fine").runs.resume("r1", {"ask:1.0": Approved()})
     second, around = traces.named("invoke_agent shop"), traces.named("POST /approvals")
     assert second.parent.span_id == around.context.span_id
     assert second.context.trace_id != first.context.trace_id
@@ -572,7 +572,7 @@ def test_a_run_that_is_submitted_continues_the_trace_of_who_did(traces: Traces) 
     store = MemoryStore()
     agent = Agent(Script("fine"), name="shop", store=store)
     with traces.tracer.start_as_current_span("POST /orders"):
-        agent.submit("?", run_id="r1")
+        agent.runs.submit("?", run_id="r1")
     Worker([agent], store).run(once=True)
     assert traces.tree() == ["POST /orders", ["invoke_agent shop", ["chat script"]]]
     assert [link.context.span_id for link in traces.spans[1].links] == [traces.spans[0].context.span_id]
@@ -583,7 +583,7 @@ def test_a_fork_is_linked_to_the_beginning(traces: Traces) -> None:
     with pytest.raises(CallSuspended):
         agent.call("?", run_id="r1")
     first = traces.named("invoke_agent shop")
-    agent.resume(agent.fork("r1"), {"ask:1.0": Approved()})
+    agent.runs.resume(agent.runs.fork("r1"), {"ask:1.0": Approved()})
     assert [span.links[0].context.span_id for span in traces.spans if span.links] == [first.context.span_id]
 
 
@@ -600,7 +600,7 @@ def test_a_run_that_has_ended_is_no_span() -> None:
     with traces.recording():
         agent = Agent(Script("a"), name="shop", store=MemoryStore())
         agent.call("?", run_id="r1")
-        agent.resume("r1")
+        agent.runs.resume("r1")
         agent.call("?", run_id="r1")
     assert traces.tree() == ["invoke_agent shop", ["chat script"]]
 
@@ -732,7 +732,7 @@ def test_without_an_sdk_nothing_is_recorded_nor_kept() -> None:
 )
 def test_a_header_without_a_traceparent_or_with_a_damaged_one(damaged: str, traces: Traces) -> None:
     store = LastingStore()
-    header = paying(MemoryStore()).seed("?", run_id="r1").journal.header
+    header = paying(MemoryStore()).prepare("?", run_id="r1").journal.header
     store.create("r1", f'{header[:-1]},"traceparent":"{damaged}"}}' if damaged else header, agent="shop")
-    assert paying(store, "fine").resume("r1").output == "fine"
+    assert paying(store, "fine").runs.resume("r1").output == "fine"
     assert [span.links for span in traces.spans] == [(), ()]

@@ -48,7 +48,7 @@ def begun(agent: Agent[Any, Any]) -> None:
 def test_a_real_model_goes_on_within_the_deadline_that_began_under_a_script(tmp_path: Path):
     limits, path = Limits(deadline_s=3600.0), tmp_path / "runs.db"
     begun(agent_of(Script(function_call("erase", path="a")), path, limits=limits))
-    result = agent_of(Plain("Done."), path, limits=limits).resume("r", {"ask:1.0": Approved()})
+    result = agent_of(Plain("Done."), path, limits=limits).runs.resume("r", {"ask:1.0": Approved()})
     assert result.output == "Done."
     assert min(step.at_s for step in result.trace) > REAL_S
 
@@ -67,14 +67,14 @@ def test_a_flow_that_began_under_a_script_waits_as_long_as_it_says(tmp_path: Pat
     with pytest.raises(FlowSuspended) as suspended:
         flow.call("Dear Ada", run_id="r")
     assert suspended.value.wake_at_s > REAL_S
-    assert replace(flow, world={}).resume("r", {review: "yes"}).state == "sent"
+    assert replace(flow, world={}).runs.resume("r", {review: "yes"}).state == "sent"
 
 
 VERBS: dict[str, Callable[[Agent[Any, Any]], Any]] = {
     "call": lambda agent: agent.call("Hi", run_id="r"),
     "acall": lambda agent: asyncio.run(agent.acall("Hi", run_id="r")),
     "stream": lambda agent: list(agent.stream("Hi", run_id="r")),
-    "submit": lambda agent: agent.submit("Hi", run_id="r"),
+    "submit": lambda agent: agent.runs.submit("Hi", run_id="r"),
     "conversation": lambda agent: agent.conversation("c").call("Hi"),
 }
 
@@ -84,7 +84,7 @@ def test_the_clock_of_a_test_times_nothing_that_outlives_it(verb: str, tmp_path:
     agent = agent_of(Script("Hi.", clock=FakeClock()), tmp_path / "runs.db")
     with pytest.raises(UsageError, match="clock"):
         VERBS[verb](agent)
-    assert agent.runs.store.list() == []
+    assert agent.runs.all.store.list() == []
 
 
 @pytest.mark.parametrize("verb", ["resume", "aresume"])
@@ -92,8 +92,8 @@ def test_nor_does_it_go_on_with_what_others_began(verb: str, tmp_path: Path):
     begun(agent_of(Script(function_call("erase", path="a")), tmp_path / "runs.db"))
     agent = agent_of(Script("Done."), tmp_path / "runs.db", world={"clock": FakeClock()})
     with pytest.raises(UsageError, match="clock"):
-        agent.resume("r") if verb == "resume" else asyncio.run(agent.aresume("r"))
-    row = agent.runs.store.get("r")
+        agent.runs.resume("r") if verb == "resume" else asyncio.run(agent.runs.aresume("r"))
+    row = agent.runs.all.store.get("r")
     assert (row.holder, row.state) == (None, "ToolInterrupt")
 
 
@@ -102,7 +102,7 @@ def test_a_flow_is_refused_as_an_agent_is(tmp_path: Path):
     flow = Flow("naps", str, start=napping, rows=[napping.elapsed(end("awake"))], store=tmp_path / "runs.db")
     with pytest.raises(UsageError, match="clock"):
         replace(flow, world={"clock": FakeClock()}).call("x", run_id="r")
-    assert flow.runs.store.list() == []
+    assert flow.runs.all.store.list() == []
 
 
 @pytest.mark.parametrize("kind", ["memory", "a file with the clock of the test"])
@@ -112,7 +112,7 @@ def test_a_store_that_shares_the_clock_takes_it(kind: str, tmp_path: Path):
     agent = agent_of(Script(function_call("erase", path="a"), "Done.", clock=clock), Runs(store))
     begun(agent)
     clock.advance(86_400.0)
-    result = agent.resume("r", {"ask:1.0": Approved()})
+    result = agent.runs.resume("r", {"ask:1.0": Approved()})
     assert (result.output, result.trace[-1].at_s) == ("Done.", clock.now())
 
 

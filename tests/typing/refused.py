@@ -110,7 +110,7 @@ plain.call("Who?").output.name()  # mypy: attr-defined; pyright: reportAttribute
 typed.call("Who?").output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 plain.call(asked(x=1)).output.nme()  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 plain.call("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
-plain.seed("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
+plain.prepare("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
 plain.stream("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
 plain.astream("Who?", depz=3)  # mypy: call-overload; pyright: reportCallIssue
 plain.call(asked, args=5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
@@ -118,12 +118,12 @@ plain.call(5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentTy
 keeper = Agent[Person, str]("openai:gpt-5", functions=[add, price])
 keeper.call("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.call(asked(x=1), deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
-keeper.seed("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
+keeper.prepare("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.stream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 keeper.astream("Who?", deps=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 plain.call(asked, x=1)  # mypy: call-overload; pyright: reportCallIssue
 plain.map([asked(x=1)], run_id=5)  # mypy: call-overload; pyright: reportCallIssue, reportArgumentType
-plain.resume("r", on_chnge="error")  # mypy: call-arg; pyright: reportCallIssue
+plain.runs.resume("r", on_chnge="error")  # mypy: call-arg; pyright: reportCallIssue
 plain.call("Who?", extra=5)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 plain.restore("{}", extra={})  # mypy: call-overload; pyright: reportCallIssue
 keeper.restore("{}", deps=5)  # mypy: call-overload; pyright: reportArgumentType
@@ -183,9 +183,9 @@ def somebody(agent: Agent, ctx: Context[Person]) -> None:
         failed.reason.upper(1)  # mypy: call-arg; pyright: reportCallIssue
     except CallSuspended as suspended:
         suspended.call.advance("ask:1.0", True)  # mypy: arg-type; pyright: reportArgumentType
-        plain.resume("r", {"ask:1.0": True})  # mypy: dict-item; pyright: reportArgumentType
-        plain.resume("r", True)  # mypy: arg-type; pyright: reportArgumentType
-        plain.submit("Who?", delay=5)  # mypy: call-overload; pyright: reportCallIssue
+        plain.runs.resume("r", {"ask:1.0": True})  # mypy: dict-item; pyright: reportArgumentType
+        plain.runs.resume("r", True)  # mypy: arg-type; pyright: reportArgumentType
+        plain.runs.submit("Who?", delay=5)  # mypy: call-overload; pyright: reportCallIssue
 
 
 @intent(prompt="{{ intents_doc }}")

@@ -97,7 +97,7 @@ chosen.done(sent, do=lambda t, a: a.output.wish)  # mypy: attr-defined; pyright:
 by_role.done(sent, do=lambda t, a: a.output.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 good = Flow("good", Ticket, start=customer, rows=[customer.done(sent)])
 good.call("text")  # mypy: arg-type; pyright: reportArgumentType
-good.seed(Ticket("x")).give(customer, 17)  # mypy: misc; pyright: reportArgumentType
+good.prepare(Ticket("x")).give(customer, 17)  # mypy: misc; pyright: reportArgumentType
 Flow("bad", Known, start=customer, rows=[customer.done(sent)])  # mypy: misc; pyright: reportArgumentType
 good.call(Ticket(good.call(Ticket("x")).output.txet))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 ask("role")  # mypy: call-overload; pyright: reportArgumentType

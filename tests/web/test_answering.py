@@ -78,7 +78,7 @@ class TestApprovals:
         outcome = posted(runs, "order-22")[1]
         assert json.loads(outcome["arguments_json"]) == {"order": "A-17", "amount": 10, "reason": "half"}
         agent = shop(runs, said("It is paid."))
-        assert agent.resume("order-22").function_calls[-1].result == "10.00 EUR for A-17 are on their way"
+        assert agent.runs.resume("order-22").function_calls[-1].result == "10.00 EUR for A-17 are on their way"
 
     def test_wrong_arguments_are_told_beside_their_field(self, pages, runs):
         names = pages.fields("order-22", "ask:4.0")
@@ -113,21 +113,21 @@ class TestAnswersOfFlows:
             {"wish": "shorter", "how_often": 3, "is_urgent": True},
         ]
         with pytest.raises(FlowSuspended):
-            letters(runs).resume("letter-9")
-        assert letters(runs).at("letter-9").data.wish == "shorter"
+            letters(runs).runs.resume("letter-9")
+        assert letters(runs).runs.at("letter-9").data.wish == "shorter"
 
     def test_and_the_next_with_a_number(self, pages, runs):
         names = pages.fields("letter-9", "answer:review#1")
         pages.do("answer", "letter-9", key="answer:review#1", kind="returned", type="Approve", **{names["by"]: "ann"})
         with pytest.raises(FlowSuspended):
-            letters(runs).resume("letter-9")
+            letters(runs).runs.resume("letter-9")
         key = runs.only_question("letter-9")
         (name,) = pages.fields("letter-9", key).values()
         for wrong in ("", "many", "1.5", "true"):
             answer = pages.do("answer", "letter-9", key=key, kind="returned", **{name: wrong})
             assert answer.status_code == 422, wrong
         pages.do("answer", "letter-9", key=key, kind="returned", **{name: "2"})
-        assert letters(runs).resume("letter-9").state == "sent"
+        assert letters(runs).runs.resume("letter-9").state == "sent"
         entries = [json.loads(line) for line in [*runs.export("letter-9")][1:]]
         assert [entry["by"] for entry in entries if entry["key"].startswith("answer:")] == ["ann"] * 2
 
@@ -178,11 +178,11 @@ class TestOtherActs:
     def test_cancel(self, pages, runs):
         pages.do("cancel", "desk-3", reason="a duplicate")
         with pytest.raises(CallFailed, match="a duplicate"):
-            desk(runs).resume("desk-3")
+            desk(runs).runs.resume("desk-3")
 
     def test_retry(self, pages, runs):
         assert pages.do("retry", "degrees-paris").status_code == 303
-        assert forecaster(runs, "12").resume("degrees-paris").output == 12
+        assert forecaster(runs, "12").runs.resume("degrees-paris").output == 12
         answer = pages.do("retry", "order-17")
         assert answer.status_code == 409
         assert "has not failed" in answer.text or "Completed" in answer.text
@@ -233,7 +233,7 @@ def test_a_function_without_a_callable_is_answered_as_text():
     with pytest.raises(Exception, match="measure"):
         agent.call("How high is it?", run_id="r")
     Pages(inspector_app(runs)).do("answer", "r", key=runs.only_question("r"), kind="returned", v='12 "m"')
-    assert agent.resume("r").function_calls[0].result == '12 "m"'
+    assert agent.runs.resume("r").function_calls[0].result == '12 "m"'
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ def test_enter_in_a_field_presses_no_button_where_there_are_several(pages, runs)
         pressed[run] = re.search(r"<button[^>]*>", form)[0]  # type: ignore[index]
     assert all("disabled" in button for button in pressed.values()), pressed
     with pytest.raises(FlowSuspended):
-        letters(runs).resume("letter-9", {"answer:review#1": Returned(text='["Approve", {"by": "ann"}]')})
+        letters(runs).runs.resume("letter-9", {"answer:review#1": Returned(text='["Approve", {"by": "ann"}]')})
     only = pages.get("/run", id="letter-9").text.partition('<form class="ask')[2].partition("</form>")[0]
     assert "disabled" not in re.search(r"<button[^>]*>", only)[0]  # type: ignore[index]
 

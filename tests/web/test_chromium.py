@@ -211,7 +211,7 @@ class TestAttacks:
     def test_no_script_of_a_planted_text_runs(self, tab, runs):
         agent = Agent(Script(EVIL, EVIL), name=EVIL, store=runs)
         agent.call(EVIL, run_id=f"evil {EVIL}", extra={EVIL: EVIL})
-        Agent(Script(EVIL), name=EVIL, store=runs).submit(EVIL, run_id="later")
+        Agent(Script(EVIL), name=EVIL, store=runs).runs.submit(EVIL, run_id="later")
         for path, query in (
             ("/", {}),
             ("/", {"words": EVIL}),
@@ -222,7 +222,7 @@ class TestAttacks:
             tab.live()
         hosts = set[str]()
         page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
-        agent.resume("later")  # it comes as news, too
+        agent.runs.resume("later")  # it comes as news, too
         tab.until("document.querySelectorAll('.item').length === 2")
         page.keyboard.press("Home")
         page.keyboard.press("End")

@@ -21,7 +21,6 @@ from fsm_agent import (
     CallSuspended,
     Limits,
     MemoryStore,
-    UsageError,
     function,
     messages,
 )
@@ -88,7 +87,7 @@ class TestCalls:
     def heard(self, agent: Agent[Any, Any], task: str, **options: Any) -> list[dict[str, Any]]:
         found: list[Event] = []
         with suppress(CallFailed, CallSuspended):
-            agent.run(agent.seed(task, **options), found.append)
+            agent.run(agent.prepare(task, **options), found.append)
         return [check(event) for event in found]
 
     def test_with_functions_and_typed_output(self) -> None:
@@ -180,19 +179,19 @@ class TestFlows:
     def test_their_events_and_results(self) -> None:
         flow, found = letters(), list[Event]()
         with pytest.raises(FlowSuspended):
-            flow.run(flow.seed(Letter("the delay"), run_id="l"), found.append)
+            flow.run(flow.prepare(Letter("the delay"), run_id="l"), found.append)
         told = [check(event) for event in found]
         assert (told[-1]["questions"][0]["kind"], told[-1]["questions"][0]["about"]) == (
             "answer",
             {"question": "Dear Ada", "types": ["str"]},
         )
-        *_, last = [check(event) for event in flow.stream(run_id="l", answers="fine")]
+        *_, last = [check(event) for event in flow.runs.stream("l", "fine")]
         assert (last["type"], last["state"], last["data"]) == (
             "result",
             "sent",
             {"about": "the delay", "text": "Dear Ada"},
         )
-        assert last == {"type": "result", **flow.resume("l").to_dict()}
+        assert last == {"type": "result", **flow.runs.resume("l").to_dict()}
 
 
 class TestResumedStreams:
@@ -204,19 +203,12 @@ class TestResumedStreams:
             agent.call("?", run_id="r")
 
         async def every() -> list[Event]:
-            return [event async for event in agent.astream(run_id="r", answers=Approved(), by="ann")]
+            return [event async for event in agent.runs.astream("r", Approved(), by="ann")]
 
-        found = asyncio.run(every()) if is_async else [*agent.stream(run_id="r", answers={"ask:1.0": Approved()})]
+        found = asyncio.run(every()) if is_async else [*agent.runs.stream("r", {"ask:1.0": Approved()})]
         ends = [type(event).__name__ for event in found if isinstance(event, messages.FunctionEnded | messages.Done)]
         assert ends == ["FunctionEnded", "Done"]
-        assert agent.resume("r").output == "In."
-
-    def test_without_a_task_and_a_run_there_is_nothing_to_stream(self) -> None:
-        agent = Agent(Script(), name="desk", store=MemoryStore())
-        with pytest.raises(UsageError, match=r"a stream: .*run_id="):
-            next(agent.stream())  # type: ignore[call-overload]
-        with pytest.raises(UsageError, match=r"a stream: .*sink"):
-            next(agent.stream(run_id="r", sink=print))  # type: ignore[call-overload]
+        assert agent.runs.resume("r").output == "In."
 
 
 def test_pydantic_writes_results_and_describes_them() -> None:
@@ -248,7 +240,7 @@ def test_fastapi_returns_results_as_they_are() -> None:
     def letter(about: str) -> FlowResult[Letter]:
         with pytest.raises(FlowSuspended):
             flow.call(Letter(about), run_id=about)
-        return flow.resume(about, "fine")
+        return flow.runs.resume(about, "fine")
 
     app.post("/ask")(ask)
     app.post("/asked", response_model=CallResult[str])(asked_for)

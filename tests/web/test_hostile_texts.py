@@ -119,7 +119,7 @@ class TestMarkup:
         talk = agent.conversation(NAME)
         talk.call("Hello")
         talk.call("Hello")
-        pages = Pages(inspector_app(agent.runs))
+        pages = Pages(inspector_app(agent.runs.all))
         (link,) = [one["href"] for one in pages.page("/").all("a") if one["href"].startswith("/?words=")]
         assert len([row for row in pages.page(link).all("tr") if "data-id" in row]) == 2
 

@@ -714,7 +714,7 @@ def test_functions_at_once_end_with_their_own_results_in_any_order(store: Any) -
 def test_a_run_that_was_left_behind_is_found_behind_runs_of_others(store: Any) -> None:
     agent = Agent(Script("Done."), name="desk", store=store)
     for name in ("left", *map(str, range(120))):
-        agent.submit("Go.", run_id=name, service="live")
+        agent.runs.submit("Go.", run_id=name, service="live")
         if name != "left":
             store.claim("another", for_s=600, run=name)
 
@@ -731,7 +731,7 @@ class TestTheQueueOfWorkers:
     def test_it_takes_up_what_it_has_left_behind_alone(self, each_store: Any) -> None:
         agent = Agent(Script(*["Done."] * 9), name="desk", store=each_store)
         for name, service in {"job": "", "left": "live", "other": "api"}.items():
-            agent.submit("Go.", run_id=name, service=service)
+            agent.runs.submit("Go.", run_id=name, service=service)
 
         async def main() -> None:
             async with RunFollower(agent) as live:
@@ -752,7 +752,7 @@ class TestTheQueueOfWorkers:
 
     def test_what_is_followed_is_not_driven(self, each_store: Any) -> None:
         agent = Agent(Script(*["Done."] * 9), name="desk", store=each_store)
-        agent.submit("Go.", run_id="job")
+        agent.runs.submit("Go.", run_id="job")
 
         async def main() -> list[Item]:
             async with RunFollower(agent) as live:
@@ -774,7 +774,7 @@ class TestTheQueueOfWorkers:
             by={"chat": Script(function_call("whose"), "Done."), "job": Script(function_call("whose"), "Done.")}
         )
         agent = Agent(model, functions=[whose], name="desk", store=each_store)
-        agent.submit("job", run_id="job", extra={"tenant": "ann"})
+        agent.runs.submit("job", run_id="job", extra={"tenant": "ann"})
 
         async def main() -> None:
             async with RunFollower(agent, deps="the chat's") as live:
@@ -783,7 +783,7 @@ class TestTheQueueOfWorkers:
                 await asyncio.to_thread(worker.run, once=True)
 
         asyncio.run(asyncio.wait_for(main(), 50))
-        told = {run: agent.resume(run).function_calls[0].result for run in ("chat", "job")}
+        told = {run: agent.runs.resume(run).function_calls[0].result for run in ("chat", "job")}
         assert told == {"chat": "the chat's", "job": "ann"}
 
 

@@ -69,9 +69,9 @@ def test_runs_are_in_groups_by_what_they_need():
     with suppress(CallFailed):
         forecaster(runs, "warm", limits=Limits(parse_retries=0)).call("How warm is it?", run_id="failed")
     suspended(lambda: shop(runs).call("Where is my parcel?", run_id="asks"))
-    shop(runs).submit("Where is my parcel?", run_id="due")
-    shop(runs).submit("Where is my parcel?", run_id="later", delay_s=3600)
-    shop(runs).submit("Where is my parcel?", run_id="driven")
+    shop(runs).runs.submit("Where is my parcel?", run_id="due")
+    shop(runs).runs.submit("Where is my parcel?", run_id="later", delay_s=3600)
+    shop(runs).runs.submit("Where is my parcel?", run_id="driven")
     runs.store.claim("a worker", for_s=60.0, run="driven")
     pages = Pages(inspector_app(runs))
     groups = {"Waiting for an answer": ["asks"], "No driver: due for a worker": ["due"], "Running": ["driven"],
@@ -116,8 +116,8 @@ def test_the_turns_of_a_conversation_stand_together():
 
 def test_a_run_that_nobody_has_driven_is_not_begun() -> None:
     agent = Agent(Script("Done."), name="clerk", store=MemoryStore())
-    agent.submit("Tidy up.", run_id="tidy", delay_s=3600)
-    assert "not begun" in Pages(inspector_app(agent.runs)).page("/").text
+    agent.runs.submit("Tidy up.", run_id="tidy", delay_s=3600)
+    assert "not begun" in Pages(inspector_app(agent.runs.all)).page("/").text
 
 
 def test_open_questions_come_first(pages):
@@ -287,7 +287,7 @@ def test_a_question_says_until_when_it_can_be_answered_in_the_list_and_in_its_fo
 
 def test_a_run_that_is_due_and_has_no_driver_says_so():
     runs = Runs(MemoryStore())
-    shop(runs).submit("Where is my parcel?", run_id="waits")
+    shop(runs).runs.submit("Where is my parcel?", run_id="waits")
     forecaster(runs, "12").call("How warm is it?", run_id="ended")
     pages = Pages(inspector_app(runs))
     words = "no driver: due for a worker"
@@ -452,7 +452,7 @@ def test_a_run_is_read_once_for_each_change_and_what_others_do_is_seen() -> None
     assert len(reads) == read
     runs.answer("r", {runs.only_question("r"): Approved()}, by="ann")
     assert "ann has answered" in " ".join(pages.page("/run", id="r").text.split())
-    shop(runs, "It is paid.").resume("r")
+    shop(runs, "It is paid.").runs.resume("r")
     assert len(pages.page("/run", id="r").all("article")) == 7
 
 

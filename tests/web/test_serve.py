@@ -433,12 +433,12 @@ class TestUsers:
             assert "refunded" in text(await ann.answer("c1", "ask:1.0", {"approved": True}))
             await Page(app, **{"x-user": "ann/b"}).ask("c", "refund")
             assert (await ann.answer("b/c", "ask:1.0", {"approved": True}))[-1]["code"] == "NotAsked"
-            lines = [*agent.runs.export("ann/c1:r1")]
+            lines = [*agent.runs.all.export("ann/c1:r1")]
             assert [json.loads(line)["by"] for line in lines if '"approved"' in line] == ["ann"]
             await ann.ask("c2", "refund")
             assert (await ann.client.post("/conversations/c2/cancel", json={})).status_code == 200
             assert (await ann.shown("c2"))[-1]["type"] in ("RUN_FINISHED", "RUN_ERROR")
-            lines = [*agent.runs.export("ann/c2:r1")]
+            lines = [*agent.runs.all.export("ann/c2:r1")]
             assert [json.loads(line)["by"] for line in lines if '"cancelled"' in line] == ["ann"]
 
         run(app, use)

@@ -123,7 +123,7 @@ class Second(flow_kill_worker.Model):
 turns = Turns()
 for state, model in {**flow_kill_worker.models(), s.draft_tersely: Second()}.items():
     one: Any = state.agent
-    one.__dict__.update(client=model, own_world=one.world_with(model).changed(**WORLD))
+    one.__dict__.update(client=model, _own_world=one._world_with(model).changed(**WORLD))
 
 support = replace(s.support, world=WORLD, hooks=[turns])
 

@@ -72,7 +72,7 @@ def worker(
 def begin(runs: Runs, what: Any, name: str, task: Any) -> None:
     """Put a run into the store, for whoever drives it."""
     kept = what.changed(store=runs) if what is orchestrator else replace(what, store=runs)
-    assert runs.store.create(name, kept.seed(task, run_id=name).journal.header, agent=what.name)
+    assert runs.store.create(name, kept.prepare(task, run_id=name).journal.header, agent=what.name)
 
 
 def begin_all(runs: Runs, numbers: Iterable[int]) -> list[str]:

@@ -56,7 +56,7 @@ def example(monkeypatch: pytest.MonkeyPatch, database: str) -> Iterator[Callable
         yield launched
     finally:
         DBOS.destroy(destroy_registry=True)
-        module.desk.runs.close()
+        module.desk.runs.all.close()
         del sys.modules["dbos_queue"]
 
 
@@ -100,7 +100,7 @@ def test_each_customer_has_two_at_a_time_the_most_urgent_first(example: Callable
     wait_until(lambda: len(model.asked) == 4)
     put(9, 5, 3)
     model.may_answer.set()
-    wait_until(lambda: sum(run.is_ended for run in app.desk.runs.store.list()) == 10)
+    wait_until(lambda: sum(run.is_ended for run in app.desk.runs.all.store.list()) == 10)
     assert model.most == {"acme": 2, "beta": 2}
     for customer in ("acme", "beta"):
         assert [text for text in model.asked if text.startswith(customer)][-1] == f"{customer} 9"
@@ -119,7 +119,7 @@ def test_a_ticket_that_waits_for_a_person_goes_on_when_it_is_put_in_again(exampl
     runs.answer("t1", {runs.only_question("t1"): Approved()})
     app.put("t1", "Pay 7 back.", "acme")
     wait_until(lambda: runs.store.get("t1").is_ended)
-    assert app.desk.handle("t1").result().output == "It is paid."
+    assert app.desk.runs.get("t1").result().output == "It is paid."
 
 
 def test_a_limit_on_the_queue_of_an_engine_holds_for_a_worker_with_more_threads(database: str) -> None:
@@ -143,7 +143,7 @@ def test_a_limit_on_the_queue_of_an_engine_holds_for_a_worker_with_more_threads(
         def all_have_ended() -> bool:
             return all(run.is_ended for run in store.list())
 
-        agent.submit("first")
+        agent.runs.submit("first")
         model.may_answer.set()
         with working():  # which makes the queue
             wait_until(all_have_ended)
@@ -154,7 +154,7 @@ def test_a_limit_on_the_queue_of_an_engine_holds_for_a_worker_with_more_threads(
         queue.set_global_concurrency(2)
         client.destroy()
         for number in range(6):
-            agent.submit(f"acme {number}")
+            agent.runs.submit(f"acme {number}")
         with working():
             wait_until(lambda: model.asking["acme"] == 2)
             model.may_answer.set()

@@ -243,7 +243,7 @@ class Hints(Engine):
 
 def begin(store: Any, name: str, agent: Any) -> None:
     kept = replace(agent, store=store)
-    assert store.create(name, kept.seed("Refund order A-17.", run_id=name).journal.header, agent=agent.name)
+    assert store.create(name, kept.prepare("Refund order A-17.", run_id=name).journal.header, agent=agent.name)
 
 
 @pytest.mark.system

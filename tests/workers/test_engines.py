@@ -163,7 +163,7 @@ def test_nothing_is_lost_while_workers_are_killed(engine: str, place: Places, sa
         for name in names:
             fences = [json.loads(line)["fence"] for line in runs.store.load(name).lines]
             assert fences == sorted(fences), name
-            kinds[name.partition("-")[0]](runs).replay(name)  # raises where two have driven it
+            kinds[name.partition("-")[0]](runs).runs.replay(name)  # raises where two have driven it
     say(f"{engine or 'own claim'}: {len(names)} runs, {kills} kills, {doubts} doubts, {len(once)} effects")
     assert states == {"clerk Completed": 14, "support sent": 14, "news completed": 14}
     assert len(once) == len({*once}) == 14 * (1 + 1 + 2), "each that is `once` was done once"

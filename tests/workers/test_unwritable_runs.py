@@ -43,8 +43,8 @@ def test_it_is_stuck_with_the_reason_after_its_tries(by_asyncio: bool) -> None:
     clock = FakeClock()
     store, script = Refusing(clock.now), Script(*[replying] * 20)
     agent = Agent(script, name="clerk", store=store)
-    agent.submit("bad", run_id="bad")
-    agent.submit("good", run_id="good")
+    agent.runs.submit("bad", run_id="bad")
+    agent.runs.submit("good", run_id="good")
     worker = Worker([agent], agent.runs)
     for _ in range(TRIES + 3):
         advanced(worker, by_asyncio)
@@ -55,6 +55,6 @@ def test_it_is_stuck_with_the_reason_after_its_tries(by_asyncio: bool) -> None:
     assert (row.due_s, row.holder, [question.kind for question in row.waits]) == (None, None, ["stuck"])
     assert r"the database has no 'smile' \u2603" in json.loads(row.waits[0].about)["problem"], "any database holds it"
     store.word = ""
-    agent.runs.answer("bad", {"stuck": RunAgain()})
+    agent.runs.all.answer("bad", {"stuck": RunAgain()})
     advanced(worker, by_asyncio)
-    assert agent.resume("bad").output == "smile"
+    assert agent.runs.resume("bad").output == "smile"

@@ -28,7 +28,7 @@ MOST_MB = 150  # of memory, with a thousand runs in flight
 def create(runs: Runs, count: int) -> None:
     agent = slow(store=runs)
     for number in range(count):
-        header = agent.seed("Look in A.", run_id=f"r{number}").journal.header
+        header = agent.prepare("Look in A.", run_id=f"r{number}").journal.header
         assert runs.store.create(f"r{number}", header, agent=agent.name)
 
 
@@ -92,7 +92,7 @@ def check_journals(runs: Runs, count: int) -> None:
     """Each run has ended once, with all of its entries, whose fences never fall."""
     agent = slow(store=runs)
     for number in range(count):
-        call = agent.replay(f"r{number}")
+        call = agent.runs.replay(f"r{number}")
         assert call.result().output == "Done after 1 rounds."
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsm_agent._internal.lazy_import import pydantic_core
+from fsm_agent.agents.persistence import AnyAgent
 from fsm_agent.call.call import AgentCall, call_class
 from fsm_agent.call.record import CallRecord
 from fsm_agent.errors import UsageError
@@ -13,9 +14,6 @@ from fsm_agent.messages.message import FunctionCall
 from fsm_agent.prompts.fingerprint import fingerprint_under
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.runtime.world import World
-
-if TYPE_CHECKING:
-    from fsm_agent.agents.agent import Agent
 
 # Policies of a Python function that an agent sets elsewhere.
 _ELSEWHERE = {
@@ -40,7 +38,7 @@ class AgentDelegate:
     hears_inside = False
     tables_json = b""
 
-    def __init__(self, agent: Agent[Any, Any], timeout_s: float | None) -> None:
+    def __init__(self, agent: AnyAgent, timeout_s: float | None) -> None:
         self.agent = agent
         limits, own_s = agent.limits, agent.limits.deadline_s
         is_shorter = timeout_s is not None and (own_s is None or timeout_s < own_s)
@@ -52,7 +50,7 @@ class AgentDelegate:
 
     @property
     def world(self) -> World:
-        return self.agent.own_world
+        return self.agent._own_world
 
     @property
     def hooks(self) -> Sequence[Any]:
@@ -64,7 +62,7 @@ class AgentDelegate:
         return bool(self.hooks) or any(f.delegate.has_listener for f in offers if f.delegate is not None)
 
     @property
-    def agents(self) -> Sequence[Agent[Any, Any]]:
+    def agents(self) -> Sequence[AnyAgent]:
         return (self.agent,)
 
     @property
@@ -73,15 +71,15 @@ class AgentDelegate:
 
     def seeded(self, f: FunctionCall, depth: int, deps: Any) -> CallRecord:
         task = pydantic_core.from_json(f.arguments_json)["task"]
-        resolved = self.agent.resolve_task(task, {"deps": deps})
+        resolved = self.agent._resolve_task(task, {"deps": deps})
         return CallRecord.of(resolved.messages, limits=self._limits, depth=depth)
 
     def take_over(self, record: CallRecord, path: str, deps: Any, is_system_own: bool) -> CallRecord:
         raise UsageError(f"the agent {self.agent_name!r} as a function cannot take over a dialog; use handoff(…)")
 
     def call_of(self, record: CallRecord, deps: Any, has_approver: bool) -> AgentCall[Any]:
-        prompt = self.agent.resolve_prompt(None, {"deps": deps})
-        parts = self.agent.call_parts(prompt, None, deps)
+        prompt = self.agent._resolve_prompt(None, {"deps": deps})
+        parts = self.agent._call_parts(prompt, None, deps)
         parts["has_approver"] = parts["has_approver"] or has_approver
         return call_class(prompt)(record, prompt, **parts)
 
@@ -97,7 +95,7 @@ def check_prices_inside(prompt: Prompt) -> None:
         offers = left.pop().offers
         for agent in [agent for f in offers if f.delegate is not None for agent in f.delegate.agents]:
             if id(agent.prompt) not in seen:
-                agent.own_world.price_list.check()
+                agent._own_world.price_list.check()
                 seen.add(id(agent.prompt))
                 left.append(agent.prompt)
 

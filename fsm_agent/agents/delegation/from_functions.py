@@ -7,14 +7,15 @@ run again after a crash makes the same calls again, and finds their runs.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from hashlib import sha256
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent.agents.persistence import aclaim
+from fsm_agent.agents.runnable import Runnable
 from fsm_agent.call.call import CALL_PARTS, AgentCall
 from fsm_agent.call.journal import Header, header_of
 from fsm_agent.errors import FsmAgentError, UsageError
@@ -23,17 +24,9 @@ from fsm_agent.runtime.drivers import arun, run
 from fsm_agent.runtime.inner_calls import InnerCalls, is_in_doubt
 from fsm_agent.runtime.sync_driver import LEFT
 from fsm_agent.runtime.world import SystemClock, World
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from fsm_agent.agents.runnable import Runnable
-    from fsm_agent.store import errors, runs
-    from fsm_agent.store.claiming import Claimed, Definition
-    from fsm_agent.store.runs import Runs
-else:
-    asyncio = deferred("asyncio")
-    errors, runs = deferred("fsm_agent.store.errors"), deferred("fsm_agent.store.runs")
+from fsm_agent.store import errors
+from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.runs import Runs
 
 BUSY_S = 0.1  # between two looks at a run that another holder drives
 WAITING = "a function does not wait for a person"
@@ -65,7 +58,7 @@ class _Inside:
     def __init__(self, runnable: Runnable, task: Any, options: Mapping[str, Any], around: InnerCalls) -> None:
         self._runnable = runnable
         self._around = around
-        self._process = runnable.seed_inside(task, options, around)
+        self._process = runnable._prepare_inside(task, options, around)
         self._is_named = options.get("run_id") is not None
         self._is_renamed = False
         self._numbers = count(2)
@@ -75,7 +68,7 @@ class _Inside:
         if around.recorder is not None:
             self._runs = _runs_beside(around.recorder)
         elif journal is not None and journal.header:
-            self._runs = runnable.runs
+            self._runs = runnable.runs.all
 
     @property
     def is_on_disk(self) -> bool:
@@ -107,7 +100,7 @@ class _Inside:
                 self._name = self._process.journal.run = f"{self._name}-{_digest(self._process.journal.header)}"
                 continue
             if self._around.recorder is None or not _was_left(claimed[0]):
-                return self._runnable.check_resumed(claimed)
+                return self._runnable._check_resumed(claimed)
             self._process.journal.run = f"{self._name}-{next(self._numbers)}"
 
     def pass_answers(self, recorder: Any) -> None:
@@ -140,7 +133,7 @@ class _Inside:
 
     @property
     def _definition(self) -> Definition:
-        made = self._runnable.definition_of(self._process)
+        made = self._runnable._definition_of(self._process)
 
         def differences(one: Header, other: Header) -> list[str]:
             return [name for name in made.differences(one, other) if name not in _SHARED]
@@ -149,7 +142,7 @@ class _Inside:
 
     def world_of(self, process: Any) -> World:
         """Return the world of the process, with the clock and perhaps the approver of the call around it."""
-        world, outer = self._runnable.world_of(process), self._around.world
+        world, outer = self._runnable._world_of(process), self._around.world
         return world.changed(clock=outer.clock, approve=world.approve or outer.approve)
 
 
@@ -171,7 +164,7 @@ def call_inside(runnable: Runnable, task: Any, options: Mapping[str, Any], aroun
             around.check()
     around.add(process)
     one.pass_answers(recorder)
-    world, listener = one.world_of(process), runnable.listener_to(process)
+    world, listener = one.world_of(process), runnable._listener_to(process)
     run(process, world, listener, recorder, is_shared=False, may_rest=one.may_rest)
     if (suspended := one.check_rested(process, recorder)) is not None:
         while process.effects:  # a flow may go on after the first cancellation, and wait again
@@ -193,7 +186,7 @@ async def acall_inside(runnable: Runnable, task: Any, options: Mapping[str, Any]
             await asyncio.sleep(BUSY_S)
     around.add(process)
     one.pass_answers(recorder)
-    world, listener = one.world_of(process), runnable.listener_to(process)
+    world, listener = one.world_of(process), runnable._listener_to(process)
     driving = arun(process, world, listener, recorder)
     await (driving if recorder is None else _until_left(asyncio.ensure_future(driving), process, one))
     if (suspended := one.check_rested(process, recorder)) is not None:
@@ -220,7 +213,7 @@ async def _until_left(driving: asyncio.Future[Any], process: Any, one: _Inside) 
 def _runs_beside(recorder: Any) -> Runs:
     """Return the runs of the store of a recorder, kept as the run that it records."""
     key, redact, lease_s = recorder.signing_key, recorder.redact, recorder.lease_s
-    return runs.Runs(recorder.store, signing_key=key, redact=redact, lease_s=lease_s)
+    return Runs(recorder.store, signing_key=key, redact=redact, lease_s=lease_s)
 
 
 def _digest(header: str) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeGuard
 
 from fsm_agent._internal.annotations import types_of
-from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.arguments import UNNAMED
 from fsm_agent.agents.delegation.delegate import AgentDelegate
+from fsm_agent.agents.options import Deps
+from fsm_agent.agents.persistence import AnyAgent
 from fsm_agent.agents.prompt_resolution import needs_of
 from fsm_agent.agents.system_prompt import NO_ARGS, SystemPrompt
-from fsm_agent.agents.verbs import Deps
+from fsm_agent.agents.verbs import CallVerbs
 from fsm_agent.call.process import SEPARATOR
 from fsm_agent.call.record import CallRecord
 from fsm_agent.context.passes import AnyPass, apply_passes, passes_of
@@ -24,14 +25,9 @@ from fsm_agent.prompts.dialog import Dialog
 from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import check
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from fsm_agent.agents.agent_base import AgentBase
-
 
 def handoff(
-    agent: Agent[Deps, Any] | AgentBase[Any] | Callable[[], Agent[Deps, Any] | AgentBase[Any]],
+    agent: CallVerbs[Deps, Any] | Callable[[], CallVerbs[Deps, Any]],
     *,
     name: str | None = None,
     description: str | None = None,
@@ -61,7 +57,7 @@ def handoff(
         'Which order?'
     """
     target: Any = agent
-    is_known = isinstance(target, Agent)
+    is_known = _is_agent(target)
     check("the agent of a handoff", target, is_known or callable(target), "an Agent, or a function that returns one")
     if not is_known and name is None:
         raise UsageError(
@@ -97,23 +93,23 @@ class HandoffDelegate(AgentDelegate):
 
     is_handoff = True
 
-    def __init__(self, agent: Agent[Any, Any] | Callable[[], Agent[Any, Any]], passes: tuple[AnyPass, ...]) -> None:
+    def __init__(self, agent: AnyAgent | Callable[[], AnyAgent], passes: tuple[AnyPass, ...]) -> None:
         self._target = agent
         self._passes = passes
 
     @property
     def is_known(self) -> bool:
         """True if the handoff was made with an agent, not with a function that returns one."""
-        return isinstance(self._target, Agent)
+        return _is_agent(self._target)
 
     @cached_property
-    def agent(self) -> Agent[Any, Any]:  # type: ignore[override]
+    def agent(self) -> AnyAgent:  # type: ignore[override]
         """The agent."""
         target = self._target
-        agent = target if isinstance(target, Agent) else target()
-        check("what the function of a handoff returned", agent, isinstance(agent, Agent), "an Agent")
+        agent: Any = target if _is_agent(target) else target()  # type: ignore[operator]
+        check("what the function of a handoff returned", agent, _is_agent(agent), "an Agent")
         _check_system(agent)
-        return agent
+        return agent  # type: ignore[no-any-return]
 
     @property
     def has_listener(self) -> bool:
@@ -141,7 +137,11 @@ class HandoffDelegate(AgentDelegate):
         return made.changed(handoffs=record.handoffs + is_asked)
 
 
-def _check_system(agent: Agent[Any, Any]) -> None:
+def _is_agent(value: object) -> TypeGuard[AnyAgent]:
+    return isinstance(value, CallVerbs) and hasattr(value, "system")  # a conversation has the verbs as well
+
+
+def _check_system(agent: AnyAgent) -> None:
     if isinstance(agent.system, Prompt) and agent.system.variables:
         names = ", ".join(sorted(agent.system.variables))
         raise UsageError(
@@ -157,7 +157,7 @@ def _handoffs(prompt: Prompt) -> Iterator[tuple[str, HandoffDelegate]]:
             yield name, delegate
 
 
-def check_agents(agent: Agent[Any, Any], prompt: Prompt, *, is_late: bool = True) -> None:
+def check_agents(agent: AnyAgent, prompt: Prompt, *, is_late: bool = True) -> None:
     """Refuse agents among the functions of another that cannot do what is asked of them there.
 
     Results of agents pass through no pipeline: their calls end within a step, and a pipeline may wait.  An agent that
@@ -206,7 +206,7 @@ def _type_text(kind: Any) -> str:
     return " | ".join([getattr(one, "__name__", None) or str(one) for one in types_of(kind)])
 
 
-def path_from(agent: Agent[Any, Any], prompt: Prompt, path: str) -> str:
+def path_from(agent: AnyAgent, prompt: Prompt, path: str) -> str:
     """Return the shortest path of handoffs to the agent that a path leads to, as far as there are such handoffs.
 
     Args:
@@ -231,5 +231,5 @@ def path_from(agent: Agent[Any, Any], prompt: Prompt, path: str) -> str:
     return SEPARATOR.join(names)
 
 
-def _is_same(one: Agent[Any, Any], other: Agent[Any, Any]) -> bool:
+def _is_same(one: AnyAgent, other: AnyAgent) -> bool:
     return one is other or one.name == other.name != UNNAMED  # a variant of it

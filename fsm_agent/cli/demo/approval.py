@@ -84,12 +84,12 @@ def approved_elsewhere(agent: Agent, prompt: Prompt, reach: Reach | None) -> Ite
         try:
             yield from _play(kept, prompt.extend(functions=[eraser(directory)]), directory, reach)
         finally:
-            kept.runs.close()
+            kept.runs.all.close()
 
 
 def _play(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterator[DemoItem]:
     dialog = worked_turns(agent.init_dialog(), prompt, directory)
-    seed = agent.seed(dialog.put(prompt(path=FILE)), run_id=RUN)
+    seed = agent.prepare(dialog.put(prompt(path=FILE)), run_id=RUN)
     yield Remark(f"process {os.getpid()}, this one:")
     problem = yield from streamed(agent, seed)
     asks = _asks(seed)
@@ -100,14 +100,14 @@ def _play(agent: Agent, prompt: Prompt, directory: Path, reach: Reach) -> Iterat
         return
     requests = ", ".join([shown_call(ask.call) for ask in asks])
     yield Remark(f"to be approved: {requests}")
-    n = agent.runs.store.get(RUN).n
+    n = agent.runs.all.store.get(RUN).n
     yield Remark(f"{_state_of(directory)}, and the call is a run of {n} entries in {STORE}")
     yield Remark(_try_denial(agent.restore(snapshot(seed), prompt)))
     for ask in asks:
         problem = problem or (yield from _run_elsewhere(("answer", RUN, ask.key, "--approve"), (), directory, reach))
     code = ("--prompt", prompt.path, "--function", f"{__name__}:erase", *reach.options)
     problem = problem or (yield from _run_elsewhere(("resume", RUN), code, directory, reach))
-    ended = agent.replay(RUN, prompt=prompt)
+    ended = agent.runs.replay(RUN, prompt=prompt)
     r, files = ended.record, _state_of(directory)
     used = f"{r.rounds} of {r.limits.rounds} rounds, {r.turn} requests, {r.usage.total_tokens:,} tokens"
     yield Remark(f"{files}; one call in several processes: {used}")

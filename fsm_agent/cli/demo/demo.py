@@ -16,8 +16,7 @@ from pydantic import BaseModel, Field
 
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
-from fsm_agent.agents.classification.calibration import Calibration
-from fsm_agent.agents.classification.classification import Classification
+from fsm_agent.agents.classification import Calibration, Classification
 from fsm_agent.agents.config import AgentConfig
 from fsm_agent.agents.registry import build_agent
 from fsm_agent.call.call import AgentCall
@@ -125,7 +124,7 @@ class Demo(AgentBase):
     def _add_up(self, a: int, b: int) -> Iterator[DemoItem]:
         title, agent = "A sum, through a function", self.agents["calculator"]
         prompt = _PROMPTS("task")
-        seed = agent.seed(worked_turns(agent.init_dialog()).put(prompt(a=a, b=b)))
+        seed = agent.prepare(worked_turns(agent.init_dialog()).put(prompt(a=a, b=b)))
         about = "After two worked examples, the model calls add(), gets the result, and answers with it."
         yield PartStarted(title=title, about=about, request=prompt.render(a=a, b=b).text)
         problem = yield from streamed(agent, seed)
@@ -139,7 +138,7 @@ class Demo(AgentBase):
     def _extract(self, text: str, expected: Person) -> Iterator[DemoItem]:
         title, agent = "A typed answer, held to a schema", self.agents["extractor"]
         prompt = _PROMPTS("extract")
-        seed = agent.seed(agent.init_dialog().put(prompt(text=text)))
+        seed = agent.prepare(agent.init_dialog().put(prompt(text=text)))
         about = "The answer must be a Person(name, age, city); the schema lets the model write nothing else."
         yield PartStarted(title=title, about=about, request=prompt.render(text=text).text)
         problem = yield from streamed(agent, seed)
@@ -150,7 +149,7 @@ class Demo(AgentBase):
     def _recover(self, expected: int) -> Iterator[DemoItem]:
         title, agent = "A parse error, recovered", self.agents["extractor"]
         prompt = _PROMPTS("count")
-        seed = agent.seed(agent.init_dialog().put(prompt))
+        seed = agent.prepare(agent.init_dialog().put(prompt))
         about = (
             "The answer should be a number, but the model is free to answer in a sentence, and often does. It is then"
             " told what was wrong and asked again, held to the schema. The failed answer leaves the dialog."

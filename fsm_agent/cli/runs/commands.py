@@ -222,7 +222,7 @@ def _code_of(runs: Runs, run: str, agents: str) -> tuple[Definition, Header]:
     if header.agent not in by_name:
         raise UsageError(f"{agents!r}: expected the run's agent {header.agent!r}, got {', '.join(sorted(by_name))}")
     by_path = {prompt.path: prompt for prompt in prompts}
-    return by_name[header.agent].definition_of_run(header, LATER, by_path), header
+    return by_name[header.agent]._definition_of_run(header, LATER, by_path), header
 
 
 def _step(text: str) -> int | str:
@@ -465,7 +465,7 @@ def resume(
             )
             try:
                 show_answer(
-                    lambda sink: agent.resume(run, prompt=chosen, sink=sink),
+                    lambda sink: agent.runs.resume(run, prompt=chosen, sink=sink),
                     screen,
                     lines=lines,
                     model=model_name,

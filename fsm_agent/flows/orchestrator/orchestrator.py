@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from os import PathLike
+from typing import Annotated, Any, TypeAlias
+
+from typing_extensions import Unpack
 
 from fsm_agent._internal.lazy_import import pydantic
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.agents.agent import Agent
+from fsm_agent.agents.agent_base import AgentBase
+from fsm_agent.clients.client import Client
 from fsm_agent.flows.declare import ask, each, end, execute, pause, subflow, wait
 from fsm_agent.flows.errors import FlowError, FlowFailed
 from fsm_agent.flows.flow import Flow
@@ -34,36 +38,22 @@ from fsm_agent.flows.orchestrator.prompts import Requests, templates_of
 from fsm_agent.flows.process import CallChild, RunContext, child_of
 from fsm_agent.flows.record import FlowLimits
 from fsm_agent.flows.run import FlowRun
+from fsm_agent.flows.runs import Clients
 from fsm_agent.flows.states import CallState, EachState, End, LiveState, Row, State, WaitState, event_name
 from fsm_agent.flows.table import cases_of
 from fsm_agent.flows.values import ANY, AnswerTypes, check_resolved
-from fsm_agent.flows.verbs import FlowOptions, FlowVerbs
+from fsm_agent.flows.verbs import FlowVerbs
 from fsm_agent.functions.function import Function
-from fsm_agent.functions.policy import PYTHONS_OWN, Policy
+from fsm_agent.functions.policy import AgentPolicy
 from fsm_agent.messages.message import Message, Text
 from fsm_agent.messages.payload import Payload
+from fsm_agent.prompts.library import Prompts
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.store.runs import Runs
+from fsm_agent.store.store import Store
 from fsm_agent.validation import check, shown, wrong
 
-if TYPE_CHECKING:
-    from os import PathLike
-    from typing import TypeAlias, Unpack
-
-    from fsm_agent.agents.agent_base import AgentBase
-    from fsm_agent.agents.many import TaskResults
-    from fsm_agent.agents.run_handle import RunHandle
-    from fsm_agent.agents.runnable import Answers, Sink
-    from fsm_agent.clients.client import Client
-    from fsm_agent.flows.orchestrator.job import OrchestrationResult
-    from fsm_agent.flows.run import FlowRun
-    from fsm_agent.flows.verbs import Clients, FlowMapOptions, FlowResumeOptions, FlowSubmitOptions, UnstoredFlowOptions
-    from fsm_agent.functions.policy import AgentPolicy
-    from fsm_agent.messages.events import Event
-    from fsm_agent.prompts.library import Prompts
-    from fsm_agent.prompts.prompt import Prompt
-    from fsm_agent.store.runs import Runs
-    from fsm_agent.store.store import Store
-
-    AnyJob: TypeAlias = str | Payload | Job
+AnyJob: TypeAlias = str | Payload | Job
 
 
 class TeamState(CallState[StepWork, Any]):
@@ -341,7 +331,7 @@ VALIDATOR = "validator"
 STEPS = 100_000  # states that a run enters at most: far above what the limits of the orchestrator allow
 
 
-class Orchestrator(FlowVerbs[Job]):
+class Orchestrator(FlowVerbs[AnyJob, Job, Any, OrchestrationResult]):
     """A team of agents, and a table that plans, executes, validates, retries and redesigns.
 
     Its flow is in ``flow``, and the states of that are attributes, to answer for and to add rows to; see `extended`.
@@ -504,7 +494,6 @@ class Orchestrator(FlowVerbs[Job]):
         check("the task", task, bool(text.strip()), "a Payload with text that asks for something", FlowError)
         return Job(text, self.config, strategy, seen=Message(role="user", parts=rest) if rest else None)
 
-    @with_options_shown(Policy, without=PYTHONS_OWN)
     def as_function(
         self, name: str | None = None, description: str | None = None, **policy: Unpack[AgentPolicy]
     ) -> Function[[str], Any]:
@@ -527,59 +516,20 @@ class Orchestrator(FlowVerbs[Job]):
         described = description or f"Have a team do a task: {', '.join(self.team.agents)}."
         return self.flow.as_function(name, described, start=start, returns=returns, **policy)
 
-    # The verbs are those of a flow, of a task
-
-    if TYPE_CHECKING:
-
-        def seed(self, data: AnyJob, /, **options: Unpack[FlowOptions]) -> FlowRun[Job]: ...
-        async def acall(self, data: AnyJob, /, **options: Unpack[FlowOptions]) -> OrchestrationResult: ...
-        def stream(self, one: AnyJob | FlowRun[Job] = ..., /, **options: Any) -> Generator[Event]: ...
-        def astream(self, one: AnyJob | FlowRun[Job] = ..., /, **options: Any) -> AsyncGenerator[Event]: ...
-        def submit(self, data: AnyJob, /, **options: Unpack[FlowSubmitOptions]) -> RunHandle[OrchestrationResult]: ...
-        async def asubmit(
-            self, data: AnyJob, /, **options: Unpack[FlowSubmitOptions]
-        ) -> RunHandle[OrchestrationResult]: ...
-        def handle(self, run_id: str, **options: Unpack[UnstoredFlowOptions]) -> RunHandle[OrchestrationResult]: ...
-        def map(self, data: Iterable[AnyJob], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]: ...
-        async def amap(self, data: Iterable[AnyJob], **options: Unpack[FlowMapOptions]) -> TaskResults[Any]: ...
-        def resume(
-            self, run_id: str, answers: Answers | Any = None, **options: Unpack[FlowResumeOptions]
-        ) -> OrchestrationResult: ...
-        async def aresume(
-            self, run_id: str, answers: Answers | Any = None, **options: Unpack[FlowResumeOptions]
-        ) -> OrchestrationResult: ...
-        def run(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
-        async def arun(self, process: FlowRun[Job], sink: Sink | None = None) -> OrchestrationResult: ...
-
-    @with_options_shown(FlowOptions)
-    def call(self, task: AnyJob, /, **options: Unpack[FlowOptions]) -> OrchestrationResult:
-        """Do a task, with the options of `FlowOptions`; ``result.output`` is what the last step gave.
-
-        Args:
-            task: What is to be done: a text, or a `Payload`, whose pictures and documents go along with the task.
-            options: Those of `FlowOptions`; ``clients`` may name models by agents' names, too.
-
-        Raises:
-            FlowError: The task is empty, or ``clients`` names an unknown agent.
-            FlowFailed: The task was not done; ``error.result`` says what was.
-            FlowSuspended: It waits for a person who is not here.
-        """
-        result: OrchestrationResult = self._drive(self.seed(task, **options), None, is_shared=False)
-        return result
-
     @property
     def _flow(self) -> Flow[Job]:
         return self.flow
 
     @property
-    def runs(self) -> Runs:
-        return self.flow.runs
+    def store(self) -> Any:
+        """Where its runs are kept."""
+        return None if self.flow.store is None else self.flow.runs.all
 
     def _unstored(self, data: AnyJob, options: Mapping[str, Any]) -> FlowRun[Job]:
         return super()._unstored(data if isinstance(data, Job) else self.job(data, self.strategy), options)
 
-    def run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
-        return self.flow.run_context(deps, self._by_state(clients) if isinstance(clients, Mapping) else clients)
+    def _run_context(self, deps: Any = None, clients: Clients | None = None) -> RunContext:
+        return self.flow._run_context(deps, self._by_state(clients) if isinstance(clients, Mapping) else clients)
 
     def _by_state(self, clients: Clients) -> dict[Any, Client]:
         """Return clients by state, where they were given by the names of agents."""
@@ -603,6 +553,3 @@ class Orchestrator(FlowVerbs[Job]):
             if isinstance(agent := getattr(state, "agent", None), Agent):
                 found.setdefault(agent.name, []).append(state)
         return found
-
-
-with_options_shown(Orchestrator, is_change=True)(Orchestrator.changed)

@@ -254,8 +254,8 @@ time.sleep(60)
 @pytest.mark.system
 def test_a_call_that_is_cancelled_from_another_thread_ends_the_command(tmp_path: Path) -> None:
     agent = Agent(running(f"open({str(tmp_path)!r} + f'/pid-{{os.getpid()}}', 'w').close()\ntime.sleep(600)"))
-    pending = agent.seed("Hello?")
-    thread = threading.Thread(target=lambda: run(pending, agent.own_world))
+    pending = agent.prepare("Hello?")
+    thread = threading.Thread(target=lambda: run(pending, agent._own_world))
     thread.start()
     assert becomes(lambda: bool(pids(tmp_path)))
     pending.cancel("enough")

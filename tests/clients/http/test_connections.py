@@ -290,8 +290,8 @@ class TestClosing:
 def test_a_call_that_is_cancelled_from_another_thread_lets_go_of_its_request(phase: str) -> None:
     with FaultServer(WAITING[phase]) as server, client_of(server) as client:
         agent = Agent(client)
-        pending = agent.seed("Hello?")
-        thread, ended = in_thread(lambda: run(pending, agent.own_world))
+        pending = agent.prepare("Hello?")
+        thread, ended = in_thread(lambda: run(pending, agent._own_world))
         assert server.wait_for_requests(1)
         pending.cancel("enough")
         assert server.wait_until_all_closed()

@@ -97,14 +97,14 @@ def play(name: str, number: int, folder: str, is_async: bool) -> str:
                 else flow.call(made.start, run_id=RUN, **options)
             )
         elif is_async:
-            result = asyncio.run(flow.aresume(RUN, day.answers, **options))
+            result = asyncio.run(flow.runs.aresume(RUN, day.answers, **options))
         else:
-            result = flow.resume(RUN, day.answers, **options)
+            result = flow.runs.resume(RUN, day.answers, **options)
     except FlowSuspended as waiting:
         run = waiting.run
         shown = [effect.shown for effect in run.effects if isinstance(effect, AwaitAnswer)]
         assert day.shows in (None, *shown), f"day {number} shows {shown}"
-        assert flow.at(RUN).data == run.data, "a query gives what the run has come to"
+        assert flow.runs.at(RUN).data == run.data, "a query gives what the run has come to"
     except FlowFailed as failed:
         run = failed.run
     else:

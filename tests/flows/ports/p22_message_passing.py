@@ -3,7 +3,7 @@
 Its authors mean: `set_language` changes the language at once if it is known; one that is not is asked of a service,
 which may take its time; `approve` releases the greeting, but not before an update that is under way has ended; and
 `get_language` reads the state without changing it.  A signal and an update are here two types of one `wait`, which
-takes an approval that comes early; a query is `flow.at`, which drives nothing.
+takes an approval that comes early; a query is `flow.runs.at`, which drives nothing.
 """
 
 from dataclasses import dataclass, replace

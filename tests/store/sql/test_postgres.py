@@ -671,7 +671,7 @@ def test_a_server_that_stands_still_holds_up_no_event_loop(server: PostgresServe
         first = asyncio.create_task(shop(function_call("stand_still"), "Done.").acall("Go.", run_id="first"))
         await is_still.wait()
         others = [shop("Done.").acall("Go.", run_id=f"other{n}") for n in range(3)]
-        resumed = shop("Paid.").aresume("waiting", {"ask:1.0": Approved()})
+        resumed = shop("Paid.").runs.aresume("waiting", {"ask:1.0": Approved()})
         results = await asyncio.gather(first, *others, resumed)
         assert [result.output for result in results] == ["Done."] * 4 + ["Paid."]
         ticking.cancel()

@@ -53,7 +53,7 @@ def test_what_was_saved_goes_on(postgres: PostgresServer, tmp_path: Path) -> Non
     save, restore = commands()
     with closing(Runs(postgres.url("orders"))) as runs:
         clerk(runs, "Done.").call("Go.", run_id="ended")
-        clerk(runs).submit("Go.", run_id="put in")
+        clerk(runs).runs.submit("Go.", run_id="put in")
         with pytest.raises(CallSuspended):
             clerk(runs, function_call("pay")).call("Go.", run_id="asks")
         before = {row.id: runs.store.load(row.id) for row in runs.store.list()}
@@ -63,5 +63,5 @@ def test_what_was_saved_goes_on(postgres: PostgresServer, tmp_path: Path) -> Non
     run(postgres, restore, tmp_path)
     with closing(Runs(postgres.url("orders"))) as runs:
         assert {row.id: runs.store.load(row.id) for row in runs.store.list()} == before
-        assert clerk(runs, "Paid.").resume("asks", Approved()).output == "Paid."
-        assert clerk(runs, "Done.").resume("put in").output == "Done."
+        assert clerk(runs, "Paid.").runs.resume("asks", Approved()).output == "Paid."
+        assert clerk(runs, "Done.").runs.resume("put in").output == "Done."

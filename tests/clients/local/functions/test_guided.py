@@ -409,10 +409,10 @@ class TestEnds:
     @pytest.mark.parametrize("number", [1, 3])
     def test_a_call_that_is_cancelled_ends_between_requests(self, server: LlamaServer, number: int):
         with Agent(client_of(server), functions=[fetch_weather, erase]) as agent:
-            pending = agent.seed("Is it nice in Lisbon?")
+            pending = agent.prepare("Is it nice in Lisbon?")
             held = threading.Event()
             server.at[number] = lambda: (pending.cancel("enough"), held.wait(10))[0]
-            run(pending, agent.own_world)
+            run(pending, agent._own_world)
             held.set()
         assert pending.record.ending.reason is Reason.CANCELLED
         assert len(server.paths) == number

@@ -1,56 +1,136 @@
-"""Plans the calls of one classification, whatever drives them.
+"""Classifies with an agent: the question, and the calls that one classification makes.
 
-A plan is a generator.  It yields calls that may be made at once, receives their results, and returns the
-classification.
+Each is an agent call that asks for one word, with the log probabilities of its first token.  A parser finds the class,
+so an answer that names none is asked for again, like any other that cannot be parsed.  The agent's functions are not
+offered.  `plan` is a generator, whatever drives it: it yields calls that may be made at once, receives their results,
+and returns the classification.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
 
-from fsm_agent._internal.field_checks import is_finite, is_whole
-from fsm_agent.agents.classification.calibration import Calibration
-from fsm_agent.agents.classification.classification import UNSURE, Classification
-from fsm_agent.agents.classification.classifying import Classifying
-from fsm_agent.agents.classification.prompt import (
-    QUESTION,
-    OnMissing,
-    classes_of,
-    classifier,
-    quoted,
-    without_logprobs,
-)
-from fsm_agent.agents.classification.scores import ClassNames, Scores
-from fsm_agent.agents.many import amap_tasks, map_tasks
-from fsm_agent.agents.options import CALL_OPTIONS, CONCURRENCY
+from fsm_agent._internal.field_checks import is_whole
+from fsm_agent.agents.batch import CONCURRENCY, amap_tasks, map_tasks
+from fsm_agent.agents.classification import Calibration, Classification, ClassNames, Scores, classes_of
 from fsm_agent.agents.system_prompt import dialog_before
 from fsm_agent.call.result import CallResult
-from fsm_agent.errors import UsageError, hint
-from fsm_agent.messages.message import Message
+from fsm_agent.clients.client import Client
+from fsm_agent.errors import ParseError
+from fsm_agent.messages.message import ChatDict, Message
 from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.extraction.parsing import Parser, ParserInput
+from fsm_agent.prompts.prompt import EXCEPTION, Prompt
 from fsm_agent.validation import check
-
-if TYPE_CHECKING:
-    from fsm_agent.agents.agent import Agent
 
 Result: TypeAlias = CallResult[Any]  # of `Scores`; no type tells whose prompt a dialog has
 Plan: TypeAlias = "Generator[Sequence[Ask], list[Result], Classification[Any]]"
+What: TypeAlias = str | Payload | Message | Sequence[Message | ChatDict] | CallResult[Any]  # what is classified
+OnMissing: TypeAlias = Literal["zero", "error"]
 
-_OURS = ("prompt", "calibration", "threshold", "otherwise", "votes", "on_missing")
-_OF_AGENT = ("model", "args", "system_args", "keep_system")  # options that concern the agent which is asked first
+QUESTION = (
+    "Please respond with one and only one word from the following options: {{ classes }}. You can be fussy or unsure,"
+    " but you must select one of the options, do not refuse to answer."
+)
+BINARY_QUESTION = (
+    'Please respond with one and only one word, "True" or "False". You must select one of them, do not respond like'
+    ' "maybe" or "unsure" or "unknown".'
+)
+TOP = 20  # alternatives to a token: more than most wires report
+_MAX_TOKENS = 16
 _SPLIT_BELOW = 0.02  # up to this share of a probability is divided without asking
+
+
+class Classifier(Protocol):
+    """The agent that is asked."""
+
+    def call(self, *args: Any, **options: Any) -> Result: ...
+
+    async def acall(self, *args: Any, **options: Any) -> Result: ...
+
+    def _client_of(self, model: str | Client | None) -> Client: ...
+
+
+class ClassParser(Parser[Scores]):
+    """The parser of a reply that names one of some classes.
+
+    Args:
+        names: Their names.
+        on_missing: ``"zero"``: a class without a report has the probability 0.  ``"error"``: the model is
+            asked again.
+    """
+
+    def __init__(self, names: Sequence[str], on_missing: OnMissing = "zero") -> None:
+        check("on_missing", on_missing, on_missing in ("zero", "error"), "'zero' or 'error'")
+        self._classes = ClassNames(names)
+        self._on_missing = on_missing
+
+    @property
+    def label(self) -> str:
+        return f"ClassParser({', '.join(map(repr, self._classes.names))}, {self._on_missing})"
+
+    def read(self, source: ParserInput) -> Scores:
+        """Return how likely each class is.
+
+        Raises:
+            ParseError: The reply names none of the classes.
+        """
+        names, vote = self._classes.names, self._classes.named(source.text)
+        wanted = f"Please respond with one and only one word from {quoted(names)}."
+        if not source.logprobs:
+            if vote is None:
+                raise ParseError(wanted)
+            return Scores.of_votes(names, [vote])
+        scores = self._classes.scores(source.logprobs)
+        if not (scores.coverage or scores.shared) or (vote is None and source.finish != "length"):
+            raise ParseError(wanted)
+        if self._on_missing == "error" and scores.missing and not scores.shared:
+            raise ParseError(wanted)
+        return scores
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Return names as a text: "a", "b" or "c"."""
+    *others, last = [f'"{name}"' for name in names]
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def classifier(
+    classes: Sequence[str], prompt: str | Prompt[Any] = QUESTION, on_missing: OnMissing = "zero"
+) -> Prompt[Scores]:
+    """Return a prompt that asks for one of some classes, with log probabilities.
+
+    Args:
+        classes: The names of the classes.
+        prompt: The words of the question; it may say ``{{ text }}`` and ``{{ classes }}``.
+        on_missing: See `ClassParser`.
+    """
+    asked = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
+    shared = ClassNames(classes).longest_shared()
+    settings = {"temperature": 0, "top_logprobs": TOP, "max_tokens": min(shared + 2, _MAX_TOKENS) if shared else 1}
+    return asked.extend(
+        output=str,
+        parser=ClassParser(classes, on_missing),
+        settings={**settings, **asked.settings},
+        on_exception="{{ error_message }}" if asked.on_exception == EXCEPTION else asked.on_exception,
+    )
+
+
+def without_logprobs(prompt: Prompt[Scores], temperature: float) -> Prompt[Scores]:
+    """Return the same for models that report no log probabilities; some think before they answer, in tokens."""
+    kept = {name: value for name, value in prompt.settings.items() if name not in ("top_logprobs", "max_tokens")}
+    return prompt.extend(parser=prompt.parser, settings={**kept, "temperature": temperature})
 
 
 @dataclass(frozen=True)
 class Ask:
     """One call: its agent, its task and its options."""
 
-    agent: Agent[Any, Any]
+    agent: Classifier
     task: Any
     options: Mapping[str, Any]
 
@@ -69,56 +149,27 @@ class Ask:
 class ClassificationRequest:
     """What to ask an agent, and how to use its answer; see `Agent.classify`."""
 
-    agent: Agent[Any, Any]
-    what: Any
+    agent: Classifier
+    what: What
     classes: Any
     prompt: str | Prompt[Any]
-    values: Mapping[str, Any] = field(default_factory=dict)  # for variables of the prompt
     calibration: Calibration | None = None
-    threshold: float = 0.0
-    otherwise: Classifying | None = None
     votes: int = 1
     on_missing: OnMissing = "zero"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # of its calls
 
     def __post_init__(self) -> None:
         kinds = (str, Payload, Message, CallResult, Dialog, list, tuple)
         check("what is classified", self.what, isinstance(self.what, kinds), "a string, a Payload or a Dialog")
-        right = "a probability from 0 to 1"
-        threshold: Any = self.threshold
-        check("threshold", threshold, is_finite(threshold) and 0 <= threshold <= 1, right)
-        votes: Any = self.votes
-        check("votes", votes, is_whole(votes, 1), "a whole number from 1 on")
-        right = "an agent or None"
-        check("otherwise", self.otherwise, isinstance(self.otherwise, Classifying | None), right)
-        check(
-            "calibration",
-            self.calibration,
-            self.calibration is None or isinstance(self.calibration, Calibration),
-            "a Calibration, such as Calibration.of_prior(…), or None",
-        )
+        check("votes", self.votes, is_whole(self.votes, 1), "a whole number from 1 on")
+        right = "a Calibration, such as Calibration.of_prior(…), or None"
+        check("calibration", self.calibration, isinstance(self.calibration, Calibration | None), right)
 
     def plan(self) -> Plan:
         """Return the plan of the calls."""
         labels = classes_of(self.classes)
         scores, results = yield from self._scored(tuple(labels), "")
-        found = self._found(labels, scores, tuple(results))
-        if found.p >= self.threshold:
-            return found
-        if self.otherwise is None:
-            return replace(found, label=UNSURE)
-        options = {name: value for name, value in self._named(".other").items() if name not in _OF_AGENT}
-        other = replace(
-            self,
-            agent=self.otherwise._classifier,
-            classes=[*labels.values()],
-            threshold=0.0,
-            otherwise=None,
-            calibration=None,
-            options=options,
-        )
-        second: Classification[Any] = yield from other.plan()
-        return replace(second, results=(*found.results, *second.results))
+        return self._found(labels, scores, tuple(results))
 
     def _scored(
         self, names: tuple[str, ...], suffix: str
@@ -160,8 +211,7 @@ class ClassificationRequest:
         return scores.changed(masses=masses, shared={}), results
 
     def _ask(self, prompt: Prompt[Scores], names: tuple[str, ...], suffix: str) -> Ask:
-        values = {"classes": quoted(names), **self.values}
-        values = {name: value for name, value in values.items() if name in prompt.variables}
+        values: dict[str, Any] = {"classes": quoted(names)} if "classes" in prompt.variables else {}
         options = self._named(suffix)
         after = options.pop("after", None)
         before = Dialog() if after is None else dialog_before(after)
@@ -185,11 +235,7 @@ class ClassificationRequest:
         return {**self.options, "run_id": f"{run_id}{suffix}"} if run_id and suffix else dict(self.options)
 
     def _reports_logprobs(self) -> bool:
-        model = self.options.get("model")
-        client = (
-            self.agent.client if model is None else self.agent.client_of(model) if isinstance(model, str) else model
-        )
-        return getattr(client, "reports_logprobs", True)
+        return getattr(self.agent._client_of(self.options.get("model")), "reports_logprobs", True)
 
     def _found(self, labels: Mapping[str, Any], scores: Scores, results: tuple[Result, ...]) -> Classification[Any]:
         total = math.fsum(scores.masses.values())
@@ -211,12 +257,15 @@ class ClassificationRequest:
 
 
 def planned(
-    agent: Agent[Any, Any],
-    what: Any,
+    agent: Classifier,
+    what: What,
     classes: Any,
+    question: str,
+    prompt: str | Prompt[Any] | None,
+    calibration: Calibration | None,
+    votes: int,
+    on_missing: OnMissing,
     options: Mapping[str, Any],
-    question: str = QUESTION,
-    **values: Any,
 ) -> Plan:
     """Return the plan of one classification.
 
@@ -224,20 +273,20 @@ def planned(
         agent: The agent that is asked.
         what: A text, a payload or a dialog.
         classes: The classes.
-        options: Those of `Agent.classify`, some of which are for its calls.
-        question: What is asked without a prompt among the options.
-        values: For variables of the prompt.
+        question: What is asked without a prompt.
+        prompt: As of `Agent.classify`, as are those that follow.
+        calibration: The correction by the prior.
+        votes: How often to ask a model that reports no log probabilities.
+        on_missing: What happens if a class is missing.
+        options: Those of the calls.
 
     Raises:
-        UsageError: An option is not right.
+        UsageError: An argument is wrong.
     """
-    ours = {name: options[name] for name in _OURS if name in options}
-    rest = {name: value for name, value in options.items() if name not in _OURS}
-    if unknown := [name for name in rest if name not in CALL_OPTIONS]:
-        raise UsageError(f"unknown option {unknown[0]!r} of classify{hint(unknown[0], (*_OURS, *CALL_OPTIONS))}")
-    if ours.get("prompt") is None:
-        ours["prompt"] = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
-    return ClassificationRequest(agent=agent, what=what, classes=classes, values=values, options=rest, **ours).plan()
+    if prompt is None:
+        prompt = f"{{{{ text }}}}\n\n{question}" if isinstance(what, str) else question
+    named: Any = {"prompt": prompt, "calibration": calibration, "votes": votes, "on_missing": on_missing}
+    return ClassificationRequest(agent=agent, what=what, classes=classes, options=options, **named).plan()
 
 
 def perform(plan: Plan) -> Classification[Any]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import Any, Generic, Protocol, TypeAlias, overload
 
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.generics import New, Out
-from fsm_agent._internal.lazy_import import deferred
-from fsm_agent.agents.options import Progress
 from fsm_agent.errors import ConfigError, UsageError
 from fsm_agent.messages.reply import UNUSED, Usage
 from fsm_agent.runtime import portal
@@ -20,12 +20,8 @@ from fsm_agent.runtime.abort import abort_in_force
 from fsm_agent.runtime.thread_task import ThreadTask
 from fsm_agent.validation import check
 
-if TYPE_CHECKING:
-    import asyncio
-    from contextlib import AbstractContextManager
-else:
-    asyncio = deferred("asyncio")
-
+Progress: TypeAlias = bool | Callable[[int, int | None], Any]
+CONCURRENCY = 8  # tasks that are done at a time
 LEAVE_S = 5.0  # how long a task that was interrupted may take to give its run back
 
 
@@ -106,6 +102,60 @@ class TaskResults(Sequence[TaskResult[Out]]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} results, {len(self.failed)} of tasks that failed>"
+
+
+class _Callable(Protocol):
+    def call(self, *args: Any, **options: Any) -> Any: ...
+
+    async def acall(self, *args: Any, **options: Any) -> Any: ...
+
+
+def map_calls(
+    agent: _Callable,
+    tasks: Iterable[Any],
+    concurrency: int,
+    progress: Progress,
+    fail_fast: bool,
+    options: Mapping[str, Any],
+) -> TaskResults[Any]:
+    """Call an agent or a flow for many tasks, in threads; return their ends."""
+    _check_options(options)
+    do = partial(agent.call, **options)
+    return _outputs(map_tasks(do, tasks, concurrency, progress, fail_fast))
+
+
+async def amap_calls(
+    agent: _Callable,
+    tasks: Iterable[Any],
+    concurrency: int,
+    progress: Progress,
+    fail_fast: bool,
+    options: Mapping[str, Any],
+) -> TaskResults[Any]:
+    """`map_calls` for asyncio."""
+    _check_options(options)
+    do = partial(agent.acall, **options)
+    return _outputs(await amap_tasks(do, tasks, concurrency, progress, fail_fast))
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options with which each task would fail."""
+    if options.get("run_id") is not None:
+        raise UsageError(
+            f"run_id: expected none, since map begins a run for each task, got {options['run_id']!r:.80}; leave it out"
+        )
+
+
+def _outputs(ends: TaskResults[Any]) -> TaskResults[Any]:
+    """Return the ends of tasks with outputs in place of whole results."""
+    return TaskResults(
+        [
+            replace(end, result=getattr(end.error, "result", None))
+            if end.output is None
+            else replace(end, output=end.output.output, result=end.output)
+            for end in ends
+        ]
+    )
 
 
 def map_tasks(

@@ -1,0 +1,320 @@
+"""Classifications: how likely each class is, from the log probabilities of tokens, and the correction by the prior.
+
+An answer is read token by token.  A token with which only one class can begin counts for that class, in any spelling:
+" True", "true".  If several classes can begin with it, the next token decides, if its alternatives were reported.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from itertools import pairwise
+from typing import Any, Generic, Self
+
+from typing_extensions import TypeVar
+
+from fsm_agent._internal.lazy_import import pattern
+from fsm_agent._internal.values import Value, from_json, to_json
+from fsm_agent.call.result import CallResult
+from fsm_agent.errors import UsageError
+from fsm_agent.messages.reply import TokenLogprob, Usage
+from fsm_agent.prompts.dialog import Dialog
+from fsm_agent.validation import check, shown, wrong
+
+Label = TypeVar("Label", covariant=True, default=Any)
+
+_BEFORE = " \t\r\n\"'`*_([{\u201c\u2018\u00ab\u2581\u0120"  # what may stand before a class
+_AFTER = _BEFORE + ".,;:!?)]}\u201d\u2019\u00bb"
+_END = pattern("<[|/\uff5c].*>|<eos>|<end_of_turn>")  # how some wires write the end of an answer
+_LEAST_REPORTED = 1e-9
+_LEAST_CORRECTED = 1e-6  # of a probability: no provider reports less
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(Generic[Label]):
+    """The class of a text or a dialog, and how likely each class is.
+
+    Attributes:
+        label: The likeliest class; of equals, the first in the list.
+        probabilities: Of each class; together 1.
+        coverage: How likely the model's answer is one of the classes at all, in whatever spelling.
+        is_calibrated: The probabilities come from the log probabilities of tokens; False: they are shares of votes.
+        missing: The classes without a reported log probability, or without a vote.
+        raw: The probabilities as they were reported, before they were made to add up to 1.
+        floor: An upper bound of the raw probability of a missing class.
+        calibration: The correction of the probabilities, if there was one.
+        results: The calls that were made, in order.
+
+    Examples:
+        >>> found = Agent(Script(token_reply({"yes": 0.75, "no": 0.25}))).classify("Is it late?", ["yes", "no"])
+        >>> found.label, round(found.probabilities["no"], 2)
+        ('yes', 0.25)
+    """
+
+    label: Label
+    probabilities: Mapping[Any, float]
+    coverage: float
+    is_calibrated: bool
+    missing: tuple[Any, ...]
+    raw: Mapping[Any, float]
+    floor: float = 0.0
+    calibration: Calibration | None = None
+    results: tuple[CallResult[Any], ...] = field(default=(), repr=False)
+
+    @property
+    def p(self) -> float:
+        """The probability of the likeliest class."""
+        return max(self.probabilities.values())
+
+    @property
+    def dialog(self) -> Dialog:
+        """The text or dialog, the question and the answer, without failed attempts."""
+        return self.results[0].dialog
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens of all calls."""
+        return sum([result.usage for result in self.results], Usage())
+
+
+class Calibration(Value, frozen=True, kw_only=True):
+    """A correction of the probabilities of some classes, for one question to one model.
+
+    The corrected probability of a class is proportional to ``p * exp(-bias)``.  It is a value: keep it as JSON, and
+    give it to `Agent.classify`.
+
+    Attributes:
+        bias: How much the model prefers each class in general, by its name.
+
+    Examples:
+        >>> calibration = Calibration(bias={"yes": -1.0, "no": 1.0})
+        >>> Calibration.from_json(calibration.to_json()) == calibration
+        True
+    """
+
+    bias: Mapping[str, float]
+
+    @classmethod
+    def of_prior(cls, found: Iterable[Classification[Any]]) -> Self:
+        """Return the correction that divides the probability of each class by its mean.
+
+        Args:
+            found: Classifications of texts whose classes are about equally frequent, the more the better; or of texts
+                without content.  The right classes need not be known.
+        """
+        rows, names = _rows(found)
+        means = [_mean([math.exp(row[i]) for row in rows]) for i in range(len(names))]
+        return cls(bias=_centred(names, [math.log(mean) for mean in means]))
+
+    def corrected(self, raw: Mapping[str, float], floor: float = 0.0) -> dict[str, float]:
+        """Return corrected probabilities, which add up to 1.
+
+        Args:
+            raw: The probabilities of the classes, by name.
+            floor: That of a class which is missing.
+
+        Raises:
+            UsageError: The calibration is for other classes.
+        """
+        if raw.keys() != self.bias.keys():
+            other, ours = (", ".join(map(repr, names)) for names in (self.bias, raw))
+            raise UsageError(f"calibration: expected one of the classes {ours}, got one of {other}")
+        shifted = [x - self.bias[name] for name, x in zip(raw, _logits(raw, floor), strict=True)]
+        return dict(zip(raw, _softmax(shifted), strict=True))
+
+    def applied(self, found: Classification[Any]) -> Classification[Any]:
+        """Return a classification with corrected probabilities."""
+        by_name = {name_of(label): label for label in found.raw}
+        corrected = self.corrected({name: found.raw[label] for name, label in by_name.items()}, found.floor)
+        probabilities = {by_name[name]: p for name, p in corrected.items()}
+        label = max(probabilities, key=lambda name: probabilities[name])
+        return replace(found, label=label, probabilities=probabilities, calibration=self)
+
+    def to_json(self) -> str:
+        """Return it as JSON."""
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, document: str | bytes) -> Self:
+        """Return the calibration that `to_json` wrote.
+
+        Raises:
+            UsageError: The document is damaged.
+        """
+        try:
+            made: Self = from_json(document, cls)
+        except ValueError as error:
+            raise UsageError(f"the document: expected a Calibration: {error}") from None
+        return made
+
+
+def _rows(found: Iterable[Classification[Any]]) -> tuple[list[list[float]], list[str]]:
+    kept = [*found]
+    check("the classifications", kept, bool(kept), "one classification or more")
+    names = [name_of(label) for label in kept[0].raw]
+    if any([name_of(label) for label in one.raw] != names for one in kept):
+        raise UsageError(f"the classifications: expected all to be of {', '.join(names)}, got different classes")
+    return [_logits({name_of(label): p for label, p in one.raw.items()}, one.floor) for one in kept], names
+
+
+def _logits(raw: Mapping[str, float], floor: float) -> list[float]:
+    return [math.log(p or max(floor, _LEAST_CORRECTED)) for p in raw.values()]
+
+
+def _softmax(logits: Sequence[float]) -> list[float]:
+    top = max(logits)
+    odds = [math.exp(x - top) for x in logits]
+    total = math.fsum(odds)
+    return [odd / total for odd in odds]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _centred(names: Sequence[str], bias: Sequence[float]) -> dict[str, float]:
+    middle = _mean(bias)
+    return {name: value - middle for name, value in zip(names, bias, strict=True)}
+
+
+def name_of(label: object) -> str:
+    """Return the name under which a model knows a class.
+
+    Raises:
+        UsageError: It has no name.
+    """
+    if isinstance(label, Enum):
+        label = label.value if isinstance(label.value, str) else label.name
+    name = label if isinstance(label, str) else str(label)
+    if not name.strip():
+        raise UsageError(f"a class: expected a text that a model can answer, got {shown(label)}")
+    return name
+
+
+def classes_of(classes: object) -> dict[str, Any]:
+    """Return classes by their names.
+
+    Raises:
+        UsageError: They are fewer than two, or two have one name.
+    """
+    right = "two classes or more, such as ['yes', 'no'], or an Enum"
+    is_right = not isinstance(classes, str | Mapping) and hasattr(classes, "__iter__")
+    check("classes", classes, is_right, right)
+    labels: list[Any] = list(classes)  # type: ignore[call-overload]
+    if len(labels) < 2:
+        raise wrong("classes", classes, right)
+    by_name = {name_of(label): label for label in labels}
+    if len(by_name) < len(labels):
+        raise UsageError(f"classes: expected names that differ, got one twice in {shown(labels)}")
+    return by_name
+
+
+class Scores(Value, frozen=True, kw_only=True):
+    """The probability of each class, by its name. Other answers make the sum less than 1."""
+
+    masses: Mapping[str, float]
+    floor: float = 0.0  # an upper bound for missing classes
+    shared: Mapping[str, float] = {}  # beginnings that several classes have in common, and how likely they are
+    is_measured: bool = True  # by log probabilities
+
+    @property
+    def coverage(self) -> float:
+        """The probability that the answer is one of the classes."""
+        return min(1.0, math.fsum(self.masses.values()))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The classes without a report."""
+        return tuple([name for name, mass in self.masses.items() if not mass])
+
+    @classmethod
+    def of_votes(cls, names: Sequence[str], votes: Sequence[str]) -> Scores:
+        """Return the shares of the classes in votes."""
+        shares = {name: votes.count(name) / len(votes) for name in names}
+        return cls(masses=shares, floor=0.5 / (len(votes) + 1), is_measured=False)
+
+
+class ClassNames:
+    """The names of classes, to be found in a model's answer.
+
+    Args:
+        names: The names.  Their case matters only where it tells two of them apart.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self._folds = len({name.casefold() for name in names}) == len(names)
+        self._keys = {name: self._key(name) or name for name in names}
+
+    def named(self, text: str) -> str | None:
+        """Return the class that a text names, apart from quotes, stops and case."""
+        wanted = self._key(text)
+        found = [name for name, key in self._keys.items() if key in (wanted, wanted.rstrip(_AFTER), text.strip())]
+        return found[0] if found else None
+
+    def beginning_with(self, text: str) -> tuple[str, ...]:
+        """Return the classes that an answer with this beginning may name; all for an empty one."""
+        begun = self._key(text)
+        if not begun:
+            same = [name for name, key in self._keys.items() if text.strip() and key == text.strip()]
+            return tuple(same) or self.names
+        return tuple([name for name, key in self._keys.items() if key.startswith(begun) or _is_whole(key, begun)])
+
+    def longest_shared(self) -> int:
+        """Return the length of the longest beginning that two classes share."""
+        keys = sorted(self._keys.values())
+        return max([_shared(*pair) for pair in pairwise(keys)], default=0)
+
+    def scores(self, tokens: Sequence[TokenLogprob]) -> Scores:
+        """Return how likely each class is as the answer.
+
+        Args:
+            tokens: Those of the answer, each with the alternatives to it.
+        """
+        masses, shared = dict.fromkeys(self.names, 0.0), dict[str, float]()
+        floor, before, reach = 1.0, "", 1.0
+        for index, token in enumerate(tokens):
+            alternatives = {**dict(token.top), token.token: token.logprob}
+            goes_on = 0.0
+            for text, logprob in alternatives.items():
+                mass = reach * max(_LEAST_REPORTED, math.exp(min(0.0, logprob)))
+                floor = min(floor, mass) if index == 0 else floor
+                classes = self._after(before, text)
+                if len(classes) == 1:
+                    masses[classes[0]] += mass
+                elif classes and text == token.token and index + 1 < len(tokens):
+                    goes_on = mass
+                elif classes:
+                    ends = index + 1 == len(tokens) and text == token.token
+                    exact = self.named(before + text) if ends else None
+                    if exact is not None:
+                        masses[exact] += mass
+                    elif len(classes) < len(self.names):  # otherwise it tells nothing
+                        shared[before + text] = shared.get(before + text, 0.0) + mass
+            if not goes_on:
+                break
+            before, reach = before + token.token, goes_on
+        return Scores(masses=masses, floor=floor, shared=shared)
+
+    def _after(self, before: str, text: str) -> tuple[str, ...]:
+        """Return the classes that an answer with this continuation may name."""
+        if before and (not text or _END.fullmatch(text)):
+            ended = self.named(before)
+            return () if ended is None else (ended,)
+        return () if _END.fullmatch(text) or not text else self.beginning_with(before + text)
+
+    def _key(self, text: str) -> str:
+        plain = re.sub(r"\s+", " ", text.lstrip(_BEFORE))
+        return plain.casefold() if self._folds else plain
+
+
+def _is_whole(key: str, begun: str) -> bool:
+    """Return whether a text begins with a class as a whole word."""
+    return begun.startswith(key) and not (begun[len(key)].isalnum() and key[-1].isalnum())
+
+
+def _shared(one: str, other: str) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

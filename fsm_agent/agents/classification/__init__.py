@@ -1,1 +1,0 @@
-"""Classification: agents choose among classes, with a probability for each."""

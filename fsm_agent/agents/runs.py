@@ -1,0 +1,536 @@
+"""The runs of an agent or a flow in its store: what needs both the store and the code of the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any, Generic, TypeAlias, TypeVar, overload
+
+from typing_extensions import Unpack
+
+from fsm_agent._internal.generics import New
+from fsm_agent.agents.options import (
+    After,
+    Asked,
+    AsyncStream,
+    Deps,
+    Messages,
+    Out,
+    RunAnswers,
+    Stream,
+    SubmitOptions,
+    Typed,
+    call_options,
+)
+from fsm_agent.agents.persistence import aclaim, runs_of
+from fsm_agent.agents.run_handle import Before, RunHandle, post_answers, runs_named, start_of
+from fsm_agent.agents.runnable import Runnable, Sink, arun, astream, run, stream
+from fsm_agent.call.call import AgentCall
+from fsm_agent.call.journal import header_of
+from fsm_agent.call.result import CallResult
+from fsm_agent.call.snapshots import OnChange
+from fsm_agent.clients.client import Client
+from fsm_agent.errors import UsageError
+from fsm_agent.functions.context import LATER, GivenDeps
+from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.store.claiming import Claimed, Definition
+from fsm_agent.store.errors import RunBusy
+from fsm_agent.store.runs import Runs
+from fsm_agent.validation import shown
+
+Answers: TypeAlias = Mapping[Any, Any]
+Result = TypeVar("Result", covariant=True)
+
+
+class BoundRuns:
+    """The runs of an agent, a flow or an orchestrator; each kind adds the types of its own tasks and results.
+
+    Args:
+        runnable: Whose runs they are.
+    """
+
+    def __init__(self, runnable: Any) -> None:
+        self._runnable: Runnable = runnable
+
+    def __repr__(self) -> str:
+        return f"<the runs of {self._runnable.name!r}>"
+
+    @cached_property
+    def all(self) -> Runs:
+        """All runs of its store, of whatever agent or flow: to list, answer, cancel, retry, export and delete.
+
+        Raises:
+            UsageError: It has no store.
+        """
+        return runs_of(self._runnable)
+
+    def _submit(self, task: Any, after: tuple[str, ...], start: tuple[float, int, str], options: Any) -> RunHandle[Any]:
+        """Put a task into the store.
+
+        Args:
+            task: The task.
+            after: The names of runs that have to end before.
+            start: The delay in seconds, the priority and the service.
+            options: Those of `prepare`.
+        """
+        for name in ("clients", "model"):
+            if (value := options.get(name)) is not None and not isinstance(value, str):
+                raise UsageError(
+                    f"{name}: expected a name, since a store keeps no objects, got {shown(value)}; leave it out,"
+                    " and the worker uses that of its agent"
+                )
+        runs = self.all
+        process = self._runnable.prepare(task, **_without_deps(options))
+        definition = self._runnable._definition_of(process)
+        name = runs.claims.submit(process, definition, start_of(after, *start))
+        return RunHandle(self._runnable, name, definition)
+
+    async def _asubmit(self, *arguments: Any) -> RunHandle[Any]:
+        if self.all.store.is_volatile:
+            return self._submit(*arguments)
+        return await asyncio.to_thread(self._submit, *arguments)
+
+    def _get(self, run_id: str, options: Mapping[str, Any]) -> RunHandle[Any]:
+        definition = self._to_read(options)
+        run = self.all.store.get(run_id)
+        if run.agent != definition.agent:
+            raise UsageError(f"the run {run_id!r}: expected one of {definition.agent!r}, got one of {run.agent!r}")
+        return RunHandle(self._runnable, run_id, definition)
+
+    def _to_read(self, options: Mapping[str, Any]) -> Definition:
+        """Return how its processes are rebuilt from a store to be read, for which no deps are needed."""
+        return self._runnable._definition(_without_deps(options))
+
+    def _claimer(
+        self, run_id: str, answers: Any, by: str, post_id: str, options: Mapping[str, Any]
+    ) -> Callable[[], Claimed]:
+        """Return a function that posts answers to a run and claims it, to be continued."""
+        self._runnable._check_deps(options.get("deps"))
+        definition = self._runnable._definition(options)
+        return partial(self._reclaim, run_id, answers, by, definition, post_id)
+
+    def _reclaim(self, run_id: str, answers: Any, by: str, definition: Definition, post_id: str) -> Claimed:
+        """Post the answers to a run, claim it, and return its process and its recorder."""
+        if definition.check is not None:
+            header = header_of(self.all.store.load(run_id, after=None).header)
+            definition.check(definition.make(header, None))
+        if answers is not None:
+            post_answers(self._runnable, run_id, answers, by, definition, post_id)
+        try:
+            return self._runnable._check_resumed(self.all.claims.resume(run_id, definition))
+        except RunBusy as error:
+            error.is_answered = answers is not None
+            raise
+
+
+async def aclaim_run(runnable: Runnable, run_id: str, options: Mapping[str, Any]) -> Claimed:
+    """Claim a run of a runnable's store, to be driven with `adrive_claimed`."""
+    claimer = BoundRuns(runnable)._claimer(run_id, None, "", "", options)
+    return await aclaim(claimer)
+
+
+def _without_deps(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return options with deps that only the driver of a run has, unless there are some."""
+    return options if options.get("deps") is not None else {**options, "deps": LATER}
+
+
+class AgentRuns(BoundRuns, Generic[Deps, Out]):
+    """The runs of an agent or a conversation in its store; ``agent.runs``.
+
+    A run is a call that the store keeps, step by step: any OS process can follow it, answer it and continue it.
+
+    Attributes:
+        all: The runs of the whole store, as `Runs`.
+
+    Examples:
+        >>> clerk = Agent(Script("Sorted."), name="clerk", store=MemoryStore())
+        >>> run = clerk.runs.submit("Sort the inbox.", run_id="inbox-17")
+        >>> clerk.runs.resume("inbox-17").output
+        'Sorted.'
+    """
+
+    @overload
+    def submit(self, task: Asked, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Out]]: ...
+    @overload
+    def submit(self, task: Typed[New], /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[New]]: ...
+    @overload
+    def submit(self, task: Messages, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Any]]: ...
+    def submit(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: Before | After = None,
+        delay_s: float = 0.0,
+        priority: int = 0,
+        service: str = "",
+        **unknown: Any,
+    ) -> RunHandle[CallResult[Any]]:
+        """Put the task into the store, for a `Worker` to do, and return the handle of its run.
+
+        A run of this ``run_id`` with the same task is the same run, and stays as it is.  A worker makes ``deps`` of its
+        own, and finds a prompt of the task by its path.  ``deps=`` here are for a system prompt that is made of them;
+        no store keeps them.
+
+        Args:
+            task: As of `Agent.call`, as are all options but these.
+            after: The runs that have to end before, as names or handles; in whatever way they end.  Or what the task
+                follows, as of a call: the result of one, a dialog, or messages.
+            delay_s: How many seconds from now it starts, at the earliest.
+            priority: From -100 to 100; of the runs that are due, workers take one of the highest priority.  It holds
+                until the run has ended.
+            service: The name of the `RunFollower` that goes on with the run as with its own; empty: workers do.
+            args: Settings for this call, over the agent's: ``{"temperature": 0}``.
+            parser_args: Keyword arguments for the prompt's parser, or the context of its output's validators: data that
+                JSON can hold, kept in the record.
+            deps: What functions find in their `Context`: a value, or a function of (agent, extra, user) that makes it.
+            model: The model of this call, ``"provider:model"`` or a client, in place of the agent's.
+            extra: Data of yours that JSON can hold, such as a ticket's number: ``result.extra``, snapshots and the
+                messages that the call adds to the dialog have it.  The model does not see it.
+            by: Who asks, by your login: kept in the record, and the ``user`` of a function of ``deps``.
+            run_id: The name of its run in the agent's store; None: a new one.  If the store has a run of this name
+                with the same task, the call continues that run, or returns its result.
+            system_args: The values for the variables of the agent's system prompt; None: those of the dialog before.
+            keep_system: Keep the system message at the start of the dialog, in place of the agent's.
+            after: What the task follows: the result of a call, a dialog, or messages.
+            unknown: Refused, with what was probably meant.
+
+        Raises:
+            UsageError: The agent has no store, or an option is one that no store keeps.
+            RunExists: Another run has this ``run_id``.
+            RunUnknown: A run of ``after`` does not exist.
+        """
+        before, dialog = _split_after(after)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog, unknown
+        )
+        return self._submit(task, before, (delay_s, priority, service), options)
+
+    @overload
+    async def asubmit(self, task: Asked, /, **options: Unpack[SubmitOptions[Deps]]) -> RunHandle[CallResult[Out]]: ...
+    @overload
+    async def asubmit(
+        self, task: Typed[New], /, **options: Unpack[SubmitOptions[Deps]]
+    ) -> RunHandle[CallResult[New]]: ...
+    @overload
+    async def asubmit(
+        self, task: Messages, /, **options: Unpack[SubmitOptions[Deps]]
+    ) -> RunHandle[CallResult[Any]]: ...
+    async def asubmit(
+        self,
+        task: Any,
+        /,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        extra: Mapping[str, Any] | None = None,
+        by: str = "",
+        run_id: str | None = None,
+        system_args: Mapping[str, Any] | None = None,
+        keep_system: bool = False,
+        after: Before | After = None,
+        delay_s: float = 0.0,
+        priority: int = 0,
+        service: str = "",
+        **unknown: Any,
+    ) -> RunHandle[CallResult[Any]]:
+        """`submit` for asyncio."""
+        before, dialog = _split_after(after)
+        options = call_options(
+            task, args, parser_args, deps, model, extra, by, run_id, system_args, keep_system, dialog, unknown
+        )
+        return await self._asubmit(task, before, (delay_s, priority, service), options)
+
+    def get(
+        self,
+        run_id: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> RunHandle[CallResult[Out]]:
+        """Return the handle of a run, in any OS process: to wait for it, follow, answer or cancel it.
+
+        Args:
+            run_id: The run.
+            args: The settings of the call; None, as of the options that follow: those that the run began with.
+            parser_args: As of `Agent.call`.
+            deps: As of `Agent.call`.
+            model: As of `Agent.call`.
+            prompt: The prompt of the task, if it had its own.
+            on_change: What to do if the prompt has changed since the run began: log it and set the result's
+                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+
+        Raises:
+            RunUnknown: There is no such run.
+            UsageError: It is one of another agent.
+        """
+        return self._get(run_id, read_options(args, parser_args, deps, model, prompt, on_change))
+
+    async def aget(
+        self,
+        run_id: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> RunHandle[CallResult[Out]]:
+        """`get` for asyncio."""
+        return await asyncio.to_thread(
+            self._get, run_id, read_options(args, parser_args, deps, model, prompt, on_change)
+        )
+
+    def resume(
+        self,
+        run_id: str,
+        answers: RunAnswers = None,
+        *,
+        by: str = "",
+        post_id: str = "",
+        sink: Sink | None = None,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> CallResult[Out]:
+        """Continue a run of the store from its last rest; return the result of one that has ended.
+
+        Args:
+            run_id: The run.
+            answers: Outcomes for the questions that it waits for, by key: ``{"ask:2.0": Approved()}``; or one outcome,
+                ``Approved()``, if one question is open.
+            by: Who answers, for people.
+            post_id: An id of the one answer: given again under it, as after `RunBusy`, it counts once.
+            sink: Receives every event.
+            args: The settings of the call; None, as of the options that follow: those that the run began with.
+            parser_args: As of `Agent.call`.
+            deps: As of `Agent.call`.
+            model: As of `Agent.call`.
+            prompt: The prompt of the task, if it had its own.
+            on_change: What to do if the prompt has changed since the run began: log it and set the result's
+                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+
+        Raises:
+            PromptChanged: The prompt has changed, and ``on_change`` is ``"error"``.
+            RunUnknown: There is no such run.
+            RunBusy: Another holder drives it; the answers reach it all the same.
+            NotAsked: The run asks no such question.
+            OutcomeError: The run asks several questions, and one outcome was given; the error lists their keys.
+            AlreadyAnswered: Another answer came first.
+            ReplayError: The code has changed, and decides otherwise than it did since the last rest.
+            CallFailed: The call ended without an output.
+            CallSuspended: It waits for an answer again.
+        """
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        result: CallResult[Out] = run(self._runnable, self._claimer(run_id, answers, by, post_id, options)(), sink)
+        return result
+
+    async def aresume(
+        self,
+        run_id: str,
+        answers: RunAnswers = None,
+        *,
+        by: str = "",
+        post_id: str = "",
+        sink: Sink | None = None,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> CallResult[Out]:
+        """`resume` for asyncio."""
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        claimed = await aclaim(self._claimer(run_id, answers, by, post_id, options))
+        result: CallResult[Out] = await arun(self._runnable, claimed, sink)
+        return result
+
+    def stream(
+        self,
+        run_id: str,
+        answers: RunAnswers = None,
+        *,
+        by: str = "",
+        post_id: str = "",
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> Stream[Out]:
+        """Continue a run of the store, and yield its events as they happen; see `resume` and `Agent.stream`."""
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        return stream(self._runnable, lambda: self._claimer(run_id, answers, by, post_id, options)())
+
+    def astream(
+        self,
+        run_id: str,
+        answers: RunAnswers = None,
+        *,
+        by: str = "",
+        post_id: str = "",
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> AsyncStream[Out]:
+        """`stream` for asyncio."""
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        return astream(self._runnable, lambda: aclaim(self._claimer(run_id, answers, by, post_id, options)))
+
+    def replay(
+        self,
+        run_id: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> AgentCall[Out]:
+        """Return the call of a stored run, rebuilt from its whole journal. Each entry is verified.
+
+        Args:
+            run_id: The run.
+            args: The settings of the call; None, as of the options that follow: those that the run began with.
+            parser_args: As of `Agent.call`.
+            deps: As of `Agent.call`.
+            model: As of `Agent.call`.
+            prompt: The prompt of the task, if it had its own.
+            on_change: What to do if the prompt has changed since the run began: log it and set the result's
+                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+
+        Raises:
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise.
+        """
+        call: AgentCall[Out] = self.all.replay(
+            run_id, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
+        )
+        return call
+
+    def at(
+        self,
+        run_id: str,
+        step: int | None = None,
+        *,
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> AgentCall[Out]:
+        """Return the call of a stored run as it was after a step, to be read: its ``state``, ``record``, ``outcome``.
+
+        The run is left alone, and another driver may continue it meanwhile.  The call takes no step: `fork` makes a run
+        that does.
+
+        Args:
+            run_id: The run.
+            step: The number of an entry of its journal, as ``fsm-agent runs show`` counts them; 0: before the first;
+                None: as the store has it.
+            args: The settings of the call; None, as of the options that follow: those that the run began with.
+            parser_args: As of `Agent.call`.
+            deps: As of `Agent.call`.
+            model: As of `Agent.call`.
+            prompt: The prompt of the task, if it had its own.
+            on_change: What to do if the prompt has changed since the run began: log it and set the result's
+                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+
+        Raises:
+            RunUnknown: There is no such run.
+            UsageError: It has no such step.
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise up to this step.
+        """
+        call: AgentCall[Out] = self.all.at(
+            run_id, step, self._to_read(read_options(args, parser_args, deps, model, prompt, on_change))
+        )
+        return call
+
+    def fork(
+        self,
+        run_id: str,
+        step: int | None = None,
+        *,
+        new_run_id: str | None = None,
+        by: str = "",
+        args: Mapping[str, Any] | None = None,
+        parser_args: Mapping[str, Any] | None = None,
+        deps: GivenDeps[Any] = None,
+        model: str | Client | None = None,
+        prompt: Prompt[Any] | None = None,
+        on_change: OnChange = "report",
+    ) -> str:
+        """Make another run that continues from a step of a stored run; return its name.
+
+        Nothing is driven: ``resume(name)`` does that, also of another agent of this name, with another model or other
+        functions.  What lies before the step is not done again; what comes after it is, in earnest.
+
+        Args:
+            run_id: The run, which stays as it is.
+            step: As of `at`.
+            new_run_id: The name of the fork; None: a new one.  To make the same fork again changes nothing.
+            by: Who forks it, for people.
+            args: The settings of the call; None, as of the options that follow: those that the run began with.
+            parser_args: As of `Agent.call`.
+            deps: As of `Agent.call`.
+            model: As of `Agent.call`.
+            prompt: The prompt of the task, if it had its own.
+            on_change: What to do if the prompt has changed since the run began: log it and set the result's
+                ``prompt_change`` (``"report"``), or leave the run as it is (``"error"``).
+
+        Raises:
+            RunUnknown: There is no such run.
+            RunExists: Another run has the name of the fork.
+            UsageError: It has no such step, or is in the midst of a function that must not run twice.
+            JournalError: The journal is damaged, foreign or forged.
+            ReplayError: The code has changed, and decides otherwise up to this step.
+        """
+        options = read_options(args, parser_args, deps, model, prompt, on_change)
+        return self.all.fork(run_id, step, new_run_id, self._to_read(options), by=by)
+
+
+def read_options(
+    args: Mapping[str, Any] | None,
+    parser_args: Mapping[str, Any] | None,
+    deps: GivenDeps[Any],
+    model: str | Client | None,
+    prompt: Prompt[Any] | None,
+    on_change: OnChange,
+) -> dict[str, Any]:
+    """Return the options with which the call of a run is made."""
+    named = {"args": args, "parser_args": parser_args, "deps": deps, "model": model, "prompt": prompt}
+    return {**named, "on_change": on_change}
+
+
+def _split_after(after: Any) -> tuple[tuple[str, ...], Any]:
+    """Return the runs that ``after`` names, and what the task follows; it is one of these."""
+    before = runs_named(after)
+    return ((), after) if before is None else (before, None)
