@@ -19,7 +19,7 @@ from fsm_agent.call.questions import misfit
 from fsm_agent.errors import OutcomeError, UsageError, hint
 from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost, NotAsked, PostExists, RunExists, RunUnknown, StoreError
-from fsm_agent.store.store import MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
+from fsm_agent.store.store import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PRIORITY, MAX_TIME_S, Start
 from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:
@@ -54,17 +54,15 @@ def check_text(what: str, text: str) -> None:
         ) from None
 
 
-def check_name(what: str, name: str) -> None:
+def check_name(what: str, name: str, limit: int = MAX_NAME_BYTES) -> None:
     """Refuse a text that cannot be stored as a name: indexes hold names, and databases bound what an index holds.
 
     Raises:
-        UsageError: It is no text, holds half a surrogate pair, or has more than `MAX_NAME_BYTES`.
+        UsageError: It is no text, holds half a surrogate pair, or has more than ``limit`` bytes.
     """
     check_text(what, name)
-    if len(name) * 4 > MAX_NAME_BYTES and (size := len(name.encode())) > MAX_NAME_BYTES:
-        raise UsageError(
-            f"{what}: expected at most {MAX_NAME_BYTES} bytes, got {size}: {shown(name)}; name it by its hash"
-        )
+    if len(name) * 4 > limit and (size := len(name.encode())) > limit:
+        raise UsageError(f"{what}: expected at most {limit} bytes, got {size}: {shown(name)}; name it by its hash")
 
 
 def check_time(what: str, at_s: float) -> None:
@@ -150,7 +148,7 @@ def check_create(
 def _checked_start(start: Start) -> Start:
     check_time("due_s", start.due_s)
     check_priority(start.priority)
-    check_text("the name of a service", start.service)
+    check_name("the name of a service", start.service)
     right = "a tuple of run names"
     check("after", start.after, isinstance(start.after, tuple | list), right)
     for run in start.after:
@@ -183,6 +181,12 @@ def check_run(run: str) -> None:
     check_name("the name of a run", run)
 
 
+def check_after(after: int | None) -> None:
+    """Refuse what is no number of an entry."""
+    is_right = after is None or (isinstance(after, int) and after >= 0)
+    check("after", after, is_right, "a whole number from 0 on, or None")
+
+
 def check_agent(agent: str) -> None:
     """Refuse a text that cannot name an agent."""
     check_name("the name of an agent", agent)
@@ -213,7 +217,7 @@ def check_append(lines: Sequence[str], rest: Rest | None) -> Rest | None:
             check_line("a line", line)
     if rest is None:
         return None
-    check_text("the state", rest.state)
+    check_name("the state", rest.state)
     check_text("the key of the question that is heeded", rest.heeds or "")
     check_questions(rest.questions)
     if rest.due_s is None or 0.0 <= rest.due_s <= MAX_TIME_S:
@@ -225,10 +229,12 @@ def check_questions(questions: Sequence[Question]) -> None:
     """Refuse questions that cannot be stored.
 
     Raises:
-        UsageError: A text holds half a surrogate pair.
+        UsageError: A text holds half a surrogate pair, or is too long for an index.
     """
     for question in questions:
-        for text in (question.key, question.kind, question.about, question.schema, *question.answers):
+        check_name("the key of a question", question.key, MAX_KEY_BYTES)
+        check_name(f"the kind of the question {question.key!r}", question.kind)
+        for text in (question.about, question.schema, *question.answers):
             check_text(f"the question {question.key!r}", text)
 
 

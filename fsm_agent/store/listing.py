@@ -26,6 +26,7 @@ from fsm_agent.store.checks import check_text
 from fsm_agent.store.store import Page, Run, RunCount, RunFilter, RunsHealth, Store
 from fsm_agent.validation import check
 
+ALL = 1 << 31  # more runs than a store has
 LOOKED = 5_000  # runs among which a page looks for a text
 STUCK = "stuck"  # the kind of the question about a run that the present code cannot drive, and its key
 KINDS = "\n"  # separates the kinds of questions in `Group.asks`
@@ -134,7 +135,7 @@ def wanted(after: str | None, limit: int, which: RunFilter) -> Wanted:
         else:
             check(name, value, value is None or is_finite(value), "a Unix time")
     check("limit", limit, is_whole(limit), "a whole number")
-    return Wanted(which, _place_in(after), max(0, limit))
+    return Wanted(which, _place_in(after), max(0, min(limit, ALL)))
 
 
 def is_undriven(run: Run, now_s: float) -> bool:

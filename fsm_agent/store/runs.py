@@ -34,7 +34,7 @@ from fsm_agent.store.errors import LeaseLost, NotAsked, RunBusy, RunUnknown
 from fsm_agent.store.forking import fork, past_of
 from fsm_agent.store.journals import Journals
 from fsm_agent.store.leases import LEASE_S, RENEWER
-from fsm_agent.store.listing import STUCK, RunWatcher
+from fsm_agent.store.listing import ALL, STUCK, RunWatcher
 from fsm_agent.store.recorder import Posted, Saved, count_to_keep, is_end_request
 from fsm_agent.store.sql.sqlite import SqliteStore
 from fsm_agent.store.store import Loaded, Rest, Run, RunsHealth, Store
@@ -42,7 +42,6 @@ from fsm_agent.store.turns import needed_runs
 from fsm_agent.validation import check
 
 RETRIED_STATE = "Retried"  # of a run that was retried and has had no driver since, if its state is not known
-_ALL = 1 << 31  # more runs than a store has
 
 
 class Runs:
@@ -368,7 +367,7 @@ class Runs:
         for name, value in {"max_age_s": max_age_s, "keep": keep}.items():
             check(name, value, value is None or is_amount(value), "a number from 0 on")
         before_s = -math.inf if max_age_s is None else (time.time() if now_s is None else now_s) - max_age_s
-        ended = self.store.list(ended=True, limit=_ALL)  # the newest first
+        ended = self.store.list(ended=True, limit=ALL)  # the newest first
         old = [run for n, run in enumerate(ended) if run.updated_s < before_s or (keep is not None and n >= keep)]
         is_needed = _Needed(self.journals)
         return [run for run in reversed(old) if not is_needed(run) and (is_dry or _try_delete(self.store, run.id))]

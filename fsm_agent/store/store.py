@@ -39,7 +39,8 @@ from fsm_agent.messages.events import Question
 from fsm_agent.store.errors import LeaseLost
 
 MAX_PRIORITY = 100
-MAX_NAME_BYTES = 1000  # of the names of runs, agents, conversations and posts, in UTF-8
+MAX_NAME_BYTES = 1000  # of names, states and kinds of questions, in UTF-8: an index of Postgres holds no longer ones
+MAX_KEY_BYTES = 2000  # of the key of a question, which has the path of the process that asks
 MAX_TIME_S = 253_402_300_799.0  # Unix time of the last second that calendars have: the end of the year 9999
 
 if TYPE_CHECKING:

@@ -232,6 +232,10 @@ class JournalConformance(StoreTests):
             partial(store.claim, "w", for_s=9.0, agents=["a", half]),
             partial(store.post, half, "", "body"),
             partial(store.list, agent=half),
+            partial(store.load, "r", after=-1),
+            partial(store.append, lease, 1, ["two"], Rest(state="s" * 1001)),
+            partial(store.append, lease, 1, ["two"], waiting("k" * 2001)),
+            partial(store.ask, lease, [Question("k", "k" * 1001)]),
         ):
             with pytest.raises(UsageError):
                 refused()
@@ -244,6 +248,22 @@ class JournalConformance(StoreTests):
         with pytest.raises(UsageError):
             store.submit(lease, 1, ["a\nline"]).result(PATIENCE_S)
         assert (store.load("r"), store.list()) == (before, [before.run])
+
+    def test_numbers_of_any_size_are_numbers(self, storage: Storage) -> None:
+        """One that no row has is that of no entry and no post, and a page may be as long as it likes."""
+        store, lease, huge = storage.store, begun(storage.store), 2**63
+        store.append(lease, 0, ["one"])
+        assert store.load("r", after=huge).lines == ()
+        assert [run.id for run in store.list(limit=huge - 1)] == ["r"]
+        assert store.append(lease, 1, ["two"], took=[huge]) == 0
+        for late in (lease.changed(fence=huge), lease.changed(fence=-huge - 1)):
+            with pytest.raises(LeaseLost):
+                store.append(late, 2, ["three"])
+        with pytest.raises(LeaseLost):
+            store.append(lease, huge, ["three"])
+        with pytest.raises(Conflict):
+            store.create("s", "{}", agent="a", follows=Head("c", huge, "r"))
+        assert store.load("r").lines == ("one", "two")
 
     def test_names_stay_apart(self, storage: Storage) -> None:
         """A name is any text: none leads out of the store, and no two are one."""

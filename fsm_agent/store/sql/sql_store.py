@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from fsm_agent._internal.with_options_shown import with_options_shown
+from fsm_agent.errors import UsageError
 from fsm_agent.messages.events import Question
 from fsm_agent.store import checks
 from fsm_agent.store.errors import LeaseLost, ReadOnly, RunBusy, StoreClosed, StoreError
@@ -67,6 +68,10 @@ class SqlStore(ABC):
         self._place = place
         self._is_read_only = read_only
         self._looked = threading.local()  # `vain`: the thread's last claim, if it has found nothing
+
+    def __reduce__(self) -> Any:  # for `copy` and `pickle`: a copy would share connections that end with the original
+        kind = type(self).__name__
+        raise UsageError(f"a {kind}: expected the store itself, got a request for its copy; share it, or open another")
 
     # What each database does in its way
 
@@ -268,6 +273,7 @@ class SqlStore(ABC):
 
     def load(self, run: str, *, after: int | None = 0) -> Loaded:
         checks.check_run(run)
+        checks.check_after(after)
         loaded: Loaded = self._read(lambda c: runs.load(c, run, after))
         return loaded
 

@@ -12,6 +12,7 @@ owner only.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import sqlite3
 import stat
@@ -71,7 +72,10 @@ class SqliteSql:
         self.now_s = now_s
 
     def __call__(self, statement: str, /, **values: Any) -> list[Any]:
-        return self._execute(statement, values).fetchall()
+        try:
+            return self._execute(statement, values).fetchall()
+        except OverflowError:  # a whole number of more than 64 bits, which is that of no row
+            return self._execute(statement, {name: _comparable(value) for name, value in values.items()}).fetchall()
 
     def tell(self, run: str, due_s: float) -> None:
         """Do nothing: other OS processes look at the file now and then."""
@@ -455,6 +459,13 @@ class Connections:
                 self._lent -= 1
                 if self._forks:
                     self._changed.notify_all()
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value that SQLite can compare: infinite in place of a whole number that it cannot hold."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return math.inf if value > 0 else -math.inf
+    return value
 
 
 def _close_all(connections: list[sqlite3.Connection]) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conformance.store_conformance import StoreConformance
 
+from fsm_agent.errors import UsageError
 from fsm_agent.store import MemoryStore, Store
 
 PATIENCE_S = 20.0
@@ -49,3 +53,10 @@ def test_a_forked_process_can_use_its_copy_whatever_other_threads_did_at_that_mo
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     writer.join(PATIENCE_S)
     assert [run.id for run in store.list()] == ["r"]
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_store_has_no_copies(how: Callable[[Any], Any]) -> None:
+    """They would lose their connections with the original."""
+    with pytest.raises(UsageError, match="MemoryStore"):
+        how(MemoryStore())
