@@ -23,7 +23,7 @@ import json_repair
 
 from fsm_agent.errors import ParseError
 from fsm_agent.prompts import Output, first_of, verbatim
-from fsm_agent.prompts.extraction.arriving import Arriving
+from fsm_agent.prompts.partial_output import PartialReader
 
 Case = dict[str, Any]
 NOTHING: Any = object()
@@ -42,7 +42,7 @@ def ours(case: Case) -> Any:
             return first_of(verbatim, expect=Any, repairs=())(text)
         if case["mode"] in ("partial", "stream_stable"):
             kind = type(expected) if isinstance(expected, dict | list) else Any
-            return (Arriving(Output(kind)).feed(text) or (NOTHING,))[0]
+            return (PartialReader(Output(kind)).feed(text) or (NOTHING,))[0]
         return Output(type(expected) if isinstance(expected, dict | list) else Any).parse(text)
     except ParseError:
         return NOTHING

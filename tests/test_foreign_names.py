@@ -55,11 +55,6 @@ ANSWERS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         TypeError,
         "Agent has no argument 'outputs': did you mean 'output'?",
     ),
-    "Prompt": (
-        lambda: Prompt("x", result_type=int),
-        TypeError,
-        "Prompt has no argument 'result_type'; use output=…",
-    ),
     "Flow": (lambda: flow(checkpointer=1), TypeError, "Flow has no argument 'checkpointer'; use store=…"),
     "a near one of Flow": (lambda: flow(stor="x"), TypeError, "Flow has no argument 'stor': did you mean 'store'?"),
     "call, an argument of the agent": (

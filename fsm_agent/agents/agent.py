@@ -195,8 +195,7 @@ class Agent(CallVerbs[Deps, Out], Closing):
         lent: dict[str, Any] = {} if own.functions else {"functions": functions if is_fixed else ()}
         if own.finalizer is None and self.finalizer is not None:
             lent["finalizer"] = self.finalizer
-        prompt = own.extend(path=own.path or self.name, output=output, **lent)
-        vars(prompt)["source"] = own
+        prompt = own.extend(path=own.path or self.name, output=output, **lent).marked(source=own)
         for name, value in {"functions": functions, "prompt": prompt, "output": output}.items():
             object.__setattr__(self, name, value)
         _ = self._plan, self._keep  # refuses what is no context

@@ -23,7 +23,7 @@ from fsm_agent.errors import ParseError
 from fsm_agent.messages.message import ChatDict, Message
 from fsm_agent.messages.payload import Payload
 from fsm_agent.prompts.dialog import Dialog
-from fsm_agent.prompts.extraction.parsing import Parser, ParserInput
+from fsm_agent.prompts.output import Parser, ParserInput
 from fsm_agent.prompts.prompt import EXCEPTION, Prompt
 from fsm_agent.validation import check
 

@@ -31,8 +31,7 @@ from fsm_agent.functions.function import Function
 from fsm_agent.functions.hosted_calls import is_run_as_requested
 from fsm_agent.messages.message import FunctionCall, Message, object_text
 from fsm_agent.messages.reply import UNUSED, Reply, Usage
-from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
-from fsm_agent.prompts.output import ANSWER, CUT_OFF
+from fsm_agent.prompts.output import ANSWER, CUT_OFF, Parsed, Parser, ParserInput
 from fsm_agent.prompts.prompt import Prompt
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from fsm_agent.call import budget as budgets
     from fsm_agent.call.budget import Overrun
     from fsm_agent.call.effects import AskSummary
-    from fsm_agent.prompts.extraction.arriving import Arriving
+    from fsm_agent.prompts.output import Arriving
 else:
     hashlib = deferred("hashlib")  # loads OpenSSL
     budgets = deferred("fsm_agent.call.budget")

@@ -39,7 +39,7 @@ from fsm_agent.flows.record import AwaitAnswer
 from fsm_agent.flows.states import End, LiveState, State, WaitState
 from fsm_agent.functions.schema import described_errors
 from fsm_agent.messages.events import Event
-from fsm_agent.prompts.rendering.schema import name_of, prompt_schema
+from fsm_agent.prompts.type_text import name_of, prompt_schema
 from fsm_agent.store.store import Run
 
 app = typer.Typer(no_args_is_help=True, help="Flows: list, check, draw and run them, answer their questions.")

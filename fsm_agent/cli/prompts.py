@@ -17,10 +17,10 @@ from fsm_agent.cli.render import json_text
 from fsm_agent.cli.reporting import FAILED, option, reporting
 from fsm_agent.cli.terminal import Screen, one_line
 from fsm_agent.errors import UsageError
-from fsm_agent.prompts.files.loading import HANDLERS
-from fsm_agent.prompts.files.reading import PromptFileError
+from fsm_agent.prompts.files import HANDLERS
 from fsm_agent.prompts.library import Prompts
 from fsm_agent.prompts.prompt import Prompt
+from fsm_agent.prompts.template import PromptFileError
 from fsm_agent.validation import shown
 
 app = typer.Typer(no_args_is_help=True, help="Prompts in files: list them, check all of them, show one.")

@@ -1,4 +1,4 @@
-"""The dialog: the conversation so far, and the prompt of its latest turn."""
+"""Dialogs, and dialogs by name with the forks of each."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import msgspec
 
 from fsm_agent._internal.field_checks import is_whole
-from fsm_agent._internal.lazy_import import deferred
+from fsm_agent._internal.hints import hint
+from fsm_agent._internal.plain_text import plain
 from fsm_agent._internal.pydantic_schema import schema_of
 from fsm_agent._internal.values import from_json, to_json
 from fsm_agent._internal.vector import Vector
-from fsm_agent.errors import SnapshotError
-from fsm_agent.messages.convert import overview
+from fsm_agent.errors import SnapshotError, UsageError
+from fsm_agent.messages.convert import messages_of, overview
 from fsm_agent.messages.message import ChatDict, HistorySummary, Message, Part
 from fsm_agent.prompts.prompt import Prompt, Task
 from fsm_agent.validation import check
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
-
-    from fsm_agent.messages import convert as chat_dicts
-else:
-    chat_dicts = deferred("fsm_agent.messages.convert")
 
 Messages: TypeAlias = Iterable[Message | ChatDict]
 
@@ -86,7 +83,7 @@ class Dialog(Sequence[Message]):
         governed_by: str = "",
         summary: HistorySummary | None = None,
     ) -> None:
-        held: Vector[Any] = messages if isinstance(messages, Vector) else Vector(chat_dicts.messages_of(messages))
+        held: Vector[Any] = messages if isinstance(messages, Vector) else Vector(messages_of(messages))
         check("top_prompt", top_prompt, top_prompt is None or isinstance(top_prompt, Prompt), "a Prompt")
         self.messages = held
         self.top_prompt = top_prompt
@@ -96,7 +93,7 @@ class Dialog(Sequence[Message]):
 
     def append(self, *messages: Message | ChatDict) -> Dialog:
         """Return this dialog with ``messages`` at its end."""
-        return self._with(self.messages.extend(chat_dicts.messages_of(messages, self.messages)), self.top_prompt)
+        return self._with(self.messages.extend(messages_of(messages, self.messages)), self.top_prompt)
 
     def _with(self, messages: Iterable[Message], top_prompt: Prompt | None) -> Dialog:
         return Dialog(
@@ -218,3 +215,173 @@ class Dialog(Sequence[Message]):
 
     def __repr__(self) -> str:
         return f"Dialog({list(self.messages)!r})"
+
+
+class _TreeDocument(msgspec.Struct, omit_defaults=True):
+    """Dialogs in JSON."""
+
+    dialogs: dict[str, msgspec.Raw]
+    forks: dict[str, str] = {}
+
+
+class Dialogs(Mapping[str, Dialog]):
+    """Dialogs by name: a value.
+
+    A fork keeps no more of where it comes from than a name, so either may change or go without the other.
+
+    Args:
+        dialogs: The dialogs, by name.
+        forks: By the name of a fork, the name of the dialog that it comes from, which may be gone.
+
+    Raises:
+        UsageError: A name is no text or is empty, something is no dialog, or a dialog comes from itself.
+
+    Examples:
+        >>> dialogs = Dialogs({"main": Dialog().put("I am Ada.")})
+        >>> list(dialogs)
+        ['main']
+    """
+
+    __slots__ = ("_dialogs", "forks")
+
+    forks: Mapping[str, str]
+
+    def __init__(self, dialogs: Mapping[str, Dialog] | None = None, *, forks: Mapping[str, str] | None = None) -> None:
+        held, origins = dict(dialogs or {}), dict(forks or {})
+        for name, dialog in held.items():
+            is_name = isinstance(name, str) and name != "" and name.isprintable()
+            check("the name of a dialog", name, is_name, "a string such as 'main'")
+            check(f"the dialog {name!r}", dialog, isinstance(dialog, Dialog), "a Dialog")
+        for name, origin in origins.items():
+            check(
+                f"the origin of the fork {name!r}",
+                origin,
+                isinstance(origin, str) and origin != "",
+                "a string such as 'main'",
+            )
+            check(
+                "the name of a fork",
+                name,
+                name in held,
+                f"the name of a dialog ({', '.join(map(repr, held)) or 'none'})",
+            )
+        if (looped := _looped(origins)) is not None:
+            raise UsageError(
+                f"the dialog {looped!r}: expected forks of other dialogs, got one of itself; rename a fork"
+            )
+        self._dialogs = held
+        self.forks = origins
+
+    def put(self, name: str, dialog: Dialog) -> Dialogs:
+        """Return these dialogs with another under this name; where there is one, the new one takes its place."""
+        return Dialogs({**self._dialogs, name: dialog}, forks=self.forks)
+
+    def fork(self, name: str, new: str, last_n: int | None = None, first_k: int = 1) -> Dialogs:
+        """Return these dialogs with a fork of one of them.
+
+        Args:
+            name: The name of the one.
+            new: The name of the fork.
+            last_n: See `Dialog.fork`.
+            first_k: See `Dialog.fork`.
+
+        Raises:
+            UsageError: There is no dialog of that name, or one that has the new name already.
+        """
+        if new in self._dialogs:
+            raise UsageError(f"the name of a fork: expected a new name, got {new!r}, which exists")
+        dialog = self._named(name).fork(last_n, first_k)
+        return Dialogs({**self._dialogs, new: dialog}, forks={**self.forks, new: name})
+
+    def without(self, name: str) -> Dialogs:
+        """Return the other dialogs; forks of this one stay, with its name as their origin.
+
+        Raises:
+            UsageError: There is no dialog of that name.
+        """
+        self._named(name)
+        others = {other: dialog for other, dialog in self._dialogs.items() if other != name}
+        return Dialogs(others, forks={fork: origin for fork, origin in self.forks.items() if fork != name})
+
+    def overview(self) -> str:
+        """Return a tree of the names: each fork is below the dialog that it comes from, with its number of messages."""
+        lines, below = list[str](), dict[str, list[str]]()
+        for name in reversed(self._dialogs):
+            origin = self.forks.get(name, "")
+            below.setdefault(origin if origin in self._dialogs else "", []).append(name)
+        waiting = [(name, 0) for name in below.get("", ())]
+        while waiting:
+            name, depth = waiting.pop()
+            origin = self.forks.get(name, "")
+            gone = f", from {origin}, which is gone" if origin and origin not in self._dialogs else ""
+            lines.append(plain(f"{'  ' * depth}{name}: {len(self._dialogs[name])} message(s){gone}"))
+            waiting += [(fork, depth + 1) for fork in below.get(name, ())]
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """Return the dialogs and their names as JSON; see `Dialog.to_json`.
+
+        Raises:
+            SnapshotError: A message holds a value that could not be read again.
+        """
+        held = {name: msgspec.Raw(dialog.to_json().encode()) for name, dialog in self._dialogs.items()}
+        return to_json(_TreeDocument(held, dict(self.forks)))
+
+    @classmethod
+    def from_json(cls, document: str | bytes) -> Dialogs:
+        """Return the dialogs that `to_json` wrote.
+
+        Raises:
+            SnapshotError: The document is damaged.
+        """
+        try:
+            read: _TreeDocument = from_json(document, _TreeDocument)
+            held = {name: Dialog.from_json(bytes(dialog)) for name, dialog in read.dialogs.items()}
+            return cls(held, forks=read.forks)
+        except ValueError as error:
+            raise SnapshotError(f"expected the JSON of dialogs: {error}") from error
+
+    def _named(self, name: str) -> Dialog:
+        if name not in self._dialogs:
+            raise UsageError(f"expected the name of a dialog, got {name!r}{hint(name, self._dialogs)}")
+        return self._dialogs[name]
+
+    def __getitem__(self, name: str) -> Dialog:
+        return self._dialogs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._dialogs)
+
+    def __len__(self) -> int:
+        return len(self._dialogs)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Dialogs):
+            return NotImplemented
+        return (self._dialogs, self.forks) == (other._dialogs, other.forks)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Dialogs({', '.join([f'{name}={len(dialog)} message(s)' for name, dialog in self.items()])})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self._dialogs, self.forks)
+
+
+def _looped(origins: Mapping[str, str]) -> str | None:
+    """Return the name of a dialog that comes from itself by way of others; None: there is none."""
+    sound = set[str]()
+    for name in origins:
+        way, at = dict[str, None](), name
+        while at in origins and at not in sound:
+            if at in way:
+                return at
+            way[at] = None
+            at = origins[at]
+        sound.update(way)
+    return None
+
+
+def _made(dialogs: Mapping[str, Dialog], forks: Mapping[str, str]) -> Dialogs:
+    return Dialogs(dialogs, forks=forks)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsm_agent._internal.lazy_import import deferred, pydantic_core
+from pydantic_core import to_json
+
 from fsm_agent._internal.redaction import path_tokens, shown_url
 from fsm_agent._internal.values import Value
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.hosted_tools import HostedMCP, HostedTool
-from fsm_agent.prompts.extraction.parsing import Parser
+from fsm_agent.prompts.output import Parser
 
 if TYPE_CHECKING:
-    import hashlib
-
     from fsm_agent.prompts.prompt import Prompt
-else:
-    hashlib = deferred("hashlib")
 
 HANDLERS = ("on_exception", "on_interrupt", "on_final", "on_loop", "on_form")
 _DECIDING = ("needs_approval", "repeatable", "version", "max_calls", "max_failures", "depends_on", "once")
@@ -60,8 +57,7 @@ def fingerprint_of(prompt: Prompt[Any]) -> str:
         data.append(_handler_source(prompt.finalizer))
     if parts := getattr(prompt.template, "parts", None):
         data.append(parts)
-    text = pydantic_core.to_json(data, fallback=_name_of, serialize_unknown=True)
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
+    return _digest(to_json(data, fallback=_name_of, serialize_unknown=True))
 
 
 def fingerprint_under(prompt: Prompt[Any], system: Any) -> str:
@@ -69,8 +65,13 @@ def fingerprint_under(prompt: Prompt[Any], system: Any) -> str:
     if system == "":
         return prompt.fingerprint
     shown = system if isinstance(system, str) else getattr(system, "fingerprint", None) or _name_of(system)
-    text = pydantic_core.to_json([prompt.fingerprint, shown])
-    return hashlib.blake2b(text, digest_size=8).hexdigest()
+    return _digest(to_json([prompt.fingerprint, shown]))
+
+
+def _digest(data: bytes) -> str:
+    from hashlib import blake2b
+
+    return blake2b(data, digest_size=8).hexdigest()
 
 
 def _handler_source(handler: Any) -> Any:

@@ -11,16 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from fsm_agent._internal.hints import nearest
 from fsm_agent._internal.registry import Registry
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError, hint
-from fsm_agent.prompts.files.loading import HANDLERS, Loading
-from fsm_agent.prompts.files.named import Names
-from fsm_agent.prompts.files.reading import MAX_FILE_BYTES as MAX_FILE_BYTES
-from fsm_agent.prompts.files.reading import (
+from fsm_agent.prompts.files import HANDLERS, Loading, Names
+from fsm_agent.prompts.prompt import Prompt, PromptOverrides
+from fsm_agent.prompts.template import MAX_FILE_BYTES as MAX_FILE_BYTES
+from fsm_agent.prompts.template import (
     SUFFIXES,
     PromptFileError,
     PromptFileProblem,
@@ -29,13 +28,7 @@ from fsm_agent.prompts.files.reading import (
     read,
     template_in,
 )
-from fsm_agent.prompts.prompt import Prompt
 from fsm_agent.validation import check
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from fsm_agent.prompts.options import PromptOverrides
 
 T = TypeVar("T")
 
@@ -120,7 +113,6 @@ class Prompts:
         local = Path("prompts")
         return (local,) if (local / self.root).is_dir() else (packaged_prompts(),)
 
-    @with_options_shown(Prompt, without=("template", "path"), is_change=True)
     def __call__(self, name: str, **overrides: Unpack[PromptOverrides]) -> Prompt:
         """Return the prompt ``<root>/<name>``.
 
@@ -137,7 +129,6 @@ class Prompts:
             raise self._missing(name)
         return prompt
 
-    @with_options_shown(Prompt, without=("template", "path"), is_change=True)
     def get(self, name: str, default: T | None = None, **overrides: Unpack[PromptOverrides]) -> Prompt | T | None:
         """Return the prompt ``<root>/<name>``, or ``default`` when there is none.
 

@@ -3,31 +3,164 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import EnumType
-from functools import cached_property
+from functools import cached_property, update_wrapper
 from itertools import islice
-from typing import Annotated, Any, Literal, NoReturn, cast, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, NoReturn, Protocol, TypeVar, cast, get_args, get_origin, overload
+
+import typing_extensions
+from pydantic_core import ValidationError, to_json
 
 from fsm_agent._internal.annotations import UNIONS
-from fsm_agent._internal.lazy_import import pydantic, pydantic_core, typing_extensions
 from fsm_agent._internal.type_adapters import type_adapter
-from fsm_agent.errors import ParseError, PromptError
+from fsm_agent._internal.values import Value
+from fsm_agent._internal.vector import Vector
+from fsm_agent.errors import ParseError, PromptError, UsageError
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.schema import described_errors, undescribable
-from fsm_agent.prompts.extraction.matching import MATCHED, matched, only_close
-from fsm_agent.prompts.extraction.parsing import Parsed, ParserInput
-from fsm_agent.prompts.extraction.scanning import (
-    begins_with_opener,
-    broken,
-    documents,
-    has_documents,
-    is_row,
-    without_thought,
-)
-from fsm_agent.prompts.json_repairs import granted, repaired
+from fsm_agent.messages.message import FunctionCall
+from fsm_agent.messages.reply import Finish, TokenLogprob
+from fsm_agent.prompts.repairs import MATCHED, granted, matched, only_close, repaired
+from fsm_agent.prompts.scanning import begins_with_opener, broken, documents, has_documents, is_row, without_thought
 from fsm_agent.prompts.unions import adapter_of, tags_of
-from fsm_agent.validation import shown
+from fsm_agent.validation import check, shown
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ParserInput(Value, frozen=True, kw_only=True):
+    """The part of a model's reply that a parser sees.
+
+    Examples:
+        >>> shout = parser(lambda reply: reply.text.upper())
+        >>> Agent(Script("hi")).call(Prompt("Hello", parser=shout)).output
+        'HI'
+        >>> ParserInput(text="hi").is_cut
+        False
+    """
+
+    text: str
+    finish: Finish | None = None
+    is_cut: bool = False  # it ended at the token limit, and the call does not accept that
+    logprobs: tuple[TokenLogprob, ...] = ()
+    problems: tuple[str, ...] = ()  # of the answers before it in the exception branch, as the model was told
+    parser_args: Mapping[str, Any] = {}
+    function_calls: Sequence[FunctionCall] = Vector()  # settled, of all rounds, in the order of the requests
+
+
+class Parsed(Value, Generic[T], frozen=True):
+    """A value, and the repairs without which it could not have been read: one short text each, for people.
+
+    Examples:
+        >>> Parsed(3, repairs=("a comma was left out",)).value
+        3
+    """
+
+    value: T
+    repairs: tuple[str, ...] = ()
+
+
+def checked(value: Any) -> Parsed[Any]:
+    """Return what a parser returned as a `Parsed`.
+
+    Raises:
+        UsageError: Its repairs are no texts.
+    """
+    if not isinstance(value, Parsed):
+        return Parsed(value)
+    repairs: Any = value.repairs
+    if not (isinstance(repairs, tuple) and all(isinstance(repair, str) for repair in repairs)):
+        raise UsageError(f"the repairs of a Parsed: expected a tuple of strings, got {repairs!r:.200}")
+    return value
+
+
+class Arriving(Protocol):
+    """What reads the output of a reply that is still arriving."""
+
+    def feed(self, piece: str, /) -> tuple[Any] | None:
+        """Return the output so far, in a tuple, if the next piece of the text has brought more of it.
+
+        Raises:
+            Exception: A validator could not take a part of the output.  The next piece can be fed all the same.
+        """
+
+
+class Parser(ABC, Generic[T_co]):
+    """A parser that sees the reply and may report repairs.
+
+    Its instances are told from plain functions of the text by their class.  They can be called with a text, too, and
+    then return the value alone.
+
+    Examples:
+        >>> first_word = parser(lambda reply: reply.text.split()[0])
+        >>> first_word("yes, please")
+        'yes,'
+    """
+
+    @abstractmethod
+    def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
+        """Return the value that a reply means, or a `Parsed` with the repairs that it took.  Pure.
+
+        Raises:
+            Exception: It means none; the model is told why and tries again.
+        """
+
+    @property
+    def label(self) -> str:
+        """Its name in the fingerprint of a prompt: it changes with what the parser does."""
+        return type(self).__qualname__
+
+    def arriving(self, parser_args: Mapping[str, Any]) -> Arriving | None:
+        """Return what reads the output of a reply that is still arriving; None: it is known at the end alone."""
+        return None
+
+    def __call__(self, text: str, **parser_args: Any) -> T_co:
+        value = self.read(ParserInput(text=text, parser_args=parser_args))
+        return value.value if isinstance(value, Parsed) else value
+
+
+class _FunctionParser(Parser[T_co]):
+    """A parser made of a function of the reply."""
+
+    def __init__(self, function: Callable[[ParserInput], T_co | Parsed[T_co]]) -> None:
+        self.function = function
+        update_wrapper(self, function)
+
+    def read(self, source: ParserInput) -> T_co | Parsed[T_co]:
+        return self.function(source)
+
+    @property
+    def label(self) -> str:
+        return getattr(self.function, "__qualname__", type(self.function).__qualname__)
+
+    def __reduce__(self) -> str:
+        return self.label  # pickled by its name, as the function would be
+
+
+@overload
+def parser(function: Callable[[ParserInput], Parsed[T]]) -> Parser[T]: ...
+@overload
+def parser(function: Callable[[ParserInput], T]) -> Parser[T]: ...
+def parser(function: Callable[[ParserInput], Any]) -> Parser[Any]:
+    """Return a function of the reply as a `Parser`; a decorator.
+
+    Args:
+        function: Returns the value, or a `Parsed` with repairs.  Pure: what it returns is computed again when a journal
+            is read.
+
+    Examples:
+        >>> @parser
+        ... def first_word(reply):
+        ...     return reply.text.split()[0]
+        >>> Agent(Script("42 because …")).call(Prompt("6 * 7?", parser=first_word)).output
+        '42'
+    """
+    check("the function of a parser", function, callable(function), "a function of a ParserInput")
+    return _FunctionParser(function)
+
 
 ANSWER = "give_final_answer"  # the function that takes an answer as its arguments
 CUT_OFF = "the answer was cut off at the token limit: give a shorter one"
@@ -143,7 +276,7 @@ class Output:
         answer = without_thought(text)
         try:
             value = self.validated(answer, source.parser_args)
-        except pydantic.ValidationError as error:
+        except ValidationError as error:
             problem = error.with_traceback(None)
         else:
             if source.is_cut and self._is_begun_number(answer):
@@ -171,12 +304,12 @@ class Output:
             return adapter.validate_json(document, context=context)
         try:
             return self._wrapper.validate_json(document, context=context)["value"]
-        except pydantic.ValidationError as error:
+        except ValidationError as error:
             items = error.errors(include_url=False, include_context=False, include_input=False)
             is_wrapper = all(item["loc"][:1] == ("value",) and item["type"] != "missing" for item in items)
             try:
                 return adapter.validate_json(document, context=context)
-            except pydantic.ValidationError:
+            except ValidationError:
                 if is_wrapper:
                     raise error from None
                 raise
@@ -194,7 +327,7 @@ class Output:
         if self._adapter is None:
             if not isinstance(value, str):
                 raise ValueError(f"{type(value).__name__} is not a text")
-            return pydantic_core.to_json(value).decode()
+            return to_json(value).decode()
         written: bytes = self._writer.dump_json(value, round_trip=True, by_alias=True, warnings="error")
         return written.decode()
 
@@ -219,7 +352,7 @@ class Output:
                 if again == value or (again != read(document) and self.document(again) == bare):
                     return document
                 error = ValueError(f"{CHANGED} {shown(again)}")
-            except pydantic.ValidationError as refused:
+            except ValidationError as refused:
                 error = refused
             problem = problem or error
         assert problem is not None
@@ -232,7 +365,7 @@ class Output:
             kinds = get_args(self.type)
             for kind, tag in zip(kinds, tags_of(kinds), strict=True):
                 if tag is not None and type(value) is kind:
-                    yield f"{{{pydantic_core.to_json(tag).decode()}:{bare}}}"
+                    yield f"{{{to_json(tag).decode()}:{bare}}}"
 
     @cached_property
     def _writer(self) -> Any:
@@ -240,8 +373,10 @@ class Output:
 
     @cached_property
     def _wrapper(self) -> Any:
+        from pydantic import ConfigDict, with_config
+
         wrapper = cast("Any", typing_extensions.TypedDict)(self.name, {"value": self.type})
-        return adapter_of(pydantic.with_config(pydantic.ConfigDict(extra="forbid"))(wrapper))
+        return adapter_of(with_config(ConfigDict(extra="forbid"))(wrapper))
 
     @cached_property
     def any_schema(self) -> dict[str, Any]:
@@ -266,10 +401,10 @@ class _Search:
 
     def __init__(self, output: Output, source: ParserInput) -> None:
         self.output, self.source = output, source
-        self.problem: pydantic.ValidationError | None = None  # the first with JSON of another type
-        self.others: list[tuple[str, pydantic.ValidationError, str]] = []  # JSON of another type, and how it was got
+        self.problem: ValidationError | None = None  # the first with JSON of another type
+        self.others: list[tuple[str, ValidationError, str]] = []  # JSON of another type, and how it was got
 
-    def found(self, problem: pydantic.ValidationError) -> Parsed[Any]:
+    def found(self, problem: ValidationError) -> Parsed[Any]:
         """Return the value; ``problem`` is the whole answer's.
 
         Raises:
@@ -292,11 +427,11 @@ class _Search:
         for document in candidates:
             try:
                 return Parsed(self.output.validated(document, self.source.parser_args), (note,))
-            except pydantic.ValidationError as error:
+            except ValidationError as error:
                 self._note(document, error, note)
         return None
 
-    def _note(self, document: str, error: pydantic.ValidationError, note: str) -> None:
+    def _note(self, document: str, error: ValidationError, note: str) -> None:
         if kinds := kinds_of(error):
             self.problem = self.problem or error.with_traceback(None)
             if len(self.others) < MAX_BROKEN and not MATCHED.isdisjoint(kinds):
@@ -316,9 +451,7 @@ class _Search:
         raise ParseError(f"the answer is not a valid {output.name}:\n{described_errors(problem)}") from problem
 
 
-def nearly(
-    output: Output, document: str, problem: pydantic.ValidationError, context: Mapping[str, Any]
-) -> Parsed[Any] | None:
+def nearly(output: Output, document: str, problem: ValidationError, context: Mapping[str, Any]) -> Parsed[Any] | None:
     """Return the value of JSON whose names or values are nearly right; None: they are not."""
     if len(document) > MAX_REPAIRED:
         return None
@@ -326,7 +459,7 @@ def nearly(
     return None if found is None else Parsed(*found)
 
 
-def kinds_of(error: pydantic.ValidationError) -> list[str]:
+def kinds_of(error: ValidationError) -> list[str]:
     """Return what is wrong with the fields of a document; nothing: it is no JSON, and there are no fields."""
     kinds = [item["type"] for item in error.errors(include_url=False, include_context=False, include_input=False)]
     return [] if kinds[0] in _SYNTAX else kinds
@@ -376,3 +509,37 @@ def _mended(text: str) -> Iterator[str]:
         yield repaired(document, looks)
     if has_documents(text):
         yield repaired(text, looks)
+
+
+_KINDS = ("typing", "typing_extensions", "types")  # modules whose objects are types although they are no classes
+
+
+def check_type(output: object, what: str) -> None:
+    """Refuse what is not an output type, as an instance, a name or a list of types is.
+
+    Raises:
+        PromptError: It says what is probably meant.
+    """
+    kind = type(output)
+    if isinstance(output, type) or output is None or kind.__module__ in _KINDS:
+        return
+    if hasattr(output, "__get_pydantic_core_schema__"):
+        right = f"its type, {kind.__name__}"
+    elif isinstance(output, str):
+        right = f"the type itself, {output}" if output.isidentifier() else "a type such as int, or a model of pydantic"
+    elif isinstance(output, list | tuple) and all(isinstance(item, type) for item in output):
+        names = [item.__name__ for item in output]
+        right = (
+            f"list[{names[0]}]"
+            if len(names) == 1
+            else f"a union, {' | '.join(names)}"
+            if names
+            else "a type such as list[str]"
+        )
+    elif isinstance(output, Mapping):
+        right = "a model of pydantic, a dataclass or a TypedDict with these fields (pydantic.create_model makes one)"
+    elif callable(output):
+        right = "a type, or Prompt(…, parser=…) for a function of the text"
+    else:
+        right = f"its type, {kind.__name__}" if kind.__module__ != "builtins" else f"a type such as {kind.__name__}"
+    raise PromptError(f"{what}: expected {right}, got {shown(output)}, which has no JSON schema")

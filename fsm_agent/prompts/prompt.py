@@ -6,44 +6,36 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import TypeForm, TypeVar
 
 from fsm_agent._internal.generics import New
-from fsm_agent._internal.lazy_import import deferred
 from fsm_agent._internal.values import fields_alone
-from fsm_agent._internal.with_options_shown import with_options_shown
 from fsm_agent.errors import PromptError, UsageError
-from fsm_agent.foreign_names import hinting
 from fsm_agent.functions import hosted_calls as hosted
 from fsm_agent.functions.function import Function
 from fsm_agent.functions.toolset import Functions, check_dependencies, functions_of, is_asked_per_call, sources
 from fsm_agent.messages.hosted_tools import HostedTool, check_hosted_tools
 from fsm_agent.messages.message import Message, Text
+from fsm_agent.messages.payload import Payload
 from fsm_agent.messages.reply import Settings
-from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput, checked
 from fsm_agent.prompts.fingerprint import fingerprint_of
-from fsm_agent.prompts.output import ANSWER, MAX_LENGTH, Output
-from fsm_agent.prompts.output_types import check_type
-from fsm_agent.prompts.template import check_used, render, variables
+from fsm_agent.prompts.output import (
+    ANSWER,
+    MAX_LENGTH,
+    Arriving,
+    Output,
+    Parsed,
+    Parser,
+    ParserInput,
+    check_type,
+    checked,
+)
+from fsm_agent.prompts.partial_output import PartialReader
+from fsm_agent.prompts.template import check_used, handler_text, render, variables
 from fsm_agent.validation import check, shown, wrong
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Unpack
-
-    from typing_extensions import TypeForm
-
-    from fsm_agent.messages import payload as payloads
-    from fsm_agent.prompts.extraction import arriving as arrivals
-    from fsm_agent.prompts.extraction.arriving import Arriving
-    from fsm_agent.prompts.files import reading
-    from fsm_agent.prompts.options import PromptOptions
-else:
-    payloads = deferred("fsm_agent.messages.payload")
-    arrivals = deferred("fsm_agent.prompts.extraction.arriving")
-    reading = deferred("fsm_agent.prompts.files.reading")  # with pathlib, and only for handlers in files
 
 Out = TypeVar("Out", default=Any)
 
@@ -68,7 +60,35 @@ _ARGUMENTS = {
 }
 
 
-@hinting
+class PromptValues(TypedDict, total=False):
+    """The fields of a `Prompt` that say nothing of the type of its answer, without ``template`` and ``path``."""
+
+    functions: Functions
+    on_exception: Handler
+    on_interrupt: Handler
+    on_final: Handler
+    on_loop: Handler
+    on_form: Handler
+    mode: Mode | None
+    max_length: int
+    hosted_tools: Sequence[HostedTool]
+    settings: Mapping[str, Any]
+    finalizer: str | Prompt | None
+
+
+class PromptOptions(PromptValues, total=False):
+    """The fields of a `Prompt` that are given by name, without ``output`` and ``parser``."""
+
+    path: str
+
+
+class PromptOverrides(PromptValues, total=False):
+    """The options that are given beside the files of a prompt."""
+
+    output: Any
+    parser: Callable[[str], Any] | None
+
+
 @dataclass(frozen=True, eq=False)
 class Prompt(Generic[Out]):
     """A task for a model: a template, the functions it may call, and the output that must come of it.
@@ -260,7 +280,7 @@ class Prompt(Generic[Out]):
     def _check_handler(self, kind: str) -> None:
         handler = getattr(self, f"on_{kind}")
         if hasattr(handler, "__fspath__"):
-            handler = reading.handler_text(handler, f"on_{kind} of prompt {self.path!r}")
+            handler = handler_text(handler, f"on_{kind} of prompt {self.path!r}")
             object.__setattr__(self, f"on_{kind}", handler)
         template = handler.template if isinstance(handler, Prompt) else handler
         is_compared = isinstance(handler, Prompt) and self.is_fixed
@@ -318,7 +338,7 @@ class Prompt(Generic[Out]):
         check_used(self.template, values)
         rest: list[Any] = []
         for name, value in values.items():
-            if isinstance(value, payloads.Payload):
+            if isinstance(value, Payload):
                 values[name] = value.to_text()
                 rest += [part for part in value.parts if not isinstance(part, Text)]
         return Message.of("user", render(self.template, values), *rest)
@@ -352,9 +372,7 @@ class Prompt(Generic[Out]):
 
     def borrowing(self, **changes: Any) -> Prompt:
         """Return a prompt like this one whose functions an agent lends it for one call; the next call lends its own."""
-        prompt = self.extend(**changes)
-        vars(prompt)["is_borrowed"] = True
-        return prompt
+        return self.extend(**changes).marked(is_borrowed=True)
 
     def for_call(self) -> Prompt[Out]:
         """Return this prompt with the functions that its MCP servers and other sources have now; itself without any."""
@@ -362,9 +380,7 @@ class Prompt(Generic[Out]):
             return self
         changes: Any = {name: getattr(self, f"on_{name}") for name in _ARGUMENTS}
         changes = {f"on_{name}": item.for_call() for name, item in changes.items() if isinstance(item, Prompt)}
-        prompt = self.extend(functions=functions_of(self.functions), **changes)
-        vars(prompt)["unresolved"] = self
-        return prompt
+        return self.extend(functions=functions_of(self.functions), **changes).marked(unresolved=self)
 
     def answering(self, tools: Sequence[HostedTool], *, has_approver: bool) -> Prompt[Out]:
         """Return this prompt with functions for what these tools, and its own, ask of the caller; itself without any.
@@ -375,11 +391,16 @@ class Prompt(Generic[Out]):
         answers = hosted.answering((*tools, *self.may_host), self.offers, has_approver=has_approver)
         if not answers:
             return self
-        prompt = object.__new__(type(self))
-        vars(prompt).update(vars(self))
-        vars(prompt)["by_name"] = {**self.by_name, **answers}
-        vars(prompt)["in_order"] = frozenset(answers)
-        return prompt
+        return self.marked(by_name={**self.by_name, **answers}, in_order=frozenset(answers))
+
+    def marked(self, **derived: Any) -> Prompt[Out]:
+        """Return a copy with other values of fields that no user sets, as ``source``.
+
+        `replace` would derive all of them anew, and an `extend` shall: what a user changes comes from nowhere else.
+        """
+        copied = object.__new__(type(self))
+        vars(copied).update(vars(self), **derived)
+        return copied
 
     @cached_property
     def variables(self) -> frozenset[str]:
@@ -418,7 +439,7 @@ class Prompt(Generic[Out]):
         """Return what reads the output of a reply that is still arriving; None: it is known at the end alone."""
         if self.parser is not None:
             return self.parser.arriving(parser_args) if isinstance(self.parser, Parser) else None
-        return None if self.output is str else arrivals.Arriving(self.expected, "", parser_args)
+        return None if self.output is str else PartialReader(self.expected, "", parser_args)
 
     def parse(self, text: str, *, is_cut: bool = False) -> Out:
         """Return the output that ``text`` means; see `read`."""
@@ -507,9 +528,6 @@ class Prompt(Generic[Out]):
         if not isinstance(text, str):
             raise PromptError(f"what on_{kind} of prompt {self.path!r} returned: expected a string, got {shown(text)}")
         return text
-
-
-with_options_shown(Prompt, is_change=True)(Prompt.extend)  # the fields are known only now
 
 
 @dataclass(frozen=True)  # with slots, Task[int](…) is a TypeError

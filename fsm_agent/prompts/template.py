@@ -1,41 +1,34 @@
-"""Render the template of a prompt with its variables.
+"""Templates: found in files, checked, and rendered with their variables.
 
 Jinja2 in its immutable sandbox: `{{ name }}` only, so JSON needs no escaping; a missing variable is an error
 that lists the names.  Only developers' templates are rendered: text of users and models is never a template.
 
 A template of nothing but names, as most are, is filled in without Jinja2, which takes a while to load.  A value that is
-a pydantic model, a dataclass or a member of an enumeration, is printed by `rendering`, which is loaded for it.
+a pydantic model, a dataclass or a member of an enumeration, is printed by `values`, which is loaded for it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fsm_agent._internal.hints import hint
-from fsm_agent._internal.lazy_import import deferred, pattern
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import PromptError
 
 if TYPE_CHECKING:
     import jinja2
-    import jinja2.meta as jinja2_meta
-    import jinja2.nodes as jinja2_nodes
-    import jinja2.sandbox as jinja2_sandbox
-
-    from fsm_agent.prompts.rendering import text as value_text
-else:
-    jinja2, jinja2_meta, jinja2_sandbox = deferred("jinja2"), deferred("jinja2.meta"), deferred("jinja2.sandbox")
-    jinja2_nodes = deferred("jinja2.nodes")
-    value_text = deferred("fsm_agent.prompts.rendering.text")  # which renders templates itself
+    import jinja2.nodes
 
 TextGuard: TypeAlias = Callable[[str], str]
 
-_NAME = pattern(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
-_SYNTAX = pattern(r"\{[{%#]|\r")  # Jinja2 turns CR LF into LF
+_NAME = re.compile(r"(?<!\{)\{\{ *([A-Za-z][A-Za-z0-9_]*) *\}\}")
+_SYNTAX = re.compile(r"\{[{%#]|\r")  # Jinja2 turns CR LF into LF
 _NO_VARIABLES = frozenset(("true", "false", "none", "self", "super", "loop", "caller", "varargs", "kwargs")) | {
     *("range", "dict", "lipsum", "cycler", "joiner", "namespace")  # Jinja2's globals
 }
@@ -85,8 +78,11 @@ class Reference(Value, frozen=True):
 
 @cache
 def _environment() -> jinja2.Environment:
-    return jinja2_sandbox.ImmutableSandboxedEnvironment(
-        undefined=jinja2.StrictUndefined,
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    return ImmutableSandboxedEnvironment(
+        undefined=StrictUndefined,
         autoescape=False,
         finalize=_printed,
         keep_trailing_newline=True,
@@ -97,9 +93,19 @@ def _environment() -> jinja2.Environment:
 
 def _printed(value: Any) -> Any:
     """Return what a template prints of a value."""
-    if type(value) in _PLAIN or isinstance(value, jinja2.Undefined):
+    from jinja2 import Undefined
+
+    return value if isinstance(value, Undefined) else _printed_value(value)
+
+
+def _printed_value(value: Any) -> Any:
+    """Return the text of a value that has one of its own; otherwise the value."""
+    if type(value) in _PLAIN:
         return value
-    return value_text.shown(value)
+    # Here, not above: it loads pydantic, which most templates do without, and prints the templates of classes itself.
+    from fsm_agent.prompts.values import printed
+
+    return printed(value)
 
 
 @cache
@@ -115,7 +121,9 @@ def _guarded_environment(guard: TextGuard) -> jinja2.Environment:
 def _compiled(template: str, guard: TextGuard | None = None) -> jinja2.Template:
     environment = _guarded_environment(guard) if guard else _environment()
     if isinstance(template, Joined):
-        environment = environment.overlay(loader=jinja2.DictLoader(template.parts))
+        from jinja2 import DictLoader
+
+        environment = environment.overlay(loader=DictLoader(template.parts))
     return environment.from_string(str(template))
 
 
@@ -139,10 +147,12 @@ def variables(template: str) -> frozenset[str]:
     """
     if (pieces := _pieces(template)) is not None:
         return frozenset(pieces[1::2])
+    from jinja2 import TemplateSyntaxError
+
     try:
         parts = template.parts if isinstance(template, Joined) else {}
         return frozenset(_needed(str(template), parts, frozenset(), set()))
-    except jinja2.TemplateSyntaxError as error:
+    except TemplateSyntaxError as error:
         raise _wrong_syntax(template, error) from error
     except RecursionError:
         raise PromptError(f"the template {template[:60]!r} is nested too deeply") from None
@@ -152,11 +162,14 @@ def _needed(
     template: str, parts: Mapping[str, str], assigned: frozenset[str], seen: set[tuple[str, frozenset[str]]]
 ) -> Iterator[str]:
     """Yield the names that a template and its parts use, and neither they nor those around them define."""
+    from jinja2.meta import find_undeclared_variables
+    from jinja2.nodes import Name
+
     tree = _environment().parse(template)
-    yield from jinja2_meta.find_undeclared_variables(tree) - assigned
+    yield from find_undeclared_variables(tree) - assigned
     if not parts:
         return
-    assigned = assigned.union([node.name for node in tree.find_all(jinja2_nodes.Name) if node.ctx == "store"])
+    assigned = assigned.union([node.name for node in tree.find_all(Name) if node.ctx == "store"])
     for name in [name for reference in _references(tree) for name in reference.names if name in parts]:
         if (name, assigned) not in seen:
             seen.add((name, assigned))
@@ -175,14 +188,15 @@ def references(template: str) -> list[Reference]:
     return list(_references(_environment().parse(template)))
 
 
-def _references(tree: jinja2_nodes.Template) -> Iterator[Reference]:
-    kinds = (jinja2_nodes.Include, jinja2_nodes.Extends, jinja2_nodes.Import, jinja2_nodes.FromImport)
-    for node in tree.find_all(kinds):
+def _references(tree: jinja2.nodes.Template) -> Iterator[Reference]:
+    from jinja2 import nodes
+
+    for node in tree.find_all((nodes.Include, nodes.Extends, nodes.Import, nodes.FromImport)):
         named: Any = node.template  # type: ignore[attr-defined]
-        items = named.items if isinstance(named, jinja2_nodes.List | jinja2_nodes.Tuple) else [named]
-        names = [item.value for item in items if isinstance(item, jinja2_nodes.Const) and isinstance(item.value, str)]
+        items = named.items if isinstance(named, nodes.List | nodes.Tuple) else [named]
+        names = [item.value for item in items if isinstance(item, nodes.Const) and isinstance(item.value, str)]
         is_optional = bool(getattr(node, "ignore_missing", False))
-        is_base = isinstance(node, jinja2_nodes.Extends)
+        is_base = isinstance(node, nodes.Extends)
         yield Reference(node.lineno, tuple(names) if len(names) == len(items) else (), is_optional, is_base)
 
 
@@ -217,31 +231,40 @@ def render(template: str, values: Mapping[str, Any], guard: TextGuard | None = N
     """
     if "{" not in template:
         return template
-    needed = variables(template)
-    pieces = _pieces(template)
+    needed, pieces = variables(template), _pieces(template)
     try:
         if pieces is None or not needed <= values.keys():
-            return _compiled(template, guard).render(values)
+            return _rendered(template, needed, values, guard)
         texts = list(pieces)
-        filled_in = [_filled_in(values[name]) for name in pieces[1::2]]
+        filled_in = [str(_printed_value(values[name])) for name in pieces[1::2]]
         texts[1::2] = map(guard, filled_in) if guard else filled_in
         return "".join(texts)
     except PromptError:  # of a template inside of this one
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise _failed(template, needed, values, error) from error
-    except jinja2.TemplateError as error:
-        raise _failed(template, needed, values, error) from error
+        raise PromptError(f"the template {template[:60]!r} cannot be rendered: {error}") from error
 
 
-def _filled_in(value: Any) -> str:
-    return str(value if type(value) in _PLAIN else value_text.shown(value))
+def _rendered(template: str, needed: frozenset[str], values: Mapping[str, Any], guard: TextGuard | None) -> str:
+    from jinja2 import TemplateError, UndefinedError
+
+    try:
+        return _compiled(template, guard).render(values)
+    except TemplateError as error:
+        missing = sorted(needed - values.keys()) if isinstance(error, UndefinedError) else ()
+        problem = f"cannot be rendered: {error}"
+        if missing:
+            names = ", ".join(sorted(values)) or "none"
+            problem = f"needs the variable(s) {', '.join(missing)}; given: {names}"
+        raise PromptError(f"the template {template[:60]!r} {problem}") from error
 
 
 def attributes(template: str) -> frozenset[tuple[str, str]]:
     """Return the attributes that ``template`` reads of its variables, as pairs of names."""
-    found = _environment().parse(template).find_all(jinja2_nodes.Getattr)
-    return frozenset([(node.node.name, node.attr) for node in found if isinstance(node.node, jinja2_nodes.Name)])
+    from jinja2.nodes import Getattr, Name
+
+    found = _environment().parse(template).find_all(Getattr)
+    return frozenset([(node.node.name, node.attr) for node in found if isinstance(node.node, Name)])
 
 
 def names_replaced(template: str, names: Mapping[str, str]) -> str:
@@ -250,6 +273,8 @@ def names_replaced(template: str, names: Mapping[str, str]) -> str:
     Raises:
         PromptError: The template's syntax is wrong.
     """
+    from jinja2 import TemplateSyntaxError
+
     pieces = []
     before = ""
     try:
@@ -257,7 +282,7 @@ def names_replaced(template: str, names: Mapping[str, str]) -> str:
             is_variable = kind == "name" and before != "."
             pieces.append(names.get(text, text) if is_variable else text)
             before = before if kind == "whitespace" else text
-    except jinja2.TemplateSyntaxError as error:
+    except TemplateSyntaxError as error:
         raise _wrong_syntax(template, error) from error
     return "".join(pieces)
 
@@ -266,10 +291,225 @@ def _wrong_syntax(template: str, error: jinja2.TemplateSyntaxError) -> PromptErr
     return PromptError(f"the template {template[:60]!r} is wrong in line {error.lineno}: {error.message}")
 
 
-def _failed(template: str, needed: frozenset[str], values: Mapping[str, Any], error: Exception) -> PromptError:
-    missing = sorted(needed - values.keys()) if isinstance(error, jinja2.UndefinedError) else ()
-    problem = f"cannot be rendered: {error}"
-    if missing:
-        names = ", ".join(sorted(values)) or "none"
-        problem = f"needs the variable(s) {', '.join(missing)}; given: {names}"
-    return PromptError(f"the template {template[:60]!r} {problem}")
+SUFFIXES = (".jinja", ".md", ".txt")
+MAX_FILE_BYTES = 256_000
+MAX_PARTS = 100  # templates that one includes, directly or not
+FENCE = "+++"  # the line before and after front matter
+_PART = re.compile(r"(?!\.)[A-Za-z0-9_.-]+(/(?!\.)[A-Za-z0-9_.-]+)*")
+_YAML = re.compile(r"---[ \t]*\n(?:(?:[A-Za-z_][\w -]*:|[ \t]|-[ \t]|#).*\n|\n)+---[ \t]*(?:\n|\Z)")
+
+
+class PromptFileProblem(NamedTuple):
+    """One thing that is wrong with a file."""
+
+    file: str
+    line: int  # from 1; 0: no certain one
+    text: str
+
+    def __str__(self) -> str:
+        is_named = not self.line or f"in line {self.line}" in self.text
+        return f"in the prompt file {self.file!r}: {'' if is_named else f'line {self.line}: '}{self.text}"
+
+
+class PromptFileError(PromptError):
+    """A file of a prompt that cannot be used, with all that is wrong with it."""
+
+    def __init__(self, *problems: PromptFileProblem) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+class Content(NamedTuple):
+    """The parts of a file."""
+
+    front: str  # the lines between the fences
+    text: str  # the template
+    line: int  # the number of lines before the template
+    has_front: bool
+
+
+def package_prompts(package: str) -> tuple[Path, ...]:
+    """Return the directories ``prompts`` of an installed package.
+
+    Raises:
+        PromptError: There is no such package, or it has none.
+    """
+    try:
+        spec = find_spec(package)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise PromptError(f"package {package!r}: expected one that can be imported: {error}") from error
+    if spec is None or not spec.submodule_search_locations:
+        what = "is not installed" if spec is None else "is a module"
+        raise PromptError(f"package {package!r}: expected a package with a folder of prompts, got one that {what}")
+    searched = [Path(folder, "prompts") for folder in spec.submodule_search_locations]
+    if found := [folder for folder in searched if folder.is_dir()]:
+        return tuple(found)
+    places = ", ".join([repr(str(folder)) for folder in searched])
+    raise PromptError(f"package {package!r}: expected a folder of prompts, got none; searched: {places}")
+
+
+def files_in(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files of prompts in a directory, and their names there without what they end in."""
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder).as_posix().removesuffix(file.suffix)
+        if file.suffix in SUFFIXES and "/." not in f"/{name}":  # hidden files are those of other programs
+            yield file, name
+
+
+def found(name: str | Path, folders: Iterable[Path], owner: str, advice: str = "") -> Path:
+    """Return the first file of this name in the folders.
+
+    Raises:
+        PromptError: There is none; the error lists the paths that were searched.
+    """
+    searched = list(dict.fromkeys([folder / name for folder in folders]))  # an absolute path stays itself
+    for path in searched:
+        if path.is_file():
+            return path
+    places = ", ".join([repr(str(path)) for path in searched])
+    raise PromptError(f"the template file {str(name)!r} of {owner} is missing; searched: {places}{advice}")
+
+
+def handler_text(file: Path, owner: str) -> str:
+    """Return the template in a file of the working directory.
+
+    Raises:
+        PromptError: It is missing, or wrong.
+    """
+    return read_template(found(file, [Path.cwd()], owner))
+
+
+def read_template(file: Path) -> str:
+    """Return the text of the file, checked as a template, with the templates that it includes from its directory.
+
+    The end of the last line is not part of the template.
+
+    Raises:
+        PromptError: It cannot be read, its template is wrong, or it has front matter.
+    """
+    content = read(file)
+    if content.has_front:
+        raise PromptFileError(
+            PromptFileProblem(
+                str(file), 1, f"expected text without front matter ({FENCE}), which only `load_prompt` reads"
+            )
+        )
+    return template_in(content, file)
+
+
+def read(file: Path, within: str | Path | None = None) -> Content:
+    """Return the parts of a file.
+
+    Raises:
+        PromptError: It is missing, too large, not UTF-8 or outside of ``within``, or its front matter has no end.
+    """
+    text = _read_file(file, within)
+    if _YAML.match(text):
+        raise _problem(file, f"expected front matter in TOML between {FENCE!r} lines, got '---' lines", 1)
+    lines = text.split("\n")
+    if lines[0].rstrip() != FENCE:
+        return Content("", text, 0, has_front=False)
+    for number, line in enumerate(lines[1:], 1):
+        if line.rstrip() == FENCE:
+            return Content("\n".join(lines[1:number]), "\n".join(lines[number + 1 :]), number + 1, has_front=True)
+    raise _problem(file, f"expected the end of the front matter, got none; add a second line {FENCE!r}", 1)
+
+
+def template_in(content: Content, file: Path, within: str | Path | None = None) -> str:
+    """Return the template of a file, with the templates that it includes.
+
+    Raises:
+        PromptError: One of them is wrong or missing.
+    """
+    text = content.text.removesuffix("\n")
+    gathering = _Gathering(Path(file.parent if within is None else within))
+    gathering.add(text, file, content.line)
+    return Joined(text, gathering.parts) if gathering.parts else text
+
+
+def check_part(name: str) -> None:
+    """Refuse the name of a file that is no path below the directory of prompts.
+
+    Raises:
+        PromptError: It is none.
+    """
+    if not _PART.fullmatch(name):
+        right = "a path below the folder of prompts, such as '_parts/style.jinja'"
+        raise PromptError(f"expected {right}, got {name!r:.80}")
+
+
+class _Gathering:
+    """The search for all templates that one includes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.parts: dict[str, str] = {}
+        self.open: list[str] = []  # the files that lead to the present one
+
+    def add(self, text: str, file: Path, before: int) -> None:
+        """Check a template, which begins after so many lines of its file, and read those that it includes."""
+        self.open.append(str(file))
+        try:
+            referred = references(text)
+            variables(text)
+        except PromptError as error:
+            syntax = error.__cause__
+            line = getattr(syntax, "lineno", None)
+            if line is None:
+                raise _problem(file, str(error)) from error
+            text = f"the template is wrong in line {before + line}: {getattr(syntax, 'message', syntax)}"
+            raise _problem(file, text, before + line) from error
+        for reference in referred:
+            for name in self._there(reference, file, before + reference.line):
+                self._include(name, reference, file, before + reference.line)
+        self.open.pop()
+
+    def _there(self, reference: Reference, file: Path, line: int) -> list[str]:
+        """Return those of the names that are files."""
+        if not reference.names:
+            raise _problem(file, "expected the name of a template in quotes, got one that is computed", line)
+        try:
+            for name in reference.names:
+                check_part(name)
+        except PromptError as error:
+            raise _problem(file, str(error), line) from None
+        there = [name for name in reference.names if (self.root / name).is_file()]
+        if not there and not reference.is_optional:
+            places = ", ".join([repr(str(self.root / name)) for name in reference.names])
+            raise _problem(file, f"the template {reference.names[0]!r} is missing; searched: {places}", line)
+        return there
+
+    def _include(self, name: str, reference: Reference, file: Path, line: int) -> None:
+        path = str(self.root / name)
+        if path in self.open:
+            circle = " -> ".join([*self.open[self.open.index(path) :], path])
+            raise _problem(file, f"expected includes without a circle, got {circle}", line)
+        if name in self.parts:
+            return
+        if len(self.parts) >= MAX_PARTS:
+            raise _problem(file, f"expected at most {MAX_PARTS} included templates, got more", line)
+        part = read(self.root / name, self.root)
+        self.parts[name] = part.text.removesuffix("\n") if reference.is_base else part.text
+        self.add(self.parts[name], self.root / name, part.line)
+
+
+def _read_file(file: Path, within: str | Path | None) -> str:
+    try:
+        if within is not None and not file.resolve().is_relative_to(Path(within).resolve()):
+            raise _problem(file, f"expected a file inside {str(within)!r}, got a link that leads out of it")
+        if not file.is_file():
+            raise _problem(file, "expected a regular file, got none")
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+    except (OSError, RuntimeError) as error:  # before Python 3.13 a cycle of links is a RuntimeError
+        raise _problem(file, f"it cannot be read: {error}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise _problem(file, f"expected at most {MAX_FILE_BYTES} bytes, got more")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise _problem(file, f"expected UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _problem(file: Path, text: str, line: int = 0) -> PromptFileError:
+    return PromptFileError(PromptFileProblem(str(file), line, text))

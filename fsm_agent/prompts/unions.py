@@ -20,13 +20,14 @@ from enum import Enum
 from functools import reduce
 from itertools import chain, count
 from operator import is_, or_
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from fsm_agent._internal.lazy_import import deferred, pydantic, pydantic_core
+from pydantic_core import SchemaValidator
+
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent._internal.values import Value
 from fsm_agent.errors import PromptError
-from fsm_agent.prompts.extraction.matching import UNCLEAR, only_close
+from fsm_agent.prompts.repairs import UNCLEAR, only_close
 
 _TAGGED = ""  # the choice of a document with a tag; no part of a position that is shown
 _NONE = ""  # where there are no tags: the choice of what is none of the members, each of which says why
@@ -36,7 +37,9 @@ _SEVERAL = ("lax_schema", "strict_schema", "choices", "steps", "definitions", "f
 _NAMED = ("choices", "fields")  # whose keys are names, in a dict
 _LISTS = ("list", "tuple", "set", "frozenset", "generator")
 _OPAQUE = ("any", "function-plain", "is-instance", "is-subclass", "custom", "call", "arguments", "missing-sentinel")
-_json_schema = deferred("pydantic.json_schema")
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 Core = Any  # a core schema of pydantic: nested dicts
 Constant = tuple[type, Any]
@@ -177,14 +180,14 @@ class _Members:
         ]
 
 
-def adapter_of(kind: Any) -> pydantic.TypeAdapter[Any] | _Reader:
+def adapter_of(kind: Any) -> TypeAdapter[Any] | _Reader:
     """Return what reads JSON as a value of a type, and describes that JSON.
 
     Raises:
         Exception: Raised by pydantic: it has no JSON.
         PromptError: A class with an ``__init__`` of its own has such a union.
     """
-    adapter: pydantic.TypeAdapter[Any] = type_adapter(kind)
+    adapter: TypeAdapter[Any] = type_adapter(kind)
     core = adapter.core_schema
     read = _Walk(core, "read").of(core)
     return adapter if read is core else _Reader(core, read)
@@ -224,7 +227,7 @@ class _Reader:
 
     def __init__(self, core: Core, read: Core) -> None:
         # Without the flag, validators that classes have already are taken in place of those in the schema.
-        self._validator = pydantic_core.SchemaValidator(read, _use_prebuilt=False)
+        self._validator = SchemaValidator(read, _use_prebuilt=False)
         self._core = core
 
     def validate_json(self, document: str, *, context: Any = None) -> Any:
@@ -238,8 +241,10 @@ class _Reader:
         return self._described("all")
 
     def _described(self, purpose: Purpose) -> dict[str, Any]:
+        from pydantic.json_schema import GenerateJsonSchema
+
         core = _Walk(self._core, purpose).of(self._core)
-        generated: dict[str, Any] = _json_schema.GenerateJsonSchema().generate(core, "validation")
+        generated: dict[str, Any] = GenerateJsonSchema().generate(core, "validation")
         return generated
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from fsm_agent._internal.lazy_import import pydantic_core
 from fsm_agent.errors import PromptError, UsageError
 from fsm_agent.prompts.output import Output
-from fsm_agent.prompts.rendering.schema import prompt_schema
+from fsm_agent.prompts.type_text import prompt_schema
 
 Schema = dict[str, Any]
 Test = Callable[[Any, Mapping[str, Any]], bool]  # of the value of a key, and the schema that it stands in

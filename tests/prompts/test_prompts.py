@@ -80,7 +80,7 @@ class TestTask:
         assert (longer.path, longer.output, longer.template) == ("q", str, "x")
         assert longer.functions[0] is prompt.functions[0]
         assert (prompt.path, prompt.output) == ("p", Answer)
-        with pytest.raises(TypeError, match="'output'"):
+        with pytest.raises(TypeError, match="'outptu'"):
             prompt.extend(outptu=str)
 
     def test_extend_keeps_the_rest(self):

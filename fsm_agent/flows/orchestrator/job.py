@@ -36,7 +36,7 @@ from fsm_agent.flows.values import AnswerTypes, case_name
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.message import FunctionCall, FunctionResult, Message
 from fsm_agent.messages.reply import Reply
-from fsm_agent.prompts.rendering.text import is_worded, prompt_text
+from fsm_agent.prompts.values import is_worded, prompt_text
 from fsm_agent.validation import check, shown, wrong
 
 if TYPE_CHECKING:

@@ -11,18 +11,13 @@ import pydantic
 
 from fsm_agent.errors import PromptError
 from fsm_agent.messages.message import Attachment, Text
-from fsm_agent.prompts.rendering.choices import text_of_member
-from fsm_agent.prompts.rendering.declared import check_declarations
-from fsm_agent.prompts.rendering.example import prompt_example
-from fsm_agent.prompts.rendering.fields import TYPE_MARK, UNMARKED
-from fsm_agent.prompts.rendering.guide import GuideMode, prompt_guide
-from fsm_agent.prompts.rendering.parts import prompt_parts
-from fsm_agent.prompts.rendering.schema import prompt_schema
-from fsm_agent.prompts.rendering.text import prompt_text, text_without_method
+from fsm_agent.prompts.fields import TYPE_MARK, UNMARKED, text_of_member
+from fsm_agent.prompts.type_text import GuideMode, prompt_example, prompt_guide, prompt_schema
+from fsm_agent.prompts.values import check_declarations, prompt_parts, prompt_text, text_without_method
 from fsm_agent.validation import check, shown
 
 if TYPE_CHECKING:
-    from fsm_agent.prompts.extraction.parsing import Parser
+    from fsm_agent.prompts.output import Parser
     from fsm_agent.prompts.prompt import Prompt
 
 

@@ -1,28 +1,190 @@
-"""Values as a model reads them: a line for each field, or what their class's template says."""
+"""Values as a model reads them, text and pictures: a line for each field, or what their class's template says.
+
+``__prompt_template__`` is the text of a class's values, ``__prompt_file__`` the file with it, and ``__prompt_for__``
+has the texts for targets, by their names, and for objects, by their types.  A template for one object prints a value as
+``{{ self.name }}``, ``{{ target.name }}``, ``{self:schema_only}``.
+"""
 
 from __future__ import annotations
 
 import inspect
 import json
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pydantic
 
 from fsm_agent.errors import PromptError, hint
-from fsm_agent.messages.message import Document, Image
-from fsm_agent.prompts.rendering.choices import description_of, is_skipped, label_of, text_of_member
-from fsm_agent.prompts.rendering.context import render_for
-from fsm_agent.prompts.rendering.declared import targets_of, template_of, templates_for
-from fsm_agent.prompts.rendering.fields import PromptField, RecordField, docstring_of, fields_of, is_record, tag_of
-from fsm_agent.prompts.template import render, variables
+from fsm_agent.messages.message import Attachment, Document, Image, Text
+from fsm_agent.prompts.fields import (
+    PromptField,
+    RecordField,
+    description_of,
+    docstring_of,
+    fields_of,
+    is_record,
+    is_skipped,
+    label_of,
+    names_of,
+    tag_of,
+    text_of_member,
+)
+from fsm_agent.prompts.template import attributes, found, names_replaced, read_template, render, variables
+from fsm_agent.prompts.type_text import MODES, prompt_guide
+from fsm_agent.validation import check
+
+_FORM = re.compile(r"\{\{ *self *: *(\w+) *\}\}|\{ *self *: *(\w+) *\}")
+_SELF = "self_"  # Jinja2 has a meaning of its own for self
+
+
+@lru_cache(maxsize=1024)
+def _readable(template: str) -> str:
+    """Return the template with names that Jinja2 can read."""
+    return names_replaced(_FORM.sub(lambda form: f"{{{{ {_SELF}{form[1] or form[2]} }}}}", template), {"self": _SELF})
+
+
+def render_for(template: str, value: Any, target: object) -> str:
+    """Return the text of a value for an object."""
+    readable = _readable(template)
+    forms = {mode: f"{_SELF}{mode}" for mode in MODES}
+    guides = {name: prompt_guide(value, mode) for mode, name in forms.items() if name in variables(readable)}
+    return render(readable, {_SELF: value, "target": target, **guides})
+
+
+def check_context(template: Any, kind: type, target: type, owner: str) -> None:
+    """Check the template of a class for objects of a type.
+
+    Raises:
+        PromptError: It is no text, its syntax is wrong, or it names what there is not.
+    """
+    if not isinstance(template, str):
+        raise PromptError(f"{owner}: expected a string, got {template!r:.80}")
+    try:
+        readable = _readable(template)
+        used = variables(readable)
+    except PromptError as error:
+        raise PromptError(f"{owner}: {error}") from error
+    known = ["self", "target", *[f"self:{mode}" for mode in MODES]]
+    shown = {_SELF: "self", "target": "target", **{f"{_SELF}{mode}": f"self:{mode}" for mode in MODES}}
+    for name in sorted(used - shown.keys()):
+        shown_name = f"self:{name.removeprefix(_SELF)}" if name.startswith(_SELF) else name
+        raise PromptError(f"{owner}: expected a known name, got {shown_name}{hint(shown_name, known)}")
+    for name, attribute in sorted(attributes(readable)):
+        of = {_SELF: kind, "target": target}.get(name)
+        if of is not None and is_record(of) and not hasattr(of, attribute) and attribute not in names_of(of):
+            fields = ", ".join(names_of(of)) or "none"
+            raise PromptError(f"{owner}: expected one of the fields ({fields}), got {shown[name]}.{attribute}")
+
+
+TEMPLATE, FILE, FOR = "__prompt_template__", "__prompt_file__", "__prompt_for__"
+DECLARATIONS = (TEMPLATE, FILE, FOR)
+
+
+@lru_cache(maxsize=1024)
+def template_of(kind: type) -> str | None:
+    """Return the template of a class's values: that of the nearest class above that declares one.
+
+    Raises:
+        PromptError: A file and a text are declared together, the file cannot be read, the syntax is wrong, or a
+            variable is no field.
+    """
+    for base in kind.__mro__:
+        text, file = vars(base).get(TEMPLATE), vars(base).get(FILE)
+        if text is not None and file is not None:
+            raise PromptError(f"{base.__qualname__}: expected {TEMPLATE} or {FILE}, got both; leave one out")
+        if file is not None:
+            return _checked(_read_template_file(file, base), kind, f"{FILE} of {kind.__qualname__}")
+        if TEMPLATE in vars(base):
+            return None if text is None else _checked(text, kind, f"{TEMPLATE} of {kind.__qualname__}")
+    return None
+
+
+@lru_cache(maxsize=1024)
+def templates_for(kind: type) -> Mapping[Any, str]:
+    """Return the templates of a class for targets, by name or type.
+
+    Raises:
+        PromptError: One of them is wrong.
+    """
+    found: dict[Any, str] = {}
+    for base in reversed(kind.__mro__):
+        declared = vars(base).get(FOR) or {}
+        right = "a mapping of names or types to templates"
+        check(f"{FOR} of {base.__qualname__}", declared, isinstance(declared, Mapping), right, PromptError)
+        found |= declared
+    for target, template in found.items():
+        owner = f"{FOR}[{getattr(target, '__qualname__', target)!r}] of {kind.__qualname__}"
+        if isinstance(target, type):
+            check_context(template, kind, target, owner)
+        else:
+            check(
+                f"a target of {kind.__qualname__}",
+                target,
+                isinstance(target, str),
+                "the name of a type, or a type",
+                PromptError,
+            )
+            _checked(template, kind, owner)
+    return found
+
+
+def targets_of(kind: type) -> list[str]:
+    """Return the names of all targets of a class: those with a template, and those that a field names."""
+    named = [mark.target for field in fields_of(kind) for mark in field.marks if mark.target]
+    return list(dict.fromkeys([*[target for target in templates_for(kind) if isinstance(target, str)], *named]))
+
+
+def check_declarations(kind: type) -> None:
+    """Check all that a class declares.
+
+    Raises:
+        PromptError: Something is wrong with it.
+    """
+    for name in vars(kind):
+        if name.startswith("__prompt_") and name not in DECLARATIONS:
+            raise PromptError(
+                f"{kind.__qualname__}: expected a known declaration, got {name}{hint(name, DECLARATIONS)}"
+            )
+    template_of(kind)
+    templates_for(kind)
+
+
+def _checked(template: Any, kind: type, owner: str) -> str:
+    """Return the template, all of whose variables are fields or properties of the class."""
+    check(owner, template, isinstance(template, str), "a string", PromptError)
+    try:
+        used = variables(template)
+    except PromptError as error:
+        raise PromptError(f"{owner}: {error}") from error
+    known = names_of(kind)
+    if unknown := sorted(used.difference(known)):
+        names = ", ".join(known) or "none"
+        raise PromptError(f"{owner}: expected its fields ({names}), got {', '.join(unknown)}")
+    return str(template)
+
+
+def _read_template_file(file: Any, base: type) -> str:
+    """Return the text of a file beside the module of the class, or in the working directory."""
+    check(f"{FILE} of {base.__qualname__}", file, isinstance(file, str | Path), "a path", PromptError)
+    origin = getattr(sys.modules.get(base.__module__), "__file__", None)
+    folders = [*([Path(origin).absolute().parent] if origin else []), Path.cwd()]
+    advice = (
+        ". Is its name spelled right, is the path relative to the class's module or to the working directory, and is it"
+        " packaged?"
+    )
+    return read_template(found(file, folders, base.__qualname__, advice))
+
 
 MAX_DEPTH = 50  # of values within values
 _SEQUENCES = (list, tuple, set, frozenset)
-_MODELS = "fsm_agent.prompts.rendering.model"  # whose classes have a to_prompt that is `prompt_text`
+_MODELS = "fsm_agent.prompts.models"  # whose classes have a to_prompt that is `prompt_text`
 _UNTOLD: tuple[Any, ...] = (object.__str__, pydantic.BaseModel.__str__)  # what a class has that says nothing itself
 
 _open: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("_open", default=())  # being printed, with their names
@@ -81,7 +243,7 @@ def check_target(kind: type, target: str) -> None:
         raise PromptError(f"{kind.__name__}: expected one of its targets, got {target!r}{hint(target, known)}")
 
 
-def shown(value: Any) -> Any:
+def printed(value: Any) -> Any:
     """Return the text of a value that a template prints, if it has one of its own; otherwise the value."""
     return prompt_text(value) if _any_inside(value, _has_text) else value
 
@@ -275,3 +437,44 @@ def _scalar(value: Any) -> str:
 
 def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
+
+
+def prompt_parts(value: Any, target: object = None) -> tuple[Attachment | Text, ...]:
+    """Return a value as parts of a message: its pictures and documents in the order of the fields, then its text.
+
+    ``Message.of("user", *prompt_parts(value))`` is a message of them.
+
+    Args:
+        value: The value.
+        target: Who or what the text is for; see `prompt_text`.
+
+    Raises:
+        PromptError: The value cannot be printed; see `prompt_text`.
+        UsageError: A field that is declared as an image holds none.
+
+    Examples:
+        >>> prompt_parts({"count": 2})
+        (Text(text='{"count": 2}'),)
+    """
+    text = prompt_text(value, target)  # which also refuses a value that contains itself
+    attachments = _attachments(value, target if isinstance(target, str) else None)
+    return (*attachments, *([Text(text)] if text else []))
+
+
+def _attachments(value: Any, target: str | None) -> Iterator[Attachment]:
+    kind: Any = type(value)
+    if isinstance(value, Image | Document):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _attachments(item, target)
+    elif is_record(kind):
+        for field in fields_of(kind):
+            look = field.look(target)
+            if look is None or field.info.exclude:
+                continue
+            item = getattr(value, field.name)
+            if look.image and item is not None and not isinstance(item, Image):
+                yield Image.of(item)
+            else:
+                yield from _attachments(item, target)

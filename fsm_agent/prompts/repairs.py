@@ -1,4 +1,6 @@
-"""Names and values that are nearly right, put right where exactly one of those that are right is close enough.
+"""Repairs of answers: nearly-JSON, and names and values that are nearly right.
+
+A name or value is put right where exactly one of those that are right is close enough.
 
 Two texts are close if they are equal but for case, spaces, hyphens and underscores; or if one slip of the pen (a letter
 too many, missing, wrong, or two swapped) lies between them, they begin with the same letter, hold the same digits, and
@@ -10,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
-from fsm_agent._internal.lazy_import import pattern, pydantic, pydantic_core
+from pydantic_core import ValidationError, from_json, to_json
 
 _MAX_ROUNDS = 8  # of corrections, each of which may bring errors to light that lay behind others
 _MAX_ERRORS = 50  # that are looked at in each
@@ -25,14 +27,14 @@ _UNLISTED = ("enum", "literal_error")
 UNCLEAR = "unclear_union"  # pydantic's type for the errors of `fsm_agent.prompts.unions`
 _UNTAGGED = (UNCLEAR, "union_tag_invalid", "union_tag_not_found")
 MATCHED = frozenset((*_MISSING, *_UNKNOWN, *_UNLISTED, *_UNTAGGED))  # errors in which a name or value may be close
-_IGNORED = pattern(r"[\s_-]+")
-_DIGITS = pattern(r"\d+")
+_IGNORED = re.compile(r"[\s_-]+")
+_DIGITS = re.compile(r"\d+")
 
 Schema = Mapping[str, Any]
 
 
 def matched(
-    document: str, validated: Callable[[str], Any], schema: Schema, error: pydantic.ValidationError
+    document: str, validated: Callable[[str], Any], schema: Schema, error: ValidationError
 ) -> tuple[Any, tuple[str, ...]] | None:
     """Return the value of a document whose names or values are nearly right, and the corrections; None: it has none.
 
@@ -42,7 +44,7 @@ def matched(
         schema: The JSON schema of the type.
         error: What pydantic said of the document.
     """
-    data = {"": pydantic_core.from_json(document)}  # with a key, under which the whole can be replaced
+    data = {"": from_json(document)}  # with a key, under which the whole can be replaced
     schema = {"properties": {"": schema}, "$defs": schema.get("$defs", {})}
     notes: list[str] = []
     for _ in range(_MAX_ROUNDS):
@@ -51,13 +53,13 @@ def matched(
             return None
         notes += new
         try:
-            return validated(pydantic_core.to_json(data[""], inf_nan_mode="constants").decode()), tuple(notes)
-        except pydantic.ValidationError as problem:
+            return validated(to_json(data[""], inf_nan_mode="constants").decode()), tuple(notes)
+        except ValidationError as problem:
             error = problem.with_traceback(None)  # whose frame it would keep alive
     return None
 
 
-def _corrected(data: Any, schema: Schema, error: pydantic.ValidationError) -> Iterator[str]:
+def _corrected(data: Any, schema: Schema, error: ValidationError) -> Iterator[str]:
     """Put right in ``data`` what can be, and yield the corrections."""
     for item in error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_ERRORS]:
         kind, path = item["type"], ("", *item["loc"])
@@ -200,3 +202,68 @@ def expanded(schemas: Iterable[Any], root: Schema) -> list[Schema]:
 
 def _words(path: Sequence[Any]) -> str:
     return ".".join(str(step)[:100] for step in path[1:20] if step != "") or "the top"
+
+
+_LOOKS = 8  # per character, on average, are granted to json_repair; it takes 2 to 4 where it succeeds
+_MAX_LOOKS = 200_000  # a second or two of hostile text
+
+
+def repaired(document: str, looks: list[int]) -> str:
+    """Return nearly-JSON as json_repair mends it; "" when it fails, or needs more than ``looks``.
+
+    It looks ahead and starts over, so hostile text takes it more than quadratic time (3,000 characters: 12 s), and it
+    fails with exceptions of its own.
+    """
+    import json_repair
+
+    try:
+        return str(json_repair.repair_json(_Metered.of(document, looks), skip_json_loads=True))
+    except (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return ""
+
+
+def granted(text: str) -> list[int]:
+    """Return how many looks all repairs of parts of ``text`` may take together, to be counted down."""
+    return [min(_LOOKS * len(text), _MAX_LOOKS)]
+
+
+class _OutOfLooks(RuntimeError):
+    """A metered text was read too often; never leaves this module."""
+
+
+class _Metered(str):
+    """Text that can be read only so often: bounds the work of its reader, whatever its algorithm."""
+
+    __slots__ = ("looks",)
+    looks: list[int]  # how many are left; one list for all slices of a text
+
+    @classmethod
+    def of(cls, text: str, looks: list[int]) -> _Metered:
+        metered = cls(text)
+        metered.looks = looks
+        metered.pay(1 + len(text) // 16)
+        return metered
+
+    def pay(self, looks: int) -> None:
+        self.looks[0] -= looks
+        if self.looks[0] < 0:
+            raise _OutOfLooks
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        result = str.__getitem__(self, key)
+        if isinstance(key, slice):
+            return _Metered.of(result, self.looks)
+        self.pay(1)
+        return result
+
+    def __add__(self, other: str) -> _Metered:
+        return _Metered.of(str.__add__(self, other), self.looks)
+
+    def __iter__(self) -> Iterator[str]:
+        self.pay(len(self))
+        return str.__iter__(self)
+
+    def find(self, wanted: str, start: Any = 0, end: Any = None, /) -> int:
+        result = str.find(self, wanted, start, end)
+        self.pay(1 + ((len(self) if result < 0 else result) - start) // 16)
+        return result

@@ -12,7 +12,7 @@ from fsm_agent import Agent
 from fsm_agent.errors import PromptError
 from fsm_agent.messages import CodeExecution, WebSearch
 from fsm_agent.prompts import Prompt, Prompts, register_prompt
-from fsm_agent.prompts.files.reading import PromptFileError
+from fsm_agent.prompts.template import PromptFileError
 from fsm_agent.testing import Script, registries
 
 SHOP = '''

@@ -1,21 +1,28 @@
-"""One intent in a tag: the frame of what a user says, and the parser of the answer."""
+"""Intents: one enumeration is a prompt's text, the type of its output, and the parser of the answer.
+
+`FramedPrompt` keeps the values of its variables inside the tags around them.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, overload
+from typing import Any, Generic, Unpack, cast, get_args, overload
 
-from fsm_agent.errors import ParseError, ParseFailed, TagNotFound, UsageError
-from fsm_agent.prompts.extraction.first_of import MAX_LENGTH
-from fsm_agent.prompts.extraction.parsing import Parsed, Parser, ParserInput
-from fsm_agent.prompts.extraction.scanning import elements, mentioned, unescaped
-from fsm_agent.prompts.intents.quoting import is_name, quoted, unquoted
-from fsm_agent.prompts.output import CUT_OFF, Output, member
-from fsm_agent.prompts.rendering.choices import is_skipped, label_of
+from typing_extensions import TypeForm, TypeVar
+
+from fsm_agent.errors import ParseError, ParseFailed, PromptError, TagNotFound, UsageError
+from fsm_agent.messages.message import Message
+from fsm_agent.prompts.fields import is_skipped, label_of
+from fsm_agent.prompts.output import CUT_OFF, MAX_LENGTH, Output, Parsed, Parser, ParserInput, member
+from fsm_agent.prompts.prompt import Prompt, PromptOptions
+from fsm_agent.prompts.quoting import guard_of, is_name, quoted, unquoted
+from fsm_agent.prompts.scanning import elements, mentioned, unescaped
+from fsm_agent.prompts.template import check_used, render, variables
+from fsm_agent.prompts.type_text import prompt_schema
 from fsm_agent.validation import check
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeForm
 
 T = TypeVar("T")
 
@@ -150,3 +157,99 @@ class IntentFrame(Generic[T]):
     def extract_intent(self, text: str) -> T:
         """Return the intent in a model's answer; see `IntentExtractor.read`."""
         return self.extractor(text)
+
+
+Out = TypeVar("Out", default=Any)
+
+_END_TAG = re.compile(r"</\s*([^\W\d][\w.-]*)\s*>")
+_JINJA = re.compile(r"\{[{%#]|[%#}]\}|\r")
+
+
+@dataclass(frozen=True, eq=False)
+class FramedPrompt(Prompt[Out]):
+    """A prompt in whose values nothing can be read as one of some tags; see `quoted`."""
+
+    tags: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def render(self, /, **values: Any) -> Message:
+        """The user's message that asks for the task; see `Prompt.render`."""
+        check_used(self.template, values)
+        return Message.of("user", render(self.template, values, guard_of(self.tags)))
+
+
+def framed_prompt(
+    template: str, name: str, doc: str, tags: Iterable[str], parser: Callable[[str], Out], **options: Any
+) -> Prompt[Out]:
+    """Return a prompt that says ``doc`` in place of ``{{ name }}``.
+
+    Args:
+        template: The template.
+        name: The variable that stands for the documentation.
+        doc: The documentation, whose text is no template.
+        tags: The names of tags that no value may hold, besides those that the template closes.
+        parser: The parser of the answer.
+        options: Those of a `Prompt`.
+
+    Raises:
+        PromptError: The template does not say ``{{ name }}``, or its syntax is wrong.
+    """
+    check(
+        "the prompt of an intent", template, isinstance(template, str), f"a string with {{{{ {name} }}}}", PromptError
+    )
+    plain = _JINJA.sub(lambda syntax: f"{{{{ {syntax[0]!r} }}}}", doc)
+    filled_in, count = re.subn(rf"\{{\{{ *{name} *\}}\}}", lambda _: plain, template)
+    if not count or name in variables(filled_in):
+        raise PromptError(f"the prompt {template[:60]!r}: expected {{{{ {name} }}}}, alone in its braces, got none")
+    names = tuple(dict.fromkeys([*tags, *_END_TAG.findall(template)]))
+    made: Any = FramedPrompt
+    return cast("Prompt[Out]", made(filled_in, parser=parser, tags=names, **options))
+
+
+E = TypeVar("E", bound=Enum)
+
+
+def intent(*, prompt: str, tag: str = "intent", **options: Unpack[PromptOptions]) -> Callable[[type[E]], type[E]]:
+    """Return the decorator that makes an intent of an enumeration.
+
+    It gives the class ``prompt``, a `Prompt` whose output is a member; ``build_prompt(…)``, the text of the prompt with
+    its variables; ``extract(text)``, the member that an answer names; and ``extractor``, the parser.  On a `PromptEnum`
+    type checkers know them.
+
+    Args:
+        prompt: The template.  ``{{ intents_doc }}`` is what `prompt_schema` says of the enumeration; other variables
+            are the prompt's.  No value can be read as one of its tags, nor as that of the answer.
+        tag: The name of the element in which the model answers.
+        options: Those of the `Prompt`.
+
+    Raises:
+        UsageError: The class is no enumeration with members, or has one of these names already.
+        PromptError: The template is wrong.
+
+    Examples:
+        >>> @intent(prompt="What does the customer want? {{ intents_doc }} {{ text }}")
+        ... class Wish(PromptEnum):
+        ...     BUY = PromptChoice("buy", "wants to buy")
+        ...     LEAVE = PromptChoice("leave", "wants to leave")
+        >>> Agent(Script("<intent>buy</intent>")).call(Wish.prompt(text="A lamp!")).output
+        <Wish.BUY: 'buy'>
+    """
+
+    def declare(kind: type[E]) -> type[E]:
+        is_right = isinstance(kind, type) and issubclass(kind, Enum) and bool(kind.__members__)
+        check("the class of an intent", kind, is_right, "an enumeration with members, such as a PromptEnum")
+        extractor = IntentExtractor(tag, kind)
+        made = framed_prompt(prompt, "intents_doc", prompt_schema(kind), (tag,), extractor, **options)
+
+        def build_prompt(**values: Any) -> str:
+            return made.render(**values).text
+
+        methods = {"build_prompt": staticmethod(build_prompt), "extract": staticmethod(extractor.extract_intent)}
+        for name, value in {"prompt": made, "extractor": extractor, **methods}.items():
+            if name in kind.__members__:
+                raise UsageError(
+                    f"{kind.__name__}.{name}: expected another name for a member, since an intent uses this one"
+                )
+            setattr(kind, name, value)
+        return kind
+
+    return declare

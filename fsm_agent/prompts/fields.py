@@ -1,15 +1,13 @@
-"""The fields of a record, which is a pydantic model, a dataclass or a typed dictionary: the one walk over them.
-
-`PromptField` in the ``Annotated`` of a field says how it is printed.
-"""
+"""The fields of a record and the members of an enumeration, with what their author says of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable
+from enum import Enum
 from functools import cached_property, lru_cache
-from typing import Any, Literal, NotRequired, Required, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NotRequired, Required, Self, get_args, get_origin, get_type_hints
 
 import msgspec
 import pydantic
@@ -19,6 +17,60 @@ from typing_extensions import ReadOnly, is_typeddict
 from fsm_agent._internal.values import Value, differing
 from fsm_agent.errors import PromptError
 from fsm_agent.validation import check
+
+
+class PromptChoice(str):
+    """The value of an enumeration's member, with its meaning for a model.
+
+    ``GREETING = PromptChoice("Greeting", "User wants to greet or say hello")`` is a member of any ``Enum``, and equal
+    to the text.
+
+    Args:
+        value: The text that models read and write.
+        description: What it means.
+        skip: Leave the member out of schemas; where it is printed, it is the text alone.
+
+    Examples:
+        >>> class Mood(PromptEnum):
+        ...     HAPPY = PromptChoice("happy", "smiles a lot")
+        ...     SAD = "sad"
+        >>> Agent(Script("happy"), output=Mood).call("How is she?").output
+        <Mood.HAPPY: 'happy'>
+    """
+
+    description: str
+    skip: bool
+
+    def __new__(cls, value: str, description: str = "", *, skip: bool = False) -> Self:
+        choice = super().__new__(cls, value)
+        choice.description = description
+        choice.skip = skip
+        return choice
+
+
+def label_of(member: Enum) -> str:
+    """Return the word for a member: its value if that is a text, otherwise its name."""
+    return str.__str__(member.value) if isinstance(member.value, str) else member.name or str(member.value)
+
+
+def is_skipped(member: Enum) -> bool:
+    """Return whether schemas leave the member out."""
+    value: Any = member.value
+    return isinstance(value, PromptChoice) and value.skip
+
+
+def description_of(member: Enum) -> str:
+    """Return what the member means: the description of its `PromptChoice`, or its own docstring."""
+    value: Any = member.value
+    description = value.description if isinstance(value, PromptChoice) else ""
+    return " ".join(str(description or vars(member).get("__doc__") or "").split())
+
+
+def text_of_member(member: Enum) -> str:
+    """Return the member with its meaning; one that is skipped, or means nothing, is its word alone."""
+    description = "" if is_skipped(member) else description_of(member)
+    return f"{label_of(member)}: {description}" if description else label_of(member)
+
 
 TYPE_MARK = "__type"  # says in JSON of which class a value is; no model is told
 UNMARKED = {TYPE_MARK: False}  # the context in which values are written without it

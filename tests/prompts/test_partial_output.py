@@ -20,7 +20,7 @@ from support.time_growth import growth
 from fsm_agent import Agent, Prompt, first_of
 from fsm_agent.messages import Done, PartialOutput
 from fsm_agent.prompts import Output, json_anywhere, json_block, tagged, verbatim
-from fsm_agent.prompts.extraction.arriving import Arriving
+from fsm_agent.prompts.partial_output import PartialReader
 from fsm_agent.prompts.unions import tags_of
 from fsm_agent.testing import Script
 
@@ -42,7 +42,7 @@ class Plan(BaseModel):
     at: date | None = None
 
 
-def arrived(reader: Arriving, pieces: Sequence[str]) -> list[Any]:
+def arrived(reader: PartialReader, pieces: Sequence[str]) -> list[Any]:
     """Return what is given while the pieces of a text arrive, as it was then."""
     found: list[Any] = []
     for piece in pieces:
@@ -52,7 +52,7 @@ def arrived(reader: Arriving, pieces: Sequence[str]) -> list[Any]:
 
 
 def letters(text: str, kind: Any = Plan, **options: Any) -> list[Any]:
-    return arrived(Arriving(Output(kind), **options), [*text])
+    return arrived(PartialReader(Output(kind), **options), [*text])
 
 
 def last(text: str, kind: Any = Plan, **options: Any) -> Any:
@@ -329,7 +329,7 @@ def test_what_is_given_only_grows_into_the_answer(data):
     around = data.draw(st.sampled_from(AROUND))
     text = around % document
     output = Output(kind.type)
-    found = arrived(Arriving(output), cut(data, text))
+    found = arrived(PartialReader(output), cut(data, text))
     for before, after in itertools.pairwise(found):
         assert grows(before, after)
         assert before != after
@@ -380,7 +380,7 @@ JUNK = st.lists(
 @examples(120)
 def test_nothing_is_withdrawn_whatever_comes(data, text, kind):
     for opening in ("", "<answer>"):
-        found = arrived(Arriving(Output(kind), opening), cut(data, text))
+        found = arrived(PartialReader(Output(kind), opening), cut(data, text))
         assert all(map(grows, found, found[1:]))
 
 
@@ -395,7 +395,7 @@ def test_nothing_is_withdrawn_whatever_comes(data, text, kind):
 @pytest.mark.parametrize("opening", ["", "<answer>", json_block.opening])
 def test_the_time_is_linear_in_the_reply(unit, opening):
     def fed(text: str) -> None:
-        reader = Arriving(Output(list[Step]), opening)
+        reader = PartialReader(Output(list[Step]), opening)
         for at in range(0, len(text), 10):
             reader.feed(text[at : at + 10])
 

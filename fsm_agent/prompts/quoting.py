@@ -1,4 +1,4 @@
-r"""Text of users in which no tag of a frame can be read, and that text as it was.
+"""Text of users in which no tag of a frame can be read, and that text as it was.
 
 Whatever could be read as one of the tags gets the word ``quoted:`` behind its first character: ``</query>`` becomes
 ``<quoted:/query>``.  All other text stays as it is.  Whatever is quoted already is quoted once more, so that the text

@@ -6,15 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
 
-from fsm_agent._internal.lazy_import import deferred, pattern, pydantic_core
+from pydantic_core import from_json
+
 from fsm_agent._internal.values import Value
-
-if TYPE_CHECKING:
-    import html
-else:
-    html = deferred("html")
 
 _NO_JSON = (ValueError, TypeError)  # the latter: half a surrogate pair
 _MAX_PIECES = 1000  # of one answer are tried
@@ -22,15 +17,15 @@ _THINK, _THOUGHT = "<think>", "</think>"
 _RESTARTS = 8  # how many unclosed openers are skipped: keeps the scan linear
 _MAX_SCANNED = 3_000_000  # characters of one answer, all those scans together
 _MAX_NESTED = 8  # blocks that are open at once: keeps the sum of their lengths linear
-_ENTITY = pattern(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
-_FENCED = pattern(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
-_FENCE = pattern(r"^([ \t]*+)(`{3,}+|~{3,}+)([^\n`]*+)$", re.MULTILINE)
-_TOKEN = pattern(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
-_OPENER = pattern(r"\s*[{\[(]")
-_BEGUN = pattern(  # text that begins so is meant as JSON
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
+_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)([^\n`]*+)$", re.MULTILINE)
+_TOKEN = re.compile(r'\\.|"|[{\[]+|[}\]]+', re.DOTALL)
+_OPENER = re.compile(r"\s*[{\[(]")
+_BEGUN = re.compile(  # text that begins so is meant as JSON
     r"""\{\s*(?:["'“/#\\,]|[^\s{}\[\]"',:=]+\s*[:=])|\[\s*(?:[\[{"'“\d.-]|[tT]rue|[fF]alse|null|None)"""
 )
-_IN_A_ROW = pattern(r"""[\s,]*[{\["'“]""")
+_IN_A_ROW = re.compile(r"""[\s,]*[{\["'“]""")
 
 
 def without_thought(text: str) -> str:
@@ -53,7 +48,7 @@ def begins_with_opener(text: str) -> bool:
 def is_json(document: str) -> bool:
     """Return whether the text is a JSON document."""
     try:
-        pydantic_core.from_json(document)
+        from_json(document)
     except _NO_JSON:
         return False
     return True
@@ -258,4 +253,6 @@ def mentioned(text: str, names: Collection[str]) -> set[str]:
 
 def unescaped(text: str) -> str:
     """Return the text with its entities decoded, once; what has no semicolon behind it is none."""
+    import html
+
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text) if "&" in text else text
