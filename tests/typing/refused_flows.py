@@ -88,7 +88,7 @@ customer.done(sent, do=lambda t, a: None)  # mypy: arg-type, return-value; pyrig
 customer.done(sent, do=lambda t, a: replace(t, txet=a))  # mypy: call-arg
 customer.done(sent, do=lambda t, a: replace(t, asked=a))  # mypy: arg-type
 research.done(other, of=Known)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
-gather("both", research, other)  # mypy: misc; pyright: reportArgumentType
+gather("both", research, other)  # mypy: misc; pyright: reportArgumentType, reportCallIssue
 whole.done(sent, do=lambda t, a: replace(t, text=a.outptu))  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 whole.done(customer, of=Known, when=may_ask)  # mypy: arg-type; pyright: reportCallIssue, reportArgumentType
 whole.done(sent, of=Known, do=lambda t, a: replace(t, asked=a.output))  # mypy: arg-type
@@ -103,9 +103,9 @@ good.call(Ticket(good.call(Ticket("x")).output.txet))  # mypy: attr-defined; pyr
 ask("role")  # mypy: call-overload; pyright: reportArgumentType
 ask(chooses, whole=True)  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 ask(bot, wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
-wait(str, early="yes")  # mypy: call-overload; pyright: reportArgumentType
+wait(str, early="yes")  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 ask(bot, early=True)  # mypy: call-overload; pyright: reportCallIssue
-wait(str, within_s="a day")  # mypy: call-overload; pyright: reportArgumentType
+wait(str, within_s="a day")  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
 execute(wihtin_s=60)  # mypy: call-overload; pyright: reportCallIssue
 gather("both", customer, sending, within_s=lambda t: t.due_s)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 
@@ -155,4 +155,4 @@ def start_of(t: Ticket) -> Ticket:
 within = subflow("within", good, start_of, within_s=60)
 within.elapsed(sent, do=lambda t, inner: inner.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
 customer.cancelled(sent, do=lambda t, why: why.wish)  # mypy: attr-defined; pyright: reportAttributeAccessIssue
-wait(str, until="tomorrow")  # mypy: call-overload; pyright: reportArgumentType
+wait(str, until="tomorrow")  # mypy: call-overload; pyright: reportArgumentType, reportCallIssue
