@@ -286,6 +286,8 @@ class FlowProcess(Parent):
         return with_history(self, before, tuple(with_functions(self, steps)))
 
     def advance(self, key: str, outcome: Any) -> None:
+        # Listeners are told of the last steps of a child after it has ended, so that it is kept for one more advance,
+        # and for good if there are listeners: hooks hold events, and may ask for what is behind them at any time.
         if self._ended:
             if not self.run_context.has_listener:
                 for name in self._ended:
@@ -316,6 +318,8 @@ class FlowProcess(Parent):
         ending = r.ending
         if r.state is State.COMPLETED:
             output = child.output
+            # A call that was stopped has no output either.  None is an answer if the model has given it in JSON, and the
+            # state expects it, or if the call says that it was answered.
             is_given = ending.output_json is not None and NoneType in state.answer_types.types
             if output is None and ending.reason != "answered" and not is_given:
                 why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)
@@ -565,6 +569,7 @@ def _function_effect(state: FunctionState[Any, Any], data: Any, name: str, once:
     call = FunctionCall(id=name, name=state.function.name, arguments_json="{}")
     if not function.once:
         return RunOnData(f"run:{name}", call, function, data=data)
+    # Each attempt has keys of its own, so that a late outcome of an attempt that was given up answers no other.
     attempt = once.attempt + 1 if once.phase == "cleared" else once.attempt
     subject = name if attempt == 1 else f"{name}:{attempt}"
     if once.phase == "cleared":

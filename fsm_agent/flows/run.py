@@ -204,6 +204,7 @@ class FlowRun(FlowProcess, Generic[D]):
 
     def state_of(self, name: str) -> tuple[LiveState[Any, Any], Any]:
         """Return the state behind the name of a step, and the present data."""
+        # While a step is made, its children begin before it is committed, and are looked for in what it leads to.
         for r in (self.record, self._ahead):
             if name in r.children or name in r.once:
                 state: Any = self.flow.states[r.state]
@@ -251,8 +252,13 @@ class FlowRun(FlowProcess, Generic[D]):
         r, key = self._addressed(record, key, outcome)
         if key.startswith(f"{INBOX}:"):
             return self._with_early(r, name_in(key), key, outcome, steps)
+        # An early answer is taken in the step that enters its state, and not by the driver as another outcome.  Its
+        # entry is in the journal since it came.  A second entry could be lost with the process that was to write it,
+        # and two drivers could take two answers in different orders.
         while True:
             trigger, answer, detail, state_result = self._read_outcome(key, outcome)
+            # The clock of another machine may be behind.  A state that seems to be left before it was entered would
+            # have a time below zero in traces, and a timer that counts from the past.
             at_s = max(outcome.at_s, r.entered_at_s)
             rule = self.rule_for(r, trigger) if trigger in ENDS else ""
             moved = self.take_row(r, trigger, answer, key, at_s, steps, detail)
@@ -318,6 +324,7 @@ class FlowRun(FlowProcess, Generic[D]):
         name, is_inside, _ = key.partition(SEPARATOR)
         if is_inside:
             return ((name,), {}) if record.trace is self.record.trace else None
+        # An answer that is kept for later changes no effect; any other step of the run may change all of them.
         return ((), {}) if record.inbox is not self.record.inbox and record.steps == self.record.steps else None
 
     # Answers for its states
@@ -340,6 +347,7 @@ class FlowRun(FlowProcess, Generic[D]):
         r = self.record
         if not r.steps:
             return r
+        # A run that is retried after hours begins its times anew: else it would fail again at once, for being late.
         changes: dict[str, Any] = {"entered_at_s": at_s, "first_due_at_s": {}}
         if r.limits.deadline_s is not None:
             changes["started_at_s"] = at_s
@@ -407,6 +415,7 @@ class FlowRun(FlowProcess, Generic[D]):
         """Return the record after the row for a cancellation, or the deadline, that has waited for a result."""
         assert r.reaction is not None
         trigger, detail = r.reaction
+        # The row that waited has noted the trigger as taken.  It is not, before the row that follows has taken it.
         rest = tuple([one for one in r.reacted_to if one != trigger])
         r = self._ahead = r.changed(reaction=None, reacted_to=rest)
         if r.ending is not None:
