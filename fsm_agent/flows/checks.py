@@ -41,6 +41,7 @@ from fsm_agent.flows.states import (
     WaitState,
     event_name,
     may_be_abandoned,
+    states_inside,
 )
 from fsm_agent.flows.table import RESERVED, cases_at, cases_of, check_parameters, check_time, states_in, takes_answer
 from fsm_agent.flows.values import ANY, IntoField, case_name, check_resolved, fields_of, may_hold
@@ -99,15 +100,12 @@ def once_of(functions: Iterable[Any], seen: Sequence[Agent[Any, Any]] = (), *, i
                 yield from once_of(agent.functions, (*seen, agent), is_late=is_late)
 
 
-def _once_in(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[str]:
-    for work in works:
-        if isinstance(work, FunctionState) and work.function.once:
-            yield work.name
-        elif isinstance(work, CallState) and (agent := work.agent_in(agents)) is not None:
+def _once_in(states: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[str]:
+    for state, bound in states_inside(states, agents):
+        if isinstance(state, FunctionState) and state.function.once:
+            yield state.name
+        elif isinstance(state, CallState) and (agent := state.agent_in(bound)) is not None:
             yield from [f"{name} of its agent {agent.name}" for name in once_of(agent.functions, (agent,))]
-        elif isinstance(work, SubflowState):
-            yield from _once_in(work.flow.live, work.flow.agents or agents)
-        yield from _once_in(work.members, agents)
 
 
 def check_arguments(flow: Flow[Any]) -> None:
@@ -523,19 +521,10 @@ NO_AGENTS: Agents = {}
 def roles_of(flow: Flow[Any]) -> dict[str, list[CallState[Any, Any]]]:
     """Return the roles of a flow, and of flows inside of it that are not bound; each with its states."""
     found: dict[str, list[CallState[Any, Any]]] = {}
-    for state in _calls(flow.live):
-        if isinstance(state.agent, str):
+    for state, agents in states_inside(flow.live, flow.agents):
+        if isinstance(state, CallState) and isinstance(state.agent, str) and agents is flow.agents:
             found.setdefault(state.agent, []).append(state)
     return found
-
-
-def _calls(works: Iterable[LiveState[Any, Any]]) -> Iterator[CallState[Any, Any]]:
-    for work in works:
-        if isinstance(work, CallState):
-            yield work
-        elif isinstance(work, SubflowState) and not work.flow.agents:
-            yield from _calls(work.flow.live)
-        yield from _calls(work.members)
 
 
 def check_agents(flow: Flow[Any], agents: Agents) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsm_agent.agents.agent import Agent
@@ -12,7 +12,16 @@ from fsm_agent.call.process import INBOX, SEPARATOR, prefix_of
 from fsm_agent.errors import OutcomeError, UsageError
 from fsm_agent.flows.checks import Agents
 from fsm_agent.flows.process import name_in, outcome_of
-from fsm_agent.flows.states import CallState, FunctionState, LiveState, ParallelState, State, SubflowState, WaitState
+from fsm_agent.flows.states import (
+    CallState,
+    FunctionState,
+    LiveState,
+    ParallelState,
+    State,
+    SubflowState,
+    WaitState,
+    states_inside,
+)
 from fsm_agent.functions.function import Function
 from fsm_agent.messages.events import Event
 from fsm_agent.validation import check, shown
@@ -37,21 +46,21 @@ def state_at(flow: Flow[Any], path: str) -> tuple[State[Any] | None, str]:
 
 def agents_of(flow: Flow[Any]) -> list[Agent[Any, Any]]:
     """Return the agents that a flow asks, including flows and members inside it."""
-    return [agent for work, agents in _works(flow.live, flow.agents) if (agent := work.agent_in(agents)) is not None]
+    return [agent for state, agents in _calls(flow) if (agent := state.agent_in(agents)) is not None]
 
 
 def functions_of(flow: Flow[Any]) -> list[Function]:
     """Return the functions that are states of a flow, including flows and members inside it."""
-    return [*_functions(flow.live)]
+    return [state.function for state, _ in states_inside(flow.live) if isinstance(state, FunctionState)]
 
 
-def _functions(works: Iterable[LiveState[Any, Any]]) -> Iterator[Function]:
-    for work in works:
-        if isinstance(work, FunctionState):
-            yield work.function
-        elif isinstance(work, SubflowState):
-            yield from _functions(work.flow.live)
-        yield from _functions(work.members)
+def _calls(flow: Flow[Any]) -> list[tuple[CallState[Any, Any], Agents]]:
+    """Return the states that ask agents, here and inside, each with the agents bound there."""
+    return [found for found in states_inside(flow.live, flow.agents) if isinstance(found[0], CallState)]
+
+
+def _flows_inside(flow: Flow[Any]) -> list[Flow[Any]]:
+    return [state.flow for state, _ in states_inside(flow.live) if isinstance(state, SubflowState)]
 
 
 def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
@@ -60,44 +69,27 @@ def check_clients(flow: Flow[Any], clients: Mapping[Any, Any]) -> None:
     Raises:
         UsageError: A state asks no agent, or a client is not one; the message names it.
     """
-    known = [known_key for work, _ in _works(flow.live, flow.agents) for known_key in work.client_keys]
+    asking = [state for state, _ in _calls(flow)]
+    known = [known_key for state in asking for known_key in state.client_keys]
     for key, client in clients.items():
         is_client = hasattr(client, "acomplete") and not isinstance(client, type)
         check(f"clients[{shown(key)}]", client, is_client, "a client, such as Script('…') in tests")
         if not any(key is known_key for known_key in known):
-            names = ", ".join(work.name for work, _ in _works(flow.live, flow.agents)) or "none"
+            names = ", ".join([state.name for state in asking]) or "none"
             right = f"states of the flow {flow.name!r} that ask an agent ({names})"
             raise UsageError(f"clients: expected {right}, got {shown(key)}")
 
 
-def _works(works: Iterable[LiveState[Any, Any]], agents: Agents) -> Iterator[tuple[CallState[Any, Any], Agents]]:
-    """Yield the states that ask agents, here and inside, each with the agents bound there."""
-    for work in works:
-        if isinstance(work, CallState):
-            yield work, agents
-        elif isinstance(work, SubflowState):
-            yield from _works(work.flow.live, work.flow.agents or agents)
-        yield from _works(work.members, agents)
-
-
 def has_listener(flow: Flow[Any]) -> bool:
     """Return whether a flow, or an agent or flow inside it, has hooks. An agent that the data choose may have."""
-    if flow.hooks or _has_hooks_inside(flow.live):
+    if any(one.hooks for one in (flow, *_flows_inside(flow))):
         return True
-    asked = [work.agent_in(agents) for work, agents in _works(flow.live, flow.agents)]
+    asked = [state.agent_in(agents) for state, agents in _calls(flow)]
     return any(
         agent is None
         or agent.hooks
         or any(f.delegate.has_listener for f in agent.prompt.offers if f.delegate is not None)
         for agent in asked
-    )
-
-
-def _has_hooks_inside(works: Iterable[LiveState[Any, Any]]) -> bool:
-    return any(
-        _has_hooks_inside(work.members)
-        or (isinstance(work, SubflowState) and (bool(work.flow.hooks) or _has_hooks_inside(work.flow.live)))
-        for work in works
     )
 
 
@@ -132,7 +124,10 @@ def outcomes_of(
     if (
         made is not None
         and not is_plain
-        and (_has_upgrades(flow) or any(state_at(flow, key)[0] is None for key in keys))
+        and (
+            any(one.upgrades for one in (flow, *_flows_inside(flow)))
+            or any(state_at(flow, key)[0] is None for key in keys)
+        )
     ):
         run = made()
         keys = {run.present_key(key): key for key in keys}
@@ -179,19 +174,6 @@ def _for_inbox(flow: Flow[Any], run: FlowRun[Any], whom: Any, value: Any) -> tup
     process: Any = run.owner(key).process
     process.check_unasked(key.rpartition(SEPARATOR)[2], outcome)
     return key, outcome
-
-
-def _has_upgrades(flow: Flow[Any]) -> bool:
-    """Return whether the run of a flow, or of one inside of it, may be of an older version."""
-    inside = [work.flow for work in flow.live if isinstance(work, SubflowState)]
-    inside += [one.flow for work in flow.live for one in _members(work) if isinstance(one, SubflowState)]
-    return bool(flow.upgrades) or any(map(_has_upgrades, inside))
-
-
-def _members(work: LiveState[Any, Any]) -> Iterator[LiveState[Any, Any]]:
-    for member in work.members:
-        yield member
-        yield from _members(member)
 
 
 def _named(flow: Flow[Any], whom: Any, keys: Mapping[str, str]) -> Any:

@@ -318,8 +318,8 @@ class FlowProcess(Parent):
         ending = r.ending
         if r.state is State.COMPLETED:
             output = child.output
-            # A call that was stopped has no output either.  None is an answer if the model has given it in JSON, and the
-            # state expects it, or if the call says that it was answered.
+            # A call that was stopped has no output either.  None is an answer if the model has given it in JSON and
+            # the state expects it, or if the call says that it was answered.
             is_given = ending.output_json is not None and NoneType in state.answer_types.types
             if output is None and ending.reason != "answered" and not is_given:
                 why = Failure(str(ending.reason), ending.detail or "it was stopped before an answer", state.name)

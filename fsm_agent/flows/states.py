@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property
@@ -640,6 +640,15 @@ class EachState(ParallelState[D, A]):
             right = "a sequence, which has the same order in every process"
             raise FlowError(f"items of {self.name}: expected {right}, got {shown(found)}")
         return [(str(number), self.member, item) for number, item in enumerate(found)]
+
+
+def states_inside(states: Iterable[LiveState[Any, Any]], agents: Any = None) -> Iterator[tuple[Any, Any]]:
+    """Yield states, their members and those of flows inside of them, each with the agents by role that it has there."""
+    for state in states:
+        yield state, agents
+        yield from states_inside(state.members, agents)
+        if isinstance(state, SubflowState):
+            yield from states_inside(state.flow.live, state.flow.agents or agents)
 
 
 def failure_of(state: LiveState[Any, Any]) -> Any:
