@@ -105,7 +105,7 @@ class TestErrors:
             ("from fsm_agent import TerminalHook", "TerminalHook is in fsm_agent.cli"),
             ("from fsm_agent.prompts import Agent", "Agent is in fsm_agent"),
             ("from fsm_agent.prompts import keep_last", "keep_last is in fsm_agent.context"),
-            ("from fsm_agent.flows import ArgumentsDelta", "ArgumentsDelta is in fsm_agent.messages"),
+            ("from fsm_agent.providers import ArgumentsDelta", "ArgumentsDelta is in fsm_agent.messages"),
             ("from fsm_agent.prompts import Prompd", "did you mean 'Prompt'?"),
         ],
     )

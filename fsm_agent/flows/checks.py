@@ -13,10 +13,10 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
 
 import msgspec
+import pydantic
 
 from fsm_agent._internal.field_checks import is_whole
 from fsm_agent._internal.hints import guess
-from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent._internal.type_adapters import type_adapter
 from fsm_agent._internal.values import field_names
 from fsm_agent.agents.agent import Agent

@@ -22,7 +22,6 @@ from fsm_agent.call.process import SEPARATOR, EffectValue
 from fsm_agent.call.record import OnceRun
 from fsm_agent.flows.states import WaitState
 from fsm_agent.flows.values import Failure
-from fsm_agent.foreign_names import OptionsType
 from fsm_agent.functions.function import result_text
 from fsm_agent.messages.events import Question, Stepped
 from fsm_agent.messages.json_data import EXACT, JsonResult, masked_data
@@ -166,7 +165,7 @@ class FlowResult(JsonResult, Generic[D]):
         return f"{type(self).__name__}({self.state}, {self.run.data!r})"
 
 
-class FlowLimits(Value, frozen=True, kw_only=True, metaclass=OptionsType):
+class FlowLimits(Value, frozen=True, kw_only=True):
     """The budgets of a run of a flow.
 
     Examples:

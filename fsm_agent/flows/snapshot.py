@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import pydantic
+import pydantic_core
 from msgspec import field
 
-from fsm_agent._internal.lazy_import import pydantic, pydantic_core
 from fsm_agent._internal.values import Value, differing, from_json, to_json
 from fsm_agent.call.invariants import inconsistency
 from fsm_agent.call.record import CallRecord

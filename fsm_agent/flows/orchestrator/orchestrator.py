@@ -9,9 +9,9 @@ from functools import partial
 from os import PathLike
 from typing import Annotated, Any, TypeAlias
 
+import pydantic
 from typing_extensions import Unpack
 
-from fsm_agent._internal.lazy_import import pydantic
 from fsm_agent.agents.agent import Agent
 from fsm_agent.agents.agent_base import AgentBase
 from fsm_agent.clients.client import Client
